@@ -1,0 +1,6 @@
+"""`python -m nmt_cli` is `nmt`."""
+
+from nmt_cli.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Folders that appear whole or not at all, whenever the machine stops."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nmt_cli.errors import UserError
+
+
+@contextmanager
+def folder_written_whole(out: Path) -> Iterator[Path]:
+    """A hidden folder beside `out` to write in; it takes the place of `out` when all went well.
+
+    Whatever an earlier run left unfinished is removed first; a run still at work on `out` is an error.
+    """
+    staging = out.with_name(f".{out.name}.unfinished")
+    replaced = out.with_name(f".{out.name}.replaced")
+    try:
+        staging.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out} can't be written: {error.strerror}; choose another place.") from error
+    lock = os.open(staging, os.O_RDONLY)
+    try:
+        _take(lock, out)
+        _restore(replaced, out)
+        _empty(staging)
+        yield staging
+        _reach_disk(staging)
+        _swap(staging, out, replaced)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        os.close(lock)
+
+
+def _take(lock: int, out: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UserError(f"another run is writing {out} now; wait for it, or choose another place.") from error
+
+
+def _restore(replaced: Path, out: Path) -> None:
+    """Undo or finish a swap that was cut off."""
+    if replaced.exists() and not out.exists():
+        replaced.rename(out)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _empty(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _reach_disk(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def _swap(staging: Path, out: Path, replaced: Path) -> None:
+    if out.exists():
+        out.rename(replaced)
+    staging.rename(out)
+    descriptor = os.open(out.parent, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    shutil.rmtree(replaced, ignore_errors=True)

@@ -1,0 +1,69 @@
+"""The `nmt` command: finds the command, and turns what goes wrong into one line and an exit code."""
+
+import errno
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from nmt_cli import __version__
+from nmt_cli.cli.preprocess import preprocess
+from nmt_cli.errors import UserError
+
+FAILED, INTERRUPTED, TERMINATED, READER_GONE = 1, 130, 143, 141
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="nmt %(version)s")
+def nmt() -> None:
+    """Translate with the Transformer: from raw parallel text to scored translations."""
+
+
+nmt.add_command(preprocess)
+
+
+def main() -> NoReturn:
+    """Run `nmt` on this process's arguments and exit."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        nmt.main(standalone_mode=False)
+        code = 0
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = _failed("interrupted.", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = READER_GONE
+    except UserError as error:
+        code = _failed(str(error), FAILED)
+    except OSError as error:
+        code = _failed(_plainly(error), FAILED)
+    sys.exit(code)
+
+
+def _failed(message: str, code: int) -> int:
+    if "--debug" in sys.argv:
+        raise
+    click.echo(f"Error: {message}", err=True)
+    return code
+
+
+def _plainly(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    cure = (
+        "make room, or choose another place"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "check the path"
+    )
+    return f"{where}{error.strerror}; {cure}."
+
+
+def _terminate(_: int, __: FrameType | None) -> NoReturn:
+    sys.exit(TERMINATED)

@@ -1,0 +1,86 @@
+"""`nmt preprocess`: raw parallel text in, a dataset folder out."""
+
+from pathlib import Path
+
+import click
+
+from nmt_cli import config as settings
+from nmt_cli.cli.options import CommandWithSettings, common
+from nmt_cli.data.config import PreprocessConfig
+
+
+@click.command(cls=CommandWithSettings, settings=PreprocessConfig)
+@click.option(
+    "--source-lang", required=True, metavar="LANG", help="Source language, and ending of its files."
+)
+@click.option(
+    "--target-lang", required=True, metavar="LANG", help="Target language, and ending of its files."
+)
+@click.option(
+    "--train", required=True, multiple=True, metavar="CORPUS", help="Training text; repeat for more."
+)
+@click.option(
+    "--valid", multiple=True, metavar="CORPUS", help="Validation set, named after its file; repeatable."
+)
+@click.option("--test", multiple=True, metavar="CORPUS", help="Test set, likewise.")
+@click.option(
+    "--tokenizer",
+    type=click.Choice(["sentencepiece", "bpe", "char", "word"]),
+    help="The subword model.  [default: sentencepiece]",
+)
+@click.option(
+    "--joint/--separate", default=None, help="One vocabulary for both languages, or two.  [default: joint]"
+)
+@click.option("--vocab-size", type=int, help="Entries of the whole vocabulary.  [default: 32000]")
+@click.option(
+    "--reuse-tokenizer",
+    metavar="PATH",
+    help="Take the subwords from a dataset or model folder, a file of subword-nmt codes or a SentencePiece "
+    "model (SOURCE:TARGET for two files).",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes at work.  [default: all cores]")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder to make.")
+@click.option("--overwrite", is_flag=True, help="Replace a dataset that was made otherwise.")
+@click.option(
+    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
+)
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@common
+def preprocess(
+    source_lang: str,
+    target_lang: str,
+    train: tuple[str, ...],
+    valid: tuple[str, ...],
+    test: tuple[str, ...],
+    tokenizer: str | None,
+    joint: bool | None,
+    vocab_size: int | None,
+    reuse_tokenizer: str | None,
+    workers: int | None,
+    out: Path,
+    overwrite: bool,
+    file: Path | None,
+    assignments: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Make a dataset folder of raw parallel text: clean, learn subwords, encode.
+
+    CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, a .tsv file, a WMT .xml,
+    or - for tab-separated pairs on stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are
+    WMT test sets.
+    """
+    flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
+    config = settings.read(PreprocessConfig, file, assignments, flags)
+    if reuse_tokenizer and (useless := [name for name, value in flags.items() if value is not None]):
+        raise click.UsageError(f"--reuse-tokenizer decides {useless[0]}; leave that flag out.")
+
+    from nmt_cli.cli.preprocess_report import show
+    from nmt_cli.cli.progress import shown_progress
+    from nmt_cli.data.preprocess import preprocess as make_dataset
+    from nmt_cli.data.request import Request
+    from nmt_cli.data.workers import available_cores
+
+    request = Request(source_lang, target_lang, train, valid, test, reuse_tokenizer, config)
+    with shown_progress("pairs", quiet) as progress:
+        outcome = make_dataset(request, out, workers or available_cores(), overwrite, progress)
+    show(out, outcome, quiet)

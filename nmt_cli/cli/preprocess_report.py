@@ -1,0 +1,82 @@
+"""What `nmt preprocess` says when it is done."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from nmt_cli.data.dataset import FILTER_REPORT
+from nmt_cli.data.filters import REASONS
+from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.report import CorpusReport, FilterReport
+
+
+PIPED_WIDTH = 160
+"""Tables are not squeezed into 80 columns where no terminal asks for it."""
+
+
+def show(out: Path, outcome: Outcome, quiet: bool) -> None:
+    """Print to stderr: warnings always; the filter report and the dataset's sizes unless `quiet`."""
+    if outcome.report is None:
+        _say(f"{out} is up to date: same inputs, same settings, nothing to do.", quiet)
+        return
+    for warning in _warnings(outcome.report):
+        click.echo(f"Warning: {warning}", err=True)
+    if quiet:
+        return
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else PIPED_WIDTH)
+    console.print(_filter_table(outcome.report))
+    console.print(_split_table(outcome))
+    tokenizer = outcome.manifest["tokenizer"]
+    sizes = (f"{tokenizer['source_vocabulary']:,}", f"{tokenizer['target_vocabulary']:,}")
+    joint = outcome.manifest["settings"]["tokenizer"]["joint"]
+    _say(
+        f"vocabulary: {sizes[0]} entries, joint" if joint else f"vocabularies: {' and '.join(sizes)} entries",
+        quiet,
+    )
+    _say(f"{out} is finished; dropped lines with samples are in {out / FILTER_REPORT}", quiet)
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        click.echo(text, err=True)
+
+
+def _warnings(report: FilterReport) -> Iterator[str]:
+    for corpus in report.corpora:
+        for reason, count in corpus.noted.counts.items():
+            first = min(sample.number for sample in corpus.noted.samples[reason])
+            yield f"{corpus.role} set {corpus.name}: {reason} in {count:,} pairs, kept (as in line {first:,})"
+
+
+def _filter_table(report: FilterReport) -> Table:
+    table = Table(title="Training pairs", title_justify="left")
+    table.add_column("corpus")
+    for name in ("read", "kept", *_reasons(report.of_role("train"))):
+        table.add_column(name, justify="right")
+    for corpus in report.of_role("train"):
+        dropped = [corpus.dropped.counts[reason] for reason in _reasons(report.of_role("train"))]
+        table.add_row(corpus.name, *(f"{number:,}" for number in (corpus.read, corpus.kept, *dropped)))
+    return table
+
+
+def _reasons(corpora: list[CorpusReport]) -> list[str]:
+    return [reason for reason in REASONS if any(corpus.dropped.counts[reason] for corpus in corpora)]
+
+
+def _split_table(outcome: Outcome) -> Table:
+    table = Table(title="Dataset", title_justify="left")
+    for name in ("split", "role"):
+        table.add_column(name)
+    for name in ("pairs", "source tokens", "unknown", "target tokens", "unknown"):
+        table.add_column(name, justify="right")
+    for name, split in outcome.manifest["splits"].items():
+        numbers = [
+            split[key]
+            for key in ("pairs", "source_tokens", "source_unknowns", "target_tokens", "target_unknowns")
+        ]
+        table.add_row(name, split["role"], *(f"{number:,}" for number in numbers))
+    return table

@@ -1,0 +1,183 @@
+"""Strict reading of settings: a TOML file, `--set` assignments and flags into one frozen dataclass.
+
+A configuration is a dataclass whose fields are sections, and a section a dataclass whose fields are settings
+with defaults. Nothing is guessed: an unknown name or a value of the wrong type is an error, and all such
+errors are reported together.
+"""
+
+import ast
+import difflib
+import inspect
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from nmt_cli.errors import UserError
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as `--help` shows it."""
+
+    name: str
+    default: object
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value that somebody gave, and where."""
+
+    name: str
+    value: object
+    origin: str
+
+
+def read(
+    config: type[Config],
+    file: Path | None = None,
+    assignments: Sequence[str] = (),
+    flags: Mapping[str, object] | None = None,
+) -> Config:
+    """Fill `config` from its defaults, then `file`, then `assignments` (`section.key=value`), then `flags`.
+
+    `flags` maps `section.key` to a value; None means that the flag was not given.
+    """
+    problems: list[str] = []
+    given = list(_from_file(file)) if file else []
+    given += [_from_assignment(text, problems) for text in assignments]
+    given += [Given(name, value, "flag") for name, value in (flags or {}).items() if value is not None]
+    sections = get_type_hints(config)
+    types = {f"{section}.{key}": kind for section, cls in sections.items() for key, kind in _keys(cls)}
+    values: dict[str, dict[str, object]] = {section: {} for section in sections}
+    for item in given:
+        if item.name not in types:
+            problems.append(_unknown(item, types))
+        elif (value := _converted(item.value, types[item.name])) is None:
+            problems.append(
+                f"{item.origin}: {item.name} takes {_wanted(types[item.name])}, not {item.value!r}"
+            )
+        else:
+            section, _, key = item.name.partition(".")
+            values[section][key] = value
+    if problems:
+        raise UserError("; ".join(problems))
+    return config(**{name: _built(name, cls, values[name], file) for name, cls in sections.items()})
+
+
+def describe(config: type[object]) -> list[Setting]:
+    """Every setting of `config` with its default and its meaning, in the order they are written."""
+    return [
+        Setting(f"{section}.{field.name}", field.default, meanings.get(field.name, ""))
+        for section, cls in get_type_hints(config).items()
+        for meanings in [_meanings(cls)]
+        for field in fields(cls)
+    ]
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """A sentence that names the choice most like `name`, or all choices where none is alike."""
+    known = list(choices)
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {match[0]}?" if match else f"there are {', '.join(known)}."
+
+
+def toml_literal(value: object) -> str:
+    """`value` as one would write it in a TOML file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(toml_literal, value)) + "]"
+    return str(value)
+
+
+def _from_file(file: Path) -> Iterator[Given]:
+    try:
+        sections = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not a TOML file: {error}") from error
+    for section, keys in sections.items():
+        if not isinstance(keys, dict):
+            yield Given(section, keys, str(file))
+            continue
+        for key, value in keys.items():
+            yield Given(f"{section}.{key}", value, str(file))
+
+
+def _from_assignment(text: str, problems: list[str]) -> Given:
+    name, equals, value = text.partition("=")
+    if not equals:
+        problems.append(f"--set {text}: write it as section.key=value")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value
+    return Given(name.strip(), parsed, "--set")
+
+
+def _keys(section: Any) -> Iterator[tuple[str, Any]]:
+    hints = get_type_hints(section)
+    return ((field.name, hints[field.name]) for field in fields(section))
+
+
+def _unknown(item: Given, types: Mapping[str, object]) -> str:
+    section, _, key = item.name.partition(".")
+    mates = [name for name in types if name.startswith(f"{section}.")]
+    elsewhere = [name for name in types if key and name.endswith(f".{key}")]
+    hint = f"did you mean {elsewhere[0]}?" if elsewhere else nearest(item.name, mates or types)
+    return f"{item.origin}: there is no setting {item.name}; {hint}"
+
+
+def _converted(value: object, kind: Any) -> object | None:
+    """`value` as a `kind`, or None where it isn't one."""
+    if get_origin(kind) is Literal:
+        return value if value in get_args(kind) else None
+    if get_origin(kind) is tuple:
+        items = (
+            [_converted(item, get_args(kind)[0]) for item in value]
+            if isinstance(value, list | tuple)
+            else [None]
+        )
+        return None if None in items else tuple(items)
+    if kind is float and type(value) is int:
+        return float(value)
+    return value if type(value) is kind else None
+
+
+def _wanted(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(toml_literal, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return "a list, each item " + _wanted(get_args(kind)[0])
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return names[kind]
+
+
+def _built(name: str, section: Any, values: Mapping[str, object], file: Path | None) -> object:
+    try:
+        return section(**values)
+    except UserError as error:
+        raise UserError(f"{file or 'settings'} [{name}]: {error}") from error
+
+
+def _meanings(section: Any) -> dict[str, str]:
+    """The text under each field of a dataclass, folded to one line."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

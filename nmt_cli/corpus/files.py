@@ -1,0 +1,101 @@
+"""One raw file, plain or compressed, as bytes and as lines; every failure names the file and the cure."""
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from nmt_cli.errors import UserError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+UTF8_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+BLOCK = 1 << 20
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The content of `path`, unpacked where its first bytes say that it is compressed.
+
+    Whatever goes wrong inside the `with` block while reading becomes a `UserError`.
+    """
+    try:
+        with path.open("rb") as raw, _unpacked(raw) as stream:
+            yield stream
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such file; check the path.") from error
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a directory; name the files in it.") from error
+    except PermissionError as error:
+        raise UserError(f"{path} can't be read: permission denied; check its owner and mode.") from error
+    except EOFError as error:
+        raise UserError(f"{path} is cut off: its compressed data ends too early; copy it again.") from error
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
+        raise UserError(f"{path} is damaged ({error}); copy it again.") from error
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """The lines of `path` without their ends; a line ends at a line feed, and nowhere else.
+
+    A byte-order mark at the start and a carriage return before a line feed belong to no line.
+    """
+    with open_bytes(path) as stream:
+        first = True
+        for line in stream:
+            if first:
+                line = _without_mark(line, path)
+                first = False
+            if line.endswith(b"\r\n"):
+                yield line[:-2]
+            else:
+                yield line[:-1] if line.endswith(b"\n") else line
+
+
+def count_lines(path: Path) -> int:
+    """As many as `lines` gives."""
+    count, last = 0, b"\n"
+    with open_bytes(path) as stream:
+        while block := stream.read(BLOCK):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of the file as it lies on disk."""
+    try:
+        with path.open("rb") as raw:
+            return hashlib.file_digest(raw, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}.") from error
+
+
+def _unpacked(raw: BinaryIO) -> BinaryIO:
+    start = raw.read(6)
+    raw.seek(0)
+    if start.startswith(b"\x1f\x8b"):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
+    if start.startswith(b"BZh"):
+        return cast(BinaryIO, bz2.BZ2File(raw))
+    if start.startswith(b"\xfd7zXZ\x00"):
+        return cast(BinaryIO, lzma.LZMAFile(raw))
+    if start.startswith(b"\x28\xb5\x2f\xfd"):
+        return cast(BinaryIO, zstd.ZstdFile(raw))
+    return raw
+
+
+def _without_mark(line: bytes, path: Path) -> bytes:
+    if line.startswith(UTF16_MARKS):
+        raise UserError(f"{path} is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
+    return line.removeprefix(UTF8_MARK)

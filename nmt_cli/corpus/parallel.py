@@ -1,0 +1,174 @@
+"""Parallel corpora: what `--train PREFIX` and its kin name, found on disk and read in blocks of pairs."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Literal
+
+from nmt_cli.corpus import files, sgm
+from nmt_cli.errors import UserError
+
+STDIN = Path("-")
+FORMATS = (".tsv", *sgm.SUFFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some pairs in a row, as raw bytes, and the number of the first (counted from 1)."""
+
+    first: int
+    sources: list[bytes]
+    targets: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A parallel text: its two files, or twice the one file that holds both sides."""
+
+    name: str
+    source: Path
+    target: Path
+    form: Literal["lines", "tsv", "sgm"]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Each file once."""
+        return (self.source,) if self.source == self.target else (self.source, self.target)
+
+    def count(self) -> int:
+        """How many pairs there are; reads everything once, so that damage and unequal lengths show early."""
+        if self.form == "sgm":
+            return len(self._segment_pairs())
+        counts = [files.count_lines(file) for file in self.files]
+        if len(set(counts)) > 1:
+            raise UserError(
+                f"{self.source} has {counts[0]:,} lines, {self.target} has {counts[1]:,}: "
+                "they must match line for line."
+            )
+        if not counts[0]:
+            raise UserError(f"{self.source} is empty; give a file with at least one line.")
+        return counts[0]
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """All pairs in order, `size` at a time."""
+        pairs = self._pairs()
+        first = 1
+        while some := list(islice(pairs, size)):
+            yield Block(first, [source for source, _ in some], [target for _, target in some])
+            first += len(some)
+
+    def place(self, side: Literal["source", "target"], number: int) -> str:
+        """Where pair `number` stands, in words for a message."""
+        file = self.source if side == "source" else self.target
+        label = "stdin" if file == STDIN else str(file)
+        return f"{label} {'segment' if self.form == 'sgm' else 'line'} {number:,}"
+
+    def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        if self.form == "sgm":
+            return iter(self._segment_pairs())
+        if self.form == "tsv":
+            return self._columns()
+        return zip(files.lines(self.source), files.lines(self.target), strict=True)
+
+    def _columns(self) -> Iterator[tuple[bytes, bytes]]:
+        for number, line in enumerate(files.lines(self.source), start=1):
+            columns = line.split(b"\t")
+            if len(columns) != 2:
+                raise UserError(
+                    f"{self.place('source', number)} has {len(columns)} columns; a line must be the source, "
+                    "one tab, the target (cut -f1,2 leaves the first two of more)."
+                )
+            yield columns[0], columns[1]
+
+    def _segment_pairs(self) -> list[tuple[bytes, bytes]]:
+        sources, targets = sgm.segments(self.source, "source"), sgm.segments(self.target, "target")
+        for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
+            places = [(side.document, side.number) if side else None for side in (source, target)]
+            if places[0] != places[1]:
+                named = [f"doc {p[0].decode()} seg {p[1].decode()}" if p else "nothing" for p in places]
+                raise UserError(
+                    f"{self.place('source', number)} is {named[0]}, but {self.target} has {named[1]} there: "
+                    "the two files must hold the same segments in the same order."
+                )
+        return [(source.text, target.text) for source, target in zip(sources, targets, strict=True)]
+
+
+def find(spec: str, source_lang: str, target_lang: str) -> Corpus:
+    """The corpus that `spec` names: `-`, FILE.tsv, FILE.xml, PREFIX or SOURCE:TARGET."""
+    if spec == "-":
+        return Corpus("stdin", STDIN, STDIN, "tsv")
+    source, target = (_side_of_prefix(spec, lang) for lang in (source_lang, target_lang))
+    if source and target:
+        return Corpus(Path(spec).name, source, target, _form(source, target))
+    if Path(spec).is_file():
+        return _single_file(Path(spec))
+    if ":" in spec:
+        source, target = map(Path, spec.split(":", 1))
+        return Corpus(_name(source, source_lang), source, target, _form(source, target))
+    missing = f"{spec}.{target_lang}" if source else f"{spec}.{source_lang}"
+    place = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
+    raise UserError(
+        f"{spec}{place}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it; "
+        f"give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, or a .tsv file."
+    )
+
+
+def spool(corpus: Corpus, folder: Path) -> Corpus:
+    """`corpus` with what can be read only once (stdin, a pipe) copied to files in `folder`."""
+    copies = {}
+    for number, file in enumerate(corpus.files):
+        if file == STDIN or file.is_fifo():
+            copies[file] = folder / f"{corpus.name}.{number}"
+            _copy(file, copies[file])
+    return replace(
+        corpus,
+        source=copies.get(corpus.source, corpus.source),
+        target=copies.get(corpus.target, corpus.target),
+    )
+
+
+def _copy(file: Path, copy: Path) -> None:
+    with sys.stdin.buffer if file == STDIN else file.open("rb") as stream, copy.open("wb") as out:
+        while block := stream.read(files.BLOCK):
+            out.write(block)
+
+
+def _side_of_prefix(prefix: str, lang: str) -> Path | None:
+    found = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{prefix}.{lang}{end}")).exists()]
+    if len(found) > 1:
+        raise UserError(f"{found[0]} and {found[1]} both exist; name the two files as SOURCE:TARGET.")
+    return found[0] if found else None
+
+
+def _single_file(file: Path) -> Corpus:
+    suffixes = _suffixes(file)
+    if ".tsv" in suffixes:
+        return Corpus(_name(file), file, file, "tsv")
+    if ".xml" in suffixes:
+        return Corpus(_name(file), file, file, "sgm")
+    raise UserError(
+        f"{file} is one file, but a parallel corpus has two sides; "
+        "give PREFIX, SOURCE:TARGET, or one file that ends in .tsv or .xml."
+    )
+
+
+def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
+    marked = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
+    if marked[0] != marked[1]:
+        raise UserError(f"{source} and {target}: one is a WMT test set and one is not; give two of a kind.")
+    return "sgm" if marked[0] else "lines"
+
+
+def _suffixes(file: Path) -> list[str]:
+    """The endings that say what is in the file: `corpus.tsv.gz` has .tsv and .gz."""
+    return [end for end in file.suffixes[-2:] if end in (*FORMATS, *files.COMPRESSIONS)]
+
+
+def _name(file: Path, lang: str = "") -> str:
+    """The file's name without the endings that say what is in it."""
+    name = file.name
+    while Path(name).suffix in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
+        name = Path(name).stem
+    return name.removesuffix("-src")

@@ -1,0 +1,71 @@
+"""WMT test sets: the sgm of newstest2008 to 2020 and the xml since 2021.
+
+Neither is read by an XML parser: the sgm files are not well-formed, and a file from outside must not be able
+to make us fetch or expand anything.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nmt_cli.corpus.files import open_bytes
+from nmt_cli.errors import UserError
+
+SUFFIXES = (".sgm", ".sgml", ".xml")
+
+DOCUMENT = re.compile(rb"<doc\b([^>]*)>(.*?)</doc\s*>", re.DOTALL | re.IGNORECASE)
+SEGMENT = re.compile(rb"<seg\b([^>]*)>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
+SIDES = {
+    "source": re.compile(rb"<src\b[^>]*>(.*?)</src\s*>", re.DOTALL | re.IGNORECASE),
+    "target": re.compile(rb"<ref\b[^>]*>(.*?)</ref\s*>", re.DOTALL | re.IGNORECASE),
+}
+NAMES = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
+ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6}));", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One sentence of a test set and where it stands in it."""
+
+    document: bytes
+    number: bytes
+    text: bytes
+
+
+def segments(path: Path, side: Literal["source", "target"]) -> list[Segment]:
+    """The sentences of one side in the order of the file; of several references in an xml, the first."""
+    with open_bytes(path) as stream:
+        content = stream.read()
+    both_sides = all(pattern.search(content) for pattern in SIDES.values())
+    found = []
+    for attributes, body in DOCUMENT.findall(content):
+        if both_sides:
+            part = SIDES[side].search(body)
+            body = part.group(1) if part else b""
+        document = _attribute(attributes, b"docid") or _attribute(attributes, b"id")
+        found += [
+            Segment(document, _attribute(marks, b"id"), _text(inner))
+            for marks, inner in SEGMENT.findall(body)
+        ]
+    if not found:
+        raise UserError(f"{path} holds no <doc> with <seg> in it; is it a WMT test set of this side?")
+    return found
+
+
+def _attribute(attributes: bytes, name: bytes) -> bytes:
+    match = re.search(rb"\b" + name + rb"\s*=\s*[\"']?([^\"'>\s]*)", attributes, re.IGNORECASE)
+    return match.group(1).lower() if match else b""
+
+
+def _text(inner: bytes) -> bytes:
+    return b" ".join(ENTITY.sub(_character, inner).split())
+
+
+def _character(match: re.Match[bytes]) -> bytes:
+    name, decimal, hexadecimal = match.groups()
+    if name:
+        return NAMES[name.lower()]
+    code = int(decimal) if decimal else int(hexadecimal, 16)
+    legal = 0x20 <= code < 0xD800 or 0xDFFF < code <= 0x10FFFF
+    return chr(code).encode() if legal else match.group()

@@ -1,0 +1,16 @@
+"""Raw bytes to text, under the user's rule for bytes that are none."""
+
+from nmt_cli.errors import UserError
+
+
+def decoded(raw: bytes, rule: str, place: str) -> str | None:
+    """The text of one line; None where `rule` says to skip what is not UTF-8."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        if rule == "error":
+            raise UserError(
+                f"{place}, byte {error.start + 1:,} (0x{raw[error.start]:02x}) is not UTF-8; mend the file, "
+                "or choose --set corpus.invalid_utf8=replace or =skip."
+            ) from error
+        return None if rule == "skip" else raw.decode(errors="replace")

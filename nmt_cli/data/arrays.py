@@ -1,0 +1,131 @@
+"""Arrays and texts that are written piece by piece and read back mapped: memory never holds them whole."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import DTypeLike, NDArray
+
+Array = NDArray[Any]
+Offsets = NDArray[np.int64]
+
+
+class ArrayWriter:
+    """Writes a one-dimensional `.npy` file of unknown length; the header is set right at the end."""
+
+    def __init__(self, path: Path, dtype: DTypeLike) -> None:
+        self._file = path.open("wb")
+        self._dtype = np.dtype(dtype)
+        self.length = 0
+        self._write_header()
+
+    def append(self, values: Array) -> None:
+        """Add `values` at the end."""
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
+        self.length += len(values)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._file.seek(0)
+            self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        # NumPy leaves room in every header for the first axis to grow, so both headers have one length.
+        fields = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.length,)}
+        npy.write_array_header_1_0(self._file, fields)
+
+
+class OffsetsWriter:
+    """Writes where each of many pieces of something begins, and where the last one ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._array = ArrayWriter(path, np.int64)
+        self._array.append(np.zeros(1, np.int64))
+        self.end = 0
+
+    def append(self, lengths: Array) -> None:
+        """Add pieces of these lengths."""
+        ends = self.end + np.cumsum(lengths, dtype=np.int64)
+        self._array.append(ends)
+        self.end = int(ends[-1]) if len(ends) else self.end
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._array.__exit__(kind, error, trace)
+
+
+class TextWriter:
+    """Writes lines, and the offsets that lead to each of them."""
+
+    def __init__(self, text: Path, offsets: Path) -> None:
+        self._text = text.open("wb")
+        self._offsets = OffsetsWriter(offsets)
+
+    def append(self, content: bytes, lengths: Array) -> None:
+        """Add lines that end in line feeds; `lengths` are their bytes, line feeds counted."""
+        self._text.write(content)
+        self._offsets.append(lengths)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._offsets.__exit__(kind, error, trace)
+        self._text.close()
+
+
+class TextReader:
+    """Reads what `TextWriter` wrote, any line or run of lines; holds none of it in memory."""
+
+    def __init__(self, text: Path, offsets: Path) -> None:
+        self.path = text
+        self.offsets: Offsets = np.load(offsets, mmap_mode="r")
+        self._file = os.open(text, os.O_RDONLY)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def extent(self, start: int, stop: int) -> tuple[Path, int, int]:
+        """Which bytes of which file lines `start` to `stop` are, line feeds included."""
+        return self.path, int(self.offsets[start]), int(self.offsets[stop])
+
+    def content(self, start: int, stop: int) -> bytes:
+        """Lines `start` to `stop`, line feeds included."""
+        return read_bytes(self._file, int(self.offsets[start]), int(self.offsets[stop]))
+
+    def lengths(self, start: int, stop: int) -> Array:
+        """The bytes of each of these lines, line feeds included."""
+        return np.diff(self.offsets[start : stop + 1])
+
+    def lines(self, numbers: Sequence[int] | Array) -> list[str]:
+        """The lines with these numbers."""
+        return [self.content(int(i), int(i) + 1)[:-1].decode() for i in numbers]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+def read_bytes(file: int, first: int, last: int) -> bytes:
+    """Bytes `first` to `last` of an open file, however many system calls that takes."""
+    parts = []
+    while first < last and (part := os.pread(file, last - first, first)):
+        parts.append(part)
+        first += len(part)
+    return b"".join(parts)

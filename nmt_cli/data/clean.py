@@ -1,0 +1,113 @@
+"""A block of raw pairs to prepared, filtered text: the work of one process on one block."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.corpus.parallel import Block, Corpus
+from nmt_cli.corpus.utf8 import decoded
+from nmt_cli.data.config import FilterConfig
+from nmt_cli.data.duplicates import pair_hash
+from nmt_cli.data.filters import INVALID, WORDS, Filters
+from nmt_cli.data.tally import Tally
+from nmt_cli.text.tokenizers import Preparer, Recipe
+
+NUL = "NUL bytes taken out"
+REPLACED = "invalid UTF-8 replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanTask:
+    """A block and all that decides what becomes of it."""
+
+    block: Block
+    corpus: Corpus
+    recipe: Recipe
+    filter: FilterConfig
+    invalid_utf8: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines that end in line feeds, and the bytes of each."""
+
+    content: bytes
+    lengths: NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class CleanBlock:
+    """What is kept of a block, and what was found."""
+
+    source: Lines
+    target: Lines
+    numbers: NDArray[np.int64]
+    hashes: bytes
+    dropped: Tally = field(default_factory=Tally)
+    noted: Tally = field(default_factory=Tally)
+
+
+def clean(task: CleanTask) -> CleanBlock:
+    """Decode, prepare and filter the pairs of one block."""
+    prepare, filters = _tools(task.recipe, task.filter)
+    dropped, noted = Tally(), Tally()
+    sources: list[str] = []
+    targets: list[str] = []
+    numbers: list[int] = []
+    for number, raw in enumerate(
+        zip(task.block.sources, task.block.targets, strict=True), start=task.block.first
+    ):
+        pair = _decoded_pair(task, number, *raw, dropped, noted)
+        if pair is None:
+            continue
+        if any(map(filters.too_long, pair)):
+            dropped.add(WORDS, number, *pair)
+            continue
+        source, target = prepare("source", pair[0]), prepare("target", pair[1])
+        if reason := filters.reason(source, target):
+            dropped.add(reason, number, *pair)
+            continue
+        sources.append(source)
+        targets.append(target)
+        numbers.append(number)
+    hashes = map(pair_hash, sources, targets) if task.filter.duplicates else ()
+    return CleanBlock(
+        _joined(sources), _joined(targets), np.array(numbers, np.int64), b"".join(hashes), dropped, noted
+    )
+
+
+@cache
+def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
+    return Preparer(recipe), Filters(config)
+
+
+def _decoded_pair(
+    task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
+) -> tuple[str, str] | None:
+    try:
+        pair = source.decode(), target.decode()
+    except UnicodeDecodeError:
+        mended = _mended_pair(task, number, source, target)
+        if mended is None:
+            dropped.add(INVALID, number, ascii(source), ascii(target))
+            return None
+        pair = mended
+        noted.add(REPLACED, number, *pair)
+    if b"\0" in source or b"\0" in target:
+        noted.add(NUL, number, *pair)
+    return pair
+
+
+def _mended_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
+    """The pair by the user's rule for bytes that are not UTF-8; None where it is to be skipped."""
+    mended_source = decoded(source, task.invalid_utf8, task.corpus.place("source", number))
+    mended_target = decoded(target, task.invalid_utf8, task.corpus.place("target", number))
+    return None if mended_source is None or mended_target is None else (mended_source, mended_target)
+
+
+def _joined(lines: Sequence[str]) -> Lines:
+    encoded = [line.encode() + b"\n" for line in lines]
+    return Lines(b"".join(encoded), np.fromiter(map(len, encoded), np.int64, len(encoded)))

@@ -1,0 +1,134 @@
+"""The dataset folder: which files it has, what its manifest says, and opening it.
+
+For each split there are `SPLIT.SIDE.tokens.npy` (ids, each sentence with its end mark) and
+`SPLIT.SIDE.offsets.npy` (where each sentence begins). Train also has its prepared text, `train.SIDE.txt` with
+`train.SIDE.lines.npy`, to segment again; the others have their untouched raw lines, `SPLIT.SIDE.raw.txt`.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.data.arrays import Offsets
+from nmt_cli.errors import UserError
+from nmt_cli.text.tokenizer import SIDES, Side
+
+FORMAT = 1
+MANIFEST = "dataset.json"
+FILTER_REPORT = "filter-report.json"
+TOKENIZERS = "tokenizer"
+TRAIN = "train"
+
+Role = Literal["train", "valid", "test"]
+
+
+def side_path(folder: Path, split: str, side: Side, what: str) -> Path:
+    """The file of one side of a split: `what` is tokens.npy, offsets.npy, txt, lines.npy or raw.txt."""
+    return folder / f"{split}.{side}.{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """One side of a split, mapped: sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end mark included."""
+
+    tokens: NDArray[Any]
+    offsets: Offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Pairs of one set."""
+
+    name: str
+    role: Role
+    source: Sentences
+    target: Sentences
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """An open dataset folder; nothing of it is in memory before it is used."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    splits: Mapping[str, Split]
+
+
+def open_dataset(folder: Path) -> Dataset:
+    """Map all splits, after checking that every file is there and as long as the manifest says."""
+    manifest = read_manifest(folder)
+    check_sizes(folder, manifest)
+    splits = {
+        name: Split(name, split["role"], *(_sentences(folder, name, side) for side in SIDES))
+        for name, split in manifest["splits"].items()
+    }
+    return Dataset(folder, manifest, splits)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What `dataset.json` says."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError(
+            f"{folder} is no dataset folder: it has no {MANIFEST}; make one with nmt preprocess."
+        ) from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); make the dataset again with --overwrite.") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UserError(
+            f"{path} is not of format {FORMAT}, which this version reads; make the dataset again."
+        )
+    return manifest
+
+
+def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise `UserError` for the first file that is missing or of another size than it was written."""
+    for name, written in manifest["files"].items():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else None
+        if size is None:
+            raise UserError(f"{path} is missing; make the dataset again with --overwrite.")
+        if size != written["bytes"]:
+            raise UserError(
+                f"{path} has {size:,} bytes, but {written['bytes']:,} were written; "
+                "make the dataset again with --overwrite."
+            )
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any], threads: int) -> None:
+    """Write `dataset.json`, with the size and hash of every file that is in `folder` by now."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    with ThreadPoolExecutor(threads) as pool:
+        written = dict(
+            zip((str(path.relative_to(folder)) for path in paths), pool.map(_written, paths), strict=True)
+        )
+    text = json.dumps({"format": FORMAT, **manifest, "files": written}, indent=1, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def _written(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _sentences(folder: Path, split: str, side: Side) -> Sentences:
+    tokens, offsets = (
+        np.load(side_path(folder, split, side, what), mmap_mode="r", allow_pickle=False)
+        for what in ("tokens.npy", "offsets.npy")
+    )
+    return Sentences(tokens, offsets)

@@ -1,0 +1,49 @@
+"""Finding pairs that occurred before, in memory that does not grow with the corpus."""
+
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+HASH_BYTES = 16
+"""Of each pair; two different pairs of a billion agree with a chance below 1e-20."""
+
+BUCKET_PAIRS = 4_000_000
+
+
+def pair_hash(source: str, target: str) -> bytes:
+    """Equal for equal pairs only; neither side holds a line feed."""
+    return blake2b(f"{source}\n{target}".encode(), digest_size=HASH_BYTES).digest()
+
+
+def repeated(hashes: Path) -> NDArray[np.bool_]:
+    """For each pair hash in the file, whether it stands there before.
+
+    Looks at one bucket of hashes after the other, a bucket being those that start alike.
+    """
+    pairs = hashes.stat().st_size // HASH_BYTES
+    buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
+    result = np.zeros(pairs, np.bool_)
+    for bucket in range(buckets):
+        numbers, words = _bucket(hashes, bucket, buckets)
+        order = np.lexsort((numbers, words[:, 1], words[:, 0]))
+        ordered = words[order]
+        again = (ordered[1:] == ordered[:-1]).all(axis=1)
+        result[numbers[order[1:][again]]] = True
+    return result
+
+
+def _bucket(hashes: Path, bucket: int, buckets: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """The hashes of one bucket and their places in the file."""
+    numbers, words = [], []
+    first = 0
+    with hashes.open("rb") as file:
+        while len(some := np.fromfile(file, np.uint64, 2 << 20).reshape(-1, 2)):
+            inside = np.flatnonzero(some[:, 0] % buckets == bucket)
+            numbers.append(inside + first)
+            words.append(some[inside])
+            first += len(some)
+    if not numbers:
+        return np.zeros(0, np.int64), np.zeros((0, 2), np.uint64)
+    return np.concatenate(numbers), np.concatenate(words)

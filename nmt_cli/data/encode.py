@@ -1,0 +1,104 @@
+"""A block of prepared text to ids: the work of one process on one block."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.data.arrays import read_bytes
+from nmt_cli.text.subwords import END, UNKNOWN
+from nmt_cli.text.tokenizer import Side, Tokenizer
+from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+
+Tokens = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeTask:
+    """Which bytes of the two text files to encode; pairs in `skip` are left out, and overlong ones."""
+
+    tokenizers: Path
+    source: tuple[Path, int, int]
+    target: tuple[Path, int, int]
+    skip: NDArray[np.bool_] | None
+    max_subwords: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSide:
+    """Ids of sentences one after the other, each with its end mark, and their lengths."""
+
+    tokens: Tokens
+    lengths: NDArray[np.int64]
+
+    @property
+    def unknowns(self) -> int:
+        """How many ids stand for what the vocabulary lacks."""
+        return int((self.tokens == UNKNOWN).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBlock:
+    """The encoded pairs, and for each pair of the task whether it was too long, and whether it is here."""
+
+    source: EncodedSide
+    target: EncodedSide
+    too_long: NDArray[np.bool_]
+    kept: NDArray[np.bool_]
+
+    def side(self, side: Side) -> EncodedSide:
+        """One of the two."""
+        return self.source if side == "source" else self.target
+
+
+def encode_block(task: EncodeTask) -> EncodedBlock:
+    """Read, encode and filter by length."""
+    tokenizers = _tokenizers(task.tokenizers)
+    source = encode_lines(tokenizers.source, _lines(*task.source))
+    target = encode_lines(tokenizers.target, _lines(*task.target))
+    skipped = np.zeros(len(source.lengths), np.bool_) if task.skip is None else task.skip
+    longest = np.maximum(source.lengths, target.lengths)
+    too_long = ~skipped & (longest > task.max_subwords) if task.max_subwords else np.zeros_like(skipped)
+    kept = ~(skipped | too_long)
+    return EncodedBlock(_only(source, kept), _only(target, kept), too_long, kept)
+
+
+def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
+    """The ids of prepared lines, each with its end mark."""
+    ids: list[int] = []
+    lengths: list[int] = []
+    for line in lines:
+        sentence = tokenizer.encode(line)
+        ids += sentence
+        ids.append(END)
+        lengths.append(len(sentence) + 1)
+    return EncodedSide(np.array(ids, token_type(tokenizer)), np.array(lengths, np.int64))
+
+
+def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
+    """The smallest type that holds every id."""
+    return np.uint16 if len(tokenizer.entries) <= 1 << 16 else np.uint32
+
+
+@cache
+def _tokenizers(folder: Path) -> Tokenizers:
+    return load_tokenizers(folder)
+
+
+def _lines(path: Path, first: int, last: int) -> list[str]:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return read_bytes(file, first, last).decode().split("\n")[:-1]
+    finally:
+        os.close(file)
+
+
+def _only(side: EncodedSide, kept: NDArray[np.bool_]) -> EncodedSide:
+    if kept.all():
+        return side
+    return EncodedSide(side.tokens[np.repeat(kept, side.lengths)], side.lengths[kept])

@@ -1,0 +1,135 @@
+"""Raw parallel text to a finished dataset folder.
+
+    find inputs -> clean (parallel) -> learn subwords -> encode (parallel) -> manifest -> rename into place
+
+Cleaning writes prepared text to a work folder, encoding reads it from there: nothing holds the corpus in
+memory, and no byte of the result depends on the number of workers.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nmt_cli import __version__
+from nmt_cli.atomic import folder_written_whole
+from nmt_cli.data import reuse
+from nmt_cli.data.dataset import (
+    FILTER_REPORT,
+    MANIFEST,
+    TOKENIZERS,
+    check_sizes,
+    read_manifest,
+    write_manifest,
+)
+from nmt_cli.data.evaluation_sets import write_evaluation_set
+from nmt_cli.data.filters import Filters
+from nmt_cli.data.report import FilterReport
+from nmt_cli.data.request import Input, Request, describe_request, differences, find_inputs
+from nmt_cli.data.training_set import WORK, clean_training_set, draw_sample, encode_training_set
+from nmt_cli.data.workers import Progress
+from nmt_cli.errors import UserError
+from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was made, or what was there already."""
+
+    manifest: dict[str, Any]
+    report: FilterReport | None
+    """None where nothing was to be done."""
+
+
+def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
+    """Make the dataset `out`, unless it is there, whole, and made of the same inputs and settings."""
+    Filters(request.config.filter)
+    _refuse_foreign(out)
+    plan = reuse.plan(request)
+    with TemporaryDirectory(prefix="nmt-stdin-", dir=_existing(out.parent)) as spool_folder:
+        progress("reading", 0, 1)
+        inputs = find_inputs(request, Path(spool_folder), workers)
+        description = describe_request(request, inputs, plan.reused)
+        if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
+            return Outcome(read_manifest(out), None)
+        with folder_written_whole(out) as folder:
+            report, splits, tokenizers = _make(folder, request, plan, inputs, workers, progress)
+            manifest = {
+                "nmt": __version__,
+                **description,
+                "tokenizer": {
+                    "fingerprint": tokenizers.fingerprint,
+                    "source_vocabulary": len(tokenizers.source.entries),
+                    "target_vocabulary": len(tokenizers.target.entries),
+                },
+                "splits": splits,
+            }
+            progress("finishing", 0, 1)
+            write_manifest(folder, manifest, workers)
+    return Outcome(read_manifest(out), report)
+
+
+def _make(
+    folder: Path,
+    request: Request,
+    plan: reuse.Plan,
+    inputs: Sequence[Input],
+    workers: int,
+    progress: Progress,
+) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
+    """Write everything but the manifest into `folder`."""
+    report = FilterReport()
+    training = [item for item in inputs if item.role == "train"]
+    clean_training_set(training, request.config, plan.recipe, folder, report, workers, progress)
+    tokenizers = _tokenizers(plan, request, folder, progress)
+    tokenizers.save(folder / TOKENIZERS)
+    splits = {"train": encode_training_set(request.config, folder, report, workers, progress)}
+    shutil.rmtree(folder / WORK)
+    for item in inputs:
+        if item.role != "train":
+            splits[item.corpus.name] = write_evaluation_set(item, request.config, tokenizers, folder, report)
+    (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8")
+    return report, splits, tokenizers
+
+
+def _tokenizers(plan: reuse.Plan, request: Request, folder: Path, progress: Progress) -> Tokenizers:
+    if plan.ready:
+        return plan.ready
+    progress("learning subwords", 0, 1)
+    config = request.config.tokenizer
+    sample = draw_sample(folder, config.sample_lines, config.seed)
+    if plan.models:
+        return adopt_tokenizers(plan.recipe, plan.models, sample)
+    return learn_tokenizers(plan.recipe, config, sample)
+
+
+def _refuse_foreign(out: Path) -> None:
+    if out.is_dir() and any(out.iterdir()) and not (out / MANIFEST).exists():
+        raise UserError(f"{out} holds files, but no {MANIFEST}, so it is no dataset; choose another --out.")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; choose another --out.")
+
+
+def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
+    """Whether `out` must be made again; `UserError` where that needs `overwrite`."""
+    try:
+        manifest = read_manifest(out)
+        check_sizes(out, manifest)
+        changed = differences(manifest, description)
+    except (UserError, KeyError) as error:
+        if overwrite:
+            return True
+        raise UserError(str(error)) from error
+    if changed and not overwrite:
+        raise UserError(
+            f"{out} was made otherwise ({'; '.join(changed)}); "
+            "give --overwrite to make it again, or another --out."
+        )
+    return bool(changed)
+
+
+def _existing(folder: Path) -> Path:
+    """`folder`, or the nearest folder above it that is there."""
+    return folder if folder.is_dir() else _existing(folder.absolute().parent)

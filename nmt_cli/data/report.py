@@ -1,0 +1,67 @@
+"""The filter report: every line read is accounted for, and a few of each kind are shown."""
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nmt_cli.data.tally import Tally
+
+
+@dataclass(slots=True)
+class CorpusReport:
+    """One input: for train what was dropped, for the others what would have been, and what else was seen."""
+
+    role: str
+    name: str
+    read: int
+    kept: int = 0
+    dropped: Tally = field(default_factory=Tally)
+    noted: Tally = field(default_factory=Tally)
+
+
+@dataclass(slots=True)
+class FilterReport:
+    """All inputs of a run."""
+
+    corpora: list[CorpusReport] = field(default_factory=list)
+
+    def of_role(self, role: str) -> list[CorpusReport]:
+        """The inputs that serve as train, valid or test."""
+        return [corpus for corpus in self.corpora if corpus.role == role]
+
+    def reasons(self) -> str:
+        """How many training pairs fell out for which reason, in words."""
+        counts: Counter[str] = Counter()
+        for corpus in self.of_role("train"):
+            counts += corpus.dropped.counts
+        return ", ".join(f"{reason}: {count:,}" for reason, count in counts.most_common())
+
+    def as_json(self) -> str:
+        """The report as it is kept in the dataset folder."""
+        return (
+            json.dumps([_described(corpus) for corpus in self.corpora], indent=1, ensure_ascii=False) + "\n"
+        )
+
+
+def _described(corpus: CorpusReport) -> dict[str, Any]:
+    tallies = {"dropped": corpus.dropped, "noted": corpus.noted}
+    return {
+        "role": corpus.role,
+        "name": corpus.name,
+        "read": corpus.read,
+        "kept": corpus.kept,
+        **{
+            name: {
+                reason: {
+                    "pairs": count,
+                    "samples": [
+                        {key: value for key, value in asdict(sample).items() if key != "rank"}
+                        for sample in tally.samples.get(reason, [])
+                    ],
+                }
+                for reason, count in sorted(tally.counts.items())
+            }
+            for name, tally in tallies.items()
+        },
+    }

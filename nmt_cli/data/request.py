@@ -1,0 +1,111 @@
+"""What a preprocess run is asked for, in a form that can be kept and compared with an earlier run's."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.config import toml_literal
+from nmt_cli.corpus import files
+from nmt_cli.corpus.parallel import Corpus, find, spool
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.dataset import TRAIN, Role
+from nmt_cli.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The inputs by name, and what to make of them."""
+
+    source_lang: str
+    target_lang: str
+    train: Sequence[str]
+    valid: Sequence[str] = ()
+    test: Sequence[str] = ()
+    reuse: str | None = None
+    """A dataset or model folder, a file of codes or a SentencePiece model, or two such as SOURCE:TARGET."""
+
+    config: PreprocessConfig = field(default_factory=PreprocessConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One corpus of a run, looked through once."""
+
+    role: Role
+    corpus: Corpus
+    pairs: int
+    sha256: Sequence[str]
+
+    def description(self) -> dict[str, Any]:
+        """For the manifest."""
+        corpus = self.corpus
+        return {
+            "role": self.role,
+            "name": corpus.name,
+            "pairs": self.pairs,
+            "files": [
+                {"path": str(path), "sha256": sha}
+                for path, sha in zip(corpus.files, self.sha256, strict=True)
+            ],
+        }
+
+
+def find_inputs(request: Request, spool_folder: Path, threads: int) -> list[Input]:
+    """Every corpus of the run, train first; reads all of them once, to count and to hash."""
+    specs: dict[Role, Sequence[str]] = {"train": request.train, "valid": request.valid, "test": request.test}
+    named = [
+        (role, spool(find(spec, request.source_lang, request.target_lang), spool_folder))
+        for role, some in specs.items()
+        for spec in some
+    ]
+    _refuse_equal_names([corpus.name for role, corpus in named if role != "train"])
+    with ThreadPoolExecutor(threads) as pool:
+        counts = pool.map(Corpus.count, [corpus for _, corpus in named])
+        hashes = [list(pool.map(files.sha256, corpus.files)) for _, corpus in named]
+        return [
+            Input(role, corpus, pairs, sha)
+            for (role, corpus), pairs, sha in zip(named, counts, hashes, strict=True)
+        ]
+
+
+def describe_request(request: Request, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
+    """All that decides what the dataset holds, for the manifest; `reused` tells an adopted tokeniser."""
+    return {
+        "source_lang": request.source_lang,
+        "target_lang": request.target_lang,
+        "settings": asdict(request.config),
+        "reused_tokenizer": reused,
+        "inputs": [item.description() for item in inputs],
+    }
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What the two descriptions disagree on, each as "what: old -> new"."""
+    before, after = dict(_facts(old)), dict(_facts(new))
+    return [
+        f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What counts, in words; where a file lies does not."""
+    yield "languages", f"{description['source_lang']}-{description['target_lang']}"
+    yield "reused tokeniser", str(description["reused_tokenizer"])
+    for section, settings in description["settings"].items():
+        for key, value in settings.items():
+            yield f"{section}.{key}", toml_literal(value)
+    for number, item in enumerate(description["inputs"], start=1):
+        hashes = " ".join(file["sha256"][:12] for file in item["files"])
+        yield f"input {number}", f"{item['role']} {item['name']} ({hashes})"
+
+
+def _refuse_equal_names(names: Sequence[str]) -> None:
+    for number, name in enumerate(names):
+        if name in (TRAIN, *names[:number]):
+            raise UserError(
+                f"two sets are named {name}; a set is named after its file, so give one of them another name."
+            )

@@ -1,0 +1,216 @@
+"""The training set: cleaned into a work folder, sampled for the learner, encoded into the dataset folder."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter
+from nmt_cli.data.clean import CleanBlock, CleanTask, clean
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.dataset import TOKENIZERS, TRAIN, side_path
+from nmt_cli.data.duplicates import repeated
+from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, encode_block, token_type
+from nmt_cli.data.filters import DUPLICATE, SUBWORDS
+from nmt_cli.data.report import CorpusReport, FilterReport
+from nmt_cli.data.request import Input
+from nmt_cli.data.workers import Progress, in_order
+from nmt_cli.errors import UserError
+from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
+from nmt_cli.text.tokenizers import Recipe, load_tokenizers
+
+BLOCK_PAIRS = 10_000
+"""Pairs that a worker takes at a time."""
+
+WORK = "work"
+"""Made and read here, removed by the caller when the dataset is complete."""
+
+HASHES = "hashes.bin"
+NUMBERS = "numbers.npy"
+
+
+def clean_training_set(
+    inputs: Sequence[Input],
+    config: PreprocessConfig,
+    recipe: Recipe,
+    folder: Path,
+    report: FilterReport,
+    workers: int,
+    progress: Progress,
+) -> None:
+    """Write the prepared text of all pairs that pass the filters to a work folder in `folder`.
+
+    The others are accounted for in `report`.
+    Beside each pair goes its number in its corpus, and its hash where duplicates are to be found.
+    """
+    work = folder / WORK
+    work.mkdir()
+    total, done = sum(item.pairs for item in inputs), 0
+    with ExitStack() as stack:
+        texts = {side: stack.enter_context(_text_writer(work, side)) for side in SIDES}
+        numbers = stack.enter_context(ArrayWriter(work / NUMBERS, np.int64))
+        hashes = stack.enter_context((work / HASHES).open("wb"))
+        for item in inputs:
+            corpus = CorpusReport(item.role, item.corpus.name, item.pairs)
+            report.corpora.append(corpus)
+            for block in _cleaned(item, config, recipe, workers):
+                texts["source"].append(block.source.content, block.source.lengths)
+                texts["target"].append(block.target.content, block.target.lengths)
+                numbers.append(block.numbers)
+                hashes.write(block.hashes)
+                corpus.kept += len(block.numbers)
+                corpus.dropped.merge(block.dropped)
+                corpus.noted.merge(block.noted)
+                progress("cleaning", done + corpus.kept + corpus.dropped.counts.total(), total)
+            done += item.pairs
+    if not numbers.length:
+        raise UserError(
+            f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter]."
+        )
+
+
+def draw_sample(folder: Path, lines: int, seed: int) -> dict[Side, list[str]]:
+    """About `lines` lines, both sides together, drawn evenly: one pair from each stretch of the corpus."""
+    sample = {}
+    for side in SIDES:
+        with _text_reader(folder / WORK, side) as text:
+            pairs = min(len(text), max(1, lines // 2))
+            places = np.arange(pairs) + np.random.default_rng(seed).random(pairs)
+            sample[side] = text.lines(
+                np.minimum((places * (len(text) / pairs)).astype(np.int64), len(text) - 1)
+            )
+    return sample
+
+
+def encode_training_set(
+    config: PreprocessConfig, folder: Path, report: FilterReport, workers: int, progress: Progress
+) -> dict[str, Any]:
+    """Write ids and text of the cleaned pairs to `folder`, without duplicates and overlong pairs.
+
+    Returns the description of the split for the manifest.
+    """
+    work = folder / WORK
+    skip = repeated(work / HASHES) if config.filter.duplicates else None
+    tokenizers = load_tokenizers(folder / TOKENIZERS)
+    with ExitStack() as stack:
+        texts = {side: stack.enter_context(_text_reader(work, side)) for side in SIDES}
+        writers = {
+            side: stack.enter_context(_SideWriter(folder, side, tokenizers.side(side))) for side in SIDES
+        }
+        drops = _Drops(np.load(work / NUMBERS, mmap_mode="r"), texts, report)
+        pairs = len(texts["source"])
+        starts = range(0, pairs, BLOCK_PAIRS)
+        tasks = (_encode_task(config, folder, texts, skip, start) for start in starts)
+        for start, block in zip(starts, in_order(encode_block, tasks, _useful(workers, pairs)), strict=True):
+            for side in SIDES:
+                writers[side].append(block.side(side), texts[side], start, block.kept)
+            drops.record(start, block)
+            progress("encoding", start + len(block.kept), pairs)
+        split = {"role": TRAIN, "pairs": writers["source"].pairs}
+        split |= {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
+    if not split["pairs"]:
+        raise UserError(
+            f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter]."
+        )
+    return split
+
+
+class _SideWriter:
+    """Writes ids and text of one side."""
+
+    def __init__(self, folder: Path, side: Side, tokenizer: Tokenizer) -> None:
+        self._tokens = ArrayWriter(side_path(folder, TRAIN, side, "tokens.npy"), token_type(tokenizer))
+        self._offsets = OffsetsWriter(side_path(folder, TRAIN, side, "offsets.npy"))
+        self._text = TextWriter(
+            side_path(folder, TRAIN, side, "txt"), side_path(folder, TRAIN, side, "lines.npy")
+        )
+        self._unknowns = 0
+        self.pairs = 0
+
+    def append(self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]) -> None:
+        """Add the ids, and those lines of `text` from `start` on that are kept."""
+        self._tokens.append(encoded.tokens)
+        self._offsets.append(encoded.lengths)
+        self._unknowns += encoded.unknowns
+        self.pairs += len(encoded.lengths)
+        content, lengths = text.content(start, start + len(kept)), text.lengths(start, start + len(kept))
+        if not kept.all():
+            lines = content.split(b"\n")[:-1]
+            content = b"".join(line + b"\n" for line, keep in zip(lines, kept, strict=True) if keep)
+            lengths = lengths[kept]
+        self._text.append(content, lengths)
+
+    def counts(self) -> dict[str, int]:
+        """Tokens in all, end marks included, and how many of them are unknowns."""
+        return {"tokens": self._tokens.length, "unknowns": self._unknowns}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for writer in (self._tokens, self._offsets, self._text):
+            writer.__exit__(*error)
+
+
+class _Drops:
+    """Accounts in the report for pairs that fall out at encoding."""
+
+    def __init__(
+        self, numbers: NDArray[np.int64], texts: dict[Side, TextReader], report: FilterReport
+    ) -> None:
+        self._numbers = numbers
+        self._texts = texts
+        self._corpora = report.of_role("train")
+        self._ends = np.cumsum([corpus.kept for corpus in self._corpora])
+
+    def record(self, start: int, block: EncodedBlock) -> None:
+        """Account for the pairs of a block that begins with pair `start` of the cleaned text."""
+        for i in np.flatnonzero(~block.kept):
+            pair = start + int(i)
+            corpus = self._corpora[int(np.searchsorted(self._ends, pair, side="right"))]
+            reason = SUBWORDS if block.too_long[i] else DUPLICATE
+            number = int(self._numbers[pair])
+            corpus.kept -= 1
+            if corpus.dropped.count(reason, number):
+                corpus.dropped.keep(reason, number, *(self._texts[side].lines([pair])[0] for side in SIDES))
+
+
+def _cleaned(item: Input, config: PreprocessConfig, recipe: Recipe, workers: int) -> Iterator[CleanBlock]:
+    tasks = (
+        CleanTask(block, item.corpus, recipe, config.filter, config.corpus.invalid_utf8)
+        for block in item.corpus.blocks(BLOCK_PAIRS)
+    )
+    return in_order(clean, tasks, _useful(workers, item.pairs))
+
+
+def _encode_task(
+    config: PreprocessConfig,
+    folder: Path,
+    texts: dict[Side, TextReader],
+    skip: NDArray[np.bool_] | None,
+    start: int,
+) -> EncodeTask:
+    stop = min(start + BLOCK_PAIRS, len(texts["source"]))
+    return EncodeTask(
+        folder / TOKENIZERS,
+        texts["source"].extent(start, stop),
+        texts["target"].extent(start, stop),
+        None if skip is None else skip[start:stop],
+        config.filter.max_subwords,
+    )
+
+
+def _useful(workers: int, pairs: int) -> int:
+    """As many workers as there are blocks for."""
+    return max(1, min(workers, -(-pairs // BLOCK_PAIRS)))
+
+
+def _text_writer(work: Path, side: Side) -> TextWriter:
+    return TextWriter(work / f"{side}.txt", work / f"{side}.lines.npy")
+
+
+def _text_reader(work: Path, side: Side) -> TextReader:
+    return TextReader(work / f"{side}.txt", work / f"{side}.lines.npy")

@@ -1,0 +1,176 @@
+"""Byte-pair encoding of words as subword-nmt learns and applies it, on ids that can't be mistaken for text.
+
+In subword-nmt's files a piece that does not end its word is written `piece@@`. Here it is a pair of surface
+and whether it ends the word, so `@@` and `</w>` written in a text are text.
+"""
+
+import contextlib
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from subword_nmt.apply_bpe import encode as apply_merges
+from subword_nmt.learn_bpe import learn_bpe
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.subwords import BYTES, UNKNOWN, UNKNOWN_TEXT, spelt
+
+HEADER = "#version: 0.2"
+WORD_END = "</w>"
+LONGEST_WORD = 200
+"""Longer words are spelt, since merging takes time quadratic in their length."""
+
+MOST_CACHED = 200_000
+SEPARATOR = " "
+"""What marks a piece that does not end its word when talking to subword-nmt; it can't be part of a word."""
+
+Merge = tuple[str, str]
+Piece = tuple[str, bool]
+"""A surface, and whether it ends its word."""
+
+
+class Bpe:
+    """Merges over an alphabet; every character of the alphabet is an entry, inside words and at their end."""
+
+    def __init__(
+        self, codes: str, alphabet: str, first: int, byte_fallback: bool = False, too_rare: Iterable[int] = ()
+    ) -> None:
+        """`codes` is the content of a subword-nmt codes file; see `Pieces` for the others."""
+        self._codes = codes
+        self._alphabet = alphabet
+        self._first_byte = first if byte_fallback else None
+        self._pieces: list[Piece] = [("", True)] if byte_fallback else []
+        self._first_piece = first + (len(BYTES) if byte_fallback else 0)
+        merges = parse_codes(codes)
+        self._pieces += pieces_of(merges, alphabet)
+        self._ids = {piece: i for i, piece in enumerate(self._pieces, start=self._first_piece)}
+        self._ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
+        self._parts = {left + right: (left, right) for left, right in self._ranks}
+        self._common = self._without(set(too_rare))
+        self._cache: dict[str, list[int]] = {}
+        shown = [surface if final else f"{surface}@@" for surface, final in self._pieces]
+        self.entries = [*(BYTES if byte_fallback else ()), *shown]
+
+    def encode(self, text: str) -> list[int]:
+        """See `Subwords`."""
+        ids: list[int] = []
+        cache = self._cache
+        for word in text.split():
+            found = cache.get(word)
+            if found is None:
+                found = self._word(word)
+                if len(cache) < MOST_CACHED:
+                    cache[word] = found
+            ids += found
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `Subwords`."""
+        text = bytearray()
+        for i in ids:
+            if self._first_byte is not None and self._first_byte <= i < self._first_piece:
+                text.append(i - self._first_byte)
+                continue
+            known = 0 <= i - self._first_piece < len(self._pieces)
+            surface, final = self._pieces[i - self._first_piece] if known else (UNKNOWN_TEXT, True)
+            text += surface.encode()
+            if final:
+                text += b" "
+        return text.decode(errors="replace").removesuffix(" ")
+
+    def files(self) -> dict[str, bytes]:
+        """See `Subwords`."""
+        return {"codes": self._codes.encode(), "characters.txt": self._alphabet.encode()}
+
+    def _word(self, word: str) -> list[int]:
+        surfaces = word if len(word) > LONGEST_WORD else self._merged(word)
+        ids: list[int] = []
+        for number, surface in enumerate(surfaces, start=1):
+            final = number == len(surfaces)
+            known = self._ids.get((surface, final))
+            ids += [known] if known is not None else self._characters(surface, final)
+        return ids
+
+    def _merged(self, word: str) -> Sequence[str]:
+        surfaces: Sequence[str] = apply_merges(
+            word, self._ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={}
+        )
+        return surfaces
+
+    def _characters(self, surface: str, final: bool) -> list[int]:
+        """A surface without an entry, spelt in characters, and those without one in bytes."""
+        ids: list[int] = []
+        for number, character in enumerate(surface, start=1):
+            ends = final and number == len(surface)
+            known = self._ids.get((character, ends))
+            if known is not None:
+                ids.append(known)
+            elif self._first_byte is None:
+                ids.append(UNKNOWN)
+            else:
+                ids += spelt(character, self._first_byte) + ([self._ids["", True]] if ends else [])
+        return ids
+
+    def _without(self, too_rare: set[int]) -> set[str] | None:
+        """The vocabulary that subword-nmt's filter works with; None lets every piece pass."""
+        if not too_rare:
+            return None
+        common = (piece for piece, i in self._ids.items() if i not in too_rare)
+        return {surface if final else surface + SEPARATOR for surface, final in common}
+
+
+def learn_codes(counts: Counter[str], merges: int) -> str:
+    """The content of a codes file with at most `merges` merges, fewer where no pair occurs twice."""
+    # A word that holds the learner's own end mark would teach it merges that can't be told from others.
+    words = [f"{word} {count}" for word, count in counts.items() if WORD_END not in word]
+    if not any(len(word.split()[0]) > 1 for word in words):
+        return HEADER + "\n"
+    codes = io.StringIO()
+    with contextlib.redirect_stderr(io.StringIO()):
+        learn_bpe(words, codes, merges, is_dict=True)
+    return codes.getvalue()
+
+
+def cut_codes(codes: str, alphabet: str, room: int) -> str:
+    """The longest beginning of `codes` that makes at most `room` entries besides those of `alphabet`."""
+    lines = codes.splitlines()
+    seen = set(pieces_of((), alphabet))
+    for number, piece in enumerate(_results(parse_codes(codes)), start=1):
+        if piece not in seen and not room:
+            return "\n".join(lines[:number]) + "\n"
+        room -= piece not in seen
+        seen.add(piece)
+    return codes
+
+
+def parse_codes(codes: str) -> list[Merge]:
+    """The merges of a codes file, in order."""
+    header, *lines = codes.rstrip("\n").split("\n")
+    if header.split() != HEADER.split():
+        raise UserError(f"the codes must start with '{HEADER}'; learn them with subword-nmt 0.2 or newer.")
+    merges = []
+    for number, line in enumerate(lines, start=2):
+        left, blank, right = line.rstrip("\r ").partition(" ")
+        if not (left and blank and right) or " " in right:
+            raise UserError(
+                f"line {number} of the codes is {line!r}; each must be two parts with a blank between."
+            )
+        merges.append((left, right))
+    return merges
+
+
+def pieces_of(merges: Iterable[Merge], alphabet: str) -> list[Piece]:
+    """Every piece that can come of `merges` over `alphabet`, each once, in a fixed order."""
+    single = [(character, final) for character in alphabet for final in (False, True)]
+    return list(dict.fromkeys([*single, *_results(merges)]))
+
+
+def characters_of(merges: Iterable[Merge]) -> set[str]:
+    """The characters that codes know."""
+    return {character for surface, _ in _results(merges) for character in surface}
+
+
+def _results(merges: Iterable[Merge]) -> Iterator[Piece]:
+    for left, right in merges:
+        final = right.endswith(WORD_END) and right != WORD_END
+        yield left + right.removesuffix(WORD_END) if final else left + right, final

@@ -1,0 +1,104 @@
+"""What the text room needs to be told."""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from nmt_cli.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextConfig:
+    """How a raw line becomes the text that is segmented into subwords.
+
+    Always: control characters out, every run of blanks of any kind folded into one space, none at the ends.
+    """
+
+    unicode: Literal["nfc", "nfkc", "none"] = "nfc"
+    """Unicode normalisation form."""
+
+    zero_width: Literal["keep", "remove"] = "keep"
+    """Invisible characters: zero-width spaces and joiners, soft hyphens, byte-order and direction marks."""
+
+    quotes: bool = False
+    """Turn typographic quotes of any language into " and '."""
+
+    punctuation: bool = False
+    """Turn typographic dashes, ellipses and full-width punctuation into their ASCII forms."""
+
+    lowercase: bool = False
+    """Lower-case everything; output stays lower-cased."""
+
+    words: Literal["auto", "raw", "moses"] = "auto"
+    """What a word is: "moses" tokenises, and detokenises output; "raw" takes what stands between blanks, so
+    text that is tokenised already comes out tokenised. "auto" is "moses" for bpe and word, else "raw"."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerConfig:
+    """How subwords are learnt."""
+
+    kind: Literal["sentencepiece", "bpe", "char", "word"] = "sentencepiece"
+    """The subword model: sentencepiece on raw text, bpe (subword-nmt) on words, characters, or words."""
+
+    joint: bool = True
+    """One subword model and vocabulary for both languages, or one for each."""
+
+    vocab_size: int = 32000
+    """Entries of the whole vocabulary, marks included; for char and word the most there may be. Unused
+    entries round it up to a multiple of 8."""
+
+    sentencepiece_model: Literal["unigram", "bpe"] = "unigram"
+    """How SentencePiece learns (for kind = "sentencepiece")."""
+
+    merges: int = 0
+    """For bpe: learn this many merges, whatever vocabulary follows; 0 for what vocab_size leaves room for."""
+
+    min_count: int = 0
+    """A subword seen less often than this on a side of the sample is split further there, never into unknowns
+    (for sentencepiece and bpe); for char and word the least count of an entry."""
+
+    byte_fallback: bool = False
+    """256 entries for bytes, so that characters outside the vocabulary are spelt and nothing is unknown."""
+
+    character_coverage: float = 1.0
+    """Share of the sample's characters that get an entry of their own (not for word)."""
+
+    symbols: tuple[str, ...] = ()
+    """Words such as "<2de>" or "<BT>" that get one entry each and are never segmented or normalised."""
+
+    sample_lines: int = 400_000
+    """Lines that subwords are learnt from, both sides together, drawn evenly over the corpus. SentencePiece
+    needs about 25 bytes of memory for each of their characters."""
+
+    seed: int = 1
+    """Which sample is drawn."""
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < 8:
+            raise UserError(f"vocab_size is {self.vocab_size}, but the least useful one is 8.")
+        if not 0.9 <= self.character_coverage <= 1:
+            raise UserError(f"character_coverage is {self.character_coverage}; take one from 0.9 to 1.0.")
+        if self.sample_lines < 1:
+            raise UserError(f"sample_lines is {self.sample_lines}; take at least 1.")
+        for symbol in self.symbols:
+            if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
+                raise UserError(f"symbols holds {symbol!r}; a symbol is one word, and not </s> or <unk>.")
+        if len(set(self.symbols)) < len(self.symbols):
+            raise UserError("symbols names one of them twice; give each once.")
+        self._refuse_what_has_no_effect()
+
+    def _refuse_what_has_no_effect(self) -> None:
+        serves = {
+            "sentencepiece_model": ["sentencepiece"],
+            "merges": ["bpe"],
+            "character_coverage": ["sentencepiece", "bpe", "char"],
+        }
+        for field in fields(self):
+            kinds = serves.get(field.name, [self.kind])
+            if getattr(self, field.name) != field.default and self.kind not in kinds:
+                raise UserError(
+                    f"{field.name} has no effect with kind = {self.kind}; leave it out, "
+                    f"or choose kind = {' or '.join(kinds)}."
+                )
+        if self.merges and self.vocab_size != type(self).__dataclass_fields__["vocab_size"].default:
+            raise UserError("merges and vocab_size both say how large the vocabulary gets; give one of them.")

@@ -1,0 +1,58 @@
+"""Raw text to normalised text; normalising twice changes nothing."""
+
+import re
+import unicodedata
+
+from nmt_cli.text.config import TextConfig
+
+BLANK_MARK = "\u2581"
+"""What SentencePiece writes for a blank."""
+
+CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+"""Control characters other than blanks."""
+
+ZERO_WIDTH = re.compile(r"[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+
+QUOTES = dict.fromkeys(map(ord, "«»“”„‟"), '"') | dict.fromkeys(map(ord, "‹›‘’‚‛´`"), "'")
+
+PUNCTUATION = (
+    dict.fromkeys(map(ord, "‐‑‒–—―−"), "-")
+    | {ord("…"): "..."}
+    | {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if not chr(code - 0xFEE0).isalnum()}
+)
+
+
+class Normalizer:
+    """Applies a `TextConfig`; what it returns holds no blank but single spaces between words."""
+
+    def __init__(self, config: TextConfig, fold_blank_mark: bool) -> None:
+        """`fold_blank_mark`: whether U+2581 is a blank too, as it is for SentencePiece."""
+        self._config = config
+        self._fold_blank_mark = fold_blank_mark
+        self._table = (QUOTES if config.quotes else {}) | (PUNCTUATION if config.punctuation else {})
+
+    def __call__(self, text: str) -> str:
+        """`text` normalised."""
+        text = CONTROLS.sub("", text)
+        if not text.isascii() or self._config.lowercase or self._table:
+            text = self._rewritten(text)
+        return " ".join(text.split())
+
+    def _rewritten(self, text: str) -> str:
+        if self._config.zero_width == "remove":
+            text = ZERO_WIDTH.sub("", text)
+        text = self._composed(text)
+        if self._config.lowercase:
+            text = self._composed(text.lower())
+        if self._table:
+            text = self._composed(text.translate(self._table))
+        return text.replace(BLANK_MARK, " ") if self._fold_blank_mark else text
+
+    def _composed(self, text: str) -> str:
+        match self._config.unicode:
+            case "nfc":
+                return unicodedata.normalize("NFC", text)
+            case "nfkc":
+                return unicodedata.normalize("NFKC", text)
+            case "none":
+                return text

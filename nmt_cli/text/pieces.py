@@ -1,0 +1,125 @@
+"""SentencePiece models, our own and other people's."""
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import sentencepiece
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import TokenizerConfig
+from nmt_cli.text.subwords import MARKS, UNKNOWN, UNKNOWN_TEXT
+
+LEARNING_THREADS = 8
+"""Always as many: the sums, and so the model, depend on it in the last digits."""
+
+
+class Pieces:
+    """A SentencePiece model whose entries follow the marks and symbols of the vocabulary."""
+
+    def __init__(self, model: bytes, first: int, too_rare: Iterable[int] = ()) -> None:
+        """`first` is the id of the first piece; `too_rare` are ids that are split further."""
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise UserError("this is no SentencePiece model; give a file that spm_train wrote.") from error
+        self._model = model
+        size = self._processor.get_piece_size()
+        kept = [i for i in range(size) if not (self._is_mark(i) or self._processor.is_unused(i))]
+        self._to_ours = [UNKNOWN] * size
+        for ours, theirs in enumerate(kept, start=first):
+            self._to_ours[theirs] = ours
+        self._same = self._to_ours[first:] == list(range(first, size))
+        self._to_theirs = [self._processor.unk_id()] * first + kept
+        self.entries = [self._processor.id_to_piece(i) for i in kept]
+        self._splits = self._split_up({i for i in too_rare if self._has_parts(i)}, first)
+
+    def encode(self, text: str) -> list[int]:
+        """See `Subwords`."""
+        ids: list[int] = self._processor.encode(text)
+        if not self._same:
+            ids = [self._to_ours[i] for i in ids]
+        if not self._splits:
+            return ids
+        return [part for i in ids for part in self._splits.get(i, (i,))]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `Subwords`."""
+        unknown = self._processor.unk_id()
+        theirs = [self._to_theirs[i] if i < len(self._to_theirs) else unknown for i in ids]
+        return str(self._processor.decode(theirs)).replace(f" {UNKNOWN_TEXT} ", UNKNOWN_TEXT)
+
+    def files(self) -> dict[str, bytes]:
+        """See `Subwords`."""
+        return {"model": self._model}
+
+    def _split_up(self, too_rare: set[int], first: int) -> dict[int, list[int]]:
+        """For each piece that is too rare, the fewest and then likeliest common pieces that make it up."""
+        scores = {
+            piece: (-1.0, self._processor.get_score(self._to_theirs[i]), i)
+            for i, piece in enumerate(self.entries, start=first)
+            if i not in too_rare
+        }
+        return {i: _best_split(self.entries[i - first], scores) for i in sorted(too_rare)}
+
+    def _has_parts(self, i: int) -> bool:
+        theirs = self._to_theirs[i]
+        return not self._processor.is_byte(theirs) and len(self._processor.id_to_piece(theirs)) > 1
+
+    def _is_mark(self, piece: int) -> bool:
+        return bool(self._processor.is_control(piece) or self._processor.is_unknown(piece))
+
+
+def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> list[int]:
+    """The ids of the parts of `text` with the greatest sum of scores, which are compared place by place."""
+    best: list[tuple[float, float, list[int]] | None] = [(0.0, 0.0, [])]
+    for end in range(1, len(text) + 1):
+        ways = [
+            (way[0] + part[0], way[1] + part[1], [*way[2], part[2]])
+            for start, way in enumerate(best)
+            if way and (part := scores.get(text[start:end]))
+        ]
+        best.append(max(ways, default=None))
+    return best[-1][2] if best[-1] else [UNKNOWN]
+
+
+def learn_pieces(lines: Iterable[str], config: TokenizerConfig) -> bytes:
+    """A SentencePiece model of `config.vocab_size` entries, marks and symbols among them at their places."""
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type=config.sentencepiece_model,
+            vocab_size=config.vocab_size,
+            character_coverage=config.character_coverage,
+            byte_fallback=config.byte_fallback,
+            control_symbols=list(config.symbols),
+            normalization_rule_name="identity",
+            max_sentence_length=1 << 30,
+            eos_id=0,
+            eos_piece=MARKS[0],
+            unk_id=1,
+            unk_piece=MARKS[1],
+            bos_id=-1,
+            pad_id=-1,
+            num_threads=LEARNING_THREADS,
+            minloglevel=3,
+        )
+    except RuntimeError as error:
+        raise UserError(_plainly(str(error), config)) from error
+    return model.getvalue()
+
+
+def _plainly(message: str, config: TokenizerConfig) -> str:
+    if most := re.search(r"value <= (\d+)", message):
+        return (
+            f"a vocabulary of {config.vocab_size:,} is more than the text supports; "
+            f"take --vocab-size {most.group(1)} or less."
+        )
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"a vocabulary of {config.vocab_size:,} is too small: its marks and single characters alone are "
+            f"{least.group(1)}; raise --vocab-size or lower tokenizer.character_coverage."
+        )
+    return f"SentencePiece can't learn from this text: {message}"
