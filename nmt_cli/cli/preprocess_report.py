@@ -13,7 +13,6 @@ from nmt_cli.data.filters import REASONS
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.data.report import CorpusReport, FilterReport
 
-
 PIPED_WIDTH = 160
 """Tables are not squeezed into 80 columns where no terminal asks for it."""
 
