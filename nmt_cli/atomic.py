@@ -1,5 +1,6 @@
 """Folders that appear whole or not at all, whenever the machine stops."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -8,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nmt_cli.errors import UserError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -30,6 +33,12 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
         yield staging
         _reach_disk(staging)
         _swap(staging, out, replaced)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise UserError(
+            f"{out} can't be written: {error.strerror}; make room, or choose another place."
+        ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         os.close(lock)

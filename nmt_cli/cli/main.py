@@ -1,6 +1,5 @@
 """The `nmt` command: finds the command, and turns what goes wrong into one line and an exit code."""
 
-import errno
 import os
 import signal
 import sys
@@ -45,6 +44,9 @@ def main() -> NoReturn:
         code = _failed(str(error), FAILED)
     except OSError as error:
         code = _failed(_plainly(error), FAILED)
+    except Exception as error:
+        bug = f"{type(error).__name__}: {error}"
+        code = _failed(f"a fault of nmt's own ({bug}); run it again with --debug and report it.", FAILED)
     sys.exit(code)
 
 
@@ -57,12 +59,7 @@ def _failed(message: str, code: int) -> int:
 
 def _plainly(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
-    cure = (
-        "make room, or choose another place"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT)
-        else "check the path"
-    )
-    return f"{where}{error.strerror}; {cure}."
+    return f"{where}{error.strerror}; check the path, and who may use it."
 
 
 def _terminate(_: int, __: FrameType | None) -> NoReturn:

@@ -27,23 +27,7 @@ class CommandWithSettings(click.Command):
 
 
 def common(function: Function) -> Function:
-    """--quiet and --debug, which every command has."""
+    """--quiet and --debug, which every command has; `main` looks for the latter."""
     quiet = click.option("--quiet", is_flag=True, help="Say nothing but warnings and errors.")
-    debug = click.option(
-        "--debug",
-        is_flag=True,
-        expose_value=False,
-        callback=_remember_debug,
-        help="Show where an error came from.",
-    )
+    debug = click.option("--debug", is_flag=True, expose_value=False, help="Show where an error came from.")
     return quiet(debug(function))
-
-
-def debugging(ctx: click.Context | None) -> bool:
-    """Whether --debug was given."""
-    return bool(ctx and ctx.find_root().meta.get("debug"))
-
-
-def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.find_root().meta["debug"] = True

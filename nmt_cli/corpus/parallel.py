@@ -1,5 +1,6 @@
 """Parallel corpora: what `--train PREFIX` and its kin name, found on disk and read in blocks of pairs."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ class Corpus:
     source: Path
     target: Path
     form: Literal["lines", "tsv", "sgm"]
+    names: tuple[str, ...] = ()
+    """What the user calls the files, where they are copies of what can be read only once."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -44,33 +47,35 @@ class Corpus:
         counts = [files.count_lines(file) for file in self.files]
         if len(set(counts)) > 1:
             raise UserError(
-                f"{self.source} has {counts[0]:,} lines, {self.target} has {counts[1]:,}: "
+                f"{self._name('source')} has {counts[0]:,} lines, {self._name('target')} has {counts[1]:,}: "
                 "they must match line for line."
             )
         if not counts[0]:
-            raise UserError(f"{self.source} is empty; give a file with at least one line.")
+            raise UserError(f"{self._name('source')} is empty; give a file with at least one line.")
         return counts[0]
 
     def blocks(self, size: int) -> Iterator[Block]:
         """All pairs in order, `size` at a time."""
-        pairs = self._pairs()
         first = 1
-        while some := list(islice(pairs, size)):
-            yield Block(first, [source for source, _ in some], [target for _, target in some])
-            first += len(some)
+        for sources, targets in self._sides(size):
+            yield Block(first, sources, targets)
+            first += len(sources)
 
     def place(self, side: Literal["source", "target"], number: int) -> str:
         """Where pair `number` stands, in words for a message."""
-        file = self.source if side == "source" else self.target
-        label = "stdin" if file == STDIN else str(file)
-        return f"{label} {'segment' if self.form == 'sgm' else 'line'} {number:,}"
+        return f"{self._name(side)} {'segment' if self.form == 'sgm' else 'line'} {number:,}"
 
-    def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        if self.form == "sgm":
-            return iter(self._segment_pairs())
-        if self.form == "tsv":
-            return self._columns()
-        return zip(files.lines(self.source), files.lines(self.target), strict=True)
+    def _name(self, side: Literal["source", "target"]) -> str:
+        if self.names:
+            return self.names[0 if side == "source" else -1]
+        return str(self.source if side == "source" else self.target)
+
+    def _sides(self, size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        if self.form == "lines":
+            return zip(files.blocks(self.source, size), files.blocks(self.target, size), strict=True)
+        pairs = iter(self._segment_pairs()) if self.form == "sgm" else self._columns()
+        blocks = iter(lambda: list(islice(pairs, size)), [])
+        return (([source for source, _ in block], [target for _, target in block]) for block in blocks)
 
     def _columns(self) -> Iterator[tuple[bytes, bytes]]:
         for number, line in enumerate(files.lines(self.source), start=1):
@@ -117,22 +122,16 @@ def find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
     """`corpus` with what can be read only once (stdin, a pipe) copied to files in `folder`."""
+    if not any(file == STDIN or file.is_fifo() for file in corpus.files):
+        return corpus
+    folder.mkdir(parents=True, exist_ok=True)
     copies = {}
-    for number, file in enumerate(corpus.files):
-        if file == STDIN or file.is_fifo():
-            copies[file] = folder / f"{corpus.name}.{number}"
-            _copy(file, copies[file])
-    return replace(
-        corpus,
-        source=copies.get(corpus.source, corpus.source),
-        target=copies.get(corpus.target, corpus.target),
-    )
-
-
-def _copy(file: Path, copy: Path) -> None:
-    with sys.stdin.buffer if file == STDIN else file.open("rb") as stream, copy.open("wb") as out:
-        while block := stream.read(files.BLOCK):
-            out.write(block)
+    for file in corpus.files:
+        copies[file] = folder / f"{len(list(folder.iterdir()))}"
+        with sys.stdin.buffer if file == STDIN else file.open("rb") as stream, copies[file].open("wb") as out:
+            shutil.copyfileobj(stream, out)
+    names = tuple("stdin" if file == STDIN else str(file) for file in corpus.files)
+    return replace(corpus, source=copies[corpus.source], target=copies[corpus.target], names=names)
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:

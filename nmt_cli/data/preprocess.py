@@ -8,9 +8,9 @@ memory, and no byte of the result depends on the number of workers.
 
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from nmt_cli import __version__
@@ -48,27 +48,25 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
     Filters(request.config.filter)
     _refuse_foreign(out)
     plan = reuse.plan(request)
-    with TemporaryDirectory(prefix="nmt-stdin-", dir=_existing(out.parent)) as spool_folder:
-        progress("reading", 0, 1)
-        inputs = find_inputs(request, Path(spool_folder), workers)
+    progress("reading", 0, 1)
+    with ExitStack() as stack:
+        spool_folder = out.with_name(f".{out.name}.stdin")
+        stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
+        inputs = find_inputs(request, spool_folder, workers)
         description = describe_request(request, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             return Outcome(read_manifest(out), None)
-        with folder_written_whole(out) as folder:
-            report, splits, tokenizers = _make(folder, request, plan, inputs, workers, progress)
-            manifest = {
-                "nmt": __version__,
-                **description,
-                "tokenizer": {
-                    "fingerprint": tokenizers.fingerprint,
-                    "source_vocabulary": len(tokenizers.source.entries),
-                    "target_vocabulary": len(tokenizers.target.entries),
-                },
-                "splits": splits,
-            }
-            progress("finishing", 0, 1)
-            write_manifest(folder, manifest, workers)
-    return Outcome(read_manifest(out), report)
+        folder = stack.enter_context(folder_written_whole(out))
+        report, splits, tokenizers = _make(folder, request, plan, inputs, workers, progress)
+        progress("finishing", 0, 1)
+        summary = {
+            "fingerprint": tokenizers.fingerprint,
+            "source_vocabulary": len(tokenizers.source.entries),
+            "target_vocabulary": len(tokenizers.target.entries),
+        }
+        manifest = {"nmt": __version__, **description, "tokenizer": summary, "splits": splits}
+        write_manifest(folder, manifest, workers)
+    return Outcome(manifest, report)
 
 
 def _make(
@@ -128,8 +126,3 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
             "give --overwrite to make it again, or another --out."
         )
     return bool(changed)
-
-
-def _existing(folder: Path) -> Path:
-    """`folder`, or the nearest folder above it that is there."""
-    return folder if folder.is_dir() else _existing(folder.absolute().parent)

@@ -41,14 +41,12 @@ class Input:
     def description(self) -> dict[str, Any]:
         """For the manifest."""
         corpus = self.corpus
+        names = corpus.names or map(str, corpus.files)
         return {
             "role": self.role,
             "name": corpus.name,
             "pairs": self.pairs,
-            "files": [
-                {"path": str(path), "sha256": sha}
-                for path, sha in zip(corpus.files, self.sha256, strict=True)
-            ],
+            "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
         }
 
 
