@@ -175,7 +175,11 @@ class _Drops:
             number = int(self._numbers[pair])
             corpus.kept -= 1
             if corpus.dropped.count(reason, number):
-                corpus.dropped.keep(reason, number, *(self._texts[side].lines([pair])[0] for side in SIDES))
+                corpus.dropped.keep(
+                    reason,
+                    number,
+                    *(self._texts[side].content(pair, pair + 1)[:-1].decode() for side in SIDES),
+                )
 
 
 def _cleaned(item: Input, config: PreprocessConfig, recipe: Recipe, workers: int) -> Iterator[CleanBlock]:
