@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
-LINES_AT_ONCE = 1000
+LINES_AT_ONCE = 100
 
 Array = NDArray[Any]
 Offsets = NDArray[np.int64]
