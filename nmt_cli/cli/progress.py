@@ -28,7 +28,9 @@ def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int],
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
         with _bars(unit) as bars:
-            yield _Stages(bars)
+            stages = _Stages(bars)
+            yield stages
+            stages.finish()
     else:
         yield _Lines(unit)
 
@@ -42,11 +44,15 @@ class _Stages:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if stage != self._stage:
-            for task in self._bars.tasks:
-                self._bars.update(task.id, completed=task.total)
-            self._bars.add_task(stage, total=total)
+            self.finish()
+            self._bars.add_task(stage, total=total or None)
             self._stage = stage
         self._bars.update(self._bars.task_ids[-1], completed=done)
+
+    def finish(self) -> None:
+        """Show every stage so far as done."""
+        for task in self._bars.tasks:
+            self._bars.update(task.id, total=task.total or 1, completed=task.total or 1)
 
 
 class _Lines:

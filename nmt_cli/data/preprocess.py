@@ -48,7 +48,7 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
     Filters(request.config.filter)
     _refuse_foreign(out)
     plan = reuse.plan(request)
-    progress("reading", 0, 1)
+    progress("reading", 0, 0)
     with ExitStack() as stack:
         spool_folder = out.with_name(f".{out.name}.stdin")
         stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
@@ -58,7 +58,7 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
             return Outcome(read_manifest(out), None)
         folder = stack.enter_context(folder_written_whole(out))
         report, splits, tokenizers = _make(folder, request, plan, inputs, workers, progress)
-        progress("finishing", 0, 1)
+        progress("finishing", 0, 0)
         summary = {
             "fingerprint": tokenizers.fingerprint,
             "source_vocabulary": len(tokenizers.source.entries),
@@ -95,7 +95,7 @@ def _make(
 def _tokenizers(plan: reuse.Plan, request: Request, folder: Path, progress: Progress) -> Tokenizers:
     if plan.ready:
         return plan.ready
-    progress("learning subwords", 0, 1)
+    progress("learning subwords", 0, 0)
     config = request.config.tokenizer
     sample = draw_sample(folder, config.sample_lines, config.seed)
     if plan.models:

@@ -17,7 +17,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Progress = Callable[[str, int, int], None]
-"""Told the stage, what is done of it, and the whole."""
+"""Told the stage, what is done of it, and the whole; 0 where that is not known."""
 
 AHEAD = 3
 """Tasks under way for each worker: enough to keep it busy, few enough to keep memory flat."""
