@@ -20,6 +20,7 @@ from nmt_cli.data.dataset import (
     FILTER_REPORT,
     MANIFEST,
     TOKENIZERS,
+    TRAIN,
     check_sizes,
     read_manifest,
     write_manifest,
@@ -83,11 +84,13 @@ def _make(
     clean_training_set(training, request.config, plan.recipe, folder, report, workers, progress)
     tokenizers = _tokenizers(plan, request, folder, progress)
     tokenizers.save(folder / TOKENIZERS)
-    splits = {"train": encode_training_set(request.config, folder, report, workers, progress)}
+    evaluation = {
+        item.corpus.name: write_evaluation_set(item, request.config, tokenizers, folder, report)
+        for item in inputs
+        if item.role != "train"
+    }
+    splits = {TRAIN: encode_training_set(request.config, folder, report, workers, progress), **evaluation}
     shutil.rmtree(folder / WORK)
-    for item in inputs:
-        if item.role != "train":
-            splits[item.corpus.name] = write_evaluation_set(item, request.config, tokenizers, folder, report)
     (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8")
     return report, splits, tokenizers
 

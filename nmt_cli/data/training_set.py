@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter
-from nmt_cli.data.clean import CleanBlock, CleanTask, clean
+from nmt_cli.data.clean import CleanTask, clean
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, side_path
 from nmt_cli.data.duplicates import repeated
@@ -43,29 +43,29 @@ def clean_training_set(
 ) -> None:
     """Write the prepared text of all pairs that pass the filters to a work folder in `folder`.
 
-    The others are accounted for in `report`.
-    Beside each pair goes its number in its corpus, and its hash where duplicates are to be found.
+    The others are accounted for in `report`. Beside each pair goes its number in its corpus, and its hash where
+    duplicates are to be found.
     """
     work = folder / WORK
     work.mkdir()
-    total, done = sum(item.pairs for item in inputs), 0
+    corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in inputs]
+    report.corpora += corpora
+    owners = [corpus for corpus in corpora for _ in range(_blocks(corpus.read))]
+    total = sum(corpus.read for corpus in corpora)
     with ExitStack() as stack:
         texts = {side: stack.enter_context(_text_writer(work, side)) for side in SIDES}
         numbers = stack.enter_context(ArrayWriter(work / NUMBERS, np.int64))
         hashes = stack.enter_context((work / HASHES).open("wb"))
-        for item in inputs:
-            corpus = CorpusReport(item.role, item.corpus.name, item.pairs)
-            report.corpora.append(corpus)
-            for block in _cleaned(item, config, recipe, workers):
-                texts["source"].append(block.source.content, block.source.lengths)
-                texts["target"].append(block.target.content, block.target.lengths)
-                numbers.append(block.numbers)
-                hashes.write(block.hashes)
-                corpus.kept += len(block.numbers)
-                corpus.dropped.merge(block.dropped)
-                corpus.noted.merge(block.noted)
-                progress("cleaning", done + corpus.kept + corpus.dropped.counts.total(), total)
-            done += item.pairs
+        cleaned = in_order(clean, _clean_tasks(inputs, config, recipe), min(workers, len(owners)))
+        for number, (corpus, block) in enumerate(zip(owners, cleaned, strict=True), start=1):
+            texts["source"].append(block.source.content, block.source.lengths)
+            texts["target"].append(block.target.content, block.target.lengths)
+            numbers.append(block.numbers)
+            hashes.write(block.hashes)
+            corpus.kept += len(block.numbers)
+            corpus.dropped.merge(block.dropped)
+            corpus.noted.merge(block.noted)
+            progress("cleaning", min(number * BLOCK_PAIRS, total), total)
     if not numbers.length:
         raise UserError(
             f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter]."
@@ -79,9 +79,8 @@ def draw_sample(folder: Path, lines: int, seed: int) -> dict[Side, list[str]]:
         with _text_reader(folder / WORK, side) as text:
             pairs = min(len(text), max(1, lines // 2))
             places = np.arange(pairs) + np.random.default_rng(seed).random(pairs)
-            sample[side] = text.lines(
-                np.minimum((places * (len(text) / pairs)).astype(np.int64), len(text) - 1)
-            )
+            numbers = (places * (len(text) / pairs)).astype(np.int64)
+            sample[side] = text.lines(np.minimum(numbers, len(text) - 1))
     return sample
 
 
@@ -104,7 +103,9 @@ def encode_training_set(
         pairs = len(texts["source"])
         starts = range(0, pairs, BLOCK_PAIRS)
         tasks = (_encode_task(config, folder, texts, skip, start) for start in starts)
-        for start, block in zip(starts, in_order(encode_block, tasks, _useful(workers, pairs)), strict=True):
+        for start, block in zip(
+            starts, in_order(encode_block, tasks, min(workers, len(starts))), strict=True
+        ):
             for side in SIDES:
                 writers[side].append(block.side(side), texts[side], start, block.kept)
             drops.record(start, block)
@@ -182,12 +183,10 @@ class _Drops:
                 )
 
 
-def _cleaned(item: Input, config: PreprocessConfig, recipe: Recipe, workers: int) -> Iterator[CleanBlock]:
-    tasks = (
-        CleanTask(block, item.corpus, recipe, config.filter, config.corpus.invalid_utf8)
-        for block in item.corpus.blocks(BLOCK_PAIRS)
-    )
-    return in_order(clean, tasks, _useful(workers, item.pairs))
+def _clean_tasks(inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe) -> Iterator[CleanTask]:
+    for item in inputs:
+        for block in item.corpus.blocks(BLOCK_PAIRS):
+            yield CleanTask(block, item.corpus, recipe, config.filter, config.corpus.invalid_utf8)
 
 
 def _encode_task(
@@ -207,9 +206,8 @@ def _encode_task(
     )
 
 
-def _useful(workers: int, pairs: int) -> int:
-    """As many workers as there are blocks for."""
-    return max(1, min(workers, -(-pairs // BLOCK_PAIRS)))
+def _blocks(pairs: int) -> int:
+    return -(-pairs // BLOCK_PAIRS)
 
 
 def _text_writer(work: Path, side: Side) -> TextWriter:
