@@ -25,9 +25,8 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out} can't be written: {error.strerror}; choose another place.") from error
-    lock = os.open(staging, os.O_RDONLY)
+    lock = _taken(staging, out)
     try:
-        _take(lock, out)
         _restore(replaced, out)
         _empty(staging)
         yield staging
@@ -44,11 +43,15 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _take(lock: int, out: Path) -> None:
+def _taken(staging: Path, out: Path) -> int:
+    """The open descriptor that holds the lock on `staging`."""
+    lock = os.open(staging, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
+        os.close(lock)
         raise UserError(f"another run is writing {out} now; wait for it, or choose another place.") from error
+    return lock
 
 
 def _restore(replaced: Path, out: Path) -> None:

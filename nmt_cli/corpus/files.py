@@ -35,7 +35,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as raw, _unpacked(raw) as stream:
             yield stream
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{path}: there is no such file; check the path.") from error
     except IsADirectoryError as error:
         raise UserError(f"{path} is a directory; name the files in it.") from error
@@ -43,7 +43,9 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise UserError(f"{path} can't be read: permission denied; check its owner and mode.") from error
     except EOFError as error:
         raise UserError(f"{path} is cut off: its compressed data ends too early; copy it again.") from error
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstd.ZstdError) as error:
+    except (zlib.error, lzma.LZMAError, zstd.ZstdError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
         raise UserError(f"{path} is damaged ({error}); copy it again.") from error
 
 
@@ -70,9 +72,11 @@ def count_lines(path: Path) -> int:
     """As many as `lines` gives."""
     count, last = 0, b"\n"
     with open_bytes(path) as stream:
-        while block := stream.read(BLOCK):
+        block = _without_mark(stream.read(BLOCK), path)
+        while block:
             count += block.count(b"\n")
             last = block[-1:]
+            block = stream.read(BLOCK)
     return count + (last != b"\n")
 
 

@@ -37,7 +37,7 @@ class FilterConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_words", "max_subwords", "max_ratio"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:
                 raise UserError(
                     f"{name} is {getattr(self, name)}; take a positive number, or 0 for no limit."
                 )

@@ -71,10 +71,13 @@ def open_dataset(folder: Path) -> Dataset:
     """Map all splits, after checking that every file is there and as long as the manifest says."""
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
-    splits = {
-        name: Split(name, split["role"], *(_sentences(folder, name, side) for side in SIDES))
-        for name, split in manifest["splits"].items()
-    }
+    try:
+        splits = {
+            name: Split(name, split["role"], *(_sentences(folder, name, side) for side in SIDES))
+            for name, split in manifest["splits"].items()
+        }
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{folder} is damaged ({error}); make it again with --overwrite.") from error
     return Dataset(folder, manifest, splits)
 
 
@@ -93,6 +96,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} is not of format {FORMAT}, which this version reads; make the dataset again."
         )
+    if missing := [key for key in ("files", "splits", "settings", "inputs") if key not in manifest]:
+        raise UserError(f"{path} is damaged (no {missing[0]}); make the dataset again with --overwrite.")
     return manifest
 
 

@@ -119,10 +119,10 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
         changed = differences(manifest, description)
-    except (UserError, KeyError) as error:
+    except UserError:
         if overwrite:
             return True
-        raise UserError(str(error)) from error
+        raise
     if changed and not overwrite:
         raise UserError(
             f"{out} was made otherwise ({'; '.join(changed)}); "

@@ -8,11 +8,11 @@ from nmt_cli.corpus import files
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.data.request import Request
 from nmt_cli.errors import UserError
-from nmt_cli.text.config import TextConfig, TokenizerConfig
+from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, kind_of_file, load_tokenizers
 
-WITH_FILES = ("kind", "joint", "symbols", "byte_fallback", "sample_lines", "seed")
-"""Tokenizer settings that still mean something when the subword model is given."""
+STILL_FREE = ("symbols", "byte_fallback", "sample_lines", "seed")
+"""Tokenizer settings that a given subword model leaves open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ def plan(request: Request) -> Plan:
     kinds = [kind_of_file(path) for path in paths]
     if len(set(kinds)) > 1:
         raise UserError(f"{paths[0]} and {paths[1]} are of two kinds; give two files of codes or two models.")
-    _refuse(
-        config, TokenizerConfig(), [f.name for f in fields(config) if f.name not in WITH_FILES], request.reuse
-    )
+    decided = TokenizerConfig(kind=kinds[0], joint=len(paths) == 1)
+    given = [name for name in _given(config) if name not in STILL_FREE]
+    _refuse(config, decided, given, request.reuse)
     if kinds[0] == "sentencepiece" and config.byte_fallback:
         raise UserError(f"[tokenizer]: byte_fallback is decided by {request.reuse}; leave it out.")
     names = ["joint"] if len(paths) == 1 else ["source", "target"]
@@ -69,12 +69,14 @@ def _from_folder(request: Request, folder: Path) -> Plan:
             "reuse its model file instead, or learn anew."
         )
     config = request.config
-    _refuse(
-        config.tokenizer, TokenizerConfig(), [field.name for field in fields(config.tokenizer)], str(folder)
-    )
-    given = [f.name for f in fields(TextConfig) if getattr(config.text, f.name) != f.default]
-    _refuse(config.text, ready.recipe.text, given, str(folder))
+    _refuse(config.tokenizer, TokenizerConfig(), _given(config.tokenizer), str(folder))
+    _refuse(config.text, ready.recipe.text, _given(config.text), str(folder))
     return Plan(ready.recipe, ready=ready, reused=ready.fingerprint)
+
+
+def _given(config: TextConfig | TokenizerConfig) -> list[str]:
+    """The settings that are not at their defaults."""
+    return [field.name for field in fields(config) if getattr(config, field.name) != field.default]
 
 
 def _refuse(given: object, decided: object, names: list[str], by: str) -> None:
@@ -83,7 +85,7 @@ def _refuse(given: object, decided: object, names: list[str], by: str) -> None:
             raise UserError(f"{name} is decided by {by}, which is reused; leave it out.")
 
 
-def _recipe(request: Request, kind: str, joint: bool) -> Recipe:
+def _recipe(request: Request, kind: Kind, joint: bool) -> Recipe:
     config = request.config
     return Recipe(
         kind=kind,

@@ -43,8 +43,8 @@ def clean_training_set(
 ) -> None:
     """Write the prepared text of all pairs that pass the filters to a work folder in `folder`.
 
-    The others are accounted for in `report`. Beside each pair goes its number in its corpus, and its hash where
-    duplicates are to be found.
+    The others are accounted for in `report`. Beside each pair goes its number in its corpus, and its hash
+    where duplicates are to be found.
     """
     work = folder / WORK
     work.mkdir()

@@ -6,6 +6,9 @@ from typing import Literal
 from nmt_cli.errors import UserError
 
 
+Kind = Literal["sentencepiece", "bpe", "char", "word"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextConfig:
     """How a raw line becomes the text that is segmented into subwords.
@@ -37,7 +40,7 @@ class TextConfig:
 class TokenizerConfig:
     """How subwords are learnt."""
 
-    kind: Literal["sentencepiece", "bpe", "char", "word"] = "sentencepiece"
+    kind: Kind = "sentencepiece"
     """The subword model: sentencepiece on raw text, bpe (subword-nmt) on words, characters, or words."""
 
     joint: bool = True
@@ -78,6 +81,9 @@ class TokenizerConfig:
             raise UserError(f"vocab_size is {self.vocab_size}, but the least useful one is 8.")
         if not 0.9 <= self.character_coverage <= 1:
             raise UserError(f"character_coverage is {self.character_coverage}; take one from 0.9 to 1.0.")
+        for name in ("merges", "min_count"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} is {getattr(self, name)}; take a positive number, or 0 for none.")
         if self.sample_lines < 1:
             raise UserError(f"sample_lines is {self.sample_lines}; take at least 1.")
         for symbol in self.symbols:

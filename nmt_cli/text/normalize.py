@@ -29,7 +29,9 @@ class Normalizer:
         """`fold_blank_mark`: whether U+2581 is a blank too, as it is for SentencePiece."""
         self._config = config
         self._fold_blank_mark = fold_blank_mark
-        self._table = (QUOTES if config.quotes else {}) | (PUNCTUATION if config.punctuation else {})
+        self._table = dict(QUOTES) if config.quotes else {}
+        if config.punctuation:
+            self._table |= {code: text.translate(self._table) for code, text in PUNCTUATION.items()}
 
     def __call__(self, text: str) -> str:
         """`text` normalised."""

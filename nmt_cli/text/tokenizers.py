@@ -14,7 +14,7 @@ from typing import Any
 from nmt_cli.errors import UserError
 from nmt_cli.text import bpe
 from nmt_cli.text.bpe import Bpe
-from nmt_cli.text.config import TextConfig, TokenizerConfig
+from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.learn import learn, too_rare
 from nmt_cli.text.moses import Moses
 from nmt_cli.text.normalize import Normalizer
@@ -31,7 +31,7 @@ DESCRIPTION = "tokenizer.json"
 class Recipe:
     """What has to be known of a tokeniser besides its subword models."""
 
-    kind: str
+    kind: Kind
     joint: bool
     source_lang: str
     target_lang: str
@@ -57,13 +57,13 @@ class Preparer:
     """Prepares raw lines of both sides before there is a subword model."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._normalizer = recipe.normalizer()
+        self.normalized = recipe.normalizer()
         self._moses = {side: recipe.moses(side) for side in SIDES}
         self._symbols = recipe.symbols
 
     def __call__(self, side: Side, raw: str) -> str:
         """See `Tokenizer.prepare`."""
-        return prepared(raw, self._normalizer, self._moses[side], self._symbols)
+        return prepared(raw, self.normalized, self._moses[side], self._symbols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,13 @@ def adopt_tokenizers(
             known |= bpe.characters_of(bpe.parse_codes(_text(content, path)))
             alphabet = "".join(sorted(known - {" "}))
             contents[name] = {"codes": content, "characters.txt": alphabet.encode()}
-    return _assembled(recipe, contents, {side: [] for side in SIDES})
+    try:
+        return _assembled(recipe, contents, {side: [] for side in SIDES})
+    except UserError as error:
+        raise UserError(f"{' or '.join(map(str, models.values()))}: {error}") from error
 
 
-def kind_of_file(path: Path) -> str:
+def kind_of_file(path: Path) -> Kind:
     """Whether `path` is a file of subword-nmt codes ("bpe") or a SentencePiece model ("sentencepiece")."""
     try:
         with path.open("rb") as file:
