@@ -52,7 +52,7 @@ def read(
     """
     problems: list[str] = []
     given = list(_from_file(file)) if file else []
-    given += [_from_assignment(text, problems) for text in assignments]
+    given += [item for text in assignments if (item := _from_assignment(text, problems))]
     given += [Given(name, value, "flag") for name, value in (flags or {}).items() if value is not None]
     sections = get_type_hints(config)
     types = {f"{section}.{key}": kind for section, cls in sections.items() for key, kind in _keys(cls)}
@@ -70,6 +70,16 @@ def read(
     if problems:
         raise UserError("; ".join(problems))
     return config(**{name: _built(name, cls, values[name], file) for name, cls in sections.items()})
+
+
+def section_of(section: type[Config], values: Any) -> Config:
+    """A section from all its values, as `asdict` gave them once; `ValueError` where they are none."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"no {section.__name__}: {values!r}")
+    wrong = [key for key, kind in _keys(section) if _converted(values.get(key), kind) is None]
+    if wrong or len(values) != len(list(_keys(section))):
+        raise ValueError(f"no {section.__name__}: {', '.join(wrong) or 'unknown settings'}")
+    return section(**{key: _converted(values[key], kind) for key, kind in _keys(section)})
 
 
 def describe(config: type[object]) -> list[Setting]:
@@ -113,10 +123,11 @@ def _from_file(file: Path) -> Iterator[Given]:
             yield Given(f"{section}.{key}", value, str(file))
 
 
-def _from_assignment(text: str, problems: list[str]) -> Given:
+def _from_assignment(text: str, problems: list[str]) -> Given | None:
     name, equals, value = text.partition("=")
     if not equals:
         problems.append(f"--set {text}: write it as section.key=value")
+        return None
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

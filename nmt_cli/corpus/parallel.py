@@ -162,12 +162,12 @@ def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
 
 def _suffixes(file: Path) -> list[str]:
     """The endings that say what is in the file: `corpus.tsv.gz` has .tsv and .gz."""
-    return [end for end in file.suffixes[-2:] if end in (*FORMATS, *files.COMPRESSIONS)]
+    return [end for end in map(str.lower, file.suffixes[-2:]) if end in (*FORMATS, *files.COMPRESSIONS)]
 
 
 def _name(file: Path, lang: str = "") -> str:
     """The file's name without the endings that say what is in it."""
     name = file.name
-    while Path(name).suffix in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
+    while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem
     return name.removesuffix("-src")

@@ -71,13 +71,10 @@ def open_dataset(folder: Path) -> Dataset:
     """Map all splits, after checking that every file is there and as long as the manifest says."""
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
-    try:
-        splits = {
-            name: Split(name, split["role"], *(_sentences(folder, name, side) for side in SIDES))
-            for name, split in manifest["splits"].items()
-        }
-    except (KeyError, ValueError) as error:
-        raise UserError(f"{folder} is damaged ({error}); make it again with --overwrite.") from error
+    splits = {
+        name: Split(name, split["role"], *(_sentences(folder, name, side) for side in SIDES))
+        for name, split in manifest["splits"].items()
+    }
     return Dataset(folder, manifest, splits)
 
 
@@ -96,7 +93,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} is not of format {FORMAT}, which this version reads; make the dataset again."
         )
-    if missing := [key for key in ("files", "splits", "settings", "inputs") if key not in manifest]:
+    if missing := [key for key in ("files", "splits") if key not in manifest]:
         raise UserError(f"{path} is damaged (no {missing[0]}); make the dataset again with --overwrite.")
     return manifest
 
@@ -133,7 +130,14 @@ def _written(path: Path) -> dict[str, Any]:
 
 def _sentences(folder: Path, split: str, side: Side) -> Sentences:
     tokens, offsets = (
-        np.load(side_path(folder, split, side, what), mmap_mode="r", allow_pickle=False)
-        for what in ("tokens.npy", "offsets.npy")
+        _mapped(side_path(folder, split, side, what)) for what in ("tokens.npy", "offsets.npy")
     )
     return Sentences(tokens, offsets)
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged; make the dataset again with --overwrite.") from error
+    return array

@@ -116,7 +116,8 @@ class Bpe:
         if not too_rare:
             return None
         common = (piece for piece, i in self._ids.items() if i not in too_rare)
-        return {surface if final else surface + SEPARATOR for surface, final in common}
+        # An empty set would mean that there is no filter.
+        return {surface if final else surface + SEPARATOR for surface, final in common} | {SEPARATOR}
 
 
 def learn_codes(counts: Counter[str], merges: int) -> str:

@@ -5,7 +5,6 @@ from typing import Literal
 
 from nmt_cli.errors import UserError
 
-
 Kind = Literal["sentencepiece", "bpe", "char", "word"]
 
 
@@ -79,8 +78,9 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         if self.vocab_size < 8:
             raise UserError(f"vocab_size is {self.vocab_size}, but the least useful one is 8.")
-        if not 0.9 <= self.character_coverage <= 1:
-            raise UserError(f"character_coverage is {self.character_coverage}; take one from 0.9 to 1.0.")
+        least = 0.98 if self.kind == "sentencepiece" else 0.9
+        if not least <= self.character_coverage <= 1:
+            raise UserError(f"character_coverage is {self.character_coverage}; take one from {least} to 1.0.")
         for name in ("merges", "min_count"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}; take a positive number, or 0 for none.")

@@ -14,6 +14,8 @@ from nmt_cli.text.units import Characters, Words
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
     """Learn from `lines`, which hold no symbols; `UserError` where the text does not give what is asked."""
+    if not any(lines):
+        raise UserError("there is no text to learn subwords from; look at the corpus and the filters.")
     first = len(MARKS) + len(config.symbols)
     room = config.vocab_size - first - (len(BYTES) if config.byte_fallback else 0)
     match config.kind:
@@ -25,11 +27,13 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
         case "char":
             counts = Counter({c: n for c, n in _characters(lines).items() if n >= config.min_count})
             covering = _covering(counts, config.character_coverage)
-            return Characters("".join(covering[: _checked(room)]), first, config.byte_fallback)
+            return Characters("".join(covering[: _checked(room, config)]), first, config.byte_fallback)
         case "word":
             counts = Counter(word for line in lines for word in line.split())
             frequent = [word for word, count in _by_count(counts) if count >= config.min_count]
-            return Words(frequent[: _checked(room - config.byte_fallback)], first, config.byte_fallback)
+            return Words(
+                frequent[: _checked(room - config.byte_fallback, config)], first, config.byte_fallback
+            )
 
 
 def too_rare(subwords: Subwords, lines: Iterable[str], first: int, min_count: int) -> list[int]:
@@ -67,9 +71,10 @@ def _enough(found: int, asked: int, what: str, option: str) -> None:
         )
 
 
-def _checked(room: int) -> int:
+def _checked(room: int, config: TokenizerConfig) -> int:
     if room < 1:
-        raise UserError("vocab_size leaves no room beside the marks; raise --vocab-size.")
+        least = config.vocab_size - room + 1
+        raise UserError(f"vocab_size leaves no room beside the marks; take --vocab-size {least} or more.")
     return room
 
 

@@ -8,7 +8,16 @@ import sentencepiece
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
+from nmt_cli.text.normalize import BLANK_MARK
 from nmt_cli.text.subwords import MARKS, UNKNOWN, UNKNOWN_TEXT
+
+NEVER_IN_TEXT = 2 * BLANK_MARK
+"""Begins the names of marks and symbols in a model: the learner cuts these names out of the text it sees."""
+
+RESERVED, STAND_IN = "\u2585", "\ufdd0"
+"""A character that the learner keeps for itself, and one of as many bytes that no text holds."""
+
+BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 
 LEARNING_THREADS = 8
 """Always as many: the sums, and so the model, depend on it in the last digits."""
@@ -21,10 +30,12 @@ class Pieces:
         """`first` is the id of the first piece; `too_rare` are ids that are split further."""
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except RuntimeError as error:
-            raise UserError("this is no SentencePiece model; give a file that spm_train wrote.") from error
+            size = self._processor.get_piece_size()
+        except RuntimeError:
+            size = 0
+        if not size:
+            raise UserError("this is no SentencePiece model; give a file that spm_train wrote.")
         self._model = model
-        size = self._processor.get_piece_size()
         kept = [i for i in range(size) if not (self._is_mark(i) or self._processor.is_unused(i))]
         self._to_ours = [UNKNOWN] * size
         for ours, theirs in enumerate(kept, start=first):
@@ -47,7 +58,7 @@ class Pieces:
         """See `Subwords`."""
         unknown = self._processor.unk_id()
         theirs = [self._to_theirs[i] if i < len(self._to_theirs) else unknown for i in ids]
-        return str(self._processor.decode(theirs)).replace(f" {UNKNOWN_TEXT} ", UNKNOWN_TEXT)
+        return str(self._processor.decode(theirs))
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
@@ -88,19 +99,20 @@ def learn_pieces(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=(_learnable(line, config.byte_fallback) for line in lines),
             model_writer=model,
             model_type=config.sentencepiece_model,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback,
-            control_symbols=list(config.symbols),
+            control_symbols=[NEVER_IN_TEXT + symbol for symbol in config.symbols],
             normalization_rule_name="identity",
             max_sentence_length=1 << 30,
             eos_id=0,
-            eos_piece=MARKS[0],
+            eos_piece=NEVER_IN_TEXT + MARKS[0],
             unk_id=1,
-            unk_piece=MARKS[1],
+            unk_piece=NEVER_IN_TEXT + MARKS[1],
+            unk_surface=UNKNOWN_TEXT,
             bos_id=-1,
             pad_id=-1,
             num_threads=LEARNING_THREADS,
@@ -108,7 +120,13 @@ def learn_pieces(lines: Iterable[str], config: TokenizerConfig) -> bytes:
         )
     except RuntimeError as error:
         raise UserError(_plainly(str(error), config)) from error
-    return model.getvalue()
+    return model.getvalue().replace(STAND_IN.encode(), RESERVED.encode())
+
+
+def _learnable(line: str, byte_fallback: bool) -> str:
+    """`line` without what the learner would take for its own marks."""
+    line = line.replace(RESERVED, STAND_IN)
+    return BYTE_NAME.sub("< ", line) if byte_fallback else line
 
 
 def _plainly(message: str, config: TokenizerConfig) -> str:

@@ -6,11 +6,13 @@ reader's eye the vocabulary, an entry a line. It is copied whole into every mode
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.text import bpe
 from nmt_cli.text.bpe import Bpe
@@ -25,6 +27,8 @@ from nmt_cli.text.units import Characters, Words
 
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
+VOCABULARY = "vocabulary.txt"
+UTF8_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,58 +119,71 @@ def adopt_tokenizers(
 ) -> Tokenizers:
     """Build tokenisers on existing codes or `.model` files, given by model name; codes take their alphabet
     from the sample too."""
-    contents = {}
     names = recipe.model_names()
+    contents: dict[str, dict[str, bytes]] = {}
     for name, path in models.items():
-        content = path.read_bytes()
-        contents[name] = {"model": content}
-        if recipe.kind == "bpe":
-            lines = (line for side in SIDES if names[side] == name for line in sample[side])
+        with _naming(path):
+            content = path.read_bytes()
+            if recipe.kind == "sentencepiece":
+                contents[name] = Pieces(content, len(MARKS)).files()
+                continue
+            codes = content.decode("utf-8-sig")
+            lines = [line for side in SIDES if names[side] == name for line in sample[side]]
             known = set(" ".join(_without_symbols(lines, recipe.symbols)))
-            known |= bpe.characters_of(bpe.parse_codes(_text(content, path)))
-            alphabet = "".join(sorted(known - {" "}))
-            contents[name] = {"codes": content, "characters.txt": alphabet.encode()}
-    try:
-        return _assembled(recipe, contents, {side: [] for side in SIDES})
-    except UserError as error:
-        raise UserError(f"{' or '.join(map(str, models.values()))}: {error}") from error
+            known |= bpe.characters_of(bpe.parse_codes(codes))
+            contents[name] = Bpe(codes, "".join(sorted(known - {" "})), len(MARKS)).files()
+    return _assembled(recipe, contents, {side: [] for side in SIDES})
 
 
 def kind_of_file(path: Path) -> Kind:
     """Whether `path` is a file of subword-nmt codes ("bpe") or a SentencePiece model ("sentencepiece")."""
     try:
         with path.open("rb") as file:
-            return "bpe" if file.read(9) == b"#version:" else "sentencepiece"
+            start = file.read(12).removeprefix(UTF8_MARK)
+            return "bpe" if start.startswith(b"#version:") else "sentencepiece"
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}.") from error
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Read what `Tokenizers.save` wrote; the settings, languages and symbols come with it."""
-    path = folder / DESCRIPTION
-    try:
-        description = json.loads(path.read_bytes())
+    with _naming(folder):
+        description = json.loads((folder / DESCRIPTION).read_bytes())
         if description["format"] != FORMAT:
-            raise UserError(f"{path} has format {description['format']}, this version reads {FORMAT}.")
+            raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
         recipe = Recipe(
             kind=description["kind"],
             joint=description["joint"],
             source_lang=description["source_lang"],
             target_lang=description["target_lang"],
-            text=TextConfig(**description["text"]),
+            text=section_of(TextConfig, description["text"]),
             symbols=tuple(description["symbols"]),
             byte_fallback=description["byte_fallback"],
         )
-        endings = description["files"]
         contents = {
-            name: {ending: (folder / f"{name}.{ending}").read_bytes() for ending in endings}
+            name: {ending: (folder / f"{name}.{ending}").read_bytes() for ending in description["files"]}
             for name in recipe.model_names().values()
         }
-        return _assembled(recipe, contents, description["too_rare"])
+        loaded = _assembled(recipe, contents, description["too_rare"])
+        for name, content in loaded.files.items():
+            if name.endswith(VOCABULARY) and (folder / name).read_bytes() != content:
+                raise UserError(
+                    f"{name} is not the vocabulary of the subword model beside it; copy both again."
+                )
+        return loaded
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which file or folder it is that can't be used."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     except FileNotFoundError as error:
-        raise UserError(f"{error.filename} is missing; {folder} is not a whole tokeniser folder.") from error
+        raise UserError(f"{error.filename} is missing; copy it again.") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error!r}); make the folder again.") from error
+        raise UserError(f"{path} is damaged ({error!r}); copy it again.") from error
 
 
 def _assembled(
@@ -193,7 +210,7 @@ def _assembled(
     files = {DESCRIPTION: (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()}
     for side, name in names.items():
         files |= {f"{name}.{ending}": content for ending, content in contents[name].items()}
-        files[f"{name}.vocabulary.txt"] = "".join(f"{entry}\n" for entry in sides[side].entries).encode()
+        files[f"{name}.{VOCABULARY}"] = "".join(f"{entry}\n" for entry in sides[side].entries).encode()
     return Tokenizers(recipe, sides["source"], sides["target"], files)
 
 
@@ -201,13 +218,6 @@ def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:
     if not symbols:
         return list(lines)
     return [" ".join(word for word in line.split() if word not in symbols) for line in lines]
-
-
-def _text(content: bytes, path: Path) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 (byte {error.start}); is it a file of codes?") from error
 
 
 def _model(recipe: Recipe, content: Mapping[str, bytes], rare: list[int]) -> Subwords:

@@ -1,0 +1,133 @@
+"""The `nmt` command as a whole: what it loads, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+
+import click
+import pytest
+
+from nmt_cli import __version__
+from nmt_cli.cli.main import nmt as group
+
+SHOW_MODULES = """
+import sys
+from nmt_cli.cli.main import main
+sys.argv = ["nmt", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(*sorted({name.split(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+HEAVY = {"torch", "numpy", "sentencepiece", "subword_nmt", "sacremoses", "rich", "multiprocessing"}
+
+MOST_FLAGS = 60
+ON_EVERY_COMMAND = {"help", "quiet", "debug"}
+
+
+def python(*arguments: object) -> CompletedProcess[str]:
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("preprocess", "--help"), ("--version",)], ids=" ".join)
+def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    result = python("-c", SHOW_MODULES, *arguments)
+    assert result.returncode == 0
+    loaded = set(result.stderr.split())
+    assert "nmt_cli" in loaded
+    assert not loaded & HEAVY
+
+
+def test_the_module_is_the_command() -> None:
+    result = python("-m", "nmt_cli", "--version")
+    assert (result.returncode, result.stdout) == (0, f"nmt {__version__}\n")
+
+
+def test_help_names_every_command(nmt: Callable[..., CompletedProcess[str]]) -> None:
+    result = nmt("--help")
+    assert result.returncode == 0
+    assert all(f"\n  {name} " in result.stdout for name in group.commands)
+
+
+def test_all_commands_together_have_few_flags() -> None:
+    flags = [
+        option.name
+        for command in group.commands.values()
+        for option in command.params
+        if isinstance(option, click.Option) and option.name not in ON_EVERY_COMMAND
+    ]
+    assert len(flags) <= MOST_FLAGS
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("no-such-command",),
+        ("preprocess",),
+        ("preprocess", "--no-such-flag"),
+        ("preprocess", "--source-lang", "en", "--target-lang", "de", "--train", "c"),
+        ("preprocess", "--source-lang", "en", "--target-lang", "de", "--train", "c", "--out"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_two(nmt: Callable[..., CompletedProcess[str]], arguments: tuple[str, ...]) -> None:
+    result = nmt(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Error: " in result.stderr
+
+
+def test_a_failure_is_one_with_one_line_and_debug_adds_where(
+    nmt_preprocess: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    arguments = ("--train", tmp_path / "none", "--out", tmp_path / "out")
+    result = nmt_preprocess(*arguments)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith("Error: ")
+
+
+def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    arguments = (*languages, "--train", tmp_path / "none", "--out", tmp_path / "out")
+    result = python("-m", "nmt_cli", "preprocess", *arguments, "--debug")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert "UserError" in result.stderr.splitlines()[-1]
+
+
+def test_a_reader_of_stdout_that_went_away_is_141_without_a_word(
+    start_nmt: Callable[..., Popen[str]],
+) -> None:
+    process = start_nmt("preprocess", "--help")
+    assert process.stdout
+    process.stdout.close()
+    assert process.wait() == 141
+    assert process.stderr
+    assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [(signal.SIGINT, 130, "Error: interrupted."), (signal.SIGTERM, 143, "")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_a_signal_while_waiting_for_input_ends_with_its_code(
+    tmp_path: Path, start_nmt: Callable[..., Popen[str]], number: int, code: int, words: str
+) -> None:
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    read, write = os.pipe()
+    process = start_nmt("preprocess", *languages, "--train", "-", "--out", tmp_path / "out", stdin=read)
+    os.close(read)
+    while not any(tmp_path.iterdir()):
+        assert process.poll() is None
+    process.send_signal(number)
+    assert process.wait(timeout=20) == code
+    os.close(write)
+    assert process.stderr
+    assert process.stderr.read().strip() == words
+    assert not any(tmp_path.iterdir())

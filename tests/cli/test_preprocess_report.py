@@ -1,0 +1,69 @@
+"""What `nmt preprocess` prints when it is done: the same numbers as in the files."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def rows(text: str, head: str) -> list[list[str]]:
+    """The cells of each row of the table whose first column is called `head`, header first."""
+    lines = [re.split(r"\s*[│┃]\s*", line.strip())[1:-1] for line in text.splitlines() if line[:1] in "│┃"]
+    start = next(number for number, cells in enumerate(lines) if cells[0] == head)
+    width = len(lines[start])
+    return [cells for cells in lines[start:] if len(cells) == width]
+
+
+def test_the_tables_show_every_corpus_with_the_numbers_of_the_files(
+    nmt_preprocess: Callable[..., CompletedProcess[str]],
+    tmp_path: Path,
+    write_pairs: Callable[[Path, Pairs], str],
+    dev: str,
+) -> None:
+    pairs = [("a b", "b a")] * 1200 + [("", "x")] * 2 + [("a " * 9, "b")] * 3
+    first, second = (write_pairs(tmp_path / name, some) for name, some in (("c", pairs), ("d", pairs[1200:])))
+    given = ("--train", first, "--train", second, "--valid", dev, "--set", "filter.max_words=5")
+    result = nmt_preprocess(*given, "--set", "filter.duplicates=true", "--out", tmp_path / "out")
+    assert result.returncode == 0
+    assert rows(result.stderr, "corpus") == [
+        ["corpus", "read", "kept", "empty side", "too many words", "duplicate"],
+        ["c", "1,205", "1", "2", "3", "1,199"],
+        ["d", "5", "0", "2", "3", "0"],
+    ]
+    splits = json.loads((tmp_path / "out" / "dataset.json").read_text())["splits"]
+    assert [row[:4] for row in rows(result.stderr, "split")] == [
+        ["split", "role", "pairs", "source tokens"],
+        ["train", "train", "1", "4"],
+        ["dev", "valid", "20", f"{splits['dev']['source_tokens']:,}"],
+    ]
+    assert "vocabulary: 8 entries, joint" in result.stderr
+    assert f"samples are in {tmp_path}/out/filter-report.json" in result.stderr
+
+
+def test_separate_vocabularies_are_both_told(
+    nmt_preprocess: Callable[..., CompletedProcess[str]],
+    tmp_path: Path,
+    write_pairs: Callable[[Path, Pairs], str],
+) -> None:
+    corpus = write_pairs(tmp_path / "c", [("abcdefgh", "x"), ("a", "y")])
+    result = nmt_preprocess(
+        "--train", corpus, "--separate", "--set", "filter.max_ratio=0.0", "--out", tmp_path / "o"
+    )
+    assert "vocabularies: 16 and 8 entries" in result.stderr
+
+
+def test_every_odd_evaluation_set_is_warned_about_with_a_line_to_look_at(
+    nmt_preprocess: Callable[..., CompletedProcess[str]],
+    tmp_path: Path,
+    toy: str,
+    write_pairs: Callable[[Path, Pairs], str],
+) -> None:
+    odd = write_pairs(tmp_path / "odd", [("abc", "abc"), ("", "abc"), ("\u4e00", "abc"), ("", "a")])
+    result = nmt_preprocess("--train", toy, "--test", odd, "--out", tmp_path / "out", "--quiet")
+    assert result.stderr.splitlines() == [
+        "Warning: test set odd: empty side in 2 pairs, kept (as in line 2)",
+        "Warning: test set odd: unknown subwords in 1 pairs, kept (as in line 3)",
+    ]

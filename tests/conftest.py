@@ -1,0 +1,180 @@
+"""What the tests share: made-up corpora, datasets made of them, and `nmt` in this process or in its own."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+
+import pytest
+
+from nmt_cli import config as settings
+from nmt_cli.cli.main import main
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.preprocess import Outcome, preprocess
+from nmt_cli.data.request import Request
+
+Pairs = Sequence[tuple[str, str]]
+
+LANGUAGES = ("--source-lang", "en", "--target-lang", "de")
+
+LARGE = 25_000
+"""Pairs enough for several blocks of work, the last of them not full."""
+
+
+def _made_up(count: int, seed: int) -> Pairs:
+    """Sentences of made-up words, and the same words spelt backwards; some sentences occur twice."""
+    chosen = random.Random(seed)
+    words = ["".join(chosen.choices("abcdefgäßñ", k=chosen.randint(1, 6))) for _ in range(200)]
+    sources = [chosen.choices(words, k=chosen.randint(1, 8)) for _ in range(count)]
+    return [(" ".join(source), " ".join(word[::-1] for word in source)) for source in sources]
+
+
+def _write_pairs(prefix: Path, pairs: Pairs) -> str:
+    for ending, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        Path(f"{prefix}.{ending}").write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return str(prefix)
+
+
+@pytest.fixture(scope="session")
+def write_pairs() -> Callable[[Path, Pairs], str]:
+    """Writes PREFIX.en and PREFIX.de; returns the prefix."""
+    return _write_pairs
+
+
+@pytest.fixture(scope="session")
+def toy_pairs() -> Pairs:
+    """What `toy` holds."""
+    return _made_up(300, seed=1)
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory, toy_pairs: Pairs) -> str:
+    """The prefix of a small corpus."""
+    return _write_pairs(tmp_path_factory.mktemp("toy") / "toy", toy_pairs)
+
+
+@pytest.fixture(scope="session")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The prefix of a set of twenty pairs."""
+    return _write_pairs(tmp_path_factory.mktemp("dev") / "dev", _made_up(20, seed=2))
+
+
+@pytest.fixture(scope="session")
+def large_arguments(tmp_path_factory: pytest.TempPathFactory, dev: str) -> list[str]:
+    """`nmt preprocess` on a corpus of several blocks, with all stages of the work; lacks --out, --workers."""
+    train = _write_pairs(tmp_path_factory.mktemp("large") / "large", _made_up(LARGE, seed=3))
+    assignments = ("tokenizer.sample_lines=4000", "filter.duplicates=true", "filter.max_subwords=24")
+    return [
+        *("preprocess", *LANGUAGES, "--train", train, "--valid", dev, "--vocab-size", "64"),
+        *(word for assignment in assignments for word in ("--set", assignment)),
+    ]
+
+
+@pytest.fixture(scope="session")
+def large_dataset(tmp_path_factory: pytest.TempPathFactory, large_arguments: list[str]) -> Path:
+    """What `large_arguments` make with one worker, nobody disturbing; not to be changed."""
+    out = tmp_path_factory.mktemp("large-dataset") / "out"
+    command = [sys.executable, "-m", "nmt_cli", *large_arguments, "--workers", "1", "--quiet"]
+    subprocess.run([*command, "--out", str(out)], check=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def make() -> Callable[..., Outcome]:
+    """Makes a dataset in this process: `make(out, [corpus], "section.key=value", ...)`."""
+
+    def make(
+        out: Path,
+        train: Sequence[str],
+        *assignments: str,
+        valid: Sequence[str] = (),
+        reuse: object = None,
+        overwrite: bool = False,
+    ) -> Outcome:
+        kind = [] if reuse else ["tokenizer.kind=char"]
+        config = settings.read(PreprocessConfig, assignments=[*kind, *assignments])
+        request = Request("en", "de", train, valid, (), str(reuse) if reuse else None, config)
+        return preprocess(request, out, 1, overwrite, lambda stage, done, total: None)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def toy_dataset(
+    tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str, dev: str
+) -> Path:
+    """A dataset of `toy` and `dev` in characters; not to be changed."""
+    out = tmp_path_factory.mktemp("toy-dataset") / "out"
+    make(out, [toy], valid=[dev])
+    return out
+
+
+@pytest.fixture(scope="session")
+def digests() -> Callable[[Path], dict[str, str]]:
+    """The SHA-256 of every file in a folder, by its path in the folder."""
+    return lambda folder: {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def nmt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., CompletedProcess[str]]]:
+    """`nmt` with these arguments, from its entry point to its exit code, in this process."""
+
+    def run(*arguments: object) -> CompletedProcess[str]:
+        words = [str(argument) for argument in arguments]
+        monkeypatch.setattr(sys, "argv", ["nmt", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit:
+            main()
+        return CompletedProcess(words, int(exit.value.code or 0), *capsys.readouterr())
+
+    before = signal.getsignal(signal.SIGTERM)
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def nmt_preprocess(nmt: Callable[..., CompletedProcess[str]]) -> Callable[..., CompletedProcess[str]]:
+    """`nmt preprocess` for English and German in characters, in this process."""
+    return lambda *arguments: nmt(
+        *("preprocess", *LANGUAGES, "--workers", "1", "--set", 'tokenizer.kind="char"'), *arguments
+    )
+
+
+@pytest.fixture
+def start_nmt() -> Iterator[Callable[..., Popen[str]]]:
+    """Starts `nmt` as a process group of its own; whatever is left of it is killed after the test."""
+
+    def start(*arguments: object, below: Sequence[str] = (), stdin: int = subprocess.DEVNULL) -> Popen[str]:
+        command = [*below, sys.executable, "-m", "nmt_cli", *map(str, arguments)]
+        process = stack.enter_context(
+            Popen(
+                command,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        stack.callback(_kill_group, process.pid)
+        return process
+
+    with ExitStack() as stack:
+        yield start
+
+
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

@@ -1,0 +1,184 @@
+"""Raw files: packed or plain, whole or damaged, and where their lines end."""
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.corpus.files import blocks, count_lines, lines, open_bytes, sha256
+from nmt_cli.errors import UserError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+Pack = Callable[[bytes], bytes]
+
+PACKED: dict[str, Pack] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstd.compress,
+}
+EVERY_PACK: dict[str, Pack] = {"plain": lambda content: content, **PACKED}
+
+NOISE = random.Random(1).randbytes(5000)
+"""What no packer can make smaller, so that every part of the packed file matters."""
+
+ODD_BREAKS = ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+
+FRAGMENTS = [
+    *(mark.encode() for mark in ODD_BREAKS),
+    *(b"\n", b"\r\n", b"\n\r", b"", b"a", b"word ", b"\x00", b"\x85", b"\xff", b"\xef\xbb\xbf"),
+]
+
+
+def written(folder: Path, content: bytes, name: str = "text") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def expected_lines(content: bytes) -> list[bytes]:
+    """The rules in other words: cut at line feeds, forget the mark and the \\r of \\r\\n."""
+    *ended, last = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return [line.removesuffix(b"\r") for line in ended] + ([last] if last else [])
+
+
+def complaint(path: Path, use: Callable[[Path], object] = lambda path: list(lines(path))) -> str:
+    with pytest.raises(UserError) as caught:
+        use(path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", ["text", "text.gz", "text.bz2", "text.xz", "text.zst"])
+@pytest.mark.parametrize("pack", EVERY_PACK.values(), ids=EVERY_PACK)
+def test_a_file_is_unpacked_for_what_it_holds_whatever_its_name(
+    tmp_path: Path, pack: Pack, name: str
+) -> None:
+    path = written(tmp_path, pack("ein Haus\nzwei Häuser\n".encode()), name)
+    assert list(lines(path)) == [b"ein Haus", "zwei Häuser".encode()]
+    assert count_lines(path) == 2
+
+
+@pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
+def test_packed_files_joined_end_to_end_are_read_to_the_end(tmp_path: Path, pack: Pack) -> None:
+    path = written(tmp_path, pack(b"one\ntw") + pack(b"o\nthree\n"))
+    assert list(lines(path)) == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("left", [0.01, 0.5, 0.99, -1], ids=str)
+@pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
+@pytest.mark.parametrize("use", [lambda path: list(lines(path)), count_lines], ids=["lines", "count"])
+def test_a_packed_file_that_was_cut_off_is_told(
+    tmp_path: Path, use: Callable[[Path], object], pack: Pack, left: float
+) -> None:
+    whole = pack(NOISE)
+    kept = whole[:-1] if left < 0 else whole[: int(left * len(whole))]
+    assert "cut off" in complaint(written(tmp_path, kept), use)
+
+
+@pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
+def test_a_packed_file_with_wrong_bytes_in_it_is_told(tmp_path: Path, pack: Pack) -> None:
+    whole = pack(NOISE)
+    assert "damaged" in complaint(written(tmp_path, whole[:6] + b"\xff" * 30 + whole[36:]))
+
+
+@settings(deadline=None)
+@example(content=b"\xef\xbb\xbf", size=1)
+@given(content=st.lists(st.sampled_from(FRAGMENTS)).map(b"".join) | st.binary(), size=st.integers(1, 4))
+def test_a_line_ends_at_a_line_feed_and_nowhere_else(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int
+) -> None:
+    assume(not content.startswith((b"\xff\xfe", b"\xfe\xff")))
+    folder = tmp_path_factory.getbasetemp()
+    for name, pack in EVERY_PACK.items():
+        path = written(folder, pack(content), f"property.{name}")
+        assert list(lines(path)) == expected_lines(content)
+        assert [line for block in blocks(path, size) for line in block] == expected_lines(content)
+        assert all(len(block) == size for block in list(blocks(path, size))[:-1])
+        assert count_lines(path) == len(expected_lines(content))
+
+
+@pytest.mark.parametrize("mark", ODD_BREAKS, ids=lambda mark: f"U+{ord(mark):04X}")
+def test_odd_line_separators_stay_inside_their_line(tmp_path: Path, mark: str) -> None:
+    path = written(tmp_path, f"left{mark}right\nnext\n".encode())
+    assert list(lines(path)) == [f"left{mark}right".encode(), b"next"]
+
+
+def test_windows_line_ends_and_byte_order_mark_belong_to_no_line(tmp_path: Path) -> None:
+    assert list(lines(written(tmp_path, b"\xef\xbb\xbfa\r\nb\r\n"))) == [b"a", b"b"]
+
+
+def test_a_byte_order_mark_within_the_text_is_text(tmp_path: Path) -> None:
+    assert list(lines(written(tmp_path, b"a\n\xef\xbb\xbfb\n"))) == [b"a", b"\xef\xbb\xbfb"]
+
+
+def test_a_last_line_without_line_feed_counts(tmp_path: Path) -> None:
+    path = written(tmp_path, b"a\n\nlast")
+    assert list(lines(path)) == [b"a", b"", b"last"]
+    assert count_lines(path) == 3
+
+
+def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
+    path = written(tmp_path, b"")
+    assert list(lines(path)) == []
+    assert count_lines(path) == 0
+
+
+def test_a_line_longer_than_a_block_of_reading_stays_whole(tmp_path: Path) -> None:
+    long = b"x" * 2_500_000
+    path = written(tmp_path, long + b"\nshort")
+    assert list(lines(path)) == [long, b"short"]
+    assert count_lines(path) == 2
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize("pack", [EVERY_PACK["plain"], gzip.compress], ids=["plain", "gz"])
+def test_utf16_is_told_apart_with_the_command_that_mends_it(tmp_path: Path, pack: Pack, coding: str) -> None:
+    content = "\ufeffHaus\n".encode(coding) if coding.endswith("be") else "Haus\n".encode(coding)
+    assert "iconv -f UTF-16 -t UTF-8" in complaint(written(tmp_path, pack(content)))
+
+
+@pytest.mark.parametrize("use", [lambda path: list(lines(path)), count_lines, sha256])
+def test_a_missing_file_a_directory_and_a_path_through_a_file_are_told(
+    tmp_path: Path, use: Callable[[Path], object]
+) -> None:
+    complaint(tmp_path / "missing", use)
+    complaint(tmp_path, use)
+    complaint(written(tmp_path, b"a\n") / "inside", use)
+
+
+def test_a_missing_file_and_a_directory_are_told_apart(tmp_path: Path) -> None:
+    assert "there is no such file" in complaint(tmp_path / "missing")
+    assert "is a directory" in complaint(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+def test_a_file_without_read_permission_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path, b"a\n")
+    path.chmod(0)
+    assert "permission" in complaint(path)
+
+
+def test_bytes_come_unpacked_and_in_order(tmp_path: Path) -> None:
+    with open_bytes(written(tmp_path, gzip.compress(NOISE))) as stream:
+        assert stream.read() == NOISE
+
+
+def test_the_hash_is_of_the_file_as_it_lies_on_disk(tmp_path: Path) -> None:
+    packed = gzip.compress(NOISE)
+    assert sha256(written(tmp_path, packed)) == hashlib.sha256(packed).hexdigest()

@@ -1,0 +1,263 @@
+"""Parallel corpora: finding them by name, reading them in blocks, and what is wrong with them."""
+
+import gzip
+import io
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.corpus.parallel import Block, Corpus, find, spool
+from nmt_cli.errors import UserError
+
+SGM = '<doc docid="{doc}"><seg id="{number}">{text}</seg></doc>'
+
+
+def make(folder: Path, **contents: str) -> None:
+    """Files of `folder`: `a_en="x"` makes a.en; what ends in _gz is packed."""
+    for name, content in contents.items():
+        raw = content.encode()
+        path = folder / name.replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
+
+
+def found(folder: Path, spec: str) -> Corpus:
+    return find(":".join(str(folder / part) for part in spec.split(":")), "en", "de")
+
+
+def pairs(corpus: Corpus, size: int = 1000) -> list[tuple[bytes, bytes]]:
+    return [pair for block in corpus.blocks(size) for pair in zip(block.sources, block.targets, strict=True)]
+
+
+def sgm(*segments: tuple[str, str, str]) -> str:
+    return "".join(SGM.format(doc=doc, number=number, text=text) for doc, number, text in segments)
+
+
+def complaint(corpus: Corpus) -> str:
+    with pytest.raises(UserError) as caught:
+        corpus.count()
+        pairs(corpus)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "spec", "name"),
+    [
+        (["train_en", "train_de"], "train", "train"),
+        (["train_en_gz", "train_de_gz"], "train", "train"),
+        (["train_en_gz", "train_de"], "train", "train"),
+        (["train_lc_tok_en", "train_lc_tok_de"], "train.lc.tok", "train.lc.tok"),
+        (["news_2014_en", "news_2014_de"], "news.2014", "news.2014"),
+        (["x_en", "y_de"], "x.en:y.de", "x"),
+        (["x_en_gz", "y_de"], "x.en.gz:y.de", "x"),
+        (["english", "german"], "english:german", "english"),
+    ],
+)
+def test_two_sides_are_found_and_named_after_their_files(
+    tmp_path: Path, files: list[str], spec: str, name: str
+) -> None:
+    make(tmp_path, **dict(zip(files, ["one\ntwo\n", "eins\nzwei\n"], strict=True)))
+    corpus = found(tmp_path, spec)
+    assert corpus.name == name
+    assert corpus.count() == 2
+    assert pairs(corpus) == [(b"one", b"eins"), (b"two", b"zwei")]
+
+
+@pytest.mark.parametrize("packed", ["a_en_gz", "a_en_xz", "a_de_zst", "a_de_bz2"])
+def test_a_plain_and_a_packed_file_of_one_name_are_an_error(tmp_path: Path, packed: str) -> None:
+    make(tmp_path, a_en="x\n", a_de="y\n", **{packed: "z\n"})
+    with pytest.raises(UserError) as caught:
+        found(tmp_path, "a")
+    assert str(tmp_path / packed.replace("_", ".")) in str(caught.value)
+    assert "SOURCE:TARGET" in str(caught.value)
+
+
+@pytest.mark.parametrize(("there", "missing"), [("a_en", "a.de"), ("a_de", "a.en"), ("b", "a.en")])
+def test_a_missing_side_is_named(tmp_path: Path, there: str, missing: str) -> None:
+    make(tmp_path, **{there: "x\n"})
+    with pytest.raises(UserError, match="there is no ") as caught:
+        found(tmp_path, "a")
+    assert f"there is no {tmp_path / missing}," in str(caught.value)
+
+
+def test_a_directory_given_as_a_corpus_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a directory: name the files in it"):
+        find(str(tmp_path), "en", "de")
+
+
+def test_one_plain_file_for_two_sides_is_told(tmp_path: Path) -> None:
+    make(tmp_path, corpus_txt="x\n")
+    with pytest.raises(UserError, match="two sides"):
+        found(tmp_path, "corpus.txt")
+
+
+@pytest.mark.parametrize("spec", ["x.en:gone.de", "gone.en:x.de"])
+def test_a_missing_explicit_path_is_named(tmp_path: Path, spec: str) -> None:
+    make(tmp_path, x_en="a\n", x_de="b\n")
+    assert f"{tmp_path / 'gone'}" in complaint(found(tmp_path, spec))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "told"),
+    [
+        ("a\nb\nc\n", "x\ny\n", "{0}/p.en has 3 lines, {0}/p.de has 2"),
+        ("a\n" * 1234, "x\n", "{0}/p.en has 1,234 lines, {0}/p.de has 1:"),
+        ("a\n", "", "{0}/p.en has 1 lines, {0}/p.de has 0"),
+        ("", "", "{0}/p.en is empty"),
+    ],
+)
+def test_unequal_and_empty_files_are_told_with_their_counts(
+    tmp_path: Path, source: str, target: str, told: str
+) -> None:
+    make(tmp_path, p_en=source, p_de=target)
+    assert told.format(tmp_path) in complaint(found(tmp_path, "p"))
+
+
+@settings(deadline=None)
+@given(
+    size=st.integers(1, 7),
+    expected=st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3)), max_size=20),
+)
+def test_blocks_hold_every_pair_once_in_order_with_the_number_of_the_first(
+    tmp_path_factory: pytest.TempPathFactory, size: int, expected: list[tuple[bytes, bytes]]
+) -> None:
+    expected = [
+        (b"s" + s.replace(b"\n", b"") + b".", b"t" + t.replace(b"\n", b"") + b".") for s, t in expected
+    ]
+    folder = tmp_path_factory.getbasetemp()
+    for side, lang in enumerate(("en", "de")):
+        (folder / f"blocks.{lang}").write_bytes(b"".join(pair[side] + b"\n" for pair in expected))
+    blocks = list(found(folder, "blocks").blocks(size))
+    assert [block.first for block in blocks] == list(range(1, len(expected) + 1, size))
+    assert all(len(block.sources) == size for block in blocks[:-1])
+    assert [p for b in blocks for p in zip(b.sources, b.targets, strict=True)] == expected
+
+
+@pytest.mark.parametrize("name", ["set_tsv", "set_tsv_gz"])
+def test_a_tab_separated_file_is_a_corpus(tmp_path: Path, name: str) -> None:
+    make(tmp_path, **{name: "one\teins\r\n\tleer\ntwo\t\n"})
+    corpus = found(tmp_path, name.replace("_", "."))
+    assert corpus.name == "set"
+    assert corpus.files == (tmp_path / name.replace("_", "."),)
+    assert corpus.count() == 3
+    assert pairs(corpus) == [(b"one", b"eins"), (b"", b"leer"), (b"two", b"")]
+
+
+@pytest.mark.parametrize(("bad", "columns"), [("a", 1), ("", 1), ("a\tb\tc", 3)])
+def test_a_line_with_too_few_or_many_columns_is_told_with_its_number(
+    tmp_path: Path, bad: str, columns: int
+) -> None:
+    make(tmp_path, set_tsv=f"one\teins\n{bad}\n")
+    message = complaint(found(tmp_path, "set.tsv"))
+    assert message.startswith(f"{tmp_path}/set.tsv line 2 has {columns} column")
+    assert "cut -f1,2" in message
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        (("newstest-src.en.sgm", "newstest-ref.de.sgm"), "newstest"),
+        (("newstest.en.sgm.gz", "newstest.de.sgm.gz"), "newstest"),
+        (("set.en.xml", "set.de.xml"), "set"),
+    ],
+)
+def test_a_wmt_test_set_of_two_files_is_read(tmp_path: Path, files: tuple[str, str], name: str) -> None:
+    for file, text in zip(files, ["one", "eins"], strict=True):
+        (tmp_path / file).write_text(sgm(("d", "1", text), ("d", "2", text)))
+    corpus = found(tmp_path, ":".join(files))
+    assert corpus.name == name
+    assert corpus.count() == 2
+    assert pairs(corpus) == [(b"one", b"eins")] * 2
+    assert corpus.place("target", 2) == f"{tmp_path / files[1]} segment 2"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "told"),
+    [
+        ([("d", "1"), ("d", "2")], [("d", "1")], ["segment 2", "doc d seg 2", "nothing"]),
+        ([("d", "1")], [("d", "1"), ("d", "2")], ["segment 2", "nothing", "doc d seg 2"]),
+        ([("d", "1"), ("d", "2")], [("d", "1"), ("d", "3")], ["segment 2", "doc d seg 2", "doc d seg 3"]),
+        ([("a", "1"), ("b", "1")], [("b", "1"), ("a", "1")], ["segment 1", "doc a seg 1", "doc b seg 1"]),
+    ],
+)
+def test_test_sets_that_do_not_match_are_told_at_the_first_difference(
+    tmp_path: Path, source: list[tuple[str, str]], target: list[tuple[str, str]], told: list[str]
+) -> None:
+    make(
+        tmp_path,
+        s_sgm=sgm(*((*place, "x") for place in source)),
+        t_sgm=sgm(*((*place, "x") for place in target)),
+    )
+    message = complaint(found(tmp_path, "s.sgm:t.sgm"))
+    assert all(part in message for part in [f"{tmp_path}/s.sgm", f"{tmp_path}/t.sgm", *told])
+
+
+def test_an_xml_with_both_sides_is_one_corpus(tmp_path: Path) -> None:
+    src = '<src lang="en"><seg id="1">one</seg></src>'
+    ref = '<ref lang="de"><seg id="1">eins</seg></ref>'
+    make(tmp_path, set_xml=f'<doc id="d">{src}{ref}</doc>')
+    corpus = found(tmp_path, "set.xml")
+    assert corpus.name == "set"
+    assert pairs(corpus) == [(b"one", b"eins")]
+
+
+def test_a_document_without_reference_is_told(tmp_path: Path) -> None:
+    src = '<src><seg id="1">one</seg></src>'
+    ref = '<ref><seg id="1">eins</seg></ref>'
+    make(tmp_path, set_xml=f'<doc id="a">{src}{ref}</doc><doc id="b">{src}</doc>')
+    assert "doc b seg 1" in complaint(found(tmp_path, "set.xml"))
+
+
+def test_a_test_set_beside_a_plain_file_is_told(tmp_path: Path) -> None:
+    make(tmp_path, a_sgm=sgm(("d", "1", "x")), b_de="x\n")
+    with pytest.raises(UserError, match="give two of a kind"):
+        found(tmp_path, "a.sgm:b.de")
+
+
+def test_standard_input_is_kept_to_be_read_more_than_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\teins\nbad\n")))
+    corpus = spool(find("-", "en", "de"), tmp_path)
+    assert corpus.name == "stdin"
+    assert corpus.count() == corpus.count() == 2
+    assert complaint(corpus).startswith("stdin line 2 has 1 column")
+
+
+def test_named_pipes_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
+    spooled = []
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        sides = [tmp_path / folder / f"pipe.{lang}" for lang in ("en", "de")]
+        for side in sides:
+            os.mkfifo(side)
+        writers = [threading.Thread(target=side.write_text, args=(f"{side}\n",)) for side in sides]
+        for writer in writers:
+            writer.start()
+        spooled.append(spool(find(f"{sides[0]}:{sides[1]}", "en", "de"), kept))
+        for writer in writers:
+            writer.join()
+    for folder, corpus in zip(("a", "b"), spooled, strict=True):
+        (pair,) = pairs(corpus)
+        assert [Path(os.fsdecode(side)) for side in pair] == [
+            tmp_path / folder / f"pipe.{lang}" for lang in ("en", "de")
+        ]
+
+
+def test_files_that_can_be_read_twice_are_not_copied(tmp_path: Path) -> None:
+    make(tmp_path, a_en="x\n", a_de="y\n")
+    corpus = found(tmp_path, "a")
+    assert spool(corpus, tmp_path) == corpus
+
+
+def test_a_block_knows_where_it_stands(tmp_path: Path) -> None:
+    make(tmp_path, a_en="1\n2\n3\n", a_de="x\ny\nz\n")
+    corpus = found(tmp_path, "a")
+    assert list(corpus.blocks(2)) == [Block(1, [b"1", b"2"], [b"x", b"y"]), Block(3, [b"3"], [b"z"])]
+    assert corpus.place("source", 1234) == f"{tmp_path}/a.en line 1,234"

@@ -1,0 +1,112 @@
+"""WMT test sets as sgm and as xml."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.corpus.sgm import Segment, segments
+from nmt_cli.errors import UserError
+
+XML = b"""<?xml version='1.0' encoding='utf-8'?>
+<dataset id="newstest2021">
+<doc origlang="en" id="a"><src lang="en"><p><seg id="1">one</seg></p><p><seg id="2">two</seg></p></src>
+<ref lang="de" translator="A"><p><seg id="1">eins</seg><seg id="2">zwei</seg></p></ref>
+<ref lang="de" translator="B"><p><seg id="1">EINS</seg><seg id="2">ZWEI</seg></p></ref></doc>
+<doc id="b" origlang="de"><src lang="en"><seg id="1">three</seg></src>
+<ref lang="de" translator="A"><seg id="1">drei</seg></ref></doc>
+</dataset>"""
+
+
+def texts(folder: Path, content: str) -> list[str]:
+    return [segment.text.decode() for segment in read(folder, content.encode())]
+
+
+def read(folder: Path, content: bytes) -> list[Segment]:
+    path = folder / "set.sgm"
+    path.write_bytes(content)
+    return segments(path, "source")
+
+
+def in_a_document(inner: str) -> str:
+    return f'<srcset setid="s"><doc docid="d"><seg id="1">{inner}</seg></doc></srcset>'
+
+
+def test_segments_come_in_file_order_with_document_and_number(tmp_path: Path) -> None:
+    content = b"""<!DOCTYPE mteval><srcset setid="t" srclang="any">
+<doc sysid="ref" docid="News/1" genre="news" origlang="cs">
+<hl>
+<seg id="1">Headline</seg>
+</hl>
+<p>
+<seg id="2"> Text. </seg>
+</p>
+</doc>
+<doc docid="news/2"><seg id="1">More.</seg></doc></srcset>"""
+    assert read(tmp_path, content) == [
+        Segment(b"news/1", b"1", b"Headline"),
+        Segment(b"news/1", b"2", b"Text."),
+        Segment(b"news/2", b"1", b"More."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'<DOC DOCID="d" SYSID="s"><SEG ID="1">text</SEG></DOC>',
+        b"<doc sysid='s' docid='d'><seg id='1'>text</seg></doc>",
+        b"<Doc docid = d><Seg id = 1>text</Seg ></Doc>",
+        b'<doc genre="x"\n docid="d"><seg lang="en" id="1">text</seg></doc>',
+        b'<doc id="d"><seg id="1" type="x">text</seg></doc>',
+    ],
+)
+def test_case_quotes_and_order_of_attributes_make_no_difference(tmp_path: Path, content: bytes) -> None:
+    assert read(tmp_path, content) == [Segment(b"d", b"1", b"text")]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("Tom &amp; Jerry", "Tom & Jerry"),
+        ("&lt;b&gt; &quot;q&quot; &apos;a&apos;", "<b> \"q\" 'a'"),
+        ("&amp;lt;", "&lt;"),
+        ("&amp;amp;", "&amp;"),
+        ("&#8222;Ja&#x201C;", "„Ja“"),
+        ("&#X1F600;", "\U0001f600"),
+        ("AT&T &nbsp; &", "AT&T &nbsp; &"),
+        ("&#0; &#xD800; &#9999999;", "&#0; &#xD800; &#9999999;"),
+        ("  broken\n   over lines\t", "broken over lines"),
+        ("schöne Grüße\u2028x", "schöne Grüße\u2028x"),
+        ("", ""),
+    ],
+)
+def test_a_segment_is_read_with_its_entities_and_on_one_line(
+    tmp_path: Path, written: str, meant: str
+) -> None:
+    assert texts(tmp_path, in_a_document(written)) == [meant]
+
+
+@pytest.mark.parametrize(("side", "expected"), [("source", "one two three"), ("target", "eins zwei drei")])
+def test_an_xml_with_both_sides_gives_each_and_the_first_reference(
+    tmp_path: Path, side: str, expected: str
+) -> None:
+    path = tmp_path / "set.xml"
+    path.write_bytes(XML)
+    found = segments(path, "source" if side == "source" else "target")
+    assert [s.text.decode() for s in found] == expected.split()
+    assert [(s.document, s.number) for s in found] == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1")]
+
+
+def test_a_packed_test_set_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, gzip.compress(in_a_document("text").encode()))[0].text == b"text"
+
+
+@pytest.mark.parametrize("content", [b"", b"plain text\n", b'<doc docid="d"></doc>', b'<seg id="1">a</seg>'])
+def test_a_file_without_segments_is_told(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(UserError, match=r"set\.sgm holds no <doc> with <seg>"):
+        read(tmp_path, content)
+
+
+def test_an_entity_bomb_is_not_expanded(tmp_path: Path) -> None:
+    bomb = '<!DOCTYPE d [<!ENTITY a "ha"><!ENTITY b "&a;&a;"><!ENTITY c SYSTEM "file:///etc/passwd">]>'
+    assert texts(tmp_path, bomb + in_a_document("&b; &c;")) == ["&b; &c;"]

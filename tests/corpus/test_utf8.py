@@ -1,0 +1,43 @@
+"""Lines that are not UTF-8, under each rule."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.corpus.utf8 import decoded
+from nmt_cli.errors import UserError
+
+RULES = ["error", "replace", "skip"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(text=st.text())
+def test_valid_text_is_the_same_under_every_rule(rule: str, text: str) -> None:
+    assert decoded(text.encode(), rule, "f line 1") == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "place", "byte"),
+    [
+        (b"caf\xe9 noir", "byte 4 (0xe9)", "\ufffd"),
+        (b"\xff", "byte 1 (0xff)", "\ufffd"),
+        (b"ab\xed\xa0\x80", "byte 3 (0xed)", "\ufffd"),
+        (b"ab\xc0\xaf", "byte 3 (0xc0)", "\ufffd"),
+        (b"x" * 1500 + b"\xe2\x82", "byte 1,501 (0xe2)", "\ufffd"),
+    ],
+)
+def test_bytes_that_are_no_text_are_told_with_place_replaced_or_skipped(
+    raw: bytes, place: str, byte: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        decoded(raw, "error", "train.de line 7")
+    assert str(caught.value).startswith(f"train.de line 7, {place} is not UTF-8")
+    assert "corpus.invalid_utf8=replace" in str(caught.value)
+    replaced = decoded(raw, "replace", "train.de line 7")
+    assert replaced is not None
+    assert byte in replaced
+    assert decoded(raw, "skip", "train.de line 7") is None
+
+
+def test_replacing_keeps_what_is_valid_around_the_bad_byte() -> None:
+    assert decoded(b"caf\xe9 noir", "replace", "f line 1") == "caf\ufffd noir"

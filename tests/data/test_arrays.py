@@ -1,0 +1,77 @@
+"""Arrays and texts written piece by piece."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter, read_bytes
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.int64])
+@pytest.mark.parametrize("length", [0, 1, 10**6])
+def test_an_array_written_in_pieces_is_what_numpy_would_have_saved(
+    tmp_path: Path, length: int, dtype: type[np.integer]
+) -> None:
+    array: NDArray[np.integer] = np.random.default_rng(1).integers(0, 60_000, length).astype(dtype)
+    with ArrayWriter(tmp_path / "ours.npy", dtype) as writer:
+        for piece in np.array_split(array, [1, 1, 70_000]):
+            writer.append(piece)
+    np.save(tmp_path / "theirs.npy", array)
+    assert writer.length == length
+    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
+
+
+def test_pieces_of_another_type_are_written_in_the_type_of_the_file(tmp_path: Path) -> None:
+    with ArrayWriter(tmp_path / "a.npy", np.uint16) as writer:
+        writer.append(np.array([1, 65_535], np.int64)[::-1])
+    read = np.load(tmp_path / "a.npy")
+    assert read.dtype == np.uint16
+    assert read.tolist() == [65_535, 1]
+
+
+def test_offsets_begin_with_zero_and_end_with_the_sum(tmp_path: Path) -> None:
+    with OffsetsWriter(tmp_path / "offsets.npy") as writer:
+        for lengths in ([3, 0], [], [2]):
+            writer.append(np.array(lengths, np.int64))
+    assert np.load(tmp_path / "offsets.npy").tolist() == [0, 3, 3, 5]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=9))))
+def test_every_line_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, blocks: list[list[str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("text")
+    with TextWriter(folder / "text", folder / "lines.npy") as writer:
+        for block in blocks:
+            ended = [f"{line}\n".encode() for line in block]
+            writer.append(b"".join(ended), np.array([len(line) for line in ended], np.int64))
+    lines = [line for block in blocks for line in block]
+    with TextReader(folder / "text", folder / "lines.npy") as reader:
+        assert len(reader) == len(lines)
+        assert reader.lines(np.arange(len(lines))) == lines
+        middle, end = len(lines) // 2, len(lines)
+        assert reader.content(middle, end).decode() == "".join(f"{line}\n" for line in lines[middle:])
+        assert reader.lengths(0, middle).tolist() == [len(line.encode()) + 1 for line in lines[:middle]]
+        path, first, last = reader.extent(middle, end)
+        assert path.read_bytes()[first:last] == reader.content(middle, end)
+
+
+def test_lines_picked_here_and_there_are_those_with_the_numbers(tmp_path: Path) -> None:
+    lines = [str(number) * (number % 3) for number in range(50_000)]
+    with TextWriter(tmp_path / "text", tmp_path / "lines.npy") as writer:
+        lengths = np.array([len(line) + 1 for line in lines], np.int64)
+        writer.append("".join(f"{line}\n" for line in lines).encode(), lengths)
+    numbers = np.flatnonzero(np.random.default_rng(1).random(len(lines)) < 0.2)
+    with TextReader(tmp_path / "text", tmp_path / "lines.npy") as reader:
+        assert reader.lines(numbers) == [lines[number] for number in numbers]
+
+
+def test_reading_past_the_end_of_a_file_gives_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    with (tmp_path / "file").open("rb") as file:
+        assert read_bytes(file.fileno(), 7, 100) == b"789"

@@ -1,0 +1,178 @@
+"""The dataset folder: what lies in it, opening it, and what is said when it is damaged."""
+
+import json
+import shutil
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nmt_cli.data.dataset import Sentences, Split, open_dataset, side_path
+from nmt_cli.errors import UserError
+from nmt_cli.text.subwords import END
+from nmt_cli.text.tokenizer import SIDES, Tokenizer
+from nmt_cli.text.tokenizers import load_tokenizers
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def test_a_dataset_folder_holds_these_files_and_no_others(toy_dataset: Path) -> None:
+    names = {str(path.relative_to(toy_dataset)) for path in toy_dataset.rglob("*") if path.is_file()}
+    train = [f"train.{side}.{what}" for side in SIDES for what in ("txt", "lines.npy")]
+    valid = [f"dev.{side}.raw.txt" for side in SIDES]
+    ids = [
+        f"{split}.{side}.{what}.npy"
+        for split in ("train", "dev")
+        for side in SIDES
+        for what in ("tokens", "offsets")
+    ]
+    tokenizer = ["tokenizer.json", "joint.characters.txt", "joint.vocabulary.txt"]
+    expected = [*ids, *train, *valid, *(f"tokenizer/{name}" for name in tokenizer)]
+    assert names == {*expected, "dataset.json", "filter-report.json"}
+
+
+def test_the_manifest_lists_every_other_file_with_size_and_hash(
+    toy_dataset: Path, digests: Callable[[Path], dict[str, str]]
+) -> None:
+    listed = json.loads((toy_dataset / "dataset.json").read_text())["files"]
+    hashes = digests(toy_dataset)
+    del hashes["dataset.json"]
+    assert {name: entry["sha256"] for name, entry in listed.items()} == hashes
+    assert all((toy_dataset / name).stat().st_size == entry["bytes"] for name, entry in listed.items())
+
+
+def test_the_manifest_says_what_went_in_and_what_came_out(toy_dataset: Path, toy: str) -> None:
+    manifest = json.loads((toy_dataset / "dataset.json").read_text())
+    assert (manifest["format"], manifest["source_lang"], manifest["target_lang"]) == (1, "en", "de")
+    assert manifest["settings"]["tokenizer"]["kind"] == "char"
+    train, valid = manifest["inputs"]
+    assert (train["role"], train["name"], train["pairs"]) == ("train", "toy", 300)
+    assert [file["path"] for file in train["files"]] == [f"{toy}.en", f"{toy}.de"]
+    assert (valid["role"], valid["name"], valid["pairs"]) == ("valid", "dev", 20)
+    assert manifest["tokenizer"]["fingerprint"] == load_tokenizers(toy_dataset / "tokenizer").fingerprint
+
+
+def test_tokens_decode_back_to_the_text(toy_dataset: Path, toy_pairs: Pairs) -> None:
+    dataset = open_dataset(toy_dataset)
+    tokenizers = load_tokenizers(toy_dataset / "tokenizer")
+    train = dataset.splits["train"]
+    decoded = zip(
+        decode(train.source, tokenizers.source), decode(train.target, tokenizers.target), strict=True
+    )
+    assert list(decoded) == list(toy_pairs)
+
+
+@pytest.mark.parametrize("name", ["train", "dev"])
+def test_every_sentence_ends_with_its_only_end_mark_and_offsets_cover_all_tokens(
+    toy_dataset: Path, name: str
+) -> None:
+    dataset = open_dataset(toy_dataset)
+    split, described = dataset.splits[name], dataset.manifest["splits"][name]
+    assert len(split) == described["pairs"]
+    for side, sentences in zip(SIDES, (split.source, split.target), strict=True):
+        assert sentences.tokens.dtype == np.uint16
+        assert sentences.offsets.dtype == np.int64
+        assert len(sentences) == len(split)
+        assert sentences.offsets[0] == 0
+        assert sentences.offsets[-1] == len(sentences.tokens) == described[f"{side}_tokens"]
+        assert (np.flatnonzero(sentences.tokens == END) == sentences.offsets[1:] - 1).all()
+
+
+def test_roles_names_and_order_of_the_splits_are_kept(toy_dataset: Path) -> None:
+    splits = open_dataset(toy_dataset).splits
+    assert [(split.name, split.role) for split in splits.values()] == [("train", "train"), ("dev", "valid")]
+
+
+@pytest.mark.parametrize(("words", "dtype"), [(65_528, np.uint16), (65_537, np.uint32)])
+def test_ids_are_stored_in_the_smallest_type_that_holds_the_vocabulary(
+    tmp_path: Path,
+    write_pairs: Callable[[Path, Pairs], str],
+    make: Callable[..., object],
+    words: int,
+    dtype: type[np.integer],
+) -> None:
+    lines = [" ".join(f"w{n}" for n in range(i, min(i + 200, words))) for i in range(0, words, 200)]
+    corpus = write_pairs(tmp_path / "words", [(line, line) for line in lines])
+    assignments = ("tokenizer.kind=word", "tokenizer.vocab_size=100000", "text.words=raw")
+    make(tmp_path / "out", [corpus], *assignments, "filter.max_subwords=0")
+    tokens = open_dataset(tmp_path / "out").splits["train"].source.tokens
+    assert tokens.dtype == dtype
+    assert len(set(tokens.tolist())) == words + 1
+
+
+def test_opening_maps_a_dataset_of_millions_of_pairs_without_reading_it(tmp_path: Path) -> None:
+    pairs, tokens = 36_000_000, 900_000_000
+    for side in SIDES:
+        for what, dtype, length in (("tokens", np.uint16, tokens), ("offsets", np.int64, pairs + 1)):
+            path = side_path(tmp_path, "train", side, f"{what}.npy")
+            np.lib.format.open_memmap(path, "w+", dtype, (length,))  # a file with a hole, of no size on disk
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": ""} for path in tmp_path.iterdir()}
+    manifest = {"format": 1, "splits": {"train": {"role": "train"}}, "files": files}
+    (tmp_path / "dataset.json").write_text(json.dumps(manifest))
+    tracemalloc.start()
+    train = open_dataset(tmp_path).splits["train"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(train) == pairs
+    assert all(isinstance(array, np.memmap) for array in arrays(train))
+    assert peak < 1 << 20
+
+
+def without(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def with_bytes(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+DAMAGE = {
+    "a missing file": (without("train.target.tokens.npy"), "train.target.tokens.npy is missing"),
+    "a missing text": (without("train.source.txt"), "train.source.txt is missing"),
+    "no manifest": (without("dataset.json"), "is no dataset folder: it has no dataset.json"),
+    "a cut file": (
+        with_bytes("dev.source.tokens.npy", lambda old: old[:-1]),
+        r"dev.source.tokens.npy has [\d,]+ bytes, but [\d,]+ were written",
+    ),
+    "a longer file": (
+        with_bytes("dev.target.raw.txt", lambda old: old + b"x"),
+        r"dev.target.raw.txt has [\d,]+ bytes, but [\d,]+ were written",
+    ),
+    "a cut manifest": (with_bytes("dataset.json", lambda old: old[:100]), "dataset.json is damaged"),
+    "an empty manifest": (with_bytes("dataset.json", lambda old: b""), "dataset.json is damaged"),
+    "a binary manifest": (with_bytes("dataset.json", lambda old: b"\xff\x00"), "dataset.json is damaged"),
+    "a foreign manifest": (with_bytes("dataset.json", lambda old: b"[1]"), "dataset.json is not of format 1"),
+    "a newer manifest": (
+        with_bytes("dataset.json", lambda old: b'{"format": 2}'),
+        "dataset.json is not of format 1",
+    ),
+    "a bare manifest": (with_bytes("dataset.json", lambda old: b'{"format": 1}'), "dataset.json is damaged"),
+    "a header of nonsense": (
+        with_bytes("train.source.offsets.npy", lambda old: b"x" * len(old)),
+        "train.source.offsets.npy is damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_dataset_is_one_clear_line(
+    tmp_path: Path, toy_dataset: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(toy_dataset, folder)
+    damage(folder)
+    with pytest.raises(UserError, match=message) as error:
+        open_dataset(folder)
+    assert "\n" not in str(error.value)
+    assert "make" in str(error.value)
+
+
+def arrays(split: Split) -> list[object]:
+    return [array for side in (split.source, split.target) for array in (side.tokens, side.offsets)]
+
+
+def decode(sentences: Sentences, tokenizer: Tokenizer) -> list[str]:
+    extents = zip(sentences.offsets, sentences.offsets[1:] - 1, strict=False)
+    return [tokenizer.decode(sentences.tokens[start:end].tolist()) for start, end in extents]

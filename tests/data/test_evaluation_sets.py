@@ -1,0 +1,109 @@
+"""Valid and test sets: nothing is filtered or changed, only warned about."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.data.dataset import open_dataset
+from nmt_cli.text.subwords import UNKNOWN
+from nmt_cli.text.tokenizers import load_tokenizers
+
+ODD_LINES = [
+    b"plain",
+    b"",
+    b"  blanks \t around  ",
+    "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg".encode(),
+    "e\u0301 decomposed \u200b zero\u00adwidth".encode(),
+    b"carriage\rreturn",
+    b"nul\0byte",
+    "\ufeffmark inside".encode(),
+    "</s> <unk> @@ \u2581".encode(),
+    b"x" * 1_000_000,
+    b"no line feed at the end",
+]
+
+
+def noted(folder: Path, name: str) -> dict[str, Any]:
+    report = json.loads((folder / "filter-report.json").read_text())
+    found: dict[str, Any] = next(corpus for corpus in report if corpus["name"] == name)
+    return found
+
+
+def test_raw_lines_are_kept_byte_for_byte(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
+    for ending in ("en", "de"):
+        (tmp_path / f"odd.{ending}").write_bytes(b"\n".join(ODD_LINES))
+    make(tmp_path / "out", [toy], valid=[str(tmp_path / "odd")])
+    for side in ("source", "target"):
+        assert (tmp_path / "out" / f"odd.{side}.raw.txt").read_bytes() == b"\n".join(ODD_LINES) + b"\n"
+    assert len(open_dataset(tmp_path / "out").splits["odd"]) == len(ODD_LINES)
+
+
+def test_line_ends_and_a_byte_order_mark_are_no_part_of_raw_lines(
+    tmp_path: Path, make: Callable[..., object], toy: str
+) -> None:
+    (tmp_path / "dos.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    (tmp_path / "dos.de").write_bytes(b"eins\nzwei\r\n")
+    make(tmp_path / "out", [toy], valid=[str(tmp_path / "dos")])
+    assert (tmp_path / "out" / "dos.source.raw.txt").read_bytes() == b"one\ntwo\n"
+    assert (tmp_path / "out" / "dos.target.raw.txt").read_bytes() == b"eins\nzwei\n"
+
+
+def test_tokens_are_those_of_the_prepared_lines(
+    tmp_path: Path, make: Callable[..., object], toy: str
+) -> None:
+    (tmp_path / "d.en").write_bytes(" a\u2028 b\u0308\n".encode())
+    (tmp_path / "d.de").write_bytes("a\u0308\n".encode())
+    make(tmp_path / "out", [toy], valid=[str(tmp_path / "d")])
+    tokenizers = load_tokenizers(tmp_path / "out" / "tokenizer")
+    split = open_dataset(tmp_path / "out").splits["d"]
+    assert split.source.tokens.tolist() == [*tokenizers.source.encode("a b\u0308"), 0]
+    assert split.target.tokens.tolist() == [*tokenizers.target.encode("ä"), 0]
+    assert UNKNOWN in split.source.tokens
+    assert UNKNOWN not in split.target.tokens
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "settings", "warning"),
+    [
+        ("", "a", (), "empty side"),
+        ("a " * 7, "a " * 7, ("filter.max_words=6",), "too many words"),
+        ("a", "a b c d", ("filter.max_ratio=3.0",), "word ratio"),
+        ("abc", "abc", ("filter.identical=true",), "identical sides"),
+        ("a" * 30, "abc", ("filter.max_subwords=30",), "too many subwords"),
+        ("abc", "\u4e00", (), "unknown subwords"),
+    ],
+)
+def test_pairs_that_training_would_drop_are_kept_and_warned_about(
+    tmp_path: Path,
+    make: Callable[..., object],
+    write_pairs: Callable[[Path, object], str],
+    source: str,
+    target: str,
+    settings: tuple[str, ...],
+    warning: str,
+) -> None:
+    train = write_pairs(tmp_path / "train", [("abc", "abcd"), ("a b", "c d")])
+    valid = write_pairs(tmp_path / "valid", [("abc", "abcd"), (source, target)])
+    make(tmp_path / "out", [train], *settings, valid=[valid])
+    found = noted(tmp_path / "out", "valid")
+    assert (found["read"], found["kept"], found["dropped"]) == (2, 2, {})
+    sample = {"number": 2, "source": source, "target": target}
+    assert found["noted"] == {warning: {"pairs": 1, "samples": [sample]}}
+
+
+def test_a_set_without_anything_odd_is_not_warned_about(toy_dataset: Path) -> None:
+    assert noted(toy_dataset, "dev")["noted"] == {}
+
+
+@pytest.mark.parametrize("rule", ["replace", "skip"])
+def test_bytes_that_are_not_utf8_are_replaced_since_no_line_may_go(
+    tmp_path: Path, make: Callable[..., object], toy: str, rule: str
+) -> None:
+    (tmp_path / "bad.en").write_bytes(b"good\nb\xffd\n")
+    (tmp_path / "bad.de").write_bytes(b"gut\nschlecht\n")
+    make(tmp_path / "out", [toy], f"corpus.invalid_utf8={rule}", valid=[str(tmp_path / "bad")])
+    assert (tmp_path / "out" / "bad.source.raw.txt").read_text() == "good\nb\ufffdd\n"
+    assert noted(tmp_path / "out", "bad")["noted"]["invalid UTF-8 replaced"]["pairs"] == 1

@@ -1,0 +1,185 @@
+"""The training set: its text, its order, and the sample that subwords are learnt from."""
+
+import bz2
+import gzip
+import json
+import lzma
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt_cli.data.dataset import open_dataset
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def text(folder: Path, side: str = "source") -> list[str]:
+    return (folder / f"train.{side}.txt").read_bytes().decode().split("\n")[:-1]
+
+
+def report_on_first(folder: Path) -> dict[str, Any]:
+    first: dict[str, Any] = json.loads((folder / "filter-report.json").read_text())[0]
+    return first
+
+
+def test_several_corpora_come_in_the_order_in_which_they_are_given(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    corpora = [[("z", "1"), ("y", "2")], [("a", "3")], [("m", "4"), ("z", "1")]]
+    prefixes = [write_pairs(tmp_path / f"c{i}", pairs) for i, pairs in enumerate(corpora)]
+    make(tmp_path / "out", prefixes)
+    assert text(tmp_path / "out") == ["z", "y", "a", "m", "z"]
+    assert text(tmp_path / "out", "target") == ["1", "2", "3", "4", "1"]
+
+
+def test_the_text_is_prepared_and_its_lines_are_where_the_offsets_say(
+    tmp_path: Path, make: Callable[..., object]
+) -> None:
+    raw = [" two\tblanks  ", "e\u0301", "bell\x07 zero\u200bwidth", "\ufb01ne", "U+2028\u2028inside"]
+    prepared = ["two blanks", "é", "bell zero\u200bwidth", "\ufb01ne", "U+2028 inside"]
+    for ending in ("en", "de"):
+        (tmp_path / f"c.{ending}").write_bytes("".join(f"{line}\n" for line in raw).encode())
+    make(tmp_path / "out", [str(tmp_path / "c")])
+    for side in ("source", "target"):
+        assert text(tmp_path / "out", side) == prepared
+        starts = np.load(tmp_path / "out" / f"train.{side}.lines.npy")
+        assert starts.tolist() == np.cumsum([0, *(len(line.encode()) + 1 for line in prepared)]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        (b"one\r\ntwo\r\nthree\r\n", ["one", "two", "three"]),
+        (b"\xef\xbb\xbfone\ntwo\nthree", ["one", "two", "three"]),
+        ("one\u2028a\ntwo\u2029b\x85\nthree\x0bc\n".encode(), ["one a", "two b", "three c"]),
+        (b"one\ntw\ro\nthree\x1c3\x0c\n", ["one", "tw o", "three 3"]),
+        (b"one\ntw\0o\nthree\n", ["one", "two", "three"]),
+        (b"one\n" + b"x" * 1_000_000 + b"\nthree\n", ["one", "three"]),
+        (b"one\n" + b"x " * 500_000 + b"\nthree\n", ["one", "three"]),
+    ],
+    ids=["CRLF", "BOM", "U+2028", "controls", "NUL", "1 MB word", "1 MB line"],
+)
+def test_odd_lines_stay_beside_their_partners(
+    tmp_path: Path, make: Callable[..., object], source: bytes, kept: list[str]
+) -> None:
+    (tmp_path / "c.en").write_bytes(source)
+    (tmp_path / "c.de").write_bytes(b"one\ntwo\nthree\n")
+    make(tmp_path / "out", [str(tmp_path / "c")])
+    assert text(tmp_path / "out") == kept
+    partners = ["one", "two", "three"] if len(kept) == 3 else ["one", "three"]
+    assert text(tmp_path / "out", "target") == partners
+
+
+def test_nul_bytes_are_taken_out_and_noted(tmp_path: Path, make: Callable[..., object]) -> None:
+    (tmp_path / "c.en").write_bytes(b"one\nt\0wo\n")
+    (tmp_path / "c.de").write_bytes(b"\0eins\nzwei\n")
+    make(tmp_path / "out", [str(tmp_path / "c")])
+    assert text(tmp_path / "out") == ["one", "two"]
+    found = report_on_first(tmp_path / "out")["noted"]["NUL bytes taken out"]
+    assert (found["pairs"], sorted(sample["number"] for sample in found["samples"])) == (2, [1, 2])
+
+
+def test_lines_that_are_not_utf8_are_replaced_where_asked(
+    tmp_path: Path, make: Callable[..., object]
+) -> None:
+    (tmp_path / "c.en").write_bytes(b"one\nt\xffwo\nthree\n")
+    (tmp_path / "c.de").write_bytes(b"eins\nzwei\ndr\xc3\xc3ei\n")
+    make(tmp_path / "out", [str(tmp_path / "c")], "corpus.invalid_utf8=replace")
+    assert text(tmp_path / "out") == ["one", "t\ufffdwo", "three"]
+    assert text(tmp_path / "out", "target") == ["eins", "zwei", "dr\ufffd\ufffdei"]
+    assert report_on_first(tmp_path / "out")["noted"]["invalid UTF-8 replaced"]["pairs"] == 2
+
+
+def test_lines_that_are_not_utf8_go_with_their_partners_where_asked(
+    tmp_path: Path, make: Callable[..., object]
+) -> None:
+    (tmp_path / "c.en").write_bytes(b"one\nt\xffwo\nthree\nfour\n")
+    (tmp_path / "c.de").write_bytes(b"eins\nzwei\ndr\xc3\xc3ei\nvier\n")
+    make(tmp_path / "out", [str(tmp_path / "c")], "corpus.invalid_utf8=skip")
+    assert text(tmp_path / "out") == ["one", "four"]
+    assert text(tmp_path / "out", "target") == ["eins", "vier"]
+    found = report_on_first(tmp_path / "out")
+    assert (found["read"], found["kept"], found["dropped"]["invalid UTF-8"]["pairs"]) == (4, 2, 2)
+
+
+def segments(lines: Sequence[str]) -> str:
+    return "".join(f'<seg id="{i}"> {line} </seg>\n' for i, line in enumerate(lines, 1))
+
+
+def write_every_way(folder: Path, pairs: Pairs) -> None:
+    sides = dict(zip(("en", "de"), zip(*pairs, strict=True), strict=True))
+    table = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "xz": lzma.compress,
+        "zst": zstd.compress,
+    }
+    for lang, lines in sides.items():
+        plain = "".join(f"{line}\n" for line in lines).encode()
+        (folder / f"plain.{lang}").write_bytes(plain)
+        (folder / f"disguised.{lang}").write_bytes(gzip.compress(plain))
+        (folder / f"set.{lang}.sgm").write_text(f'<doc docid="d">\n{segments(lines)}</doc>')
+        for ending, pack in packers.items():
+            (folder / f"packed-{ending}.{lang}.{ending}").write_bytes(pack(plain))
+    (folder / "table.tsv").write_bytes(table)
+    (folder / "table.tsv.zst").write_bytes(zstd.compress(table))
+    inside = {lang: segments(lines) for lang, lines in sides.items()}
+    both = f"<src><p>{inside['en']}</p></src><ref><p>{inside['de']}</p></ref>"
+    (folder / "set.xml").write_text(f'<dataset><doc id="d">{both}</doc></dataset>')
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("plain", "disguised", "packed-gz", "packed-bz2", "packed-xz", "packed-zst"),
+        *("{0}/plain.en:{0}/packed-xz.de.xz", "table.tsv", "table.tsv.zst"),
+        *("{0}/set.en.sgm:{0}/set.de.sgm", "set.xml"),
+    ],
+)
+def test_every_way_to_give_the_same_pairs_gives_the_same_training_set(
+    tmp_path: Path, make: Callable[..., object], toy_pairs: Pairs, toy_dataset: Path, way: str
+) -> None:
+    write_every_way(tmp_path, toy_pairs)
+    make(tmp_path / "out", [way.format(tmp_path) if ":" in way else str(tmp_path / way)])
+    for side in ("source", "target"):
+        for what in ("txt", "lines.npy", "tokens.npy", "offsets.npy"):
+            name = f"train.{side}.{what}"
+            assert (tmp_path / "out" / name).read_bytes() == (toy_dataset / name).read_bytes()
+
+
+def drawn(folder: Path) -> list[int]:
+    """Which lines the words of a vocabulary come from, where each line is one word."""
+    entries = (folder / "tokenizer" / "joint.vocabulary.txt").read_text().split()
+    return sorted(int(entry[1:]) for entry in entries if entry[1:].isdigit())
+
+
+def test_subwords_are_learnt_from_a_seeded_sample_that_is_spread_over_the_corpus(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    corpus = write_pairs(tmp_path / "c", [(f"w{n}", f"w{n}") for n in range(1000)])
+    settings = ("tokenizer.kind=word", "text.words=raw", "tokenizer.sample_lines=40")
+    for name, seed in (("first", 1), ("again", 1), ("other", 2)):
+        make(tmp_path / name, [corpus], *settings, f"tokenizer.seed={seed}")
+    first, again, other = (drawn(tmp_path / name) for name in ("first", "again", "other"))
+    assert first == again != other
+    for lines in (first, other):
+        assert [number // 50 for number in lines] == list(range(20))
+
+
+def test_a_sample_larger_than_the_corpus_is_all_of_it(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    corpus = write_pairs(tmp_path / "c", [(f"w{n}", f"w{n}") for n in range(100)])
+    make(tmp_path / "out", [corpus], "tokenizer.kind=word", "text.words=raw", "tokenizer.sample_lines=900")
+    assert drawn(tmp_path / "out") == list(range(100))
+    assert open_dataset(tmp_path / "out").manifest["splits"]["train"]["source_unknowns"] == 0

@@ -1,0 +1,48 @@
+"""Work shared among processes."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from nmt_cli.data.workers import AHEAD, available_cores, in_order
+from nmt_cli.errors import UserError
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_in_the_order_of_the_tasks(workers: int) -> None:
+    texts = ["x" * (300_000 if number % 5 == 0 else 1) for number in range(20)]
+    assert list(in_order(len, texts, workers)) == [len(text) for text in texts]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_is_raised_in_its_turn(workers: int) -> None:
+    results = in_order(int, ["1", "2", "three", "4"], workers)
+    assert [next(results), next(results)] == [1, 2]
+    with pytest.raises(ValueError, match="three"):
+        next(results)
+
+
+def test_tasks_are_not_taken_far_ahead_of_results() -> None:
+    taken = 0
+
+    def tasks() -> Iterator[float]:
+        nonlocal taken
+        for _ in range(1000):
+            taken += 1
+            yield 0.0
+
+    results = in_order(time.sleep, tasks(), 2)
+    next(results)
+    assert taken <= AHEAD * 2
+    results.close()  # type: ignore[attr-defined] # it is a generator, which Iterator does not say
+
+
+def test_a_worker_that_is_killed_is_a_clear_error() -> None:
+    with pytest.raises(UserError, match=r"a worker process was killed, .* try again with fewer --workers"):
+        list(in_order(os._exit, [9], 2))
+
+
+def test_the_cores_that_may_be_used_are_counted() -> None:
+    assert 1 <= available_cores() <= (os.cpu_count() or 1)

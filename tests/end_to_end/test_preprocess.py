@@ -1,0 +1,358 @@
+"""`nmt preprocess` as a process: many workers, kills and signals, pipes, permissions and a full disk."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+
+import pytest
+
+from nmt_cli.data.dataset import open_dataset
+from nmt_cli.text.tokenizers import load_tokenizers
+
+Run = Callable[..., CompletedProcess[str]]
+Start = Callable[..., Popen[str]]
+Digests = Callable[[Path], dict[str, str]]
+Pairs = Sequence[tuple[str, str]]
+
+LANGUAGES = ("--source-lang", "en", "--target-lang", "de")
+CHARACTERS = ("preprocess", *LANGUAGES, "--workers", "1", "--tokenizer", "char")
+
+STAGES = ("source.txt", "tokenizer.json", "train.target.tokens.npy", "filter-report.json")
+"""Files that show by their presence how far a run has come."""
+
+PATIENCE = 30.0
+"""Seconds after which something that should happen at once is taken not to happen."""
+
+
+def wait_for(folder: Path, name: str, process: Popen[str]) -> None:
+    """Return as soon as a file called `name` has content somewhere in `folder`."""
+    while not any(name in files and size(Path(place) / name) for place, _, files in os.walk(folder)):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.001)
+
+
+def size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def members(group: int) -> list[str]:
+    """The living processes of a group, by their command names."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = stat.read_text().rpartition(") ")
+        except OSError:
+            continue
+        state, _, their_group = rest.split()[:3]
+        if int(their_group) == group and state != "Z":
+            found.append(name)
+    return found
+
+
+def assert_deserted(group: int) -> None:
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("without /proc nobody can tell who is still running")
+    patience = time.monotonic() + PATIENCE
+    while members(group) and time.monotonic() < patience:
+        time.sleep(0.01)
+    assert members(group) == []
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_every_byte_is_the_same_for_any_number_of_workers(
+    tmp_path: Path, nmt: Run, large_arguments: list[str], large_dataset: Path, digests: Digests, workers: int
+) -> None:
+    result = nmt(*large_arguments, "--workers", workers, "--out", tmp_path / "out")
+    assert result.returncode == 0
+    assert digests(tmp_path / "out") == digests(large_dataset)
+
+
+def test_filters_of_both_stages_took_their_share_of_the_large_corpus(large_dataset: Path) -> None:
+    train = json.loads((large_dataset / "filter-report.json").read_text())[0]
+    dropped = {reason: entry["pairs"] for reason, entry in train["dropped"].items()}
+    assert set(dropped) == {"duplicate", "too many subwords"}
+    assert train["read"] == train["kept"] + sum(dropped.values())
+    assert train["kept"] == len(open_dataset(large_dataset).splits["train"]) > 10_000
+
+
+def test_killed_at_any_moment_it_leaves_nothing_finished_and_starts_cleanly_again(
+    tmp_path: Path,
+    start_nmt: Start,
+    nmt: Run,
+    large_arguments: list[str],
+    large_dataset: Path,
+    digests: Digests,
+) -> None:
+    out = tmp_path / "out"
+    chosen = random.Random(1)
+    moments: list[str | float] = [*STAGES, *(chosen.uniform(0.1, 1.0) for _ in range(2))]
+    for moment in moments:
+        process = start_nmt(*large_arguments, "--workers", 2, "--out", out)
+        if isinstance(moment, str):
+            wait_for(tmp_path, moment, process)
+        else:
+            time.sleep(moment)
+        process.kill()
+        process.wait()
+        assert_deserted(process.pid)
+        assert not out.exists(), moment
+    assert nmt(*large_arguments, "--workers", 1, "--out", out).returncode == 0
+    assert digests(out) == digests(large_dataset)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_killed_while_overwriting_it_leaves_the_older_dataset(
+    tmp_path: Path,
+    start_nmt: Start,
+    large_arguments: list[str],
+    toy_dataset: Path,
+    digests: Digests,
+) -> None:
+    shutil.copytree(toy_dataset, out := tmp_path / "out")
+    process = start_nmt(*large_arguments, "--workers", 1, "--out", out, "--overwrite")
+    wait_for(tmp_path, "hashes.bin", process)
+    process.kill()
+    process.wait()
+    assert digests(out) == digests(toy_dataset)
+
+
+@pytest.mark.parametrize(
+    ("number", "everybody", "stage", "code", "words"),
+    [
+        (signal.SIGINT, True, "source.txt", 130, "Error: interrupted."),
+        (signal.SIGTERM, False, "train.target.tokens.npy", 143, ""),
+        (signal.SIGTERM, True, "source.txt", 143, ""),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "SIGTERM to all"],
+)
+def test_a_signal_ends_it_with_its_code_and_nothing_left_behind(
+    tmp_path: Path,
+    start_nmt: Start,
+    large_arguments: list[str],
+    number: int,
+    everybody: bool,
+    stage: str,
+    code: int,
+    words: str,
+) -> None:
+    process = start_nmt(*large_arguments, "--workers", 2, "--out", tmp_path / "out", "--quiet")
+    wait_for(tmp_path, stage, process)
+    (os.killpg if everybody else os.kill)(process.pid, number)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, stdout, stderr.strip()) == (code, "", words)
+    assert not any(tmp_path.iterdir())
+    assert_deserted(process.pid)
+
+
+def test_of_two_runs_at_once_the_second_is_refused_and_the_first_is_not_disturbed(
+    tmp_path: Path,
+    start_nmt: Start,
+    nmt: Run,
+    large_arguments: list[str],
+    large_dataset: Path,
+    digests: Digests,
+) -> None:
+    out = tmp_path / "out"
+    first = start_nmt(*large_arguments, "--workers", 1, "--out", out, "--quiet")
+    wait_for(tmp_path, "source.txt", first)
+    first.send_signal(signal.SIGSTOP)
+    second = nmt(*large_arguments, "--workers", 1, "--out", out)
+    first.send_signal(signal.SIGCONT)
+    assert second.returncode == 1
+    assert (
+        second.stderr == f"Error: another run is writing {out} now; wait for it, or choose another place.\n"
+    )
+    assert first.wait(timeout=PATIENCE) == 0
+    assert digests(out) == digests(large_dataset)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def table(pairs: Pairs) -> str:
+    return "".join(f"{source}\t{target}\n" for source, target in pairs)
+
+
+def test_pairs_on_stdin_make_the_same_dataset_every_time(
+    tmp_path: Path, start_nmt: Start, toy_pairs: Pairs, toy_dataset: Path, digests: Digests
+) -> None:
+    for name in ("one", "two", "two"):
+        process = start_nmt(*CHARACTERS, "--train", "-", "--out", tmp_path / name, stdin=subprocess.PIPE)
+        words = process.communicate(table(toy_pairs))[1]
+        assert process.returncode == 0, words
+    assert "two is up to date: same inputs, same settings, nothing to do" in words
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    for name in ("train.source.tokens.npy", "train.target.txt"):
+        assert (tmp_path / "one" / name).read_bytes() == (toy_dataset / name).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a\tb\nc\n", ["stdin line 2 has 1 columns", "one tab"]),
+        ("", ["stdin is empty", "at least one line"]),
+    ],
+)
+def test_bad_pairs_on_stdin_are_one_clear_line(
+    tmp_path: Path, start_nmt: Start, text: str, words: list[str]
+) -> None:
+    process = start_nmt(*CHARACTERS, "--train", "-", "--out", tmp_path / "out", stdin=subprocess.PIPE)
+    stderr = process.communicate(text)[1]
+    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    assert [word for word in words if word not in stderr] == []
+    assert not any(tmp_path.iterdir())
+
+
+def test_named_pipes_are_read_once_and_make_the_same_dataset(
+    tmp_path: Path, nmt: Run, toy: str, toy_dataset: Path
+) -> None:
+    for lang in ("en", "de"):
+        os.mkfifo(pipe := tmp_path / lang)
+        text = Path(f"{toy}.{lang}").read_bytes()
+        threading.Thread(target=pipe.write_bytes, args=(text,), daemon=True).start()
+    result = nmt(*CHARACTERS, "--train", f"{tmp_path}/en:{tmp_path}/de", "--out", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    for name in ("train.source.tokens.npy", "train.target.txt"):
+        assert (tmp_path / "out" / name).read_bytes() == (toy_dataset / name).read_bytes()
+
+
+def test_it_never_loads_torch_and_says_what_it_did(tmp_path: Path, toy: str, dev: str) -> None:
+    command = "from nmt_cli.cli.main import nmt; nmt(standalone_mode=False)"
+    script = f"import sys; {command}; print('torch' in sys.modules)"
+    arguments = [*CHARACTERS, "--train", toy, "--valid", dev, "--out", str(tmp_path / "out")]
+    result = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "False\n")
+    for words in ("toy", "300", "dev", "20", "Training pairs", f"{tmp_path}/out is finished"):
+        assert words in result.stderr
+
+
+def test_quiet_says_nothing_but_warnings(nmt: Run, tmp_path: Path, toy: str, dev: str) -> None:
+    arguments = (*CHARACTERS, "--train", toy, "--quiet", "--out", tmp_path / "out")
+    assert (result := nmt(*arguments, "--valid", dev)).stderr == "", result
+    (tmp_path / "odd.en").write_text("abc\n\n")
+    (tmp_path / "odd.de").write_text("abc\nabc\n")
+    result = nmt(*arguments, "--valid", tmp_path / "odd", "--overwrite")
+    assert result.stderr == "Warning: valid set odd: empty side in 1 pairs, kept (as in line 2)\n"
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "bpe", "char"])
+def test_lines_of_a_megabyte_cost_no_time_and_are_dropped_under_their_numbers(
+    tmp_path: Path, start_nmt: Start, toy: str, kind: str
+) -> None:
+    long = ["x" * 1_000_000, "Ab9-" * 250_000, "x " * 500_000]
+    for lang in ("en", "de"):
+        text = Path(f"{toy}.{lang}").read_text()
+        (tmp_path / f"c.{lang}").write_text("".join(f"{line}\n" for line in ("fade", *long)) + text)
+    arguments = ("preprocess", *LANGUAGES, "--workers", 1, "--tokenizer", kind, "--vocab-size", 64, "--quiet")
+    process = start_nmt(*arguments, "--train", tmp_path / "c", "--out", tmp_path / "out")
+    assert process.communicate(timeout=PATIENCE / 2) == ("", "")
+    dropped = json.loads((tmp_path / "out" / "filter-report.json").read_text())[0]["dropped"]
+    numbers = [sample["number"] for entry in dropped.values() for sample in entry["samples"]]
+    assert sorted(numbers) == [2, 3, 4]
+
+
+def without_privileges() -> list[str]:
+    """What to put before a command for permissions to count, also for root."""
+    if os.geteuid() != 0:
+        return []
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    if not shutil.which("setpriv") or subprocess.run([*drop, "true"]).returncode:
+        pytest.skip("root may do everything here, and setpriv can't take that away")
+    return drop
+
+
+def test_a_place_without_permission_to_write_is_one_clear_line(
+    tmp_path: Path, start_nmt: Start, toy: str
+) -> None:
+    below = without_privileges()
+    (tmp_path / "mine").mkdir(mode=0o555)
+    out = tmp_path / "mine" / "out"
+    process = start_nmt(*CHARACTERS, "--train", toy, "--out", out, below=below)
+    stderr = process.communicate()[1]
+    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    assert f"{out} can't be written: Permission denied; choose another place" in stderr
+
+
+def test_a_file_without_permission_to_read_is_one_clear_line(
+    tmp_path: Path, start_nmt: Start, toy: str
+) -> None:
+    below = without_privileges()
+    for lang in ("en", "de"):
+        shutil.copy(f"{toy}.{lang}", tmp_path / f"c.{lang}")
+    (tmp_path / "c.de").chmod(0o200)
+    process = start_nmt(*CHARACTERS, "--train", tmp_path / "c", "--out", tmp_path / "out", below=below)
+    stderr = process.communicate()[1]
+    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    assert f"{tmp_path}/c.de can't be read: permission denied; check".lower() in stderr.lower()
+    assert not (tmp_path / "out").exists()
+
+
+def on_small_disk(place: Path, kilobytes: int) -> list[str]:
+    """What to put before a command to give it a full disk at `place`; lists at the end what is left there."""
+    script = f'mount -t tmpfs -o size={kilobytes}k tmpfs "$0" && "$@"; code=$?; ls -A "$0" >&2; exit $code'
+    command = ["unshare", "-m" if os.geteuid() == 0 else "-rm", "sh", "-c", script, str(place)]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*command, "true"], stderr=subprocess.DEVNULL).returncode
+    ):
+        pytest.skip("no small disk can be mounted here")
+    return command
+
+
+@pytest.mark.parametrize("kilobytes", [100, 1000, 3000], ids=["copying stdin", "cleaning", "encoding"])
+def test_a_full_disk_is_one_clear_line_and_nothing_is_left(
+    tmp_path: Path, start_nmt: Start, large_arguments: list[str], kilobytes: int
+) -> None:
+    below = on_small_disk(tmp_path, kilobytes)
+    train = large_arguments[large_arguments.index("--train") + 1]
+    out = tmp_path / "out"
+    with Path(f"{train}.en").open() as file:
+        arguments = (*CHARACTERS, "--train", "-") if kilobytes == 100 else (*large_arguments, "--workers", 1)
+        process = start_nmt(*arguments, "--out", out, "--quiet", below=below, stdin=file.fileno())
+        stderr = process.communicate()[1]
+    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    assert "No space left on device; make room, or choose another place" in stderr
+    assert str(tmp_path) in stderr
+
+
+def test_a_limit_on_file_sizes_is_one_clear_line(
+    tmp_path: Path, start_nmt: Start, large_arguments: list[str]
+) -> None:
+    below = ("sh", "-c", 'ulimit -f 200 && exec "$@"', "sh")
+    process = start_nmt(*large_arguments, "--workers", 1, "--out", tmp_path / "out", "--quiet", below=below)
+    stderr = process.communicate()[1]
+    assert (process.returncode, stderr.count("\n")) == (1, 1)
+    assert "File too large" in stderr
+    assert str(tmp_path / "out") in stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_every_line_of_multi30k_is_accounted_for(tmp_path: Path, nmt: Run) -> None:
+    folder = Path(os.environ.get("NMT_DATA", "")) / "multi30k"
+    if "NMT_DATA" not in os.environ:
+        pytest.skip("NMT_DATA does not name the folder of data sets")
+    train, valid = str(folder / "train"), str(folder / "valid")
+    result = nmt(*CHARACTERS, "--train", train, "--valid", valid, "--out", tmp_path / "out")
+    assert result.returncode == 0
+    lines = [Path(f"{train}.{lang}").read_bytes().count(b"\n") for lang in ("en", "de")]
+    report = json.loads((tmp_path / "out" / "filter-report.json").read_text())[0]
+    dropped = sum(entry["pairs"] for entry in report["dropped"].values())
+    assert lines == [report["read"], report["read"]]
+    assert report["read"] == report["kept"] + dropped
+    dataset, tokenizers = open_dataset(tmp_path / "out"), load_tokenizers(tmp_path / "out" / "tokenizer")
+    assert len(dataset.splits["train"]) == report["kept"]
+    first = dataset.splits["valid"].source
+    raw = Path(f"{valid}.en").read_text().split("\n")[0]
+    assert tokenizers.source.decode(first.tokens[: first.offsets[1] - 1].tolist()) == raw

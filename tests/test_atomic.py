@@ -1,0 +1,114 @@
+"""Folders that appear whole or not at all."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.atomic import folder_written_whole
+from nmt_cli.errors import UserError
+
+DIES_AT_RENAME = """
+import os, sys
+from pathlib import Path
+from nmt_cli.atomic import folder_written_whole
+
+left, rename = int(sys.argv[2]), Path.rename
+
+def rename_or_die(self, target):
+    global left
+    left -= 1
+    return rename(self, target) if left else os._exit(9)
+
+Path.rename = rename_or_die
+with folder_written_whole(Path(sys.argv[1])) as folder:
+    (folder / "file").write_text("unfinished")
+    if not left:
+        os._exit(9)
+"""
+
+
+def write(out: Path, content: str) -> None:
+    with folder_written_whole(out) as folder:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "file").write_text(content)
+
+
+def content(out: Path) -> str:
+    return (out / "deep" / "file").read_text()
+
+
+def test_a_folder_shows_only_when_it_is_whole(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    with folder_written_whole(out) as folder:
+        (folder / "file").write_text("whole")
+        assert not out.exists()
+    assert (out / "file").read_text() == "whole"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+
+
+def test_a_folder_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
+    write(tmp_path / "out", "old")
+    (tmp_path / "out" / "more").touch()
+    write(tmp_path / "out", "new")
+    assert content(tmp_path / "out") == "new"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["deep"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_error_leaves_the_older_folder_and_nothing_else(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    write(tmp_path / "out", "old")
+    with pytest.raises(error), folder_written_whole(tmp_path / "out") as folder:
+        (folder / "file").touch()
+        raise error
+    assert content(tmp_path / "out") == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("older", "rename"),
+    [(False, 0), (False, 1), (True, 0), (True, 1), (True, 2)],
+    ids=["new, writing", "new, at the end", "replacing, writing", "replacing, at the end", "half replaced"],
+)
+def test_writing_goes_well_after_a_run_that_died(tmp_path: Path, older: bool, rename: int) -> None:
+    out = tmp_path / "out"
+    if older:
+        write(out, "old")
+    dead = subprocess.run([sys.executable, "-c", DIES_AT_RENAME, str(out), str(rename)])
+    assert dead.returncode == 9
+    assert not (out / "file").exists()
+    if older and rename < 2:
+        assert content(out) == "old"
+    write(out, "new")
+    assert content(out) == "new"
+    assert [path.name for path in out.iterdir()] == ["deep"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_older_folder_outlives_a_run_that_died_and_one_that_failed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write(out, "old")
+    subprocess.run([sys.executable, "-c", DIES_AT_RENAME, str(out), "2"])
+    with pytest.raises(ValueError, match="no luck"), folder_written_whole(out):
+        raise ValueError("no luck")
+    assert content(out) == "old"
+
+
+def test_a_second_writer_is_refused_and_does_not_disturb_the_first(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with folder_written_whole(out) as folder:
+        (folder / "file").write_text("first")
+        with pytest.raises(UserError, match=r"another run is writing .*out now"), folder_written_whole(out):
+            raise AssertionError("both may write")
+        assert (folder / "file").exists()
+    assert (out / "file").read_text() == "first"
+
+
+def test_a_place_that_can_not_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "out"
+    with pytest.raises(UserError, match=f"{out} can't be written: .*; choose another"):
+        write(out, "new")

@@ -1,0 +1,266 @@
+"""Settings from defaults, a file, `--set` and flags, and what a user is told of wrong ones."""
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.config import describe, nearest, read, toml_literal
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KilnConfig:
+    """A section that checks its fields against one another."""
+
+    lowest: int = 10
+    """Least heat,
+    in degrees."""
+
+    highest: int = 20
+    """Most heat."""
+
+    def __post_init__(self) -> None:
+        if self.lowest > self.highest:
+            raise UserError(f"lowest is {self.lowest}, above highest; lower it.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PotteryConfig:
+    """The whole of a small program's settings."""
+
+    kiln: KilnConfig = field(default_factory=KilnConfig)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "settings.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def complaint(*assignments: str, file: Path | None = None) -> str:
+    with pytest.raises(UserError) as caught:
+        read(PreprocessConfig, file, assignments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_without_anything_given_every_setting_has_its_default() -> None:
+    assert read(PreprocessConfig) == PreprocessConfig()
+
+
+@pytest.mark.parametrize(
+    ("in_file", "assigned", "flag", "result"),
+    [
+        (None, None, None, 10),
+        (11, None, None, 11),
+        (None, 12, None, 12),
+        (None, None, 13, 13),
+        (11, 12, None, 12),
+        (11, None, 13, 13),
+        (None, 12, 13, 13),
+        (11, 12, 13, 13),
+        (11, 12, 0, 0),
+    ],
+)
+def test_a_flag_wins_over_an_assignment_and_that_over_the_file(
+    tmp_path: Path, in_file: int | None, assigned: int | None, flag: int | None, result: int
+) -> None:
+    file = written(tmp_path, f"[kiln]\nlowest = {in_file}\n") if in_file else None
+    assignments = [f"kiln.lowest={assigned}"] if assigned else []
+    assert read(PotteryConfig, file, assignments, {"kiln.lowest": flag}).kiln.lowest == result
+
+
+def test_of_two_assignments_to_one_setting_the_later_counts() -> None:
+    assert read(PotteryConfig, None, ["kiln.lowest=1", "kiln.lowest=2"]).kiln.lowest == 2
+
+
+def test_settings_given_in_different_places_come_together(tmp_path: Path) -> None:
+    file = written(tmp_path, '[text]\nquotes = true\n[tokenizer]\nsymbols = ["<2de>", "<BT>"]\n')
+    config = read(PreprocessConfig, file, ["text.words=moses"], {"tokenizer.vocab_size": 64})
+    assert config.text.quotes
+    assert config.text.words == "moses"
+    assert config.tokenizer.symbols == ("<2de>", "<BT>")
+    assert config.tokenizer.vocab_size == 64
+
+
+def test_a_file_with_a_byte_order_mark_and_windows_line_ends_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "notepad.toml"
+    path.write_bytes(b"\xef\xbb\xbf[kiln]\r\nlowest = 3\r\n")
+    assert read(PotteryConfig, path).kiln.lowest == 3
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("filter.max_ratio=3", 3.0),
+        ("filter.max_ratio=2.5", 2.5),
+        ("filter.duplicates=true", True),
+        ("filter.source_script=Latin", "Latin"),
+        ('filter.source_script="Latin"', "Latin"),
+        ("filter.source_script=", ""),
+        ("tokenizer.symbols=[]", ()),
+        ('tokenizer.symbols=["="]', ("=",)),
+        ("tokenizer.sample_lines=1_000", 1000),
+    ],
+)
+def test_an_assignment_is_read_as_toml_or_else_as_plain_text(assignment: str, value: object) -> None:
+    section, key = assignment.partition("=")[0].split(".")
+    found = getattr(getattr(read(PreprocessConfig, None, [assignment]), section), key)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told"),
+    [
+        ("tokenizer.vocab_size=many", "vocab_size takes a whole number, not 'many'"),
+        ("tokenizer.vocab_size=8000.0", "vocab_size takes a whole number, not 8000.0"),
+        ("tokenizer.vocab_size=true", "vocab_size takes a whole number, not True"),
+        ("tokenizer.joint=1", "joint takes true or false, not 1"),
+        ("tokenizer.joint=yes", "joint takes true or false, not 'yes'"),
+        ("filter.max_ratio=true", "max_ratio takes a number, not True"),
+        ("filter.max_ratio=", "max_ratio takes a number, not ''"),
+        ("filter.source_script=5", "source_script takes a text, not 5"),
+        ("text.unicode=nfd", 'unicode takes "nfc" or "nfkc" or "none", not \'nfd\''),
+        ("text.unicode=['nfc']", 'unicode takes "nfc" or "nfkc" or "none", not [\'nfc\']'),
+        ("tokenizer.symbols=<BT>", "symbols takes a list, each item a text, not '<BT>'"),
+        ('tokenizer.symbols=["<BT>", 2]', "symbols takes a list, each item a text, not ['<BT>', 2]"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_with_what_is_wanted(assignment: str, told: str) -> None:
+    assert told in complaint(assignment)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "told"),
+    [
+        (["tokenizer.vocab_size=7"], "[tokenizer]: vocab_size is 7"),
+        (["tokenizer.vocab_size=-1"], "[tokenizer]: vocab_size is -1"),
+        (["tokenizer.character_coverage=0.5"], "character_coverage is 0.5"),
+        (["tokenizer.character_coverage=1.01"], "character_coverage is 1.01"),
+        (["tokenizer.character_coverage=nan"], "character_coverage is nan"),
+        (["tokenizer.sample_lines=0"], "sample_lines is 0"),
+        (["tokenizer.min_count=-1"], "min_count is -1"),
+        (["tokenizer.kind=bpe", "tokenizer.merges=-1"], "merges is -1"),
+        (['tokenizer.symbols=["two words"]'], "'two words'"),
+        (['tokenizer.symbols=[""]'], "''"),
+        (['tokenizer.symbols=["</s>"]'], "'</s>'"),
+        (['tokenizer.symbols=["<unk>"]'], "'<unk>'"),
+        (['tokenizer.symbols=["<BT>", "<BT>"]'], "twice"),
+        (["filter.max_words=-1"], "[filter]: max_words is -1"),
+        (["filter.max_subwords=-1"], "max_subwords is -1"),
+        (["filter.max_ratio=-0.5"], "max_ratio is -0.5"),
+        (["filter.max_ratio=0.5"], "max_ratio is 0.5"),
+        (["filter.max_ratio=nan"], "max_ratio is nan"),
+        (["filter.min_letters=1.5"], "min_letters is 1.5"),
+        (["filter.min_letters=-0.1"], "min_letters is -0.1"),
+    ],
+)
+def test_a_value_out_of_range_is_told_with_its_section(assignments: list[str], told: str) -> None:
+    message = complaint(*assignments)
+    assert message.startswith("settings [")
+    assert told in message
+
+
+@pytest.mark.parametrize(
+    ("assignments", "name", "cure"),
+    [
+        (["tokenizer.merges=10"], "merges", "bpe"),
+        (["tokenizer.kind=bpe", "tokenizer.sentencepiece_model=bpe"], "sentencepiece_model", "sentencepiece"),
+        (["tokenizer.kind=word", "tokenizer.character_coverage=0.99"], "character_coverage", "char"),
+        (["tokenizer.kind=bpe", "tokenizer.merges=10", "tokenizer.vocab_size=80"], "merges", "give one"),
+    ],
+)
+def test_a_setting_that_would_have_no_effect_is_refused(assignments: list[str], name: str, cure: str) -> None:
+    message = complaint(*assignments)
+    assert name in message
+    assert cure in message
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told"),
+    [
+        ("tokenizer.vocabsize=8", "did you mean tokenizer.vocab_size?"),
+        ("tokeniser.vocab_size=8", "did you mean tokenizer.vocab_size?"),
+        ("filter.lowercase=true", "did you mean text.lowercase?"),
+        ("lowercase=true", "did you mean text.lowercase?"),
+        ("vocab_size=100", "did you mean tokenizer.vocab_size?"),
+        ("nonsense=1", "there are corpus.invalid_utf8, text.unicode, text.zero_width"),
+        ("vocab_size", "section.key=value"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_right_one(assignment: str, told: str) -> None:
+    message = complaint(assignment)
+    assert assignment.partition("=")[0] in message
+    assert told in message
+
+
+def test_every_problem_is_reported_at_once_with_its_origin(tmp_path: Path) -> None:
+    file = written(tmp_path, 'stray = 1\n[text]\nquotes = "no"\n[nonsense]\nkey = 1\n')
+    message = complaint("tokenizer.vocab_size=big", "filter.ratio=2", file=file)
+    for part in ("stray", "text.quotes", "nonsense.key"):
+        assert f"{file}: " in message
+        assert part in message
+    assert "--set: tokenizer.vocab_size" in message
+    assert "--set: there is no setting filter.ratio; did you mean filter.max_ratio?" in message
+
+
+def test_checks_across_fields_name_file_and_section(tmp_path: Path) -> None:
+    file = written(tmp_path, "[kiln]\nlowest = 30\n")
+    with pytest.raises(UserError) as caught:
+        read(PotteryConfig, file)
+    assert str(caught.value) == f"{file} [kiln]: lowest is 30, above highest; lower it."
+
+
+@pytest.mark.parametrize("content", [b"[text\n", b"text = \xff\n", b"a = 1\na = 2\n"])
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "broken.toml"
+    file.write_bytes(content)
+    assert complaint(file=file).startswith(f"{file} is not a TOML file")
+
+
+def test_every_setting_is_described_by_its_default_and_meaning() -> None:
+    settings = {setting.name: setting for setting in describe(PreprocessConfig)}
+    defaults = PreprocessConfig()
+    names = [
+        f"{section.name}.{key.name}"
+        for section in dataclasses.fields(defaults)
+        for key in dataclasses.fields(getattr(defaults, section.name))
+    ]
+    assert list(settings) == names
+    for name, setting in settings.items():
+        section, key = name.split(".")
+        assert setting.default == getattr(getattr(defaults, section), key)
+        assert len(setting.meaning) > 10, name
+        assert "\n" not in setting.meaning
+
+
+def test_a_meaning_over_several_lines_is_shown_on_one() -> None:
+    assert describe(PotteryConfig)[0].meaning == "Least heat, in degrees."
+
+
+def test_every_default_can_be_given_as_it_is_shown() -> None:
+    shown = [f"{s.name}={toml_literal(s.default)}" for s in describe(PreprocessConfig)]
+    assert read(PreprocessConfig, None, shown) == PreprocessConfig()
+
+
+VALUES = st.one_of(st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False), st.text())
+
+
+@given(value=st.one_of(VALUES, st.lists(st.text())))
+def test_a_value_written_as_toml_reads_back_as_itself(value: object) -> None:
+    assert tomllib.loads(f"value = {toml_literal(value)}")["value"] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("unigran", "did you mean unigram?"), ("xyz", "there are unigram, bpe.")],
+)
+def test_nearest_names_what_is_alike_or_else_everything(name: str, sentence: str) -> None:
+    assert nearest(name, ["unigram", "bpe"]) == sentence

@@ -1,0 +1,290 @@
+"""The house of `nmt_cli`: who may import whom, who owns which library, and how large anything may get."""
+
+import ast
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+import nmt_cli
+
+PACKAGE = Path(nmt_cli.__file__).parent
+ROOT = PACKAGE.parent
+
+FLOORS = {
+    "__main__": 7,
+    "cli": 6,
+    "training": 5,
+    "decoding": 4,
+    "interop": 4,
+    "checkpoints": 3,
+    "model": 2,
+    "data": 2,
+    "scoring": 2,
+    "attention": 1,
+    "loss": 1,
+    "text": 1,
+    "corpus": 1,
+}
+GROUND = ("__init__", "ragged", "config", "errors", "atomic")
+
+OWNERS = {
+    "click": "nmt_cli.cli.*",
+    "rich": "nmt_cli.cli.*",
+    "triton": "*.fused",
+    "torch.distributed": "nmt_cli.training.distributed",
+    "sentencepiece": "nmt_cli.text.*",
+    "subword_nmt": "nmt_cli.text.*",
+    "sacremoses": "nmt_cli.text.*",
+    "sacrebleu": "nmt_cli.scoring.*",
+    "transformers": "nmt_cli.interop.*",
+    "ctranslate2": "nmt_cli.interop.*",
+}
+WITHOUT_TORCH = ("text", "corpus")
+FORBIDDEN_NAMES = ("utils", "helpers", "common")
+
+FILE_BUDGET = 400
+FUNCTION_BUDGET, KERNEL_BUDGET = 50, 90
+
+TOP_LEVEL = {"nmt_cli", "recipes", "tests", "Makefile", "pyproject.toml", "README.md", "LICENSE"}
+
+Sources = Mapping[str, str]
+"""Python text by the dotted name of its module; a package's own text has the package's name."""
+
+
+def package_sources() -> Sources:
+    return {_module_name(path): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+
+
+def climbing(sources: Sources) -> Iterator[str]:
+    """Imports that do not go downward, each in words."""
+    for module, source in sources.items():
+        if _floor(_room(module)) is None:
+            yield f"{module} has no floor"
+        for imported in _imports(source):
+            if imported.startswith("."):
+                yield f"{module} imports {imported} relatively"
+            if imported.split(".")[0] != "nmt_cli":
+                continue
+            here, there = _room(module), _room(imported)
+            floor, other = _floor(here), _floor(there)
+            if floor is not None and other is not None and other > floor:
+                yield f"{module} climbs to {imported}"
+            elif floor == other and here != there:
+                yield f"{module} goes next door to {imported}"
+
+
+def rings(sources: Sources) -> Iterator[str]:
+    """Modules that import each other in a ring, each ring in words."""
+    edges = {module: sorted(_inside(module, source, sources)) for module, source in sources.items()}
+    done: set[str] = set()
+    for start in edges:
+        yield from _rings_from(start, edges, [], done)
+
+
+def strangers(sources: Sources) -> Iterator[str]:
+    """Outside libraries imported by others than their owners, each in words."""
+    for module, source in sources.items():
+        for imported in _imports(source):
+            for library, owner in OWNERS.items():
+                if f"{imported}.".startswith(f"{library}.") and not fnmatch(module, owner):
+                    yield f"{module} imports {imported}, which belongs to {owner}"
+            if imported.split(".")[0] == "torch" and _room(module) in WITHOUT_TORCH:
+                yield f"{module} imports torch"
+
+
+def oversized(sources: Sources) -> Iterator[str]:
+    """Files and functions over budget, each in words."""
+    for module, source in sources.items():
+        lines = len(source.splitlines())
+        if lines > FILE_BUDGET:
+            yield f"{module} has {lines} lines"
+        budget = KERNEL_BUDGET if module.endswith(".fused") else FUNCTION_BUDGET
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > budget:
+                    yield f"{module}.{node.name} has {length} lines"
+
+
+def ill_named(modules: Sources) -> Iterator[str]:
+    """Modules whose name says nothing."""
+    return (module for module in modules if set(module.split(".")) & set(FORBIDDEN_NAMES))
+
+
+@pytest.mark.parametrize("rule", [climbing, rings, strangers, oversized, ill_named])
+def test_the_package_keeps_to_the_rule(rule: Callable[[Sources], Iterator[str]]) -> None:
+    assert list(rule(package_sources())) == []
+
+
+def test_every_module_of_the_package_is_looked_at() -> None:
+    assert {"nmt_cli", "nmt_cli.__main__", "nmt_cli.cli.main", "nmt_cli.data"} <= set(package_sources())
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"nmt_cli.text.bpe": "import nmt_cli.model.layers"}, "nmt_cli.text.bpe climbs to"),
+        ({"nmt_cli.config": "from nmt_cli.text import bpe"}, "nmt_cli.config climbs to"),
+        ({"nmt_cli": "from nmt_cli import cli"}, "nmt_cli climbs to nmt_cli.cli"),
+        ({"nmt_cli.data.a": "def f():\n    from nmt_cli.cli import main"}, "nmt_cli.data.a climbs to"),
+        ({"nmt_cli.data.a": "if x:\n    from nmt_cli import training"}, "climbs to nmt_cli.training"),
+        ({"nmt_cli.data.a": "from nmt_cli.model.layers import Layer"}, "nmt_cli.data.a goes next door to"),
+        ({"nmt_cli.text.a": "import os, nmt_cli.corpus.files as f"}, "next door to nmt_cli.corpus.files"),
+        ({"nmt_cli.text.a": "from ..data import arrays"}, "imports ..data.arrays relatively"),
+        ({"nmt_cli.serving.a": ""}, "nmt_cli.serving.a has no floor"),
+        ({"nmt_cli.tools": ""}, "nmt_cli.tools has no floor"),
+    ],
+)
+def test_an_import_that_does_not_go_downward_is_found(sources: Sources, expected: str) -> None:
+    assert [expected in found for found in climbing(sources)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("nmt_cli.cli.main", "from nmt_cli.data import dataset\nfrom nmt_cli import __version__"),
+        (
+            "nmt_cli.data.dataset",
+            "from nmt_cli.data.arrays import Array\nfrom nmt_cli.errors import UserError",
+        ),
+        ("nmt_cli.config", "from nmt_cli.errors import UserError\nimport model.layers"),
+        ("nmt_cli.__main__", "from nmt_cli.cli.main import main"),
+    ],
+)
+def test_an_import_that_goes_downward_is_allowed(module: str, source: str) -> None:
+    assert list(climbing({module: source})) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"nmt_cli.data.a": "import nmt_cli.data.a"}, ["nmt_cli.data.a -> nmt_cli.data.a"]),
+        (
+            {
+                "nmt_cli.data.a": "from nmt_cli.data.b import x",
+                "nmt_cli.data.b": "def f():\n    from nmt_cli.data import c",
+                "nmt_cli.data.c": "import nmt_cli.data.a",
+            },
+            ["nmt_cli.data.a -> nmt_cli.data.b -> nmt_cli.data.c -> nmt_cli.data.a"],
+        ),
+        (
+            {"nmt_cli.data": "from nmt_cli.data.a import x", "nmt_cli.data.a": "import nmt_cli.data.b"},
+            ["nmt_cli.data -> nmt_cli.data.a -> nmt_cli.data"],
+        ),
+        ({"nmt_cli.data.a": "from nmt_cli.data.b import x", "nmt_cli.data.b": "import nmt_cli.errors"}, []),
+    ],
+    ids=["itself", "three modules", "through __init__", "none"],
+)
+def test_rings_of_imports_are_found(sources: Sources, expected: list[str]) -> None:
+    assert list(rings(sources)) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "count"),
+    [
+        ("nmt_cli.data.a", "import click", 1),
+        ("nmt_cli.cli.a", "import click\nfrom rich.table import Table", 0),
+        ("nmt_cli.attention.dispatch", "import triton.language as tl", 1),
+        ("nmt_cli.attention.fused", "import triton.language as tl", 0),
+        ("nmt_cli.training.loop", "from torch import distributed", 1),
+        ("nmt_cli.training.loop", "import torch\nworld = torch.distributed.get_world_size()", 1),
+        ("nmt_cli.training.distributed", "import torch.distributed as dist", 0),
+        ("nmt_cli.text.a", "def f():\n    from torch import Tensor", 1),
+        ("nmt_cli.corpus.a", "import torch", 1),
+        ("nmt_cli.data.a", "import torch, torchvision, clicker", 0),
+        ("nmt_cli.model.a", "from sentencepiece import SentencePieceProcessor", 1),
+        ("nmt_cli.cli.a", "import sacrebleu.metrics", 1),
+    ],
+)
+def test_a_library_imported_by_another_than_its_owner_is_found(module: str, source: str, count: int) -> None:
+    assert len(list(strangers({module: source}))) == count
+
+
+@pytest.mark.parametrize(
+    ("module", "lines", "expected"),
+    [
+        ("nmt_cli.data.a", 50, []),
+        ("nmt_cli.data.a", 51, ["nmt_cli.data.a.f has 51 lines"]),
+        ("nmt_cli.loss.fused", 90, []),
+        ("nmt_cli.loss.fused", 91, ["nmt_cli.loss.fused.f has 91 lines"]),
+        (
+            "nmt_cli.loss.fused",
+            401,
+            ["nmt_cli.loss.fused has 401 lines", "nmt_cli.loss.fused.f has 401 lines"],
+        ),
+    ],
+)
+def test_files_and_functions_over_budget_are_found(module: str, lines: int, expected: list[str]) -> None:
+    body = "    x = 1\n" * (lines - 1)
+    assert list(oversized({module: f"def f():\n{body}"})) == expected
+
+
+def test_modules_named_for_nothing_are_found() -> None:
+    names = ("nmt_cli.utils", "nmt_cli.data.helpers", "nmt_cli.common.a", "nmt_cli.data.uncommon")
+    assert list(ill_named(dict.fromkeys(names, ""))) == list(names[:3])
+
+
+def test_the_top_level_of_the_repository_stays_small() -> None:
+    if not (ROOT / "pyproject.toml").exists():
+        pytest.skip("the package is installed apart from its repository")
+    assert {name for name in _top_level() if not name.startswith(".")} <= TOP_LEVEL
+
+
+def _top_level() -> set[str]:
+    command = ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"]
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return {line.split("/")[0] for line in listed.stdout.splitlines()}
+    built = ("build", "dist", "__pycache__")
+    return {p.name for p in ROOT.iterdir() if p.name not in built and p.suffix != ".egg-info"}
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(source: str) -> Iterator[str]:
+    """Dotted names of all that is imported, wherever it is; `torch.distributed` also where it is used."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.distributed":
+            yield "torch.distributed"
+
+
+def _room(name: str) -> str:
+    """The part of the house a dotted name is in; the ground floor is one room."""
+    head = [*name.split("."), "__init__"][1]
+    return "ground" if head in GROUND or head == "__version__" else head
+
+
+def _floor(room: str) -> int | None:
+    return 0 if room == "ground" else FLOORS.get(room)
+
+
+def _inside(module: str, source: str, sources: Sources) -> set[str]:
+    """The modules that `module` imports, and the packages that this brings in."""
+    found = set()
+    for name in _imports(source):
+        parts = name.split(".")
+        known = [p for n in range(len(parts)) if (p := ".".join(parts[: n + 1])) in sources]
+        found |= {p for p in known if p != module or p == known[-1]}
+    return found
+
+
+def _rings_from(
+    module: str, edges: Mapping[str, Sequence[str]], path: list[str], done: set[str]
+) -> Iterator[str]:
+    if module in path:
+        yield " -> ".join([*path[path.index(module) :], module])
+    elif module not in done:
+        for imported in edges[module]:
+            yield from _rings_from(imported, edges, [*path, module], done)
+        done.add(module)

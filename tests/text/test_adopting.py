@@ -1,0 +1,142 @@
+"""Other people's subwords: `.model` files and codes, taken over with our marks."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+from subword_nmt.learn_bpe import learn_bpe
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import TextConfig
+from nmt_cli.text.subwords import MARKS, UNKNOWN
+from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
+from nmt_cli.text.tokenizers import Recipe, adopt_tokenizers, kind_of_file, load_tokenizers
+
+SYMBOLS = ("<2de>", "<BT>")
+LETTERS: dict[Side, str] = {"source": "bdfgaeio", "target": "nprstäöü"}
+WORDS: dict[Side, list[str]] = {
+    side: ["".join(random.Random(seed).choices(LETTERS[side], k=2 + seed % 6)) for seed in range(150)]
+    for side in SIDES
+}
+LINES: dict[Side, list[str]] = {
+    side: [" ".join(random.Random(seed).choices(WORDS[side], range(150, 0, -1), k=7)) for seed in range(200)]
+    for side in SIDES
+}
+
+
+def adopting(kind: str, joint: bool = True, **options: Any) -> Recipe:
+    return Recipe(kind, joint, "en", "de", TextConfig(words="raw"), **options)
+
+
+def spm_train(path: Path, lines: list[str], **options: Any) -> Path:
+    text = path.with_suffix(".txt")
+    text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    size = options.pop("vocab_size", 60)
+    sentencepiece.SentencePieceTrainer.train(
+        input=text, model_prefix=path, vocab_size=size, minloglevel=3, **options
+    )
+    return path.with_name(f"{path.name}.model")
+
+
+def subword_nmt_learn(path: Path, lines: list[str], merges: int = 20) -> Path:
+    with path.open("w", encoding="utf-8") as codes:
+        learn_bpe(lines, codes, merges)
+    return path
+
+
+def assert_known(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert UNKNOWN not in ids
+    assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("options", [{}, {"pad_id": 3}, {"model_type": "bpe"}], ids=str)
+def test_other_peoples_models_are_adopted_with_our_marks(tmp_path: Path, options: dict[str, Any]) -> None:
+    lines = LINES["source"] + LINES["target"]
+    path = spm_train(tmp_path / "theirs", lines, **options)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    recipe = adopting("sentencepiece", symbols=SYMBOLS)
+    made = adopt_tokenizers(recipe, {"joint": path}, LINES)
+    made.save(tmp_path / "folder")
+    for tokenizer in (made.source, load_tokenizers(tmp_path / "folder").target):
+        assert tokenizer.entries[:4] == [*MARKS, *SYMBOLS]
+        assert "<s>" not in tokenizer.entries
+        for line in WORDS["source"] + WORDS["target"]:
+            ids = tokenizer.encode(tokenizer.prepare(line))
+            assert [tokenizer.entries[i] for i in ids] == processor.encode(line, out_type=str)
+            assert tokenizer.decode(ids) == line
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
+def test_each_side_may_have_a_file_of_its_own(tmp_path: Path, kind: str) -> None:
+    make: Callable[[Path, list[str]], Path] = spm_train if kind == "sentencepiece" else subword_nmt_learn
+    paths: dict[str, Path] = {side: make(tmp_path / side, LINES[side]) for side in SIDES}
+    recipe = adopting(kind, joint=False)
+    made = adopt_tokenizers(recipe, paths, LINES)
+    for side in SIDES:
+        for word in WORDS[side]:
+            assert_known(made.side(side), word)
+    assert made.source.entries != made.target.entries
+
+
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_codes_are_adopted_with_the_alphabet_of_codes_and_sample(tmp_path: Path, byte_fallback: bool) -> None:
+    path = subword_nmt_learn(tmp_path / "codes", ["übermäßig überall übermut"] * 3, merges=100)
+    recipe = adopting("bpe", symbols=SYMBOLS, byte_fallback=byte_fallback)
+    made = adopt_tokenizers(recipe, {"joint": path}, LINES)
+    for raw in [*LINES["source"], *LINES["target"], "überall ßü <2de>"]:
+        assert_known(made.source, raw)
+    assert ("字" in made.source.decode(made.source.encode("字"))) == byte_fallback
+    assert [made.source.entries[i] for i in made.source.encode("überall")] == ["überall"]
+
+
+def test_codes_with_a_byte_order_mark_are_adopted(tmp_path: Path) -> None:
+    plain = subword_nmt_learn(tmp_path / "codes", LINES["source"])
+    marked = tmp_path / "marked"
+    marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
+    recipe = adopting("bpe")
+    assert kind_of_file(marked) == "bpe"
+    made = [adopt_tokenizers(recipe, {"joint": path}, LINES) for path in (plain, marked)]
+    assert made[0].source.entries == made[1].source.entries
+
+
+def test_codes_and_models_are_told_apart_by_what_they_hold(tmp_path: Path) -> None:
+    assert kind_of_file(subword_nmt_learn(tmp_path / "a.model", LINES["source"])) == "bpe"
+    assert kind_of_file(spm_train(tmp_path / "a.codes", LINES["source"], vocab_size=40)) == "sentencepiece"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(UserError) as caught:
+            kind_of_file(path)
+        assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("sentencepiece", b"this is no model"),
+        ("sentencepiece", b""),
+        ("bpe", b"#version: 0.2\nl o w\n"),
+        ("bpe", b"#version: 0.2\nl \xff\n"),
+        ("bpe", b"#version: 0.1\nl o\n"),
+    ],
+)
+def test_a_file_that_cannot_be_adopted_is_named(tmp_path: Path, kind: str, content: bytes) -> None:
+    path = tmp_path / "adopted"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        adopt_tokenizers(adopting(kind), {"joint": path}, LINES)
+    assert str(path) in str(caught.value)
+
+
+def test_fingerprints_tell_text_settings_apart(tmp_path: Path) -> None:
+    path = subword_nmt_learn(tmp_path / "codes", LINES["source"])
+    found = set()
+    for text in (TextConfig(), TextConfig(lowercase=True), TextConfig(words="moses")):
+        recipe = Recipe("bpe", True, "en", "de", text)
+        found.add(adopt_tokenizers(recipe, {"joint": path}, LINES).fingerprint)
+    assert len(found) == 3

@@ -1,0 +1,162 @@
+"""Normalising: what goes, what stays, and that a second time changes nothing."""
+
+import itertools
+import sys
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.text.config import TextConfig
+from nmt_cli.text.normalize import Normalizer
+
+FORMS: list[Literal["nfc", "nfkc", "none"]] = ["nfc", "nfkc", "none"]
+ZERO_WIDTH: list[Literal["keep", "remove"]] = ["keep", "remove"]
+SWITCHES = list(itertools.product((False, True), repeat=3))
+CONFIGS = [
+    TextConfig(unicode=form, zero_width=zero_width, quotes=quotes, punctuation=marks, lowercase=lower)
+    for form in FORMS
+    for zero_width in ZERO_WIDTH
+    for quotes, marks, lower in SWITCHES
+]
+NORMALIZERS = {
+    f"{c.unicode} zero_width={c.zero_width} quotes={c.quotes} punctuation={c.punctuation} "
+    f"lowercase={c.lowercase} fold={fold}": Normalizer(c, fold_blank_mark=fold)
+    for c in CONFIGS
+    for fold in (False, True)
+}
+
+CHARACTERS = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+CASELESS = [
+    character
+    for character in CHARACTERS
+    if unicodedata.category(character) in ("Lo", "Cn", "Co") and unicodedata.is_normalized("NFKC", character)
+]
+"""Letters without case such as Han, and what Unicode has not assigned: a million that no setting is about."""
+
+CONCERNED = sorted(set(CHARACTERS).difference(CASELESS))
+
+TRICKY = [*"«»“”‘’‚´`‐―…！＂＇｀ΣςİIſẞﬁÅ≠<>=▁\u00ad\u200b\ufeff\x00\x1c\x85\u2028\u3000", *"aAΑ '\"-.\n"]
+COMBINING = [character for character in CONCERNED if unicodedata.combining(character)]
+TEXTS = st.one_of(
+    st.text(),
+    st.text(st.sampled_from(TRICKY)),
+    st.text(st.sampled_from(TRICKY) | st.sampled_from(COMBINING) | st.characters(categories=["L", "S"])),
+)
+
+
+def composing_pairs() -> list[str]:
+    """A character and a mark after it, where the two, changed by some setting, may become one character."""
+    marks = defaultdict(set)
+    for decomposed in (unicodedata.decomposition(character).split() for character in CONCERNED):
+        if len(decomposed) == 2 and not decomposed[0].startswith("<"):
+            base, mark = (chr(int(code, 16)) for code in decomposed)
+            marks[base].add(mark)
+    everything = Normalizer(CONFIGS[15], fold_blank_mark=True)
+    pairs = []
+    for character in CONCERNED:
+        compatible = unicodedata.normalize("NFKC", character)
+        forms = {character, character.lower(), compatible, compatible.lower(), everything(character)}
+        found = {mark for form in forms for mark in marks.get(form[-1:], ())}
+        pairs += [character + mark for mark in sorted(found)]
+    return [*pairs, "\u1100\u1161", "\uac00\u11a8"]
+
+
+PAIRS = composing_pairs()
+
+
+def changed_by_a_second_time(normalizer: Normalizer, words: Iterable[str]) -> set[str]:
+    once = normalizer("\n".join(words))
+    return set(once.split(" ")) ^ set(normalizer(once).split(" "))
+
+
+@pytest.mark.parametrize("name", [name for name in NORMALIZERS if "fold=True" in name])
+def test_normalising_a_character_or_a_pair_twice_changes_nothing(name: str) -> None:
+    normalizer = NORMALIZERS[name]
+    assert changed_by_a_second_time(normalizer, CONCERNED) == set()
+    assert changed_by_a_second_time(normalizer, PAIRS) == set()
+
+
+def test_there_are_pairs_to_try() -> None:
+    assert len(PAIRS) > 1000
+    assert all(pair in PAIRS for pair in ["e\u0301", "E\u0301", "\uff1c\u0338", "\u212b\u0301"])
+
+
+@pytest.mark.parametrize("config", [CONFIGS[0], CONFIGS[15]], ids=str)
+def test_letters_without_case_and_what_unicode_has_not_assigned_stay_as_they_are(config: TextConfig) -> None:
+    once = Normalizer(config, fold_blank_mark=True)("\n".join(CASELESS))
+    assert len(CASELESS) > 1_000_000
+    assert set(once.split(" ")) ^ set(CASELESS) == set()
+
+
+@settings(max_examples=1000)
+@given(name=st.sampled_from(list(NORMALIZERS)), text=TEXTS)
+def test_normalising_any_text_twice_changes_nothing(name: str, text: str) -> None:
+    once = NORMALIZERS[name](text)
+    assert NORMALIZERS[name](once) == once
+
+
+@settings(max_examples=1000)
+@given(name=st.sampled_from(list(NORMALIZERS)), text=TEXTS)
+def test_normalised_text_has_no_control_characters_and_no_blanks_but_single_spaces(
+    name: str, text: str
+) -> None:
+    once = NORMALIZERS[name](text)
+    assert once == " ".join(once.split())
+    assert not any(unicodedata.category(character) == "Cc" for character in once)
+
+
+@pytest.mark.parametrize("config", CONFIGS[::8], ids=str)
+def test_every_control_character_and_every_blank_is_dealt_with(config: TextConfig) -> None:
+    blanks = {character for character in CONCERNED if character.isspace()}
+    controls = {character for character in CONCERNED if unicodedata.category(character) == "Cc"} - blanks
+    normalizer = Normalizer(config, fold_blank_mark=False)
+    assert len(controls) > 50
+    assert {normalizer(f"a{control}b") for control in controls} == {"ab"}
+    assert {normalizer(f"{blank}a{blank} {blank}b{blank}") for blank in blanks} == {"a b"}
+
+
+@given(text=st.text())
+def test_by_default_text_is_nfc_and_nothing_else_changes(text: str) -> None:
+    blanks_or_text = [c for c in text if c.isspace() or unicodedata.category(c) != "Cc"]
+    expected = unicodedata.normalize("NFC", " ".join("".join(blanks_or_text).split()))
+    assert Normalizer(TextConfig(), fold_blank_mark=False)(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "raw", "normalised"),
+    [
+        (TextConfig(), "e\u0301 ﬁ Ⅳ", "é ﬁ Ⅳ"),
+        (TextConfig(), "a\x00b\x07c\x7fd\x9fe", "abcde"),
+        (TextConfig(), "a\tb\r\x0b\x0c\x85\u2028c\u3000\u00a0d ", "a b c d"),
+        (TextConfig(), "a\u200bb\ufeff „x“ – … İ", "a\u200bb\ufeff „x“ – … İ"),
+        (TextConfig(), "\ufffd", "\ufffd"),
+        (TextConfig(), " \t\x00", ""),
+        (TextConfig(unicode="none"), "e\u0301 ﬁ", "e\u0301 ﬁ"),
+        (TextConfig(unicode="nfkc"), "ﬁ Ⅳ ½ ＡＢ x² ™", "fi IV 1⁄2 AB x2 TM"),
+        (TextConfig(unicode="nfkc"), "a´b", "a \u0301b"),
+        (TextConfig(zero_width="remove"), "a\u200bb\u200d\u00ad\ufeff\u202ec\u2060", "abc"),
+        (TextConfig(zero_width="remove"), "e\u200b\u0301", "é"),
+        (
+            TextConfig(quotes=True),
+            '„Ja“ «oui» ‚so‘ l’eau ‹x› "q" `a´',
+            "\"Ja\" \"oui\" 'so' l'eau 'x' \"q\" 'a'",
+        ),
+        (TextConfig(punctuation=True), "a – b — c… ‑ ！？（Ａ１）", "a - b - c... - !?(Ａ１)"),
+        (TextConfig(punctuation=True), "\uff1c\u0338", "≮"),
+        (TextConfig(punctuation=True, quotes=True), "\uff40x\uff02\uff07", "'x\"'"),
+        (TextConfig(lowercase=True), "ÄÖÜ ẞ ΑΣ İ", "äöü ß ας i\u0307"),
+        (TextConfig(lowercase=True, unicode="none"), "E\u0301", "e\u0301"),
+    ],
+)
+def test_settings_do_what_they_say(config: TextConfig, raw: str, normalised: str) -> None:
+    assert Normalizer(config, fold_blank_mark=False)(raw) == normalised
+
+
+@pytest.mark.parametrize(("fold", "normalised"), [(True, "a b c"), (False, "▁a▁▁b ▁c")])
+def test_the_blank_mark_is_a_blank_for_sentencepiece_alone(fold: bool, normalised: str) -> None:
+    assert Normalizer(TextConfig(), fold_blank_mark=fold)("▁a▁▁b ▁c") == normalised

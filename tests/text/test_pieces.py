@@ -1,0 +1,165 @@
+"""SentencePiece models: our numbering, other people's models, and what is too rare."""
+
+import io
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import sentencepiece
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import TokenizerConfig
+from nmt_cli.text.learn import too_rare
+from nmt_cli.text.pieces import Pieces, learn_pieces
+from nmt_cli.text.subwords import END, MARKS, UNKNOWN
+
+FIRST = len(MARKS)
+STEMS = "haus hund katze maus baum stadt fluss berg wald see".split()
+WORDS = [stem + ending for stem in STEMS for ending in ("", "e", "er", "n", "chen", "es")]
+LINES = [" ".join(random.Random(seed).choices(WORDS, weights=range(1, 61), k=9)) for seed in range(400)]
+
+
+def spm_train(**options: Any) -> bytes:
+    """What somebody else's spm_train writes: nmt_nfkc, marks at the usual ids unless said otherwise."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        **{"vocab_size": 80, **options}, sentence_iterator=iter(LINES), model_writer=model, minloglevel=3
+    )
+    return model.getvalue()
+
+
+def processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def shown(pieces: Pieces, ids: Sequence[int]) -> list[str]:
+    return [MARKS[i] if i < FIRST else pieces.entries[i - FIRST] for i in ids]
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "padded": {"pad_id": 3},
+    "marks-elsewhere": {"unk_id": 2, "bos_id": 0, "eos_id": 1},
+    "marks-last": {"unk_id": 79, "bos_id": 78, "eos_id": 77},
+    "bpe": {"model_type": "bpe"},
+    "char": {"model_type": "char", "vocab_size": 30, "hard_vocab_limit": False},
+    "bytes": {"byte_fallback": True, "vocab_size": 336},
+    "control-symbols": {"control_symbols": ["<2de>"]},
+    "user-symbols": {"user_defined_symbols": ["hund"], "vocab_size": 70},
+}
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def config(request: pytest.FixtureRequest) -> TokenizerConfig:
+    return TokenizerConfig(vocab_size=80, sentencepiece_model=request.param)
+
+
+@pytest.fixture(scope="module")
+def model(config: TokenizerConfig) -> bytes:
+    return learn_pieces(LINES, config)
+
+
+@pytest.fixture(scope="module", params=FOREIGN)
+def foreign(request: pytest.FixtureRequest) -> bytes:
+    return spm_train(**FOREIGN[request.param])
+
+
+def test_a_learnt_model_has_sentencepieces_own_ids(model: bytes) -> None:
+    theirs, ours = processor(model), Pieces(model, FIRST)
+    assert theirs.get_piece_size() == 80
+    assert [theirs.id_to_piece(i) for i in range(FIRST, 80)] == ours.entries
+    for line in LINES:
+        assert ours.encode(line) == theirs.encode(line)
+
+
+def test_learning_twice_gives_the_same_model(config: TokenizerConfig, model: bytes) -> None:
+    assert learn_pieces(LINES, config) == model
+
+
+def test_other_peoples_models_are_numbered_after_our_marks(foreign: bytes) -> None:
+    theirs, ours = processor(foreign), Pieces(foreign, FIRST)
+    assert len(set(ours.entries)) == len(ours.entries)
+    assert not {"<s>", "</s>", "<unk>", "<pad>", "<2de>"}.intersection(ours.entries)
+    for line in LINES:
+        ids = ours.encode(line)
+        assert shown(ours, ids) == theirs.encode(line, out_type=str)
+        assert ours.decode(ids) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "decoded"),
+    [
+        ("ｈａｕｓ  ﬂuss", "haus fluss"),
+        ("  hund\tkatze ", "hund katze"),
+        ("</s> haus <s> <unk>", None),
+        ("haus 漢字 hund", None),
+    ],
+)
+def test_other_peoples_models_keep_their_own_normalising(text: str, decoded: str | None) -> None:
+    model = spm_train()
+    theirs, ours = processor(model), Pieces(model, FIRST)
+    ids = ours.encode(text)
+    assert END not in ids
+    assert ids.count(UNKNOWN) == theirs.encode(text).count(theirs.unk_id())
+    if decoded:
+        assert ours.decode(ids) == decoded
+
+
+def test_the_first_id_leaves_room_for_symbols(foreign: bytes) -> None:
+    plain, after = Pieces(foreign, FIRST), Pieces(foreign, FIRST + 5)
+    assert after.entries == plain.entries
+    for line in LINES[:50]:
+        assert after.encode(line) == [i + 5 for i in plain.encode(line)]
+        assert after.decode(after.encode(line)) == line
+
+
+def test_an_unknown_character_is_one_unknown_and_shows_as_such(model: bytes) -> None:
+    pieces = Pieces(model, FIRST)
+    ids = pieces.encode("haus字hund")
+    assert ids.count(UNKNOWN) == 1
+    assert pieces.decode(ids) == "haus\u2047hund"
+
+
+def test_ids_beyond_the_vocabulary_show_as_unknown(model: bytes) -> None:
+    pieces = Pieces(model, FIRST)
+    assert "\u2047" in pieces.decode([FIRST + len(pieces.entries)])
+
+
+@pytest.mark.parametrize("least", [5, 60, 100_000])
+def test_pieces_that_are_too_rare_are_split_into_common_ones(model: bytes, least: int) -> None:
+    plain = Pieces(model, FIRST)
+    rare = too_rare(plain, LINES, FIRST, least)
+    ours = Pieces(model, FIRST, rare)
+    counts = Counter(i for line in LINES for i in plain.encode(line))
+    assert any(len(plain.entries[i - FIRST]) > 1 for i in rare)
+    seen: Counter[int] = Counter()
+    for line in LINES:
+        ids = ours.encode(line)
+        seen.update(ids)
+        assert "".join(shown(ours, ids)) == "".join(shown(plain, plain.encode(line)))
+        assert ours.decode(ids) == line
+    assert seen[UNKNOWN] == 0
+    assert all(counts[i] >= least or len(plain.entries[i - FIRST]) == 1 for i in seen)
+
+
+def test_pieces_that_are_common_stay_whole_when_rare_ones_are_split(model: bytes) -> None:
+    plain = Pieces(model, FIRST)
+    common = plain.encode(LINES[0])
+    ours = Pieces(model, FIRST, set(range(FIRST, 80)).difference(common))
+    assert ours.encode(LINES[0]) == common
+
+
+def test_a_split_takes_the_fewest_common_pieces() -> None:
+    model = spm_train(user_defined_symbols=["abcd", "ab", "cd", "abc", "d", "a", "b", "c"], vocab_size=57)
+    plain = Pieces(model, FIRST)
+    whole = FIRST + plain.entries.index("abcd")
+    ids = Pieces(model, FIRST, [whole]).encode("abcd")
+    assert shown(plain, ids) in (["\u2581", "ab", "cd"], ["\u2581", "abc", "d"])
+
+
+@pytest.mark.parametrize("content", [b"", b"#version: 0.2\ne r</w>\n", b"\x00" * 100, spm_train()[:300]])
+def test_a_file_that_is_no_model_is_told(content: bytes) -> None:
+    with pytest.raises(UserError, match="no SentencePiece model"):
+        Pieces(content, FIRST)

@@ -1,0 +1,93 @@
+"""One language's way to ids and back, around symbols that are asked for by name."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.text.config import TextConfig
+from nmt_cli.text.moses import Moses
+from nmt_cli.text.normalize import Normalizer
+from nmt_cli.text.subwords import MARKS, UNKNOWN
+from nmt_cli.text.tokenizer import Tokenizer, apart_from
+from nmt_cli.text.units import Characters, Words
+
+SYMBOLS = ("<2de>", "<BT>", "Ⅳ!")
+FIRST = len(MARKS) + len(SYMBOLS)
+ALPHABET = "abcdefgh </>2BTTx@"
+
+
+def tokenizer(config: TextConfig | None = None, moses: Moses | None = None) -> Tokenizer:
+    normalizer = Normalizer(config or TextConfig(), fold_blank_mark=False)
+    return Tokenizer(normalizer, moses, SYMBOLS, Characters(ALPHABET, FIRST))
+
+
+def test_the_vocabulary_is_marks_symbols_entries_and_empty_filler_up_to_a_multiple_of_8() -> None:
+    entries = tokenizer().entries
+    known = [*MARKS, *SYMBOLS, *ALPHABET]
+    assert entries[: len(known)] == known
+    assert entries[len(known) :] == [""] * (-len(known) % 8)
+
+
+@pytest.mark.parametrize(("words", "size"), [(0, 8), (2, 8), (3, 8), (4, 16), (11, 16)])
+def test_the_size_is_rounded_up_only_where_it_has_to_be(words: int, size: int) -> None:
+    model = Words([str(number) for number in range(words)], FIRST)
+    assert len(Tokenizer(Normalizer(TextConfig(), False), None, SYMBOLS, model).entries) == size
+
+
+@pytest.mark.parametrize("symbol", SYMBOLS)
+def test_a_symbol_is_one_id_wherever_it_stands_as_a_word(symbol: str) -> None:
+    ours = tokenizer(TextConfig(unicode="nfkc", lowercase=True), Moses("en"))
+    own = len(MARKS) + SYMBOLS.index(symbol)
+    for raw in [symbol, f"{symbol} abc", f"abc {symbol}", f"  ab \t{symbol}  c\n", f"{symbol} {symbol}"]:
+        prepared = ours.prepare(raw)
+        ids = ours.encode(prepared)
+        assert ids.count(own) == raw.count(symbol)
+        assert ours.decode(ids) == prepared == " ".join(raw.split())
+
+
+@pytest.mark.parametrize("written", ["x<2de>", "<2de>x", "<BT><BT>", "<2", "de>"])
+def test_what_only_looks_like_a_symbol_is_text(written: str) -> None:
+    ours = tokenizer()
+    ids = ours.encode(ours.prepare(written))
+    assert min(ids) >= FIRST
+    assert ours.decode(ids) == written
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_marks_written_in_the_text_are_text(mark: str) -> None:
+    ours = tokenizer()
+    for written in [mark, f"a{mark}", f"{mark} {mark}"]:
+        ids = [i for i in ours.encode(ours.prepare(written)) if i != UNKNOWN]
+        assert len(ids) > 1
+        assert min(ids) >= FIRST
+
+
+def test_text_around_symbols_is_prepared_and_the_symbols_are_not() -> None:
+    ours = tokenizer(TextConfig(unicode="nfkc", lowercase=True), Moses("en"))
+    assert ours.prepare("Ⅳ! ABC, Ⅳ <BT> <bt>") == "Ⅳ! abc , iv <BT> < bt >"
+
+
+def test_words_are_put_together_again_as_running_text() -> None:
+    moses = Moses("en")
+    assert tokenizer(moses=moses).restore("Well , it 's done .") == "Well, it's done."
+    assert tokenizer().restore("Well , it 's done .") == "Well , it 's done ."
+
+
+@given(words=st.lists(st.sampled_from(["a", "bc", "x", *SYMBOLS, "<2de>.", "</s>"])))
+def test_text_comes_back_with_its_symbols_at_their_places(words: list[str]) -> None:
+    ours = Tokenizer(
+        Normalizer(TextConfig(), False), None, SYMBOLS, Characters("abcx</s>2de.", FIRST, byte_fallback=True)
+    )
+    text = " ".join(words)
+    assert ours.decode(ours.encode(ours.prepare(text))) == text
+
+
+def test_an_empty_line_is_no_ids_and_back() -> None:
+    ours = tokenizer()
+    assert ours.encode(ours.prepare(" \t ")) == []
+    assert ours.decode([]) == ""
+
+
+def test_a_change_apart_from_symbols_leaves_them_and_drops_what_it_empties() -> None:
+    assert apart_from(["<BT>"], str.upper, "a b <BT> c") == "A B <BT> C"
+    assert apart_from(["<BT>"], lambda text: "", "a <BT> b <BT>") == "<BT> <BT>"

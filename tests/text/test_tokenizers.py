@@ -1,0 +1,332 @@
+"""The tokenisers of both languages: any text comes back, and a folder gives back what was saved."""
+
+import json
+import random
+import sys
+import unicodedata
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import TextConfig, TokenizerConfig
+from nmt_cli.text.subwords import MARKS, UNKNOWN
+from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
+from nmt_cli.text.tokenizers import (
+    DESCRIPTION,
+    Preparer,
+    Recipe,
+    Tokenizers,
+    learn_tokenizers,
+    load_tokenizers,
+)
+
+SYMBOLS = ("<2de>", "<BT>")
+MARKED = ["</s>", "<unk>", "<s>", "@@", "low@@", "</w>", "er</w>", "\u2581", "a\u2581b", "\u2047", "\u2585"]
+ODD = ["<0x41>", "DOTMULTI", "...", "&amp;", "@-@", "'", "\u0301", "\u200b", "\ufeff", "字", "\x00", *SYMBOLS]
+SYLLABLES: dict[Side, list[str]] = {
+    "source": [consonant + vowel for consonant in "bdfghlm" for vowel in "aeio"],
+    "target": [consonant + vowel for consonant in "nprstwz" for vowel in "aeäöü"],
+}
+LEXICON: dict[Side, list[str]] = {
+    side: ["".join(random.Random(seed).choices(SYLLABLES[side], k=1 + seed % 4)) for seed in range(200)]
+    for side in SIDES
+}
+
+KINDS: dict[str, dict[str, Any]] = {
+    "unigram": {"kind": "sentencepiece"},
+    "sentencepiece-bpe": {"kind": "sentencepiece", "sentencepiece_model": "bpe"},
+    "bpe": {"kind": "bpe"},
+    "char": {"kind": "char"},
+    "word": {"kind": "word"},
+}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in KINDS},
+    **{f"{name}, with symbols": (name, {"symbols": SYMBOLS}) for name in KINDS},
+    **{f"{name}, rare ones split": (name, {"min_count": 30}) for name in list(KINDS)[:3]},
+    **{f"{name}, of Moses words": (name, {"words": "moses", "symbols": SYMBOLS}) for name in ("bpe", "word")},
+}
+
+
+@cache
+def raw_lines(side: Side) -> list[str]:
+    chosen = random.Random(side)
+    weights = range(200, 0, -1)
+    return [
+        " ".join(chosen.choices(LEXICON[side], weights, k=6) + chosen.choices(MARKED, k=1))
+        for _ in range(200)
+    ]
+
+
+def sample(recipe: Recipe) -> dict[Side, list[str]]:
+    prepare = Preparer(recipe)
+    return {side: [prepare(side, line) for line in raw_lines(side)] for side in SIDES}
+
+
+@cache
+def learnt(variant: str, byte_fallback: bool = False, joint: bool = True) -> Tokenizers:
+    """90 entries and the bytes; for words 900, enough for all there are."""
+    name, options = VARIANTS[variant]
+    words = options.get("words", "raw")
+    config = TokenizerConfig(
+        vocab_size=(900 if name == "word" else 90) + 256 * byte_fallback,
+        byte_fallback=byte_fallback,
+        joint=joint,
+        **KINDS[name],
+        **{key: value for key, value in options.items() if key != "words"},
+    )
+    recipe = Recipe(
+        config.kind, joint, "en", "de", TextConfig(words=words), config.symbols, config.byte_fallback
+    )
+    return learn_tokenizers(recipe, config, sample(recipe))
+
+
+def assert_comes_back(tokenizer: Tokenizer, raw: str) -> None:
+    text = tokenizer.prepare(raw)
+    ids = tokenizer.encode(text)
+    symbols = range(len(MARKS), len(MARKS) + len(tokenizer.symbols))
+    assert tokenizer.decode(ids) == text
+    assert not set(ids).intersection(range(len(MARKS)))
+    assert sum(i in symbols for i in ids) == sum(word in tokenizer.symbols for word in text.split())
+    assert all(i < len(tokenizer.entries) for i in ids)
+
+
+TEXTS = st.one_of(
+    st.text(), st.lists(st.sampled_from([*MARKED, *ODD, "ba", "a", " "]) | st.text()).map("".join)
+)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(deadline=None)
+@example(raw=" ".join([*MARKED, *ODD]))
+@given(raw=TEXTS)
+def test_with_bytes_any_normalised_text_comes_back(variant: str, raw: str) -> None:
+    assert_comes_back(learnt(variant, byte_fallback=True).source, raw)
+
+
+@pytest.fixture(scope="module")
+def everything() -> list[str]:
+    """Every character, but of letters without case some; fifty a line: after a letter each, and apart."""
+    categories = {
+        character: unicodedata.category(character) for character in map(chr, range(sys.maxunicode + 1))
+    }
+    some = [
+        character for character, category in categories.items() if category not in ("Cs", "Cn", "Co", "Lo")
+    ]
+    some += [character for character, category in categories.items() if category == "Lo"][::40]
+    chunks = [some[start : start + 50] for start in range(0, len(some), 50)]
+    return [line for chunk in chunks for line in ("".join(f"a{c}" for c in chunk), " ".join(chunk))]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_with_bytes_every_character_comes_back(name: str, everything: list[str]) -> None:
+    for line in everything:
+        assert_comes_back(learnt(name, byte_fallback=True).source, line)
+
+
+COVERED = sorted(set("".join(line for side in SIDES for line in raw_lines(side))))
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if not name.startswith("word")])
+@settings(deadline=None)
+@given(
+    raw=st.text(st.sampled_from(COVERED))
+    | st.lists(st.sampled_from([*MARKED, *LEXICON["target"]])).map(" ".join)
+)
+def test_without_bytes_text_of_covered_characters_comes_back(variant: str, raw: str) -> None:
+    assert_comes_back(learnt(variant).source, raw)
+
+
+@settings(deadline=None)
+@given(words=st.lists(st.sampled_from(raw_lines("source")[0].split() + raw_lines("target")[1].split())))
+def test_without_bytes_text_of_covered_words_comes_back(words: list[str]) -> None:
+    assert_comes_back(learnt("word").source, " ".join(words))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("byte_fallback", [False, True])
+def test_the_text_learnt_from_has_no_unknowns_on_either_side(variant: str, byte_fallback: bool) -> None:
+    tokenizers = learnt(variant, byte_fallback)
+    for side in SIDES:
+        for line in raw_lines(side):
+            assert_comes_back(tokenizers.side(side), line)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("joint", [True, False])
+def test_sizes_are_those_asked_for_rounded_up_to_a_multiple_of_8(variant: str, joint: bool) -> None:
+    for side in SIDES:
+        entries = learnt(variant, joint=joint).side(side).entries
+        assert entries[: len(MARKS)] == list(MARKS)
+        assert len(entries) % 8 == 0
+        used = [entry for entry in entries if entry]
+        assert entries == used + [""] * (-len(used) % 8)
+        if variant.startswith(("char", "word")):
+            assert len(used) < 900
+        else:
+            assert len(used) == 90
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_joint_vocabulary_is_one_and_separate_ones_know_their_own_side(variant: str) -> None:
+    joint, separate = learnt(variant), learnt(variant, joint=False)
+    assert joint.source.entries == joint.target.entries
+    assert separate.source.entries != separate.target.entries
+    assert not any("ü" in entry for entry in separate.source.entries)
+    for side in SIDES:
+        for line in raw_lines(side)[:50]:
+            assert_comes_back(separate.side(side), line)
+
+
+def test_a_side_splits_what_is_rare_on_that_side() -> None:
+    plain, split = learnt("bpe"), learnt("bpe, rare ones split")
+    text = " ".join(SYLLABLES["target"])
+    assert plain.source.encode(text) == plain.target.encode(text)
+    assert len(split.source.encode(text)) > len(split.target.encode(text))
+    assert split.source.decode(split.source.encode(text)) == text
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_symbols_keep_the_ids_after_the_marks(name: str) -> None:
+    tokenizers = learnt(f"{name}, with symbols")
+    for side in SIDES:
+        tokenizer = tokenizers.side(side)
+        assert tokenizer.entries[2:4] == list(SYMBOLS)
+        assert tokenizer.encode(tokenizer.prepare("<2de> <BT>")) == [2, 3]
+
+
+@pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
+@pytest.mark.parametrize("byte_fallback", [True, False], ids=["bytes", "plain"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_saved_folder_gives_the_same_tokenisers(
+    tmp_path: Path, variant: str, byte_fallback: bool, joint: bool
+) -> None:
+    made = learnt(variant, byte_fallback, joint)
+    made.save(tmp_path / "folder")
+    again = load_tokenizers(tmp_path / "folder")
+    assert again.recipe == made.recipe
+    assert again.fingerprint == made.fingerprint
+    assert again.files == made.files
+    for side in SIDES:
+        ours, theirs = made.side(side), again.side(side)
+        assert ours.entries == theirs.entries
+        for raw in [*raw_lines(side)[:30], "neue Wörter: balo, wüta! <2de> </s>"]:
+            text = ours.prepare(raw)
+            assert theirs.prepare(raw) == text
+            assert theirs.encode(text) == ours.encode(text)
+            assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))
+
+
+def test_fingerprints_tell_tokenisers_apart() -> None:
+    made = [learnt(variant, bytes_, joint) for variant in VARIANTS for bytes_ in (0, 1) for joint in (0, 1)]
+    assert len({tokenizers.fingerprint for tokenizers in made}) == len(made)
+
+
+def test_the_vocabulary_lies_in_the_folder_an_entry_a_line(tmp_path: Path) -> None:
+    made = learnt("bpe, with symbols")
+    made.save(tmp_path / "folder")
+    listed = (tmp_path / "folder" / "joint.vocabulary.txt").read_text(encoding="utf-8")
+    assert listed == "".join(f"{entry}\n" for entry in made.source.entries)
+
+
+MODEL_FILES = [
+    *(("unigram", file) for file in (DESCRIPTION, "joint.model")),
+    *(("bpe", file) for file in (DESCRIPTION, "joint.codes", "joint.characters.txt")),
+    ("char", "joint.characters.txt"),
+    ("word", "joint.words.txt"),
+]
+
+
+def assert_refused(folder: Path, file: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_tokenizers(folder)
+    assert str(folder / file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("variant", "file"), MODEL_FILES)
+def test_a_missing_file_of_a_folder_is_named(tmp_path: Path, variant: str, file: str) -> None:
+    folder = tmp_path / "folder"
+    learnt(variant).save(folder)
+    (folder / file).unlink()
+    assert_refused(folder, file)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda content: b"",
+    "cut in two": lambda content: content[: len(content) // 2],
+    "not text": lambda content: b"\xff\xfe\xff" + content,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize(("variant", "file"), MODEL_FILES)
+def test_a_damaged_file_of_a_folder_is_an_error_a_user_can_read(
+    tmp_path: Path, variant: str, file: str, damage: Callable[[bytes], bytes]
+) -> None:
+    folder = tmp_path / "folder"
+    learnt(variant).save(folder)
+    (folder / file).write_bytes(damage((folder / file).read_bytes()))
+    with pytest.raises(UserError) as caught:
+        load_tokenizers(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format", 2),
+        ("format", None),
+        ("kind", "morphemes"),
+        ("text", {"unicode": "nfx"}),
+        ("text", {"colour": "red"}),
+        ("text", None),
+        ("symbols", None),
+        ("files", ["nothing"]),
+        ("too_rare", {"source": []}),
+    ],
+)
+def test_a_description_with_wrong_values_is_an_error_a_user_can_read(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    folder = tmp_path / "folder"
+    learnt("bpe").save(folder)
+    description = json.loads((folder / DESCRIPTION).read_bytes())
+    (folder / DESCRIPTION).write_text(json.dumps(description | {key: value}))
+    with pytest.raises(UserError) as caught:
+        load_tokenizers(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_place_without_tokenisers_is_named(tmp_path: Path) -> None:
+    assert_refused(tmp_path, DESCRIPTION)
+    assert_refused(tmp_path / "nowhere", DESCRIPTION)
+
+
+def test_preparing_before_and_after_learning_is_the_same() -> None:
+    made = learnt("bpe, of Moses words")
+    prepare = Preparer(made.recipe)
+    for side in SIDES:
+        for raw in ["It's <2de> new, isn't it?", "a\x00\u00a0b <BT>", *raw_lines(side)[:20]]:
+            assert prepare(side, raw) == made.side(side).prepare(raw)
+
+
+def test_only_bpe_and_word_split_words_by_default() -> None:
+    split = {
+        kind: Recipe(kind, True, "en", "de", TextConfig()).moses("source") is not None
+        for kind in ("sentencepiece", "bpe", "char", "word")
+    }
+    assert split == {"sentencepiece": False, "bpe": True, "char": False, "word": True}
+
+
+def test_a_character_nobody_covered_is_unknown_without_bytes() -> None:
+    for name in KINDS:
+        tokenizer = learnt(name).source
+        assert tokenizer.encode("字").count(UNKNOWN) == 1
+        assert "\u2047" in tokenizer.decode(tokenizer.encode("字"))
