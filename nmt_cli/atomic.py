@@ -19,19 +19,19 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 
     Whatever an earlier run left unfinished is removed first; a run still at work on `out` is an error.
     """
-    staging = out.with_name(f".{out.name}.unfinished")
-    replaced = out.with_name(f".{out.name}.replaced")
+    staging, replaced = beside(out, "unfinished"), beside(out, "replaced")
+    place = _absolute(out)
     try:
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out} can't be written: {error.strerror}; choose another place.") from error
     lock = _taken(staging, out)
     try:
-        _restore(replaced, out)
+        _restore(replaced, place)
         _empty(staging)
         yield staging
         _reach_disk(staging)
-        _swap(staging, out, replaced)
+        _swap(staging, place, replaced)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -41,6 +41,16 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         os.close(lock)
+
+
+def beside(path: Path, purpose: str) -> Path:
+    """A hidden path next to `path`."""
+    path = _absolute(path)
+    return path.with_name(f".{path.name}.{purpose}")
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - "." has no name, and ".." must go
 
 
 def _taken(staging: Path, out: Path) -> int:

@@ -28,7 +28,8 @@ def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        nmt.main(standalone_mode=False)
+        with nmt.make_context("nmt", sys.argv[1:]) as context:
+            nmt.invoke(context)
         code = 0
     except click.exceptions.Exit as error:
         code = error.exit_code

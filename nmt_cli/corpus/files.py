@@ -32,9 +32,14 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
     Whatever goes wrong inside the `with` block while reading becomes a `UserError`.
     """
+    with _explained(path), path.open("rb") as raw, _unpacked(raw) as stream:
+        yield stream
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        with path.open("rb") as raw, _unpacked(raw) as stream:
-            yield stream
+        yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{path}: there is no such file; check the path.") from error
     except IsADirectoryError as error:
@@ -82,11 +87,8 @@ def count_lines(path: Path) -> int:
 
 def sha256(path: Path) -> str:
     """The SHA-256 of the file as it lies on disk."""
-    try:
-        with path.open("rb") as raw:
-            return hashlib.file_digest(raw, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"{path} can't be read: {error.strerror}.") from error
+    with _explained(path), path.open("rb") as raw:
+        return hashlib.file_digest(raw, "sha256").hexdigest()
 
 
 def _unpacked(raw: BinaryIO) -> BinaryIO:

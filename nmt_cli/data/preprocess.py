@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__
-from nmt_cli.atomic import folder_written_whole
+from nmt_cli.atomic import beside, folder_written_whole
 from nmt_cli.data import reuse
 from nmt_cli.data.dataset import (
     FILTER_REPORT,
@@ -51,7 +51,7 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
     plan = reuse.plan(request)
     progress("reading", 0, 0)
     with ExitStack() as stack:
-        spool_folder = out.with_name(f".{out.name}.stdin")
+        spool_folder = beside(out, "stdin")
         stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
         inputs = find_inputs(request, spool_folder, workers)
         description = describe_request(request, inputs, plan.reused)

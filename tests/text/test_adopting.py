@@ -10,7 +10,7 @@ import sentencepiece
 from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.config import TextConfig
+from nmt_cli.text.config import Kind, TextConfig
 from nmt_cli.text.subwords import MARKS, UNKNOWN
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Recipe, adopt_tokenizers, kind_of_file, load_tokenizers
@@ -27,7 +27,7 @@ LINES: dict[Side, list[str]] = {
 }
 
 
-def adopting(kind: str, joint: bool = True, **options: Any) -> Recipe:
+def adopting(kind: Kind, joint: bool = True, **options: Any) -> Recipe:
     return Recipe(kind, joint, "en", "de", TextConfig(words="raw"), **options)
 
 
@@ -71,7 +71,7 @@ def test_other_peoples_models_are_adopted_with_our_marks(tmp_path: Path, options
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
-def test_each_side_may_have_a_file_of_its_own(tmp_path: Path, kind: str) -> None:
+def test_each_side_may_have_a_file_of_its_own(tmp_path: Path, kind: Kind) -> None:
     make: Callable[[Path, list[str]], Path] = spm_train if kind == "sentencepiece" else subword_nmt_learn
     paths: dict[str, Path] = {side: make(tmp_path / side, LINES[side]) for side in SIDES}
     recipe = adopting(kind, joint=False)
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ("bpe", b"#version: 0.1\nl o\n"),
     ],
 )
-def test_a_file_that_cannot_be_adopted_is_named(tmp_path: Path, kind: str, content: bytes) -> None:
+def test_a_file_that_cannot_be_adopted_is_named(tmp_path: Path, kind: Kind, content: bytes) -> None:
     path = tmp_path / "adopted"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:
