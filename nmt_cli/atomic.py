@@ -27,20 +27,28 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
         raise UserError(f"{out} can't be written: {error.strerror}; choose another place.") from error
     lock = _taken(staging, out)
     try:
-        _restore(replaced, place)
-        _empty(staging)
-        yield staging
-        _reach_disk(staging)
-        _swap(staging, place, replaced)
+        with room_for(out):
+            _restore(replaced, place)
+            _empty(staging)
+            yield staging
+            _reach_disk(staging)
+            _swap(staging, place, replaced)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        os.close(lock)
+
+
+@contextmanager
+def room_for(out: Path) -> Iterator[None]:
+    """Say plainly when there is no room on the disk for what is to become `out`."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
         raise UserError(
             f"{out} can't be written: {error.strerror}; make room, or choose another place."
         ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        os.close(lock)
 
 
 def beside(path: Path, purpose: str) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__
-from nmt_cli.atomic import beside, folder_written_whole
+from nmt_cli.atomic import beside, folder_written_whole, room_for
 from nmt_cli.data import reuse
 from nmt_cli.data.dataset import (
     FILTER_REPORT,
@@ -53,7 +53,8 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
     with ExitStack() as stack:
         spool_folder = beside(out, "stdin")
         stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
-        inputs = find_inputs(request, spool_folder, workers)
+        with room_for(out):
+            inputs = find_inputs(request, spool_folder, workers)
         description = describe_request(request, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             return Outcome(read_manifest(out), None)

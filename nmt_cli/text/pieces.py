@@ -19,6 +19,9 @@ RESERVED, STAND_IN = "\u2585", "\ufdd0"
 
 BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 
+LONGEST_LEARNT = 4000
+"""Characters of a line that are learnt from; a few lines of a megabyte would take minutes."""
+
 LEARNING_THREADS = 8
 """Always as many: the sums, and so the model, depend on it in the last digits."""
 
@@ -124,8 +127,8 @@ def learn_pieces(lines: Iterable[str], config: TokenizerConfig) -> bytes:
 
 
 def _learnable(line: str, byte_fallback: bool) -> str:
-    """`line` without what the learner would take for its own marks."""
-    line = line.replace(RESERVED, STAND_IN)
+    """`line`, not too long, without what the learner would take for its own marks."""
+    line = line[:LONGEST_LEARNT].replace(RESERVED, STAND_IN)
     return BYTE_NAME.sub("< ", line) if byte_fallback else line
 
 
