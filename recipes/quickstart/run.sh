@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The quickstart recipe: makes the corpus and the dataset, under recipes/quickstart/run (or the folder given).
+# The quickstart recipe: makes the corpus and the dataset, in recipes/quickstart/run or the folder given.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 run=${1:-$here/run}
