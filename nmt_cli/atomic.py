@@ -19,8 +19,10 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 
     Whatever an earlier run left unfinished is removed first; a run still at work on `out` is an error.
     """
-    staging, replaced = beside(out, "unfinished"), beside(out, "replaced")
-    place = _absolute(out)
+    place = out.resolve()
+    staging, replaced = _beside(place, "unfinished"), _beside(place, "replaced")
+    if place.is_mount():
+        raise UserError(f"{out} is a mount point and can't be replaced; choose a folder below it.")
     try:
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -28,14 +30,26 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
     lock = _taken(staging, out)
     try:
         with room_for(out):
-            _restore(replaced, place)
+            recover(out)
+            shutil.rmtree(replaced, ignore_errors=True)
             _empty(staging)
             yield staging
             _reach_disk(staging)
             _swap(staging, place, replaced)
-    finally:
+    except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
+        raise
+    finally:
         os.close(lock)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def recover(out: Path) -> None:
+    """Bring back what stood at `out` if a run was stopped just as it was putting its own in place."""
+    place = out.resolve()
+    replaced = _beside(place, "replaced")
+    if replaced.exists() and not place.exists():
+        replaced.rename(place)
 
 
 @contextmanager
@@ -51,14 +65,8 @@ def room_for(out: Path) -> Iterator[None]:
         ) from error
 
 
-def beside(path: Path, purpose: str) -> Path:
-    """A hidden path next to `path`."""
-    path = _absolute(path)
-    return path.with_name(f".{path.name}.{purpose}")
-
-
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))  # noqa: PTH100 - "." has no name, and ".." must go
+def _beside(place: Path, purpose: str) -> Path:
+    return place.with_name(f".{place.name}.{purpose}")
 
 
 def _taken(staging: Path, out: Path) -> int:
@@ -68,15 +76,15 @@ def _taken(staging: Path, out: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        raise UserError(f"another run is writing {out} now; wait for it, or choose another place.") from error
+        raise _busy(out) from error
+    if not staging.exists() or os.fstat(lock).st_ino != staging.stat().st_ino:
+        os.close(lock)
+        raise _busy(out)
     return lock
 
 
-def _restore(replaced: Path, out: Path) -> None:
-    """Undo or finish a swap that was cut off."""
-    if replaced.exists() and not out.exists():
-        replaced.rename(out)
-    shutil.rmtree(replaced, ignore_errors=True)
+def _busy(out: Path) -> UserError:
+    return UserError(f"another run is writing {out} now; wait for it, or choose another place.")
 
 
 def _empty(folder: Path) -> None:
@@ -94,11 +102,14 @@ def _reach_disk(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _swap(staging: Path, out: Path, replaced: Path) -> None:
-    if out.exists():
-        out.rename(replaced)
-    staging.rename(out)
-    descriptor = os.open(out.parent, os.O_RDONLY)
+def _swap(staging: Path, place: Path, replaced: Path) -> None:
+    if place.exists():
+        place.rename(replaced)
+    try:
+        staging.rename(place)
+    except OSError:
+        recover(place)
+        raise
+    descriptor = os.open(place.parent, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
-    shutil.rmtree(replaced, ignore_errors=True)

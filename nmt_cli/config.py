@@ -28,6 +28,9 @@ class Setting:
 
     name: str
     default: object
+    choices: tuple[object, ...]
+    """All there are, where they are named; else empty."""
+
     meaning: str
 
 
@@ -69,27 +72,42 @@ def read(
             values[section][key] = value
     if problems:
         raise UserError("; ".join(problems))
-    return config(**{name: _built(name, cls, values[name], file) for name, cls in sections.items()})
+    built = {name: _built(name, cls, values[name], given, problems) for name, cls in sections.items()}
+    if problems:
+        raise UserError("; ".join(problems))
+    return config(**built)
 
 
 def section_of(section: type[Config], values: Any) -> Config:
-    """A section from all its values, as `asdict` gave them once; `ValueError` where they are none."""
+    """A section from values that `asdict` once gave; `ValueError` where they are none.
+
+    A setting that did not exist then has its default, which must mean what was done without it.
+    """
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
-    wrong = [key for key, kind in _keys(section) if _converted(values.get(key), kind) is None]
-    if wrong or len(values) != len(list(_keys(section))):
-        raise ValueError(f"no {section.__name__}: {', '.join(wrong) or 'unknown settings'}")
-    return section(**{key: _converted(values[key], kind) for key, kind in _keys(section)})
+    kinds = dict(_keys(section))
+    wrong = [key for key in values if key not in kinds or _converted(values[key], kinds[key]) is None]
+    if wrong:
+        raise ValueError(f"no {section.__name__}: {', '.join(wrong)}")
+    return section(**{key: _converted(value, kinds[key]) for key, value in values.items()})
 
 
 def describe(config: type[object]) -> list[Setting]:
     """Every setting of `config` with its default and its meaning, in the order they are written."""
     return [
-        Setting(f"{section}.{field.name}", field.default, meanings.get(field.name, ""))
+        Setting(f"{section}.{name}", defaults[name], _choices(kind), meanings.get(name, ""))
         for section, cls in get_type_hints(config).items()
         for meanings in [_meanings(cls)]
-        for field in fields(cls)
+        for defaults in [{field.name: field.default for field in fields(cls)}]
+        for name, kind in _keys(cls)
     ]
+
+
+def given_names(file: Path | None, assignments: Sequence[str], flags: Mapping[str, object]) -> frozenset[str]:
+    """The settings that somebody gave, be it at their defaults."""
+    given = list(_from_file(file)) if file else []
+    given += [item for text in assignments if (item := _from_assignment(text, []))]
+    return frozenset(item.name for item in given) | {name for name in flags if flags[name] is not None}
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -140,6 +158,10 @@ def _keys(section: Any) -> Iterator[tuple[str, Any]]:
     return ((field.name, hints[field.name]) for field in fields(section))
 
 
+def _choices(kind: Any) -> tuple[object, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
 def _unknown(item: Given, types: Mapping[str, object]) -> str:
     section, _, key = item.name.partition(".")
     mates = [name for name in types if name.startswith(f"{section}.")]
@@ -173,11 +195,15 @@ def _wanted(kind: Any) -> str:
     return names[kind]
 
 
-def _built(name: str, section: Any, values: Mapping[str, object], file: Path | None) -> object:
+def _built(
+    name: str, section: Any, values: Mapping[str, object], given: Sequence[Given], problems: list[str]
+) -> object:
     try:
         return section(**values)
     except UserError as error:
-        raise UserError(f"{file or 'settings'} [{name}]: {error}") from error
+        origins = dict.fromkeys(item.origin for item in given if item.name.startswith(f"{name}."))
+        problems.append(f"{', '.join(origins)} [{name}]: {error}")
+        return None
 
 
 def _meanings(section: Any) -> dict[str, str]:

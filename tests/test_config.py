@@ -164,7 +164,7 @@ def test_a_value_of_the_wrong_kind_is_told_with_what_is_wanted(assignment: str, 
 )
 def test_a_value_out_of_range_is_told_with_its_section(assignments: list[str], told: str) -> None:
     message = complaint(*assignments)
-    assert message.startswith("settings [")
+    assert message.startswith("--set [")
     assert told in message
 
 

@@ -64,4 +64,6 @@ def _plainly(error: OSError) -> str:
 
 
 def _terminate(_: int, __: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+    click.echo("Error: terminated.", err=True)
     sys.exit(TERMINATED)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nmt_cli.config import describe, toml_literal
+from nmt_cli.config import Setting, describe, toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -19,11 +19,18 @@ class CommandWithSettings(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings below the flags."""
-        with formatter.section("Settings (keys of --config FILE.toml, or --set SECTION.KEY=VALUE)"):
+        with formatter.section(
+            "Settings (keys of --config FILE.toml; --set KEY=VALUE goes before, flags before both)"
+        ):
             formatter.write_dl(
-                [(f"{s.name} = {toml_literal(s.default)}", s.meaning) for s in describe(self._settings)],
+                [(f"{s.name} = {toml_literal(s.default)}", _meaning(s)) for s in describe(self._settings)],
                 col_max=34,
             )
+
+
+def _meaning(setting: Setting) -> str:
+    choices = " | ".join(map(str, setting.choices))
+    return f"{setting.meaning} [{choices}]" if choices else setting.meaning
 
 
 def common(function: Function) -> Function:

@@ -1,12 +1,14 @@
 """`nmt preprocess`: raw parallel text in, a dataset folder out."""
 
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from nmt_cli import config as settings
 from nmt_cli.cli.options import CommandWithSettings, common
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.text.config import Kind, TokenizerConfig
 
 
 @click.command(cls=CommandWithSettings, settings=PreprocessConfig)
@@ -25,13 +27,17 @@ from nmt_cli.data.config import PreprocessConfig
 @click.option("--test", multiple=True, metavar="CORPUS", help="Test set, likewise.")
 @click.option(
     "--tokenizer",
-    type=click.Choice(["sentencepiece", "bpe", "char", "word"]),
-    help="The subword model.  [default: sentencepiece]",
+    type=click.Choice(get_args(Kind)),
+    help=f"The subword model.  [default: {TokenizerConfig().kind}]",
 )
 @click.option(
     "--joint/--separate", default=None, help="One vocabulary for both languages, or two.  [default: joint]"
 )
-@click.option("--vocab-size", type=int, help="Entries of the whole vocabulary.  [default: 32000]")
+@click.option(
+    "--vocab-size",
+    type=int,
+    help=f"Entries of each vocabulary, all told.  [default: {TokenizerConfig().vocab_size}]",
+)
 @click.option(
     "--reuse-tokenizer",
     metavar="PATH",
@@ -71,6 +77,7 @@ def preprocess(
     """
     flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
     config = settings.read(PreprocessConfig, file, assignments, flags)
+    given = settings.given_names(file, assignments, flags)
     if reuse_tokenizer and (useless := [name for name, value in flags.items() if value is not None]):
         raise click.UsageError(f"--reuse-tokenizer decides {useless[0]}; leave that flag out.")
 
@@ -80,7 +87,7 @@ def preprocess(
     from nmt_cli.data.request import Request
     from nmt_cli.data.workers import available_cores
 
-    request = Request(source_lang, target_lang, train, valid, test, reuse_tokenizer, config)
+    request = Request(source_lang, target_lang, train, valid, test, reuse_tokenizer, config, given)
     with shown_progress("pairs", quiet) as progress:
         outcome = make_dataset(request, out, workers or available_cores(), overwrite, progress)
     show(out, outcome, quiet)

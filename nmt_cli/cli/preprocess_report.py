@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from nmt_cli.data.dataset import FILTER_REPORT
+from nmt_cli.data.dataset import FILTER_REPORT, TRAIN
 from nmt_cli.data.filters import REASONS
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.data.report import CorpusReport, FilterReport
@@ -20,9 +20,10 @@ PIPED_WIDTH = 160
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     """Print to stderr: warnings always; the filter report and the dataset's sizes unless `quiet`."""
     if outcome.report is None:
-        _say(f"{out} is up to date: same inputs, same settings, nothing to do.", quiet)
+        if not quiet:
+            click.echo(f"{out} is up to date: same inputs, same settings, nothing to do.", err=True)
         return
-    for warning in _warnings(outcome.report):
+    for warning in _warnings(outcome, outcome.report):
         click.echo(f"Warning: {warning}", err=True)
     if quiet:
         return
@@ -31,20 +32,18 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     console.print(_split_table(outcome))
     tokenizer = outcome.manifest["tokenizer"]
     sizes = (f"{tokenizer['source_vocabulary']:,}", f"{tokenizer['target_vocabulary']:,}")
-    joint = outcome.manifest["settings"]["tokenizer"]["joint"]
-    _say(
-        f"vocabulary: {sizes[0]} entries, joint" if joint else f"vocabularies: {' and '.join(sizes)} entries",
-        quiet,
-    )
-    _say(f"{out} is finished; dropped lines with samples are in {out / FILTER_REPORT}", quiet)
+    one = f"vocabulary: {sizes[0]} entries, joint"
+    click.echo(one if tokenizer["joint"] else f"vocabularies: {' and '.join(sizes)} entries", err=True)
+    click.echo(f"{out} is finished; its filter report, with samples, is {out / FILTER_REPORT}", err=True)
 
 
-def _say(text: str, quiet: bool) -> None:
-    if not quiet:
-        click.echo(text, err=True)
-
-
-def _warnings(report: FilterReport) -> Iterator[str]:
+def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
+    train = outcome.manifest["splits"][TRAIN]
+    if train["source_unknowns"] or train["target_unknowns"]:
+        share = (train["source_unknowns"] + train["target_unknowns"]) / (
+            train["source_tokens"] + train["target_tokens"]
+        )
+        yield f"{100 * share:.2g} % of the training tokens are unknown; tokenizer.byte_fallback spells them"
     for corpus in report.corpora:
         for reason, count in corpus.noted.counts.items():
             first = min(sample.number for sample in corpus.noted.samples[reason])

@@ -107,6 +107,8 @@ def find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     source, target = (_side_of_prefix(spec, lang) for lang in (source_lang, target_lang))
     if source and target:
         return Corpus(Path(spec).name, source, target, _form(source, target))
+    if Path(spec).is_fifo():
+        return Corpus(Path(spec).name, Path(spec), Path(spec), "tsv")
     if Path(spec).is_file():
         return _single_file(Path(spec))
     if ":" in spec:
@@ -116,22 +118,24 @@ def find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     place = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
     raise UserError(
         f"{spec}{place}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it; "
-        f"give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, or a .tsv file."
+        f"give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, a .tsv or .xml, or -."
     )
 
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
     """`corpus` with what can be read only once (stdin, a pipe) copied to files in `folder`."""
-    if not any(file == STDIN or file.is_fifo() for file in corpus.files):
+    once = [file for file in corpus.files if file == STDIN or file.is_fifo()]
+    if not once:
         return corpus
     folder.mkdir(parents=True, exist_ok=True)
-    copies = {}
-    for file in corpus.files:
-        copies[file] = folder / f"{len(list(folder.iterdir()))}"
-        with sys.stdin.buffer if file == STDIN else file.open("rb") as stream, copies[file].open("wb") as out:
+    taken = len(list(folder.iterdir()))
+    copies = {file: folder / str(number) for number, file in enumerate(once, start=taken)}
+    for file, copy in copies.items():
+        with sys.stdin.buffer if file == STDIN else file.open("rb") as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
+    source, target = (copies.get(file, file) for file in (corpus.source, corpus.target))
     names = tuple("stdin" if file == STDIN else str(file) for file in corpus.files)
-    return replace(corpus, source=copies[corpus.source], target=copies[corpus.target], names=names)
+    return replace(corpus, source=source, target=target, names=names)
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
@@ -149,7 +153,7 @@ def _single_file(file: Path) -> Corpus:
         return Corpus(_name(file), file, file, "sgm")
     raise UserError(
         f"{file} is one file, but a parallel corpus has two sides; "
-        "give PREFIX, SOURCE:TARGET, or one file that ends in .tsv or .xml."
+        f"give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in .tsv or .xml."
     )
 
 

@@ -15,7 +15,7 @@ from nmt_cli.errors import UserError
 SUFFIXES = (".sgm", ".sgml", ".xml")
 
 DOCUMENT = re.compile(rb"<doc\b([^>]*)>(.*?)</doc\s*>", re.DOTALL | re.IGNORECASE)
-SEGMENT = re.compile(rb"<seg\b([^>]*)>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
+SEGMENT = re.compile(rb"<seg\b([^>]*?)(?:/>|>(.*?)</seg\s*>)", re.DOTALL | re.IGNORECASE)
 SIDES = {
     "source": re.compile(rb"<src\b[^>]*>(.*?)</src\s*>", re.DOTALL | re.IGNORECASE),
     "target": re.compile(rb"<ref\b[^>]*>(.*?)</ref\s*>", re.DOTALL | re.IGNORECASE),
@@ -37,6 +37,7 @@ def segments(path: Path, side: Literal["source", "target"]) -> list[Segment]:
     """The sentences of one side in the order of the file; of several references in an xml, the first."""
     with open_bytes(path) as stream:
         content = stream.read()
+    _refuse_cut(path, content)
     both_sides = all(pattern.search(content) for pattern in SIDES.values())
     found = []
     for attributes, body in DOCUMENT.findall(content):
@@ -51,6 +52,15 @@ def segments(path: Path, side: Literal["source", "target"]) -> list[Segment]:
     if not found:
         raise UserError(f"{path} holds no <doc> with <seg> in it; is it a WMT test set of this side?")
     return found
+
+
+def _refuse_cut(path: Path, content: bytes) -> None:
+    for tag in (b"doc", b"seg"):
+        begun = len(re.findall(rb"<" + tag + rb"\b(?![^>]*/>)", content, re.IGNORECASE))
+        ended = len(re.findall(rb"</" + tag + rb"\s*>", content, re.IGNORECASE))
+        if begun != ended:
+            name = tag.decode()
+            raise UserError(f"{path} is cut off: {begun:,} <{name}> begin, {ended:,} end; copy it again.")
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:

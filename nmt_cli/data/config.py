@@ -12,13 +12,13 @@ class FilterConfig:
     """Which training pairs are left out; 0, false and "" switch a filter off. Empty sides always go."""
 
     max_words: int = 250
-    """Most words on either side."""
+    """Most words on either side; 0 for no limit."""
 
     max_subwords: int = 500
-    """Most subwords on either side, end mark included."""
+    """Most subwords on either side, end mark included; 0 for no limit."""
 
-    max_ratio: float = 9.0
-    """Most words of one side for each word of the other."""
+    max_ratio: float = 0.0
+    """Most words of one side for each word of the other (words have blanks between); 0 for no limit."""
 
     identical: bool = False
     """Leave out pairs whose sides are the same text."""

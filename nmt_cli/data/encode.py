@@ -5,12 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import read_bytes
+from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, read_bytes
+from nmt_cli.data.dataset import side_path
 from nmt_cli.text.subwords import END, UNKNOWN
 from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
@@ -23,6 +24,9 @@ class EncodeTask:
     """Which bytes of the two text files to encode; pairs in `skip` are left out, and overlong ones."""
 
     tokenizers: Path
+    fingerprint: str
+    """Of the tokenisers in that folder."""
+
     source: tuple[Path, int, int]
     target: tuple[Path, int, int]
     skip: NDArray[np.bool_] | None
@@ -58,7 +62,7 @@ class EncodedBlock:
 
 def encode_block(task: EncodeTask) -> EncodedBlock:
     """Read, encode and filter by length."""
-    tokenizers = _tokenizers(task.tokenizers)
+    tokenizers = _tokenizers(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, _lines(*task.source))
     target = encode_lines(tokenizers.target, _lines(*task.target))
     skipped = np.zeros(len(source.lengths), np.bool_) if task.skip is None else task.skip
@@ -66,6 +70,34 @@ def encode_block(task: EncodeTask) -> EncodedBlock:
     too_long = ~skipped & (longest > task.max_subwords) if task.max_subwords else np.zeros_like(skipped)
     kept = ~(skipped | too_long)
     return EncodedBlock(_only(source, kept), _only(target, kept), too_long, kept)
+
+
+class TokensWriter:
+    """Writes the ids of one side of a split, piece by piece."""
+
+    def __init__(self, folder: Path, split: str, side: Side, tokenizer: Tokenizer) -> None:
+        self._tokens = ArrayWriter(side_path(folder, split, side, "tokens.npy"), token_type(tokenizer))
+        self._offsets = OffsetsWriter(side_path(folder, split, side, "offsets.npy"))
+        self._unknowns = 0
+        self.pairs = 0
+
+    def append(self, encoded: EncodedSide) -> None:
+        """Add sentences."""
+        self._tokens.append(encoded.tokens)
+        self._offsets.append(encoded.lengths)
+        self._unknowns += encoded.unknowns
+        self.pairs += len(encoded.lengths)
+
+    def counts(self) -> dict[str, int]:
+        """Tokens in all, end marks included, and how many of them are unknowns."""
+        return {"tokens": self._tokens.length, "unknowns": self._unknowns}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._tokens.__exit__(*error)
+        self._offsets.__exit__(*error)
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
@@ -86,8 +118,12 @@ def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
 
 
 @cache
-def _tokenizers(folder: Path) -> Tokenizers:
-    return load_tokenizers(folder)
+def _tokenizers(folder: Path, fingerprint: str) -> Tokenizers:
+    """Each loaded once in a process; a folder's tokenisers can change, what has a fingerprint can't."""
+    tokenizers = load_tokenizers(folder)
+    if tokenizers.fingerprint != fingerprint:
+        raise ValueError(f"{folder} holds other tokenisers than it should")
+    return tokenizers
 
 
 def _lines(path: Path, first: int, last: int) -> list[str]:

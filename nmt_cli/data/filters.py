@@ -22,6 +22,7 @@ REASONS = (INVALID, EMPTY, WORDS, RATIO, IDENTICAL, SCRIPT, LETTERS, DUPLICATE, 
 Check = Callable[[str, str], bool]
 
 LETTER = regex.compile(r"\p{L}")
+LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 class Filters:
@@ -63,7 +64,7 @@ class Filters:
 
 
 def _letter_share(text: str) -> float:
-    return len(LETTER.findall(text)) / len(text.replace(" ", ""))
+    return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:

@@ -6,6 +6,7 @@ Cleaning writes prepared text to a work folder, encoding reads it from there: no
 memory, and no byte of the result depends on the number of workers.
 """
 
+import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__
-from nmt_cli.atomic import beside, folder_written_whole, room_for
+from nmt_cli.atomic import folder_written_whole, recover, room_for
 from nmt_cli.data import reuse
 from nmt_cli.data.dataset import (
     FILTER_REPORT,
@@ -30,9 +31,10 @@ from nmt_cli.data.filters import Filters
 from nmt_cli.data.report import FilterReport
 from nmt_cli.data.request import Input, Request, describe_request, differences, find_inputs
 from nmt_cli.data.training_set import WORK, clean_training_set, draw_sample, encode_training_set
-from nmt_cli.data.workers import Progress
+from nmt_cli.data.workers import Progress, in_child
 from nmt_cli.errors import UserError
-from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers
+from nmt_cli.text.config import TokenizerConfig
+from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers, load_tokenizers
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,15 @@ class Outcome:
 
 def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
     """Make the dataset `out`, unless it is there, whole, and made of the same inputs and settings."""
-    Filters(request.config.filter)
+    Filters(request.config.filter)  # refuses a script that there is none of
+    recover(out)
     _refuse_foreign(out)
     plan = reuse.plan(request)
     progress("reading", 0, 0)
     with ExitStack() as stack:
-        spool_folder = beside(out, "stdin")
-        stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
         with room_for(out):
+            spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
+            stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
             inputs = find_inputs(request, spool_folder, workers)
         description = describe_request(request, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
@@ -63,6 +66,8 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
         progress("finishing", 0, 0)
         summary = {
             "fingerprint": tokenizers.fingerprint,
+            "kind": tokenizers.recipe.kind,
+            "joint": tokenizers.recipe.joint,
             "source_vocabulary": len(tokenizers.source.entries),
             "target_vocabulary": len(tokenizers.target.entries),
         }
@@ -83,8 +88,13 @@ def _make(
     report = FilterReport()
     training = [item for item in inputs if item.role == "train"]
     clean_training_set(training, request.config, plan.recipe, folder, report, workers, progress)
-    tokenizers = _tokenizers(plan, request, folder, progress)
-    tokenizers.save(folder / TOKENIZERS)
+    progress("learning subwords", 0, 0)
+    task = (folder, plan, request.config.tokenizer)
+    if plan.recipe.kind == "sentencepiece":
+        in_child(_save_tokenizers, task)
+    else:
+        _save_tokenizers(task)
+    tokenizers = load_tokenizers(folder / TOKENIZERS)
     evaluation = {
         item.corpus.name: write_evaluation_set(item, request.config, tokenizers, folder, report)
         for item in inputs
@@ -96,15 +106,15 @@ def _make(
     return report, splits, tokenizers
 
 
-def _tokenizers(plan: reuse.Plan, request: Request, folder: Path, progress: Progress) -> Tokenizers:
+def _save_tokenizers(task: tuple[Path, reuse.Plan, TokenizerConfig]) -> None:
+    folder, plan, config = task
     if plan.ready:
-        return plan.ready
-    progress("learning subwords", 0, 0)
-    config = request.config.tokenizer
-    sample = draw_sample(folder, config.sample_lines, config.seed)
-    if plan.models:
-        return adopt_tokenizers(plan.recipe, plan.models, sample)
-    return learn_tokenizers(plan.recipe, config, sample)
+        tokenizers = plan.ready
+    elif plan.models:
+        tokenizers = adopt_tokenizers(plan.recipe, plan.models, draw_sample(folder, config))
+    else:
+        tokenizers = learn_tokenizers(plan.recipe, config, draw_sample(folder, config))
+    tokenizers.save(folder / TOKENIZERS)
 
 
 def _refuse_foreign(out: Path) -> None:

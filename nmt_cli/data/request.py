@@ -9,9 +9,12 @@ from typing import Any
 from nmt_cli.config import toml_literal
 from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Corpus, find, spool
+from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
+
+LINES_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Request:
     """A dataset or model folder, a file of codes or a SentencePiece model, or two such as SOURCE:TARGET."""
 
     config: PreprocessConfig = field(default_factory=PreprocessConfig)
+    given: frozenset[str] = frozenset()
+    """The settings that somebody gave, by name, be it at their defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +58,34 @@ class Input:
 def find_inputs(request: Request, spool_folder: Path, threads: int) -> list[Input]:
     """Every corpus of the run, train first; reads all of them once, to count and to hash."""
     specs: dict[Role, Sequence[str]] = {"train": request.train, "valid": request.valid, "test": request.test}
-    named = [
-        (role, spool(find(spec, request.source_lang, request.target_lang), spool_folder))
+    if sum(some.count("-") for some in specs.values()) > 1:
+        raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
+    found = [
+        (role, find(spec, request.source_lang, request.target_lang))
         for role, some in specs.items()
         for spec in some
     ]
-    _refuse_equal_names([corpus.name for role, corpus in named if role != "train"])
+    _refuse_equal_names([corpus.name for role, corpus in found if role != "train"])
+    named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
     with ThreadPoolExecutor(threads) as pool:
         counts = pool.map(Corpus.count, [corpus for _, corpus in named])
         hashes = [list(pool.map(files.sha256, corpus.files)) for _, corpus in named]
-        return [
+        inputs = [
             Input(role, corpus, pairs, sha)
             for (role, corpus), pairs, sha in zip(named, counts, hashes, strict=True)
         ]
+    for item in inputs:
+        if item.role != "train" and request.config.corpus.invalid_utf8 == "error":
+            _read_through(item.corpus)
+    return inputs
+
+
+def _read_through(corpus: Corpus) -> None:
+    """Let what is wrong with a small set show now, and not after the training set is done."""
+    for block in corpus.blocks(LINES_AT_ONCE):
+        for number, pair in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
+            decoded(pair[0], "error", corpus.place("source", number))
+            decoded(pair[1], "error", corpus.place("target", number))
 
 
 def describe_request(request: Request, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
@@ -105,5 +125,6 @@ def _refuse_equal_names(names: Sequence[str]) -> None:
     for number, name in enumerate(names):
         if name in (TRAIN, *names[:number]):
             raise UserError(
-                f"two sets are named {name}; a set is named after its file, so give one of them another name."
+                f"two sets are named {name} (after their files; the training set is {TRAIN}): "
+                "rename one, or give a link to it with another name."
             )

@@ -1,18 +1,21 @@
 """Which tokeniser a run uses: its own, one from a dataset or model folder, or one made of existing files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from nmt_cli.corpus import files
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.data.request import Request
 from nmt_cli.errors import UserError
-from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
+from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, kind_of_file, load_tokenizers
 
-STILL_FREE = ("symbols", "byte_fallback", "sample_lines", "seed")
-"""Tokenizer settings that a given subword model leaves open."""
+STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
+    "bpe": ("symbols", "byte_fallback", "sample_lines", "seed"),
+    "sentencepiece": ("symbols",),
+}
+"""Tokenizer settings that a given file leaves open; the alphabet of codes is found in a sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +32,12 @@ class Plan:
 def plan(request: Request) -> Plan:
     """Decide, refusing settings that would have no effect."""
     config = request.config.tokenizer
+    if config.merges and "tokenizer.vocab_size" in request.given:
+        raise UserError("merges and vocab_size both say how large the vocabulary gets; give one of them.")
     if request.reuse is None:
         return Plan(_recipe(request, config.kind, config.joint))
     folder = _tokenizer_folder(Path(request.reuse))
-    if folder:
-        return _from_folder(request, folder)
-    paths = [Path(part) for part in request.reuse.split(":", 1)]
-    kinds = [kind_of_file(path) for path in paths]
-    if len(set(kinds)) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} are of two kinds; give two files of codes or two models.")
-    decided = TokenizerConfig(kind=kinds[0], joint=len(paths) == 1)
-    given = [name for name in _given(config) if name not in STILL_FREE]
-    _refuse(config, decided, given, request.reuse)
-    if kinds[0] == "sentencepiece" and config.byte_fallback:
-        raise UserError(f"[tokenizer]: byte_fallback is decided by {request.reuse}; leave it out.")
-    names = ["joint"] if len(paths) == 1 else ["source", "target"]
-    return Plan(
-        _recipe(request, kinds[0], joint=len(paths) == 1),
-        models=dict(zip(names, paths, strict=True)),
-        reused=" ".join(map(files.sha256, paths)),
-    )
+    return _from_folder(request, folder) if folder else _from_files(request, request.reuse)
 
 
 def _tokenizer_folder(path: Path) -> Path | None:
@@ -68,21 +57,37 @@ def _from_folder(request: Request, folder: Path) -> Plan:
             f"{folder} is for {known[0]}-{known[1]}, not for {request.source_lang}-{request.target_lang}; "
             "reuse its model file instead, or learn anew."
         )
-    config = request.config
-    _refuse(config.tokenizer, TokenizerConfig(), _given(config.tokenizer), str(folder))
-    _refuse(config.text, ready.recipe.text, _given(config.text), str(folder))
+    _refuse(request, "tokenizer", asdict(ready.recipe), free=())
+    _refuse(request, "text", asdict(ready.recipe.text), free=())
     return Plan(ready.recipe, ready=ready, reused=ready.fingerprint)
 
 
-def _given(config: TextConfig | TokenizerConfig) -> list[str]:
-    """The settings that are not at their defaults."""
-    return [field.name for field in fields(config) if getattr(config, field.name) != field.default]
+def _from_files(request: Request, spec: str) -> Plan:
+    paths = [Path(part) for part in spec.split(":", 1)]
+    kinds = [kind_of_file(path) for path in paths]
+    if len(set(kinds)) > 1:
+        raise UserError(f"{paths[0]} and {paths[1]} are of two kinds; give two files of codes or two models.")
+    joint = len(paths) == 1
+    _refuse(request, "tokenizer", {"kind": kinds[0], "joint": joint}, STILL_FREE[kinds[0]])
+    names = ["joint"] if joint else ["source", "target"]
+    return Plan(
+        _recipe(request, kinds[0], joint),
+        models=dict(zip(names, paths, strict=True)),
+        reused=" ".join(map(files.sha256, paths)),
+    )
 
 
-def _refuse(given: object, decided: object, names: list[str], by: str) -> None:
-    for name in names:
-        if getattr(given, name) != getattr(decided, name):
-            raise UserError(f"{name} is decided by {by}, which is reused; leave it out.")
+def _refuse(request: Request, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
+    """Refuse settings that were given, but are decided otherwise, or decide nothing any more."""
+    config = getattr(request.config, section)
+    for field in fields(config):
+        value = getattr(config, field.name)
+        given = value != field.default or f"{section}.{field.name}" in request.given
+        agrees = field.name in decided and decided[field.name] == value
+        if given and not agrees and field.name not in free:
+            raise UserError(
+                f"{section}.{field.name} is decided by {request.reuse}, which is reused; leave it out."
+            )
 
 
 def _recipe(request: Request, kind: Kind, joint: bool) -> Recipe:

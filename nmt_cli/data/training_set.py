@@ -3,22 +3,23 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, TextReader, TextWriter
+from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.clean import CleanTask, clean
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, side_path
 from nmt_cli.data.duplicates import repeated
-from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, encode_block, token_type
+from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, TokensWriter, encode_block
 from nmt_cli.data.filters import DUPLICATE, SUBWORDS
 from nmt_cli.data.report import CorpusReport, FilterReport
 from nmt_cli.data.request import Input
 from nmt_cli.data.workers import Progress, in_order
 from nmt_cli.errors import UserError
+from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Recipe, load_tokenizers
 
@@ -67,18 +68,16 @@ def clean_training_set(
             corpus.noted.merge(block.noted)
             progress("cleaning", min(number * BLOCK_PAIRS, total), total)
     if not numbers.length:
-        raise UserError(
-            f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter]."
-        )
+        raise _nothing_left(report)
 
 
-def draw_sample(folder: Path, lines: int, seed: int) -> dict[Side, list[str]]:
-    """About `lines` lines, both sides together, drawn evenly: one pair from each stretch of the corpus."""
+def draw_sample(folder: Path, config: TokenizerConfig) -> dict[Side, list[str]]:
+    """As many lines as `config` says, both sides together: a pair from each stretch of the corpus."""
     sample = {}
     for side in SIDES:
         with _text_reader(folder / WORK, side) as text:
-            pairs = min(len(text), max(1, lines // 2))
-            places = np.arange(pairs) + np.random.default_rng(seed).random(pairs)
+            pairs = min(len(text), max(1, config.sample_lines // 2))
+            places = np.arange(pairs) + np.random.default_rng(config.seed).random(pairs)
             numbers = (places * (len(text) / pairs)).astype(np.int64)
             sample[side] = text.lines(np.minimum(numbers, len(text) - 1))
     return sample
@@ -102,41 +101,35 @@ def encode_training_set(
         drops = _Drops(np.load(work / NUMBERS, mmap_mode="r"), texts, report)
         pairs = len(texts["source"])
         starts = range(0, pairs, BLOCK_PAIRS)
-        tasks = (_encode_task(config, folder, texts, skip, start) for start in starts)
+        tasks = (_encode_task(config, folder, tokenizers.fingerprint, texts, skip, start) for start in starts)
         for start, block in zip(
             starts, in_order(encode_block, tasks, min(workers, len(starts))), strict=True
         ):
             for side in SIDES:
-                writers[side].append(block.side(side), texts[side], start, block.kept)
+                writers[side].append_kept(block.side(side), texts[side], start, block.kept)
             drops.record(start, block)
             progress("encoding", start + len(block.kept), pairs)
         split = {"role": TRAIN, "pairs": writers["source"].pairs}
         split |= {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     if not split["pairs"]:
-        raise UserError(
-            f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter]."
-        )
+        raise _nothing_left(report)
     return split
 
 
-class _SideWriter:
+class _SideWriter(TokensWriter):
     """Writes ids and text of one side."""
 
     def __init__(self, folder: Path, side: Side, tokenizer: Tokenizer) -> None:
-        self._tokens = ArrayWriter(side_path(folder, TRAIN, side, "tokens.npy"), token_type(tokenizer))
-        self._offsets = OffsetsWriter(side_path(folder, TRAIN, side, "offsets.npy"))
+        super().__init__(folder, TRAIN, side, tokenizer)
         self._text = TextWriter(
             side_path(folder, TRAIN, side, "txt"), side_path(folder, TRAIN, side, "lines.npy")
         )
-        self._unknowns = 0
-        self.pairs = 0
 
-    def append(self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]) -> None:
+    def append_kept(
+        self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]
+    ) -> None:
         """Add the ids, and those lines of `text` from `start` on that are kept."""
-        self._tokens.append(encoded.tokens)
-        self._offsets.append(encoded.lengths)
-        self._unknowns += encoded.unknowns
-        self.pairs += len(encoded.lengths)
+        self.append(encoded)
         content, lengths = text.content(start, start + len(kept)), text.lengths(start, start + len(kept))
         if not kept.all():
             lines = content.split(b"\n")[:-1]
@@ -144,16 +137,9 @@ class _SideWriter:
             lengths = lengths[kept]
         self._text.append(content, lengths)
 
-    def counts(self) -> dict[str, int]:
-        """Tokens in all, end marks included, and how many of them are unknowns."""
-        return {"tokens": self._tokens.length, "unknowns": self._unknowns}
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: Any) -> None:
-        for writer in (self._tokens, self._offsets, self._text):
-            writer.__exit__(*error)
+        super().__exit__(*error)
+        self._text.__exit__(*error)
 
 
 class _Drops:
@@ -192,6 +178,7 @@ def _clean_tasks(inputs: Sequence[Input], config: PreprocessConfig, recipe: Reci
 def _encode_task(
     config: PreprocessConfig,
     folder: Path,
+    fingerprint: str,
     texts: dict[Side, TextReader],
     skip: NDArray[np.bool_] | None,
     start: int,
@@ -199,11 +186,16 @@ def _encode_task(
     stop = min(start + BLOCK_PAIRS, len(texts["source"]))
     return EncodeTask(
         folder / TOKENIZERS,
+        fingerprint,
         texts["source"].extent(start, stop),
         texts["target"].extent(start, stop),
         None if skip is None else skip[start:stop],
         config.filter.max_subwords,
     )
+
+
+def _nothing_left(report: FilterReport) -> UserError:
+    return UserError(f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter].")
 
 
 def _blocks(pairs: int) -> int:

@@ -6,10 +6,10 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
-from typing import TypeVar
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
 
 from nmt_cli.errors import UserError
 
@@ -18,9 +18,6 @@ Result = TypeVar("Result")
 
 Progress = Callable[[str, int, int], None]
 """Told the stage, what is done of it, and the whole; 0 where that is not known."""
-
-AHEAD = 3
-"""Tasks under way for each worker: enough to keep it busy, few enough to keep memory flat."""
 
 
 def available_cores() -> int:
@@ -31,36 +28,102 @@ def available_cores() -> int:
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
     """`work` done on each task by `workers` processes; one worker means this very process.
 
-    What a task raises is raised here, when its turn comes.
+    What a task raises is raised here, when its turn comes. The workers take turns, and each has one task at a
+    time, so no more than one block for each of them is in memory.
     """
     if workers == 1:
         yield from map(work, tasks)
         return
-    pending: deque[Future[Result]] = deque()
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker)
+    waiting = iter(tasks)
+    with ExitStack() as stack:
+        busy: deque[Connection] = deque()
+        for task in islice(waiting, workers):
+            busy.append(stack.enter_context(_worker(work)))
+            _send(busy[-1], task)
+        while busy:
+            worker = busy.popleft()
+            result = _receive(worker)
+            for task in islice(waiting, 1):
+                _send(worker, task)
+                busy.append(worker)
+            yield result
+
+
+def in_child(work: Callable[[Task], Result], task: Task) -> Result:
+    """`work` done on `task` by a process of its own.
+
+    A library that computes for long would keep this one from hearing Ctrl-C, and keep its memory.
+    """
+    with _worker(work) as child:
+        _send(child, task)
+        result: Result = _receive(child)
+        return result
+
+
+@contextmanager
+def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
+    """A process that does `work` on what is sent, and sends back the result; killed at the end."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(work, theirs), daemon=True)
+    with _interrupts_held():
+        process.start()
+    # With their end open here too, we would wait for a dead worker for ever.
+    theirs.close()
     try:
-        for task in tasks:
-            pending.append(pool.submit(work, task))
-            if len(pending) >= AHEAD * workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool as error:
-        raise UserError(
-            "a worker process was killed, most likely for want of memory; try again with fewer --workers."
-        ) from error
+        yield ours
     finally:
-        pool.shutdown(cancel_futures=True)
+        process.kill()
+        process.join()
+        ours.close()
 
 
-def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, and end when the parent ends, even if it was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+def _send(worker: Connection, task: object) -> None:
+    try:
+        worker.send(task)
+    except OSError as error:
+        raise _killed() from error
+
+
+def _receive(worker: Connection) -> Any:
+    try:
+        result, error = worker.recv()
+    except (EOFError, OSError) as end:
+        raise _killed() from end
+    if error:
+        raise error
+    return result
+
+
+def _killed() -> UserError:
+    return UserError(
+        "a worker process was killed, most likely for want of memory; try again with fewer --workers."
+    )
+
+
+def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
+    process = multiprocessing.parent_process()
+    if process:
+        threading.Thread(target=_end_with, args=(process.sentinel,), daemon=True).start()
+    while True:
+        task = parent.recv()
+        try:
+            parent.send((work(task), None))
+        except Exception as error:
+            parent.send((None, error))
 
 
 def _end_with(sentinel: int) -> None:
+    """End when the parent has ended, even if it was killed."""
     wait([sentinel])
     os._exit(1)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Keep Ctrl-C waiting while a process is started, which inherits that: Ctrl-C is its parent's affair."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

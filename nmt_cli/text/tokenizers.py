@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +106,19 @@ def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Si
         name: [line for side in SIDES if names[side] == name for line in plain[side]]
         for name in names.values()
     }
-    models = {name: learn(lines, config) for name, lines in texts.items()}
+    models = {name: _learnt(name, lines, config) for name, lines in texts.items()}
     rare: dict[Side, list[int]] = {side: [] for side in SIDES}
     if config.min_count and recipe.kind in ("sentencepiece", "bpe"):
         first = len(MARKS) + len(recipe.symbols)
         rare = {side: too_rare(models[names[side]], plain[side], first, config.min_count) for side in SIDES}
     return _assembled(recipe, {name: model.files() for name, model in models.items()}, rare)
+
+
+def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
+    try:
+        return learn(lines, config)
+    except UserError as error:
+        raise UserError(f"{name} vocabulary: {error}") from error
 
 
 def adopt_tokenizers(
@@ -142,7 +149,7 @@ def kind_of_file(path: Path) -> Kind:
             start = file.read(12).removeprefix(UTF8_MARK)
             return "bpe" if start.startswith(b"#version:") else "sentencepiece"
     except OSError as error:
-        raise UserError(f"{path} can't be read: {error.strerror}.") from error
+        raise UserError(f"{path} can't be read: {error.strerror}; check the path.") from error
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
@@ -170,7 +177,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
                 raise UserError(
                     f"{name} is not the vocabulary of the subword model beside it; copy both again."
                 )
-        return loaded
+        return replace(loaded, files={name: (folder / name).read_bytes() for name in loaded.files})
 
 
 @contextmanager

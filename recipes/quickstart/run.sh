@@ -6,4 +6,4 @@ run=${1:-$here/run}
 
 python "$here/generate.py" --out "$run/corpus"
 nmt preprocess --config "$here/quickstart.toml" --source-lang en --target-lang de \
-    --train "$run/corpus/train" --valid "$run/corpus/valid" --test "$run/corpus/test" --out "$run/dataset"
+    --train "$run/corpus/train" --valid "$run/corpus/valid" --test "$run/corpus/test" --out "$run/dataset" --overwrite

@@ -113,7 +113,7 @@ def test_a_reader_of_stdout_that_went_away_is_141_without_a_word(
 
 @pytest.mark.parametrize(
     ("number", "code", "words"),
-    [(signal.SIGINT, 130, "Error: interrupted."), (signal.SIGTERM, 143, "")],
+    [(signal.SIGINT, 130, "Error: interrupted."), (signal.SIGTERM, 143, "Error: terminated.")],
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_a_signal_while_waiting_for_input_ends_with_its_code(

@@ -14,7 +14,7 @@ import pytest
 
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.config import describe, toml_literal
-from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.config import FilterConfig, PreprocessConfig
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -76,7 +76,8 @@ def test_flags_win_over_set_and_set_over_the_file(nmt: Run, tmp_path: Path, toy:
     settings = manifest_settings(tmp_path / "out")
     tokenizer = settings["tokenizer"]
     assert (tokenizer["kind"], tokenizer["seed"], tokenizer["vocab_size"]) == ("word", 4, 20)
-    assert (settings["filter"]["max_words"], settings["filter"]["max_ratio"]) == (7, 9.0)
+    assert settings["filter"]["max_words"] == 7
+    assert settings["filter"]["max_subwords"] == FilterConfig().max_subwords
 
 
 @pytest.mark.parametrize(

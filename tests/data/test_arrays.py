@@ -40,7 +40,7 @@ def test_offsets_begin_with_zero_and_end_with_the_sum(tmp_path: Path) -> None:
     assert np.load(tmp_path / "offsets.npy").tolist() == [0, 3, 3, 5]
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=9))))
 def test_every_line_written_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, blocks: list[list[str]]

@@ -1,12 +1,15 @@
 """Work shared among processes."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from nmt_cli.data.workers import AHEAD, available_cores, in_order
+from nmt_cli.data.workers import available_cores, in_order
 from nmt_cli.errors import UserError
 
 
@@ -35,13 +38,34 @@ def test_tasks_are_not_taken_far_ahead_of_results() -> None:
 
     results = in_order(time.sleep, tasks(), 2)
     next(results)
-    assert taken <= AHEAD * 2
+    assert taken <= 10
     results.close()  # type: ignore[attr-defined] # it is a generator, which Iterator does not say
 
 
 def test_a_worker_that_is_killed_is_a_clear_error() -> None:
     with pytest.raises(UserError, match=r"a worker process was killed, .* try again with fewer --workers"):
         list(in_order(os._exit, [9], 2))
+
+
+DIES_HALF_SENT = """
+import os
+from nmt_cli.data.workers import in_order
+
+def die_half_sent(task):
+    from multiprocessing.connection import Connection
+    Connection._send = lambda self, data, *_: os._exit(os.write(self.fileno(), data[:9]))
+    return bytes(100_000)
+
+if __name__ == "__main__":
+    list(in_order(die_half_sent, [1], 2))
+"""
+
+
+def test_a_worker_killed_while_it_hands_over_a_result_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(DIES_HALF_SENT)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=15)
+    assert "UserError: a worker process was killed" in result.stderr
 
 
 def test_the_cores_that_may_be_used_are_counted() -> None:
