@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -122,6 +123,7 @@ def _end_with(sentinel: int) -> None:
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Keep Ctrl-C waiting while a process is started, which inherits that: Ctrl-C is its parent's affair."""
+    resource_tracker.ensure_running()  # starting it later would let interrupts in again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

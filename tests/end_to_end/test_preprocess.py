@@ -132,8 +132,8 @@ def test_killed_while_overwriting_it_leaves_the_older_dataset(
     ("number", "everybody", "stage", "code", "words"),
     [
         (signal.SIGINT, True, "source.txt", 130, "Error: interrupted."),
-        (signal.SIGTERM, False, "train.target.tokens.npy", 143, ""),
-        (signal.SIGTERM, True, "source.txt", 143, ""),
+        (signal.SIGTERM, False, "train.target.tokens.npy", 143, "Error: terminated."),
+        (signal.SIGTERM, True, "source.txt", 143, "Error: terminated."),
     ],
     ids=["Ctrl-C", "SIGTERM", "SIGTERM to all"],
 )
