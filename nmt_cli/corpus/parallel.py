@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Literal
@@ -34,6 +34,9 @@ class Corpus:
     form: Literal["lines", "tsv", "sgm"]
     names: tuple[str, ...] = ()
     """What the user calls the files, where they are copies of what can be read only once."""
+
+    languages: tuple[str, str] = field(default=("", ""), compare=False)
+    """To pick the right part of an xml that says which is which."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -88,20 +91,25 @@ class Corpus:
             yield columns[0], columns[1]
 
     def _segment_pairs(self) -> list[tuple[bytes, bytes]]:
-        sources, targets = sgm.segments(self.source, "source"), sgm.segments(self.target, "target")
+        sources = sgm.segments(self.source, "source", self.languages[0])
+        targets = sgm.segments(self.target, "target", self.languages[1])
         for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             places = [(side.document, side.number) if side else None for side in (source, target)]
             if places[0] != places[1]:
                 named = [f"doc {p[0].decode()} seg {p[1].decode()}" if p else "nothing" for p in places]
                 raise UserError(
                     f"{self.place('source', number)} is {named[0]}, but {self.target} has {named[1]} there: "
-                    "the two files must hold the same segments in the same order."
+                    "source and target must have the same segments in the same order."
                 )
         return [(source.text, target.text) for source, target in zip(sources, targets, strict=True)]
 
 
 def find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     """The corpus that `spec` names: `-`, FILE.tsv, FILE.xml, PREFIX or SOURCE:TARGET."""
+    return replace(_find(spec, source_lang, target_lang), languages=(source_lang, target_lang))
+
+
+def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
     source, target = (_side_of_prefix(spec, lang) for lang in (source_lang, target_lang))

@@ -17,8 +17,8 @@ SUFFIXES = (".sgm", ".sgml", ".xml")
 DOCUMENT = re.compile(rb"<doc\b([^>]*)>(.*?)</doc\s*>", re.DOTALL | re.IGNORECASE)
 SEGMENT = re.compile(rb"<seg\b([^>]*?)(?:/>|>(.*?)</seg\s*>)", re.DOTALL | re.IGNORECASE)
 SIDES = {
-    "source": re.compile(rb"<src\b[^>]*>(.*?)</src\s*>", re.DOTALL | re.IGNORECASE),
-    "target": re.compile(rb"<ref\b[^>]*>(.*?)</ref\s*>", re.DOTALL | re.IGNORECASE),
+    "source": re.compile(rb"<src\b([^>]*)>(.*?)</src\s*>", re.DOTALL | re.IGNORECASE),
+    "target": re.compile(rb"<ref\b([^>]*)>(.*?)</ref\s*>", re.DOTALL | re.IGNORECASE),
 }
 NAMES = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6}));", re.IGNORECASE)
@@ -33,8 +33,8 @@ class Segment:
     text: bytes
 
 
-def segments(path: Path, side: Literal["source", "target"]) -> list[Segment]:
-    """The sentences of one side in the order of the file; of several references in an xml, the first."""
+def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> list[Segment]:
+    """The sentences of one side in the order of the file; of several xml references the first in `lang`."""
     with open_bytes(path) as stream:
         content = stream.read()
     _refuse_cut(path, content)
@@ -42,16 +42,25 @@ def segments(path: Path, side: Literal["source", "target"]) -> list[Segment]:
     found = []
     for attributes, body in DOCUMENT.findall(content):
         if both_sides:
-            part = SIDES[side].search(body)
-            body = part.group(1) if part else b""
+            body = _side(body, side, lang)
         document = _attribute(attributes, b"docid") or _attribute(attributes, b"id")
         found += [
             Segment(document, _attribute(marks, b"id"), _text(inner))
             for marks, inner in SEGMENT.findall(body)
         ]
     if not found:
-        raise UserError(f"{path} holds no <doc> with <seg> in it; is it a WMT test set of this side?")
+        raise UserError(
+            f"{path} holds no <doc> with <seg> of the {side} side in it{f' ({lang})' if lang else ''}; "
+            "is it a WMT test set of this side?"
+        )
     return found
+
+
+def _side(document: bytes, side: Literal["source", "target"], lang: str) -> bytes:
+    for attributes, body in SIDES[side].findall(document):
+        if not lang or _attribute(attributes, b"lang") in (b"", lang.lower().encode()):
+            return bytes(body)
+    return b""
 
 
 def _refuse_cut(path: Path, content: bytes) -> None:

@@ -90,7 +90,7 @@ def _make(
     clean_training_set(training, request.config, plan.recipe, folder, report, workers, progress)
     progress("learning subwords", 0, 0)
     task = (folder, plan, request.config.tokenizer)
-    if plan.recipe.kind == "sentencepiece":
+    if plan.recipe.kind == "sentencepiece":  # whose learner would not hear Ctrl-C, and takes much memory
         in_child(_save_tokenizers, task)
     else:
         _save_tokenizers(task)

@@ -110,3 +110,24 @@ def test_a_file_without_segments_is_told(tmp_path: Path, content: bytes) -> None
 def test_an_entity_bomb_is_not_expanded(tmp_path: Path) -> None:
     bomb = '<!DOCTYPE d [<!ENTITY a "ha"><!ENTITY b "&a;&a;"><!ENTITY c SYSTEM "file:///etc/passwd">]>'
     assert texts(tmp_path, bomb + in_a_document("&b; &c;")) == ["&b; &c;"]
+
+
+def test_of_an_xml_the_references_of_the_asked_language_are_taken_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "set.xml"
+    path.write_bytes(XML.replace(b'<ref lang="de" translator="A">', b'<ref lang="fr" translator="A">', 1))
+    assert [segment.text for segment in segments(path, "target", "de")] == [b"EINS", b"ZWEI", b"drei"]
+    with pytest.raises(UserError, match=r"no <doc> with <seg> of the target side in it \(cs\)"):
+        segments(path, "target", "cs")
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.5, 0.7, 0.9])
+def test_a_test_set_that_was_cut_off_is_told_and_never_a_shorter_one(tmp_path: Path, cut: float) -> None:
+    path = tmp_path / "set.xml"
+    path.write_bytes(XML[: int(cut * len(XML))])
+    with pytest.raises(UserError, match="is cut off"):
+        segments(path, "source")
+
+
+def test_a_segment_without_text_stands_for_an_empty_line(tmp_path: Path) -> None:
+    content = '<doc docid="d"><seg id="1"/><seg id="2">two</seg><seg id="3"></seg></doc>'
+    assert texts(tmp_path, content) == ["", "two", ""]
