@@ -1,6 +1,6 @@
 """Characters and words as the units of a vocabulary."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nmt_cli.text.subwords import BYTES, UNKNOWN, UNKNOWN_TEXT, spelt
 
@@ -28,15 +28,7 @@ class Characters:
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Subwords`."""
-        text = bytearray()
-        for i in ids:
-            place = i - self._first
-            if 0 <= place < self._bytes:
-                text.append(place)
-            else:
-                known = 0 <= place < len(self.entries)
-                text += (self.entries[place] if known else UNKNOWN_TEXT).encode()
-        return text.decode(errors="replace")
+        return _text(ids, self._first, self._bytes, self.entries, after="")
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
@@ -68,16 +60,21 @@ class Words:
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Subwords`."""
-        text = bytearray()
-        for i in ids:
-            place = i - self._first
-            if 0 <= place < self._bytes:
-                text.append(place)
-            else:
-                known = 0 <= place < len(self.entries)
-                text += (self.entries[place] if known else UNKNOWN_TEXT).encode() + b" "
-        return text.decode(errors="replace").removesuffix(" ")
+        return _text(ids, self._first, self._bytes, self.entries, after=" ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
         return {"words.txt": "".join(f"{word}\n" for word in self._words).encode()}
+
+
+def _text(ids: Iterable[int], first: int, byte_entries: int, entries: Sequence[str], after: str) -> str:
+    """What `ids` stand for, with `after` behind each that is no byte."""
+    text = bytearray()
+    for i in ids:
+        place = i - first
+        if 0 <= place < byte_entries:
+            text.append(place)
+        else:
+            known = 0 <= place < len(entries)
+            text += ((entries[place] if known else UNKNOWN_TEXT) + after).encode()
+    return text.decode(errors="replace")
