@@ -47,7 +47,8 @@ def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
     for corpus in report.corpora:
         for reason, count in corpus.noted.counts.items():
             first = min(sample.number for sample in corpus.noted.samples[reason])
-            yield f"{corpus.role} set {corpus.name}: {reason} in {count:,} pairs, kept (as in line {first:,})"
+            where = f"{corpus.role} set {corpus.name}"
+            yield f"{where}: {reason} in {count:,} of {corpus.read:,} pairs, kept (as in line {first:,})"
 
 
 def _filter_table(report: FilterReport) -> Table:

@@ -64,6 +64,6 @@ def test_every_odd_evaluation_set_is_warned_about_with_a_line_to_look_at(
     odd = write_pairs(tmp_path / "odd", [("abc", "abc"), ("", "abc"), ("\u4e00", "abc"), ("", "a")])
     result = nmt_preprocess("--train", toy, "--test", odd, "--out", tmp_path / "out", "--quiet")
     assert result.stderr.splitlines() == [
-        "Warning: test set odd: empty side in 2 pairs, kept (as in line 2)",
-        "Warning: test set odd: unknown subwords in 1 pairs, kept (as in line 3)",
+        "Warning: test set odd: empty side in 2 of 4 pairs, kept (as in line 2)",
+        "Warning: test set odd: unknown subwords in 1 of 4 pairs, kept (as in line 3)",
     ]
