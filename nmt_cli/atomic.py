@@ -19,10 +19,9 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 
     Whatever an earlier run left unfinished is removed first; a run still at work on `out` is an error.
     """
+    recover(out)
     place = out.resolve()
     staging, replaced = _beside(place, "unfinished"), _beside(place, "replaced")
-    if place.is_mount():
-        raise UserError(f"{out} is a mount point and can't be replaced; choose a folder below it.")
     try:
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -47,6 +46,8 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 def recover(out: Path) -> None:
     """Bring back what stood at `out` if a run was stopped just as it was putting its own in place."""
     place = out.resolve()
+    if place.is_mount():
+        raise UserError(f"{out} is a mount point and can't be replaced; choose a folder below it.")
     replaced = _beside(place, "replaced")
     if replaced.exists() and not place.exists():
         replaced.rename(place)
@@ -107,7 +108,7 @@ def _swap(staging: Path, place: Path, replaced: Path) -> None:
         place.rename(replaced)
     try:
         staging.rename(place)
-    except OSError:
+    except BaseException:
         recover(place)
         raise
     descriptor = os.open(place.parent, os.O_RDONLY)

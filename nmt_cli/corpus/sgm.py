@@ -38,10 +38,10 @@ def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> l
     with open_bytes(path) as stream:
         content = stream.read()
     _refuse_cut(path, content)
-    both_sides = all(pattern.search(content) for pattern in SIDES.values())
+    marked = any(pattern.search(content) for pattern in SIDES.values())
     found = []
     for attributes, body in DOCUMENT.findall(content):
-        if both_sides:
+        if marked:
             body = _side(body, side, lang)
         document = _attribute(attributes, b"docid") or _attribute(attributes, b"id")
         found += [

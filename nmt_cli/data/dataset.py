@@ -8,7 +8,6 @@ For each split there are `SPLIT.SIDE.tokens.npy` (ids, each sentence with its en
 import hashlib
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -112,13 +111,10 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
             )
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any], threads: int) -> None:
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write `dataset.json`, with the size and hash of every file that is in `folder` by now."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor(threads) as pool:
-        written = dict(
-            zip((str(path.relative_to(folder)) for path in paths), pool.map(_written, paths), strict=True)
-        )
+    written = {str(path.relative_to(folder)): _written(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": written}, indent=1, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 

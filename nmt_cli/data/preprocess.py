@@ -57,7 +57,7 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
         with room_for(out):
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
-            inputs = find_inputs(request, spool_folder, workers)
+            inputs = find_inputs(request, spool_folder)
         description = describe_request(request, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             return Outcome(read_manifest(out), None)
@@ -72,7 +72,7 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
             "target_vocabulary": len(tokenizers.target.entries),
         }
         manifest = {"nmt": __version__, **description, "tokenizer": summary, "splits": splits}
-        write_manifest(folder, manifest, workers)
+        write_manifest(folder, manifest)
     return Outcome(manifest, report)
 
 

@@ -1,7 +1,6 @@
 """What a preprocess run is asked for, in a form that can be kept and compared with an earlier run's."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ class Input:
         }
 
 
-def find_inputs(request: Request, spool_folder: Path, threads: int) -> list[Input]:
+def find_inputs(request: Request, spool_folder: Path) -> list[Input]:
     """Every corpus of the run, train first; reads all of them once, to count and to hash."""
     specs: dict[Role, Sequence[str]] = {"train": request.train, "valid": request.valid, "test": request.test}
     if sum(some.count("-") for some in specs.values()) > 1:
@@ -67,13 +66,10 @@ def find_inputs(request: Request, spool_folder: Path, threads: int) -> list[Inpu
     ]
     _refuse_equal_names([corpus.name for role, corpus in found if role != "train"])
     named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
-    with ThreadPoolExecutor(threads) as pool:
-        counts = pool.map(Corpus.count, [corpus for _, corpus in named])
-        hashes = [list(pool.map(files.sha256, corpus.files)) for _, corpus in named]
-        inputs = [
-            Input(role, corpus, pairs, sha)
-            for (role, corpus), pairs, sha in zip(named, counts, hashes, strict=True)
-        ]
+    inputs = [
+        Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files])
+        for role, corpus in named
+    ]
     for item in inputs:
         if item.role != "train" and request.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)

@@ -2,8 +2,10 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,10 +39,10 @@ def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int
         return
     waiting = iter(tasks)
     with ExitStack() as stack:
-        busy: deque[Connection] = deque()
-        for task in islice(waiting, workers):
-            busy.append(stack.enter_context(_worker(work)))
-            _send(busy[-1], task)
+        first = list(islice(waiting, workers))
+        busy = deque(stack.enter_context(_worker(work)) for _ in first)
+        for worker, task in zip(busy, first, strict=True):
+            _send(worker, task)
         while busy:
             worker = busy.popleft()
             result = _receive(worker)
@@ -98,7 +100,8 @@ def _receive(worker: Connection) -> Any:
 
 def _killed() -> UserError:
     return UserError(
-        "a worker process was killed, most likely for want of memory; try again with fewer --workers."
+        "a worker process was killed, most likely for want of memory; "
+        "try again with fewer --workers, or a smaller tokenizer.sample_lines where it was learning."
     )
 
 
@@ -110,8 +113,20 @@ def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
         task = parent.recv()
         try:
             parent.send((work(task), None))
-        except Exception as error:
+        except UserError as error:
             parent.send((None, error))
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            parent.send((None, _portable(error)))
+
+
+def _portable(error: Exception) -> Exception:
+    """`error`, or its text where it would not survive the way to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _end_with(sentinel: int) -> None:

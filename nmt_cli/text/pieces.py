@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import sentencepiece
 
@@ -14,8 +14,11 @@ from nmt_cli.text.subwords import MARKS, UNKNOWN, UNKNOWN_TEXT
 NEVER_IN_TEXT = 2 * BLANK_MARK
 """Begins the names of marks and symbols in a model: the learner cuts these names out of the text it sees."""
 
-RESERVED, STAND_IN = "\u2585", "\ufdd0"
-"""A character that the learner keeps for itself, and one of as many bytes that no text holds."""
+RESERVED = "\u2585"
+"""A character that the learner keeps for itself."""
+
+STAND_INS = "".join(map(chr, range(0xFDD0, 0xFDF0)))
+"""Characters of as many bytes that Unicode gives no meaning."""
 
 BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 
@@ -97,12 +100,15 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
     return best[-1][2] if best[-1] else [UNKNOWN]
 
 
-def learn_pieces(lines: Iterable[str], config: TokenizerConfig) -> bytes:
+def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
     """A SentencePiece model of `config.vocab_size` entries, marks and symbols among them at their places."""
     model = io.BytesIO()
+    stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(_learnable(line, config.byte_fallback) for line in lines),
+            sentence_iterator=(
+                part for line in lines for part in _learnable(line, stand_in, config.byte_fallback)
+            ),
             model_writer=model,
             model_type=config.sentencepiece_model,
             vocab_size=config.vocab_size,
@@ -123,13 +129,18 @@ def learn_pieces(lines: Iterable[str], config: TokenizerConfig) -> bytes:
         )
     except RuntimeError as error:
         raise UserError(_plainly(str(error), config)) from error
-    return model.getvalue().replace(STAND_IN.encode(), RESERVED.encode())
+    return model.getvalue().replace(stand_in.encode(), RESERVED.encode())
 
 
-def _learnable(line: str, byte_fallback: bool) -> str:
-    """`line`, not too long, without what the learner would take for its own marks."""
-    line = line[:LONGEST_LEARNT].replace(RESERVED, STAND_IN)
-    return BYTE_NAME.sub("< ", line) if byte_fallback else line
+def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
+    """`line` in parts that are not too long, without what the learner would take for its own marks."""
+    line = line.replace(RESERVED, stand_in)
+    if byte_fallback:
+        line = BYTE_NAME.sub("< ", line)
+    yield line[:LONGEST_LEARNT]
+    # Of the rest only the characters, so that they are covered.
+    if new := "".join(sorted(set(line[LONGEST_LEARNT:]) - set(line[:LONGEST_LEARNT]) - {" "})):
+        yield from (new[i : i + LONGEST_LEARNT] for i in range(0, len(new), LONGEST_LEARNT))
 
 
 def _plainly(message: str, config: TokenizerConfig) -> str:

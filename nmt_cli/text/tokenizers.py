@@ -189,7 +189,7 @@ def _naming(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: {error}") from error
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing; copy it again.") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error!r}); copy it again.") from error
 
 

@@ -131,3 +131,12 @@ def test_a_test_set_that_was_cut_off_is_told_and_never_a_shorter_one(tmp_path: P
 def test_a_segment_without_text_stands_for_an_empty_line(tmp_path: Path) -> None:
     content = '<doc docid="d"><seg id="1"/><seg id="2">two</seg><seg id="3"></seg></doc>'
     assert texts(tmp_path, content) == ["", "two", ""]
+
+
+@pytest.mark.parametrize("other", ["", "<hyp system='S'><seg id='1'>Hallo</seg></hyp>"])
+def test_an_xml_without_references_never_lends_its_source_as_target(tmp_path: Path, other: str) -> None:
+    path = tmp_path / "set.xml"
+    path.write_text(f'<doc id="d"><src lang="en"><seg id="1">Hello</seg></src>{other}</doc>')
+    assert [segment.text for segment in segments(path, "source", "en")] == [b"Hello"]
+    with pytest.raises(UserError, match="of the target side"):
+        segments(path, "target", "de")

@@ -1,15 +1,16 @@
 """Work shared among processes."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from nmt_cli.data.workers import available_cores, in_order
+from nmt_cli.data.workers import available_cores, in_child, in_order
 from nmt_cli.errors import UserError
 
 
@@ -70,3 +71,30 @@ def test_a_worker_killed_while_it_hands_over_a_result_is_a_clear_error(tmp_path:
 
 def test_the_cores_that_may_be_used_are_counted() -> None:
     assert 1 <= available_cores() <= (os.cpu_count() or 1)
+
+
+UNPORTABLE = """
+class Unportable(Exception):
+    def __init__(self, first, second):
+        super().__init__(first)
+
+raise Unportable("what went wrong", "more")
+"""
+
+
+def test_an_error_that_cannot_travel_is_told_by_its_name_and_text() -> None:
+    with pytest.raises(RuntimeError, match="Unportable: what went wrong"):
+        in_child(exec, UNPORTABLE)
+
+
+def test_large_tasks_and_large_results_pass_each_other() -> None:
+    large = [letter * 3_000_000 for letter in "abcde"]
+    assert list(in_order(str.upper, large, 2)) == [text.upper() for text in large]
+
+
+def test_results_that_nobody_wants_any_more_leave_no_process() -> None:
+    results = in_order(len, ["a", "b", "c"], 2)
+    assert isinstance(results, Generator)
+    assert next(results) == 1
+    results.close()
+    assert not multiprocessing.active_children()

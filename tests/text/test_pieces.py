@@ -163,3 +163,10 @@ def test_a_split_takes_the_fewest_common_pieces() -> None:
 def test_a_file_that_is_no_model_is_told(content: bytes) -> None:
     with pytest.raises(UserError, match="no SentencePiece model"):
         Pieces(content, FIRST)
+
+
+def test_characters_far_into_a_long_line_and_odd_ones_are_covered() -> None:
+    lines = ["a b " * 1500 + "Z", "ab \ufdd0 c", "b \u2585 a"] * 5
+    pieces = Pieces(learn_pieces(lines, TokenizerConfig(vocab_size=10)), 2)
+    for text in ("Z", "ab \ufdd0", "b \u2585"):
+        assert pieces.decode(pieces.encode(text)) == text
