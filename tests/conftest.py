@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 
+import hypothesis
 import pytest
 
 from nmt_cli import config as settings
@@ -18,6 +19,9 @@ from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocess import Outcome, preprocess
 from nmt_cli.data.request import Request
+
+hypothesis.settings.register_profile("nmt", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("nmt")
 
 Pairs = Sequence[tuple[str, str]]
 

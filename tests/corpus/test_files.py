@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from nmt_cli.corpus.files import blocks, count_lines, lines, open_bytes, sha256
@@ -97,7 +97,6 @@ def test_a_packed_file_with_wrong_bytes_in_it_is_told(tmp_path: Path, pack: Pack
     assert "damaged" in complaint(written(tmp_path, whole[:6] + b"\xff" * 30 + whole[36:]))
 
 
-@settings(deadline=None)
 @example(content=b"\xef\xbb\xbf", size=1)
 @given(content=st.lists(st.sampled_from(FRAGMENTS)).map(b"".join) | st.binary(), size=st.integers(1, 4))
 def test_a_line_ends_at_a_line_feed_and_nowhere_else(

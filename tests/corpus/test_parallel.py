@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt_cli.corpus.parallel import Block, Corpus, find, spool
@@ -117,7 +117,6 @@ def test_unequal_and_empty_files_are_told_with_their_counts(
     assert told.format(tmp_path) in complaint(found(tmp_path, "p"))
 
 
-@settings(deadline=None)
 @given(
     size=st.integers(1, 7),
     expected=st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3)), max_size=20),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.learn_bpe import learn_bpe
@@ -110,7 +110,6 @@ def test_words_that_hold_the_learners_end_mark_teach_it_nothing() -> None:
 MARKED_WORDS = st.lists(st.sampled_from(["</w>", "@@", "</", "w>", "a", "w", "<"]), min_size=1).map("".join)
 
 
-@settings(deadline=None)
 @given(words=st.lists(MARKED_WORDS))
 def test_words_made_of_marks_come_back(words: list[str]) -> None:
     lines = [" ".join(words), *MARKED]

@@ -28,7 +28,7 @@ def without_blanks(text: str) -> str:
     return "".join(text.split())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
 def test_tokenising_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:
     words = MOSES[lang].tokenize(text)
@@ -36,7 +36,7 @@ def test_tokenising_adds_and_removes_nothing_but_blanks(lang: str, text: str) ->
     assert words == " ".join(words.split())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
 def test_detokenising_words_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:
     words = MOSES[lang].tokenize(text)

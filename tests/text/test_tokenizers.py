@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nmt_cli.errors import UserError
@@ -102,7 +102,6 @@ TEXTS = st.one_of(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(deadline=None)
 @example(raw=" ".join([*MARKED, *ODD]))
 @given(raw=TEXTS)
 def test_with_bytes_any_normalised_text_comes_back(variant: str, raw: str) -> None:
@@ -133,7 +132,6 @@ COVERED = sorted(set("".join(line for side in SIDES for line in raw_lines(side))
 
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if not name.startswith("word")])
-@settings(deadline=None)
 @given(
     raw=st.text(st.sampled_from(COVERED))
     | st.lists(st.sampled_from([*MARKED, *LEXICON["target"]])).map(" ".join)
@@ -142,7 +140,6 @@ def test_without_bytes_text_of_covered_characters_comes_back(variant: str, raw: 
     assert_comes_back(learnt(variant).source, raw)
 
 
-@settings(deadline=None)
 @given(words=st.lists(st.sampled_from(raw_lines("source")[0].split() + raw_lines("target")[1].split())))
 def test_without_bytes_text_of_covered_words_comes_back(words: list[str]) -> None:
     assert_comes_back(learnt("word").source, " ".join(words))
