@@ -54,9 +54,7 @@ def read(
     `flags` maps `section.key` to a value; None means that the flag was not given.
     """
     problems: list[str] = []
-    given = list(_from_file(file)) if file else []
-    given += [item for text in assignments if (item := _from_assignment(text, problems))]
-    given += [Given(name, value, "flag") for name, value in (flags or {}).items() if value is not None]
+    given = _given(file, assignments, flags or {}, problems)
     sections = get_type_hints(config)
     types = {f"{section}.{key}": kind for section, cls in sections.items() for key, kind in _keys(cls)}
     values: dict[str, dict[str, object]] = {section: {} for section in sections}
@@ -105,9 +103,7 @@ def describe(config: type[object]) -> list[Setting]:
 
 def given_names(file: Path | None, assignments: Sequence[str], flags: Mapping[str, object]) -> frozenset[str]:
     """The settings that somebody gave, be it at their defaults."""
-    given = list(_from_file(file)) if file else []
-    given += [item for text in assignments if (item := _from_assignment(text, []))]
-    return frozenset(item.name for item in given) | {name for name in flags if flags[name] is not None}
+    return frozenset(item.name for item in _given(file, assignments, flags, problems=[]))
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -126,6 +122,15 @@ def toml_literal(value: object) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(toml_literal, value)) + "]"
     return str(value)
+
+
+def _given(
+    file: Path | None, assignments: Sequence[str], flags: Mapping[str, object], problems: list[str]
+) -> list[Given]:
+    """All that was given, what counts more behind what counts less."""
+    given = list(_from_file(file)) if file else []
+    given += [item for text in assignments if (item := _from_assignment(text, problems))]
+    return given + [Given(name, value, "flag") for name, value in flags.items() if value is not None]
 
 
 def _from_file(file: Path) -> Iterator[Given]:

@@ -100,10 +100,10 @@ def _make(
         for item in inputs
         if item.role != "train"
     }
-    splits = {TRAIN: encode_training_set(request.config, folder, report, workers, progress), **evaluation}
+    train = encode_training_set(request.config, tokenizers, folder, report, workers, progress)
     shutil.rmtree(folder / WORK)
     (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8")
-    return report, splits, tokenizers
+    return report, {TRAIN: train, **evaluation}, tokenizers
 
 
 def _save_tokenizers(task: tuple[Path, reuse.Plan, TokenizerConfig]) -> None:
@@ -111,7 +111,9 @@ def _save_tokenizers(task: tuple[Path, reuse.Plan, TokenizerConfig]) -> None:
     if plan.ready:
         tokenizers = plan.ready
     elif plan.models:
-        tokenizers = adopt_tokenizers(plan.recipe, plan.models, draw_sample(folder, config))
+        # Of the two, only codes look at text, for their alphabet.
+        sample = draw_sample(folder, config) if plan.recipe.kind == "bpe" else {}
+        tokenizers = adopt_tokenizers(plan.recipe, plan.models, sample)
     else:
         tokenizers = learn_tokenizers(plan.recipe, config, draw_sample(folder, config))
     tokenizers.save(folder / TOKENIZERS)

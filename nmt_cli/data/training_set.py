@@ -21,7 +21,7 @@ from nmt_cli.data.workers import Progress, in_order
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
-from nmt_cli.text.tokenizers import Recipe, load_tokenizers
+from nmt_cli.text.tokenizers import Recipe, Tokenizers
 
 BLOCK_PAIRS = 10_000
 """Pairs that a worker takes at a time."""
@@ -84,15 +84,20 @@ def draw_sample(folder: Path, config: TokenizerConfig) -> dict[Side, list[str]]:
 
 
 def encode_training_set(
-    config: PreprocessConfig, folder: Path, report: FilterReport, workers: int, progress: Progress
+    config: PreprocessConfig,
+    tokenizers: Tokenizers,
+    folder: Path,
+    report: FilterReport,
+    workers: int,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Write ids and text of the cleaned pairs to `folder`, without duplicates and overlong pairs.
 
-    Returns the description of the split for the manifest.
+    `tokenizers` are those in `folder`, where the workers find them. Returns the description of the split for
+    the manifest.
     """
     work = folder / WORK
     skip = repeated(work / HASHES) if config.filter.duplicates else None
-    tokenizers = load_tokenizers(folder / TOKENIZERS)
     with ExitStack() as stack:
         texts = {side: stack.enter_context(_text_reader(work, side)) for side in SIDES}
         writers = {
