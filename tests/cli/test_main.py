@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
@@ -16,6 +17,7 @@ from nmt_cli.cli.main import nmt as group
 
 SHOW_MODULES = """
 import sys
+import time
 from nmt_cli.cli.main import main
 sys.argv = ["nmt", *sys.argv[1:]]
 try:
@@ -125,6 +127,7 @@ def test_a_signal_while_waiting_for_input_ends_with_its_code(
     os.close(read)
     while not any(tmp_path.iterdir()):
         assert process.poll() is None
+    time.sleep(0.5)  # a signal in the very instant in which a read begins is seen when the read returns
     process.send_signal(number)
     assert process.wait(timeout=20) == code
     os.close(write)
