@@ -21,6 +21,8 @@ from nmt_cli.errors import UserError
 
 Config = TypeVar("Config")
 
+PRESETS = Path(__file__).parent / "presets"
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -48,13 +50,15 @@ def read(
     file: Path | None = None,
     assignments: Sequence[str] = (),
     flags: Mapping[str, object] | None = None,
+    preset: Path | None = None,
 ) -> Config:
-    """Fill `config` from its defaults, then `file`, then `assignments` (`section.key=value`), then `flags`.
+    """Fill `config` from its defaults, `preset`, `file`, `assignments` (`section.key=value`), then `flags`.
 
     `flags` maps `section.key` to a value; None means that the flag was not given.
     """
     problems: list[str] = []
-    given = _given(file, assignments, flags or {}, problems)
+    given = list(_from_file(preset)) if preset else []
+    given += _given(file, assignments, flags or {}, problems)
     sections = get_type_hints(config)
     types = {f"{section}.{key}": kind for section, cls in sections.items() for key, kind in _keys(cls)}
     values: dict[str, dict[str, object]] = {section: {} for section in sections}
@@ -74,6 +78,18 @@ def read(
     if problems:
         raise UserError("; ".join(problems))
     return config(**built)
+
+
+def preset_path(name: str) -> Path:
+    """The file of a preset that comes with the package."""
+    if name not in preset_names():
+        raise UserError(f"there is no preset {name}; {nearest(name, preset_names())}")
+    return PRESETS / f"{name}.toml"
+
+
+def preset_names() -> list[str]:
+    """All presets there are."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
 def section_of(section: type[Config], values: Any) -> Config:

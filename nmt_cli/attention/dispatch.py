@@ -1,0 +1,48 @@
+"""Chooses who computes attention; the only module of the room that asks which device it is on."""
+
+import torch
+from torch import Tensor
+
+from nmt_cli.attention import padded
+from nmt_cli.ragged import Layout
+
+WIDEST = 256
+"""The most channels a head may have in the fused kernel."""
+
+
+def attend(
+    q_THK: Tensor,
+    k_SHK: Tensor,
+    v_SHV: Tensor,
+    q: Layout,
+    k: Layout,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    drop: float = 0.0,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """Attend within each segment of a ragged batch; no query sees another segment's keys.
+
+    T query tokens, S key tokens, H heads, K channels of queries and keys, V of values. Returns [T, H, V] in
+    the dtype of `q_THK`; a query whose segment has no keys gets zeros. `causal` hides the keys behind it, and
+    `window` all but the `window` keys around it (0: none); both need one layout for queries and keys.
+    `drop` is the dropout of the probabilities; its mask follows from `seed`, one int64 on the device.
+    """
+    if len(q.starts) != len(k.starts):
+        raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
+    if (causal or window) and q.starts is not k.starts:
+        raise ValueError("causal attention and windows need one layout for queries and keys")
+    if drop and seed is None:
+        raise ValueError("dropout needs a seed")
+    if implementation(q_THK.device, q_THK.shape[2], v_SHV.shape[2]) == "fused":
+        from nmt_cli.attention import fused  # Triton is absent on machines without a GPU
+
+        return fused.attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
+    return padded.attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
+
+
+def implementation(device: torch.device, key_width: int, value_width: int) -> str:
+    """Who computes attention with heads of these widths: "fused" or "padded"; whoever trains says which."""
+    fits = max(key_width, value_width) <= WIDEST and not (key_width % 8 or value_width % 8)
+    return "fused" if device.type == "cuda" and fits else "padded"

@@ -1,0 +1,32 @@
+"""Ids to vectors: embeddings scaled by the root of the width, plus positions."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.dropout import dropout
+from nmt_cli.model.positions import LearnedPositions, Sinusoids
+
+
+def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
+    """[vocabulary, width], so that it serves as output projection too without a change of scale."""
+    return nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))
+
+
+class Embedding(nn.Module):
+    """The first thing in each stack; the matrix may be another stack's or the output projection's."""
+
+    def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter) -> None:
+        super().__init__()
+        self.matrix = matrix_VD
+        self.drop = config.embedding_dropout
+        sinusoidal = config.positions == "sinusoidal"
+        self.positions = (
+            Sinusoids(config.width) if sinusoidal else LearnedPositions(config.longest, config.width)
+        )
+
+    def forward(self, tokens: Tensor, positions: Tensor, longest: int) -> Tensor:
+        """[..., D] for ids of any shape, at `positions` that are less than `longest`."""
+        vectors = F.embedding(tokens, self.matrix) * self.matrix.shape[1] ** 0.5
+        return dropout(vectors + self.positions(positions, longest), self.drop, self.training)

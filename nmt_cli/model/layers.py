@@ -1,0 +1,143 @@
+"""The sub-layers of the Transformer: D channels, H heads, K channels of a head's keys, V of its values."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt_cli.attention.cached import attend_cached
+from nmt_cli.attention.dispatch import attend
+from nmt_cli.model.cache import CrossCache, SelfCache
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.dropout import dropout
+from nmt_cli.ragged import Layout
+
+SEEDS = 1 << 62
+
+
+def projection(inputs: int, *outputs: int, bias: bool) -> nn.Linear:
+    """Several projections of one input in one matrix, each drawn as if it stood alone (Xavier, uniform)."""
+    linear = nn.Linear(inputs, sum(outputs), bias=bias)
+    for rows in torch.split(linear.weight.detach(), list(outputs)):
+        nn.init.xavier_uniform_(rows)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+def by_head(x_TD: Tensor, heads: int) -> Tensor:
+    """[T, H, channels of a head]."""
+    return x_TD.view(x_TD.shape[0], heads, -1)
+
+
+class Residual(nn.Module):
+    """Adds to x what a sub-layer makes of it, and normalises before or behind."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.post = config.norm == "post"
+        self.drop = config.residual_dropout
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """[..., D] to [..., D]."""
+        if self.post:
+            normed: Tensor = self.norm(x + dropout(sublayer(x), self.drop, self.training))
+            return normed
+        return x + dropout(sublayer(self.norm(x)), self.drop, self.training)
+
+
+class SelfAttention(nn.Module):
+    """Each token attends to its own sentence; a decoder's to what came before."""
+
+    def __init__(self, config: ModelConfig, *, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.widths = config.heads, (config.d_k, config.d_k, config.d_v)
+        outputs = [config.heads * width for width in self.widths]
+        self.query_key_value = projection(config.width, *outputs, bias=config.attention_bias)
+        self.output = projection(outputs[2], config.width, bias=config.attention_bias)
+        self.causal, self.drop = causal, config.attention_dropout
+        self.window = config.decoder_window if causal else config.encoder_window
+
+    def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
+        """[T, D] to [T, D]."""
+        drop = self.drop if self.training else 0.0
+        seed = dropout_seed(x_TD) if drop else None
+        query, key, value = self._projected(x_TD)
+        mixed_THV = attend(
+            query, key, value, layout, layout, causal=self.causal, window=self.window, drop=drop, seed=seed
+        )
+        mixed: Tensor = self.output(mixed_THV.flatten(1))
+        return mixed
+
+    def step(self, x_RD: Tensor, cache: SelfCache) -> Tensor:
+        """The next token of each row, which sees those in the cache and itself; [R, D] to [R, D]."""
+        query_RHK, key_RHK, value_RHV = self._projected(x_RD)
+        cache.append(key_RHK, value_RHV)
+        seen_RC = cache.seen(self.window)
+        mixed_R1HV = attend_cached(query_RHK[:, None], cache.keys, cache.values, seen_RC)
+        mixed: Tensor = self.output(mixed_R1HV.flatten(1))
+        return mixed
+
+    def _projected(self, x_TD: Tensor) -> list[Tensor]:
+        packed = self.query_key_value(x_TD)
+        parts = torch.split(packed, [self.heads * width for width in self.widths], dim=-1)
+        return [by_head(part, self.heads) for part in parts]
+
+
+class CrossAttention(nn.Module):
+    """Each target token attends to the whole source sentence."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.heads, self.drop = config.heads, config.attention_dropout
+        keys, values = config.heads * config.d_k, config.heads * config.d_v
+        self.query = projection(config.width, keys, bias=config.attention_bias)
+        self.key_value = projection(config.width, keys, values, bias=config.attention_bias)
+        self.output = projection(values, config.width, bias=config.attention_bias)
+
+    def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
+        """[T, D] to [T, D]."""
+        drop = self.drop if self.training else 0.0
+        seed = dropout_seed(x_TD) if drop else None
+        keys_SHK, values_SHV = self.keys_values(encoded_SD)
+        query_THK = by_head(self.query(x_TD), self.heads)
+        mixed_THV = attend(query_THK, keys_SHK, values_SHV, target, source, drop=drop, seed=seed)
+        mixed: Tensor = self.output(mixed_THV.flatten(1))
+        return mixed
+
+    def keys_values(self, encoded_SD: Tensor) -> tuple[Tensor, Tensor]:
+        """[S, H, K] and [S, H, V]: what the source offers to every target token."""
+        packed = self.key_value(encoded_SD)
+        keys, values = packed.split([self.query.out_features, self.output.in_features], dim=-1)
+        return by_head(keys, self.heads), by_head(values, self.heads)
+
+    def step(self, x_RD: Tensor, cache: CrossCache) -> Tensor:
+        """[R, D] to [R, D]; the rows of one sentence are neighbours and share its keys and values."""
+        query_BNHK = self.query(x_RD).view(cache.keys.shape[0], -1, self.heads, cache.keys.shape[-1])
+        mixed_BNHV = attend_cached(query_BNHK, cache.keys, cache.values, cache.seen)
+        mixed: Tensor = self.output(mixed_BNHV.flatten(2).flatten(0, 1))
+        return mixed
+
+
+class FeedForward(nn.Module):
+    """Two projections with a bend between them, the same for each token."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.inner = projection(config.width, config.feed_forward, bias=True)
+        self.outer = projection(config.feed_forward, config.width, bias=True)
+        self.activation = F.relu if config.activation == "relu" else F.gelu
+        self.drop = config.activation_dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] to [..., D]."""
+        bent = dropout(self.activation(self.inner(x)), self.drop, self.training)
+        out: Tensor = self.outer(bent)
+        return out
+
+
+def dropout_seed(like: Tensor) -> Tensor:
+    """A number for attention dropout, drawn where `like` lives, so that the host need not wait for it."""
+    return torch.randint(SEEDS, (), device=like.device)

@@ -1,0 +1,49 @@
+"""Where a token stands in its sentence, as a vector to add to its embedding."""
+
+import torch
+from torch import Tensor, nn
+
+from nmt_cli.errors import UserError
+
+WAVELENGTH = 10_000
+FIRST_ROWS = 512
+
+
+def sinusoids(count: int, width: int) -> Tensor:
+    """[count, width]: sines in the even channels, cosines in the odd ones, as the paper writes them."""
+    places = torch.arange(count, dtype=torch.float64)[:, None]
+    angles = places / WAVELENGTH ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
+
+
+class Sinusoids(nn.Module):
+    """Sinusoids for any length; the table grows as longer sentences come."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.table: Tensor
+        self.register_buffer("table", sinusoids(FIRST_ROWS, width), persistent=False)
+
+    def forward(self, positions: Tensor, longest: int) -> Tensor:
+        """The vectors of `positions`, all of which are less than `longest`."""
+        if longest > self.table.shape[0]:
+            self.table = sinusoids(2 * longest, self.width).to(self.table)
+        return self.table[positions]
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each position there may be."""
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(count, width).normal_(std=width**-0.5))
+
+    def forward(self, positions: Tensor, longest: int) -> Tensor:
+        """The vectors of `positions`, all of which are less than `longest`."""
+        if longest > self.table.shape[0]:
+            raise UserError(
+                f"a sentence has {longest} tokens, but the model has learned {self.table.shape[0]} positions "
+                "(model.longest); leave longer ones out, or train with more."
+            )
+        return self.table[positions]

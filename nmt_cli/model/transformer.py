@@ -1,0 +1,148 @@
+"""The Transformer: an encoder, a decoder, and the matrices between ids and vectors.
+
+Everything runs on flat tokens: S of the source, T of the target, D channels, V entries of the vocabulary.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt_cli.attention.padded import padded
+from nmt_cli.errors import UserError
+from nmt_cli.model.cache import CrossCache, DecodingCache, SelfCache
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.embedding import Embedding, embedding_matrix
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
+from nmt_cli.ragged import Layout
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention, self.feed_forward = SelfAttention(config, causal=False), FeedForward(config)
+        self.after_attention, self.after_feed_forward = Residual(config), Residual(config)
+
+    def forward(self, x_SD: Tensor, source: Layout) -> Tensor:
+        """[S, D] to [S, D]."""
+        x_SD = self.after_attention(x_SD, lambda x: self.attention(x, source))
+        out: Tensor = self.after_feed_forward(x_SD, self.feed_forward)
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention to the source, and feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention, self.cross = SelfAttention(config, causal=True), CrossAttention(config)
+        self.feed_forward = FeedForward(config)
+        self.after_attention, self.after_cross = Residual(config), Residual(config)
+        self.after_feed_forward = Residual(config)
+
+    def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
+        """[T, D] to [T, D]."""
+        x_TD = self.after_attention(x_TD, lambda x: self.attention(x, target))
+        x_TD = self.after_cross(x_TD, lambda x: self.cross(x, encoded_SD, target, source))
+        out: Tensor = self.after_feed_forward(x_TD, self.feed_forward)
+        return out
+
+    def step(self, x_RD: Tensor, own: SelfCache, source: CrossCache) -> Tensor:
+        """The next token of each row, [R, D] to [R, D]."""
+        x_RD = self.after_attention(x_RD, lambda x: self.attention.step(x, own))
+        x_RD = self.after_cross(x_RD, lambda x: self.cross.step(x, source))
+        out: Tensor = self.after_feed_forward(x_RD, self.feed_forward)
+        return out
+
+
+class Transformer(nn.Module):
+    """The one model; what it is made of is in its `config`."""
+
+    def __init__(
+        self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int, *, joint: bool
+    ) -> None:
+        """Vocabularies by size; `joint` says that the two are one."""
+        super().__init__()
+        if config.tie == "all" and not joint:
+            raise UserError(
+                "model.tie is all, but source and target have vocabularies of their own; "
+                "set model.tie=decoder, or preprocess with --joint."
+            )
+        self.config = config
+        target_VD = embedding_matrix(target_vocabulary, config.width)
+        apart = config.tie != "all"
+        self.source_embedding = Embedding(
+            config, embedding_matrix(source_vocabulary, config.width) if apart else target_VD
+        )
+        self.target_embedding = Embedding(config, target_VD)
+        untied = config.tie == "none"
+        self.output_matrix = embedding_matrix(target_vocabulary, config.width) if untied else target_VD
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
+
+    def forward(self, source_S: Tensor, inputs_T: Tensor, source: Layout, target: Layout) -> Tensor:
+        """[T, D]: what the decoder makes of each target token, given the source and the tokens up to it."""
+        encoded_SD = self.encode(source_S, source)
+        x_TD = self.target_embedding(inputs_T, target.positions, target.longest)
+        for layer in self.decoder:
+            x_TD = layer(x_TD, encoded_SD, target, source)
+        out: Tensor = self.decoder_norm(x_TD)
+        return out
+
+    def encode(self, source_S: Tensor, source: Layout) -> Tensor:
+        """[S, D]."""
+        x_SD = self.source_embedding(source_S, source.positions, source.longest)
+        for layer in self.encoder:
+            x_SD = layer(x_SD, source)
+        out: Tensor = self.encoder_norm(x_SD)
+        return out
+
+    def logits(self, decoded_TD: Tensor) -> Tensor:
+        """[T, V]; training never holds them, see `nmt_cli.loss`."""
+        return F.linear(decoded_TD, self.output_matrix)
+
+    def start(self, encoded_SD: Tensor, source: Layout, siblings: int) -> DecodingCache:
+        """A cache without target tokens, of `siblings` rows for each source sentence."""
+        sentences = len(source.lengths)
+        lengths = torch.zeros(sentences * siblings, dtype=torch.int64, device=encoded_SD.device)
+        layers = [
+            (self._own(encoded_SD, lengths), _of_source(layer, encoded_SD, source))
+            for layer in self._decoder_layers()
+        ]
+        return DecodingCache(lengths, layers)
+
+    def step(self, tokens_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
+        """[R, D]: as `forward`, for the next token of each row, none of which has `longest` tokens yet."""
+        cache.make_room(longest)
+        x_RD = self.target_embedding(tokens_R, cache.lengths, longest)
+        for layer, (own, of_source) in zip(self._decoder_layers(), cache.layers, strict=True):
+            x_RD = layer.step(x_RD, own, of_source)
+        cache.advance()
+        out: Tensor = self.decoder_norm(x_RD)
+        return out
+
+    def _decoder_layers(self) -> list[DecoderLayer]:
+        return cast(list[DecoderLayer], list(self.decoder))
+
+    def _own(self, encoded_SD: Tensor, lengths_R: Tensor) -> SelfCache:
+        rows, heads = len(lengths_R), self.config.heads
+        keys = encoded_SD.new_zeros(rows, heads, 0, self.config.d_k)
+        values = encoded_SD.new_zeros(rows, heads, 0, self.config.d_v)
+        return SelfCache(keys, values, lengths_R)
+
+
+def _of_source(layer: DecoderLayer, encoded_SD: Tensor, source: Layout) -> CrossCache:
+    keys_SHK, values_SHV = layer.cross.keys_values(encoded_SD)
+    keys_BHMK, values_BHMV = (padded(x, source).contiguous() for x in (keys_SHK, values_SHV))
+    places_M = torch.arange(source.longest, device=encoded_SD.device)
+    return CrossCache(keys_BHMK, values_BHMV, places_M < source.starts.diff()[:, None])
+
+
+def _last_norm(config: ModelConfig) -> nn.Module:
+    if config.norm == "post":
+        return nn.Identity()
+    return nn.LayerNorm(config.width, eps=config.norm_epsilon)

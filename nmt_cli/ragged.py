@@ -1,0 +1,61 @@
+"""Ragged batches: segments of any length, one after another in a flat tensor, and where each of them lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the segments of a flat tensor lie; made once a batch, on the host, which knows every length.
+
+    Tensors are of the device of the tokens but for `lengths`, which stays on the host: whoever plans a launch
+    reads it without waiting for the device.
+    """
+
+    starts: Tensor
+    """[segments + 1], int32: segment i is tokens starts[i] to starts[i + 1]."""
+
+    segments: Tensor
+    """[tokens], int32: the segment each token belongs to."""
+
+    positions: Tensor
+    """[tokens], int32: how many tokens of its segment stand before each token."""
+
+    lengths: Tensor
+    """[segments], int32, on the host."""
+
+    longest: int
+    """Never less than any length; may be more, so that few values occur where each is compiled for."""
+
+    @classmethod
+    def of(cls, lengths: Sequence[int] | NDArray[np.integer], longest: int | None = None) -> Layout:
+        """The layout, on the host, of segments of these lengths."""
+        sizes = np.asarray(lengths, dtype=np.int32)
+        starts = np.zeros(len(sizes) + 1, dtype=np.int32)
+        np.cumsum(sizes, out=starts[1:])
+        segments = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        positions = np.arange(starts[-1], dtype=np.int32) - starts[segments]
+        host = torch.from_numpy
+        most = max(int(sizes.max(initial=0)), longest or 0)
+        return cls(host(starts), host(segments), host(positions), host(sizes.copy()), most)
+
+    def to(self, device: torch.device | str) -> Layout:
+        """The same layout for tokens on `device`; does not wait for the copies where memory is pinned."""
+        starts, segments, positions = (
+            x.to(device, non_blocking=True) for x in (self.starts, self.segments, self.positions)
+        )
+        return Layout(starts, segments, positions, self.lengths, self.longest)
+
+    def slices(self) -> Iterator[slice]:
+        """Where each segment lies, for plain code that goes from one to the next."""
+        start = 0
+        for length in self.lengths.tolist():
+            yield slice(start, start + length)
+            start += length
