@@ -1,0 +1,184 @@
+"""What `nmt score` does: systems and references read, every score of every system."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from nmt_cli.errors import UserError
+from nmt_cli.scoring import significance, texts
+from nmt_cli.scoring.config import Metric, ScoreConfig, Test
+from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores
+from nmt_cli.scoring.paper import LANGUAGES
+
+DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
+LOOKS_TOKENIZED = 100
+"""So many lines that end in a full stop by itself are no accident; sacrebleu thinks so too."""
+
+SECTION = {"bleu": "bleu", "chrf": "chrf", "chrf++": "chrf", "ter": "ter", "paper-bleu": "paper"}
+"""The section of settings for each metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be compared, and how."""
+
+    references: Sequence[Path]
+    hypotheses: Sequence[Path]
+    """`-` is stdin."""
+
+    target_lang: str
+    """Empty: what the names of the references end in, if that is a language."""
+
+    metrics: Sequence[Metric]
+    """Empty: BLEU, chrF, and BLEU by the paper's protocol where the language is known."""
+
+    sentences: bool
+    significance: Test | None
+    config: ScoreConfig
+    given: frozenset[str]
+    """The settings that somebody gave; one that has no effect is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One system's scores."""
+
+    name: str
+    scores: list[Score]
+    findings: list[significance.Finding]
+    """One for each score, or none at all where no test was asked for."""
+
+    sentences: list[SentenceScores]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that was found."""
+
+    references: list[str]
+    lines: int
+    language: str
+    systems: list[System]
+    places: list[texts.Place]
+    """Where each line stands in a WMT test set; else empty."""
+
+    notes: list[str]
+    warnings: list[str]
+
+
+def evaluate(request: Request) -> Outcome:
+    """Read everything, then score every system in every metric."""
+    _refuse_repeats(request)
+    language = request.target_lang or texts.language_of(request.references, LANGUAGES | set(TOKENIZER_OF))
+    metrics, notes = _metrics(request, language)
+    _refuse_what_has_no_effect(request, metrics)
+    references = [texts.read_reference(path, request.target_lang) for path in request.references]
+    systems = [texts.read_hypotheses(path) for path in request.hypotheses]
+    for reference in references:
+        for system in systems:
+            texts.refuse_unequal(system, reference)
+    lines = [reference.lines for reference in references]
+    measures = [Measure(metric, lines, request.config, language) for metric in metrics]
+    return Outcome(
+        [reference.name for reference in references],
+        len(lines[0]),
+        language,
+        _systems(request, measures, systems),
+        next((text.places for text in (*references, *systems) if text.places), []),
+        notes,
+        list(_warnings(request, metrics, references, systems)),
+    )
+
+
+def _systems(request: Request, measures: Sequence[Measure], systems: Sequence[texts.Text]) -> list[System]:
+    test, tested = request.significance, [system.lines for system in systems]
+    findings = (
+        [significance.compare(measure, tested, test, request.config.significance) for measure in measures]
+        if test
+        else []
+    )
+    by_line = [measure for measure in measures if request.sentences and measure.metric != "paper-bleu"]
+    return [
+        System(
+            system.name,
+            [measure(system.lines) for measure in measures],
+            [column[number] for column in findings],
+            [measure.sentences(system.lines) for measure in by_line],
+        )
+        for number, system in enumerate(systems)
+    ]
+
+
+def _metrics(request: Request, language: str) -> tuple[list[Metric], list[str]]:
+    """The metrics to compute, and what is to be said of those that are not."""
+    metrics = list(dict.fromkeys(request.metrics or DEFAULT))
+    if "paper-bleu" not in metrics or language in LANGUAGES:
+        return metrics, []
+    reason = (
+        f"the Moses tokeniser knows no language {language}"
+        if language
+        else "it needs the target language; give --target-lang, or references that end in it (ref.de)"
+    )
+    if request.metrics:
+        raise UserError(f"paper-bleu can't be computed: {reason}.")
+    metrics.remove("paper-bleu")
+    return metrics, [f"BLEU by the paper's protocol is left out: {reason}."]
+
+
+def _refuse_repeats(request: Request) -> None:
+    paths = [*request.references, *request.hypotheses]
+    if paths.count(texts.STDIN) > 1:
+        raise UserError("stdin can be read only once; give files for all but one of the texts.")
+    for given in (request.references, request.hypotheses):
+        for path in given:
+            if given.count(path) > 1:
+                raise UserError(f"{path} is given twice; give each text once.")
+
+
+def _refuse_what_has_no_effect(request: Request, metrics: Sequence[Metric]) -> None:
+    useful = {SECTION[metric] for metric in metrics} | ({"significance"} if request.significance else set())
+    problems = [
+        f"{name} has no effect: {_missing(name.partition('.')[0])}; leave it out, or ask for that"
+        for name in sorted(request.given)
+        if name.partition(".")[0] not in useful
+    ]
+    if request.significance and len(request.hypotheses) < 2:
+        problems.append("--significance compares systems with the first one; give at least two")
+    if request.sentences and set(metrics) == {"paper-bleu"}:
+        problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
+    for_bleu = "bleu" in metrics and request.config.bleu.tokenizer == "auto"
+    if request.target_lang and not for_bleu and "paper-bleu" not in metrics:
+        problems.append("--target-lang has no effect on these metrics; leave it out")
+    if problems:
+        raise UserError(f"{'; '.join(problems)}.")
+
+
+def _missing(section: str) -> str:
+    if section == "significance":
+        return "there is no --significance"
+    metrics = [metric for metric in get_args(Metric) if SECTION[metric] == section]
+    return f"{' or '.join(metrics)} is not computed"
+
+
+def _warnings(
+    request: Request,
+    metrics: Sequence[Metric],
+    references: Sequence[texts.Text],
+    systems: Sequence[texts.Text],
+) -> Iterator[str]:
+    for text in (*references, *systems):
+        if text.invalid:
+            yield (
+                f"{text.name}: {text.invalid:,} of {len(text.lines):,} lines are not UTF-8; their bad bytes "
+                "were replaced by U+FFFD."
+            )
+    if "paper-bleu" not in metrics and ("bleu" not in metrics or request.config.bleu.tokenizer == "none"):
+        return
+    for text in systems:
+        tokenized = sum(line.endswith(" .") for line in text.lines)
+        if tokenized >= LOOKS_TOKENIZED:
+            yield (
+                f"{text.name} looks tokenised ({tokenized:,} lines end in a full stop by itself); BLEU wants "
+                "running text on both sides."
+            )

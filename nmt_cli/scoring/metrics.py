@@ -1,0 +1,169 @@
+"""Scores of whole texts and of single sentences; every score carries the settings that produced it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nmt_cli.errors import UserError
+from nmt_cli.scoring.config import Metric, ScoreConfig
+from nmt_cli.scoring.paper import PaperProtocol
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric as Counter
+
+TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+"""The languages that sacrebleu has a tokeniser of their own for."""
+
+Lines = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One number and what it means."""
+
+    metric: Metric
+    name: str
+    """What it is called, such as "chrF2"."""
+
+    kind: str
+    """What sets it apart from others of that name, such as "sacrebleu, detokenised, 13a"; or nothing."""
+
+    value: float
+    signature: str
+    """The settings that somebody else needs to get the same number."""
+
+    detail: str
+    """What the number is made of, where it has parts."""
+
+    @property
+    def label(self) -> str:
+        """Name and kind."""
+        return f"{self.name} ({self.kind})" if self.kind else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceScores:
+    """One number for each sentence."""
+
+    metric: Metric
+    name: str
+    signature: str
+    values: list[float]
+
+
+def score(
+    hypotheses: Lines,
+    references: Sequence[Lines],
+    metrics: Sequence[Metric] = ("bleu", "chrf"),
+    config: ScoreConfig | None = None,
+    lang: str = "",
+) -> list[Score]:
+    """The score of `hypotheses` in each of `metrics`.
+
+    Each of `references` has a line for each hypothesis. `lang` is the target language; "paper-bleu" needs it.
+    """
+    return [Measure(metric, references, config or ScoreConfig(), lang)(hypotheses) for metric in metrics]
+
+
+class Measure:
+    """One metric with its references made ready, for any number of systems."""
+
+    def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
+        self.metric = metric
+        self._references = references
+        self._config = config
+        self._lang = lang
+        self._protocol = (
+            PaperProtocol(lang, config.paper.reference_quotes == "straight")
+            if metric == "paper-bleu"
+            else None
+        )
+        self.counter = _counter(metric, config, lang, [self._ready(lines) for lines in references])
+        """sacrebleu's own object, for `ready_hypotheses`."""
+
+    def __call__(self, hypotheses: Lines) -> Score:
+        """The score of a whole text."""
+        found = self.counter.corpus_score(self.ready_hypotheses(hypotheses), None)
+        detail = str(found.format(signature="").partition(" = ")[2].partition(" ")[2])
+        return Score(self.metric, found.name, self._kind(), float(found.score), self.signature(), detail)
+
+    def sentences(self, hypotheses: Lines) -> SentenceScores:
+        """The score of each line by itself; BLEU then leaves out n-grams longer than the line."""
+        counter = _counter(self.metric, self._config, self._lang, None)
+        scores = [
+            counter.sentence_score(hypothesis, references)
+            for hypothesis, *references in zip(hypotheses, *self._references, strict=True)
+        ]
+        signature = str(counter.get_signature())
+        return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
+
+    def ready_hypotheses(self, hypotheses: Lines) -> Lines:
+        """`hypotheses` as `counter` must see them."""
+        return [self._protocol.hypothesis(line) for line in hypotheses] if self._protocol else hypotheses
+
+    def signature(self, found: object = None) -> str:
+        """sacrebleu's signature (`found`, or that of the latest score), with the paper's steps in it."""
+        text = str(found or self.counter.get_signature())
+        if not self._protocol:
+            return text
+        steps = (
+            f"punct:replaced|tok:moses-{self._lang}|compounds:split|"
+            f"refquotes:{self._config.paper.reference_quotes}"
+        )
+        return text.replace("tok:none", steps)
+
+    def _ready(self, reference: Lines) -> Lines:
+        return [self._protocol.reference(line) for line in reference] if self._protocol else reference
+
+    def _kind(self) -> str:
+        if self._protocol:
+            return "paper protocol: tokenised, compounds split"
+        if self.metric != "bleu":
+            return ""
+        tokenizer = bleu_tokenizer(self._config, self._lang)
+        text = "as tokenised in the files" if tokenizer == "none" else f"detokenised, {tokenizer}"
+        return f"sacrebleu, {text}"
+
+
+def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
+    """The tokeniser that sacrebleu's BLEU uses for this language under these settings."""
+    chosen = config.bleu.tokenizer
+    return TOKENIZER_OF.get(lang, "13a") if chosen == "auto" else chosen
+
+
+def _counter(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[Lines] | None) -> "Counter":
+    """sacrebleu's object; without references it scores sentences."""
+    from sacrebleu import CHRF, TER
+
+    match metric:
+        case "bleu" | "paper-bleu":
+            return _bleu(metric, config, lang, references)
+        case "chrf" | "chrf++":
+            order = 2 if metric == "chrf++" else 0
+            return CHRF(word_order=order, lowercase=config.chrf.lowercase, references=references)
+        case "ter":
+            ter = config.ter
+            return TER(case_sensitive=ter.case_sensitive, normalized=ter.normalize, references=references)
+
+
+def _bleu(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[Lines] | None) -> "Counter":
+    from sacrebleu import BLEU
+
+    if metric == "paper-bleu":
+        return BLEU(tokenize="none", smooth_method="none", force=True, references=references)
+    tokenizer = bleu_tokenizer(config, lang)
+    try:
+        return BLEU(
+            lowercase=config.bleu.lowercase,
+            tokenize=tokenizer,
+            smooth_method=config.bleu.smoothing,
+            effective_order=references is None,
+            force=True,
+            references=references,
+        )
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split()).removesuffix(".")
+        raise UserError(
+            f"BLEU's tokeniser {tokenizer} can't be used: {reason}. Or choose another one, such as "
+            "--set bleu.tokenizer=char."
+        ) from error

@@ -1,0 +1,68 @@
+"""Whether systems differ from the first one by more than chance; sacrebleu draws and counts."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from nmt_cli.scoring.config import SignificanceConfig, Test
+from nmt_cli.scoring.metrics import Lines, Measure
+
+SEED = "SACREBLEU_SEED"
+"""sacrebleu takes its seed from the environment, and from nowhere else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a test says of one system in one metric."""
+
+    p_value: float | None
+    """How likely chance alone gives such a difference to the first system; None for the first."""
+
+    mean: float
+    margin: float
+    """The true score is within `margin` of `mean`, with 95 % confidence."""
+
+    signature: str
+
+
+def compare(
+    measure: Measure, systems: Sequence[Lines], test: Test, config: SignificanceConfig
+) -> list[Finding]:
+    """A finding for each of `systems`, the first being what the others are compared with."""
+    from sacrebleu.significance import PairedTest
+
+    named = [(str(number), measure.ready_hypotheses(system)) for number, system in enumerate(systems)]
+    with _seeded(config.seed):
+        paired = PairedTest(
+            named,
+            {measure.metric: measure.counter},
+            references=None,
+            test_type="bs" if test == "bootstrap" else "ar",
+            n_samples=config.samples,
+            # Without it randomization has no confidence intervals; it draws them after the trials.
+            n_ar_confidence=-1 if test == "bootstrap" else 0,
+        )
+        signatures, columns = paired()
+    (signature,) = signatures.values()
+    (results,) = (column for name, column in columns.items() if name != "System")
+    return [_finding(result, measure.signature(signature)) for result in results]
+
+
+def _finding(result: Any, signature: str) -> Finding:
+    p_value = None if result.p_value is None else float(result.p_value)
+    return Finding(p_value, float(result.mean), float(result.ci), signature)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    before = os.environ.get(SEED)
+    os.environ[SEED] = str(seed)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SEED]
+        else:
+            os.environ[SEED] = before

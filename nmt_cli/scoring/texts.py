@@ -1,0 +1,115 @@
+"""Hypotheses and references as lines of text, read from files of any kind, a pipe or stdin."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli.corpus import files, sgm
+from nmt_cli.errors import UserError
+
+STDIN = Path("-")
+TWO_VERSIONS = {2737, 3003}
+"""The lines of the two newstest2014 that exist."""
+
+Place = tuple[str, str]
+"""A document of a WMT test set, and a segment in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One side of a comparison."""
+
+    name: str
+    lines: list[str]
+    places: list[Place]
+    """Where each line stands; empty unless the file says so."""
+
+    invalid: int
+    """How many lines were not UTF-8; their bad bytes have been replaced."""
+
+
+def read_reference(path: Path, lang: str) -> Text:
+    """A reference; of several in a WMT xml the first in `lang`."""
+    return _read(path, lang)
+
+
+def read_hypotheses(path: Path) -> Text:
+    """A system's output."""
+    if ".xml" in _suffixes(path):
+        raise UserError(
+            f"{path}: of a WMT xml nmt takes the references only; give the system's output as text or sgm."
+        )
+    return _read(path, "")
+
+
+def refuse_unequal(hypotheses: Text, reference: Text) -> None:
+    """Raise `UserError` unless both have the same lines to compare."""
+    counts = len(hypotheses.lines), len(reference.lines)
+    if counts[0] != counts[1]:
+        cure = "they must match line for line."
+        if set(counts) == TWO_VERSIONS:
+            cure += (
+                " newstest2014 exists with 2,737 lines and with 3,003; translate and score the same version."
+            )
+        raise UserError(
+            f"{hypotheses.name} has {counts[0]:,} lines, {reference.name} has {counts[1]:,}: {cure}"
+        )
+    if not counts[0]:
+        raise UserError(f"{reference.name} is empty; give a file with at least one line.")
+    if hypotheses.places and reference.places:
+        pairs = zip(hypotheses.places, reference.places, strict=True)
+        for number, (one, other) in enumerate(pairs, start=1):
+            if one != other:
+                raise UserError(
+                    f"{hypotheses.name} segment {number:,} is doc {one[0]} seg {one[1]}, but "
+                    f"{reference.name} has doc {other[0]} seg {other[1]} there: both must have the same "
+                    "segments in the same order."
+                )
+
+
+def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
+    """The language that the names end in (`ref.de`, `ref.de.gz`, `ref.de.sgm`); "" for none, or several."""
+    found = {_ending(path) for path in paths} & known
+    return found.pop() if len(found) == 1 else ""
+
+
+def _ending(path: Path) -> str:
+    name = path.name
+    while Path(name).suffix.lower() in (*files.COMPRESSIONS, *sgm.SUFFIXES):
+        name = Path(name).stem
+    return Path(name).suffix.removeprefix(".")
+
+
+def _read(path: Path, lang: str) -> Text:
+    if path != STDIN and not path.is_fifo():
+        return _read_file(path, str(path), lang)
+    name = "stdin" if path == STDIN else str(path)
+    with tempfile.TemporaryDirectory(prefix="nmt-score-") as folder:
+        copy = Path(folder) / path.name
+        with sys.stdin.buffer if path == STDIN else path.open("rb") as stream, copy.open("wb") as out:
+            shutil.copyfileobj(stream, out)
+        try:
+            return _read_file(copy, name, lang)
+        except UserError as error:
+            raise UserError(str(error).replace(str(copy), name)) from error
+
+
+def _read_file(path: Path, name: str, lang: str) -> Text:
+    places: list[Place] = []
+    if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
+        segments = sgm.segments(path, "target", lang)
+        raw = [segment.text for segment in segments]
+        places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
+    else:
+        raw = list(files.lines(path))
+    lines = [line.decode(errors="replace") for line in raw]
+    invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))
+    # sacrebleu's command takes blanks off the ends too.
+    return Text(name, [line.rstrip() for line in lines], places, invalid)
+
+
+def _suffixes(path: Path) -> list[str]:
+    return [suffix.lower() for suffix in path.suffixes[-2:]]

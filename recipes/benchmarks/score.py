@@ -1,0 +1,111 @@
+"""Times `nmt score` against sacrebleu's own command. Prints tables to keep in README.md.
+
+python recipes/benchmarks/score.py          speed and agreement
+"""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+LINES = 3003
+"""As many as newstest2014 has."""
+
+NMT = [sys.executable, "-m", "nmt_cli", "score", "--quiet"]
+SACREBLEU = [sys.executable, "-m", "sacrebleu", "--quiet"]
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Measure `nmt score`."""
+    if context.invoked_subcommand is None:
+        for command in (speed, agreement):
+            context.invoke(command)
+
+
+@main.command()
+@click.option("--repeats", default=5)
+def speed(repeats: int) -> None:
+    """Whole commands, start-up included, in turns; sentences about as long as those of newstest2014."""
+    with _texts() as (ref, hyp, other):
+        ours, theirs = [*NMT, "--reference", ref], [*SACREBLEU, ref, "-i", hyp]
+        paired = [*SACREBLEU, ref, "-i", hyp, other, "-m", "bleu", "--paired-bs", "-f", "text"]
+        commands: dict[str, Sequence[object]] = {
+            "`nmt score`: BLEU, the paper's BLEU, chrF": [*ours, hyp],
+            "`nmt score`: BLEU, chrF": [*ours, hyp, "--metric", "bleu", "--metric", "chrf"],
+            "`sacrebleu`: BLEU, chrF": [*theirs, "-m", "bleu", "chrf"],
+            "`nmt score`: TER": [*ours, hyp, "--metric", "ter"],
+            "`sacrebleu`: TER": [*theirs, "-m", "ter"],
+            "`nmt score`: BLEU of two, bootstrap": [
+                *(*ours, hyp, other, "--metric", "bleu", "--significance", "bootstrap")
+            ],
+            "`sacrebleu`: BLEU of two, bootstrap": paired,
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(repeats):
+            for name, command in commands.items():
+                start = time.perf_counter()
+                _output(command)
+                seconds[name].append(time.perf_counter() - start)
+        words = len(ref.read_text(encoding="utf-8").split()) / LINES
+    print(f"\n| {LINES:,} lines of {words:.0f} words | seconds (median) | seconds (least) |")
+    print("|---|---|---|")
+    for name, runs in seconds.items():
+        print(f"| {name} | {statistics.median(runs):.2f} | {min(runs):.2f} |")
+
+
+@main.command()
+def agreement() -> None:
+    """The same files scored by both commands, to twelve digits."""
+    with _texts() as (ref, hyp, _):
+        metrics = ["bleu", "chrf", "ter"]
+        flags = [flag for metric in metrics for flag in ("--metric", metric)]
+        (system,) = json.loads(_output([*NMT, "--reference", ref, hyp, "--json", *flags]))["systems"]
+        theirs = json.loads(_output([*SACREBLEU, ref, "-i", hyp, "-w", "12", "-m", *metrics]))
+    print("\n| metric | `nmt score` | `sacrebleu` | same signature |")
+    print("|---|---|---|---|")
+    expected = {found["name"]: found for found in theirs}
+    for found in system["scores"]:
+        other = expected[found["name"].split(" ")[0]]
+        same = "yes" if found["signature"] == other["signature"] else "no"
+        print(f"| {found['name']} | {found['score']:.12f} | {other['score']:.12f} | {same} |")
+
+
+@contextmanager
+def _texts() -> Iterator[tuple[Path, Path, Path]]:
+    """Two captions of Multi30k a line, and the same with one word in ten and in eight lost."""
+    if "NMT_DATA" not in os.environ:
+        raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.de.")
+    path = Path(os.environ["NMT_DATA"]) / "multi30k" / "train.de"
+    captions = path.read_text(encoding="utf-8").split("\n")[: 2 * LINES]
+    lines = [
+        f"{one.strip().removesuffix('.')}, {two.strip()}"
+        for one, two in zip(captions[::2], captions[1::2], strict=True)
+    ]
+    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
+        files = tuple(Path(folder) / name for name in ("ref.de", "hyp.de", "other.de"))
+        for file, lost in zip(files, (0, 1 / 10, 1 / 8), strict=True):
+            draw = random.Random(file.name)
+            kept = (" ".join(word for word in line.split() if draw.random() >= lost) for line in lines)
+            file.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8", newline="\n")
+        yield files[0], files[1], files[2]
+
+
+def _output(command: Sequence[object]) -> str:
+    return subprocess.run(
+        list(map(str, command)), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What `nmt score` does with its files and its choices, from the request to the outcome."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nmt_cli import config as settings
+from nmt_cli.errors import UserError
+from nmt_cli.scoring.config import Metric, ScoreConfig, Test
+from nmt_cli.scoring.evaluate import Outcome, Request, evaluate
+
+Texts = dict[str, Path]
+
+
+def run(
+    references: Sequence[Path],
+    hypotheses: Sequence[Path],
+    *assignments: str,
+    lang: str = "",
+    metrics: Sequence[Metric] = (),
+    sentences: bool = False,
+    significance: Test | None = None,
+) -> Outcome:
+    config = settings.read(ScoreConfig, assignments=assignments)
+    given = settings.given_names(None, assignments, {})
+    return evaluate(Request(references, hypotheses, lang, metrics, sentences, significance, config, given))
+
+
+def metrics_of(outcome: Outcome) -> list[str]:
+    return [score.metric for score in outcome.systems[0].scores]
+
+
+def test_by_default_both_bleu_and_chrf_are_computed(texts: Texts) -> None:
+    outcome = run([texts["ref"]], [texts["one"], texts["two"]], lang="de")
+    assert metrics_of(outcome) == ["bleu", "paper-bleu", "chrf"]
+    assert [system.name for system in outcome.systems] == [str(texts["one"]), str(texts["two"])]
+    assert (outcome.lines, outcome.language, outcome.notes) == (48, "de", [])
+
+
+def test_the_ending_of_the_reference_is_the_language(texts: Texts, tmp_path: Path) -> None:
+    (tmp_path / "ref.fr").write_bytes(texts["ref"].read_bytes())
+    outcome = run([tmp_path / "ref.fr"], [texts["one"]])
+    assert outcome.language == "fr"
+    assert "tok:moses-fr" in outcome.systems[0].scores[1].signature
+    outcome = run([tmp_path / "ref.fr"], [texts["one"]], lang="en")
+    assert "tok:moses-en" in outcome.systems[0].scores[1].signature
+
+
+@pytest.mark.parametrize(
+    ("lang", "reason"),
+    [
+        ("", "it needs the target language; give --target-lang"),
+        ("tlh", "the Moses tokeniser knows no language tlh"),
+    ],
+)
+def test_without_a_language_the_papers_protocol_is_left_out_and_refused_if_asked_for(
+    texts: Texts, lang: str, reason: str
+) -> None:
+    outcome = run([texts["ref"]], [texts["one"]], lang=lang)
+    assert metrics_of(outcome) == ["bleu", "chrf"]
+    assert outcome.notes[0].startswith(f"BLEU by the paper's protocol is left out: {reason}")
+    with pytest.raises(UserError, match=f"^paper-bleu can't be computed: {reason}"):
+        run([texts["ref"]], [texts["one"]], lang=lang, metrics=["paper-bleu"])
+
+
+def test_the_quotes_of_references_are_straightened_unless_that_is_turned_off(tmp_path: Path) -> None:
+    (tmp_path / "ref.de").write_text("Er sagte „Ja“ und ging dann nach Hause\n", encoding="utf-8")
+    (tmp_path / "hyp").write_text('Er sagte "Ja" und ging dann nach Hause\n', encoding="utf-8")
+
+    def value(*assignments: str) -> float:
+        outcome = run([tmp_path / "ref.de"], [tmp_path / "hyp"], *assignments, metrics=["paper-bleu"])
+        return outcome.systems[0].scores[0].value
+
+    assert value() == pytest.approx(100)
+    assert value("paper.reference_quotes=straight") == pytest.approx(100)
+    assert value("paper.reference_quotes=keep") < 60
+
+
+def test_a_metric_asked_for_twice_is_computed_once_in_the_order_asked(texts: Texts) -> None:
+    outcome = run([texts["ref"]], [texts["one"]], metrics=["ter", "chrf++", "ter"])
+    assert metrics_of(outcome) == ["ter", "chrf++"]
+
+
+def test_sentences_are_scored_in_every_metric_but_the_papers(texts: Texts) -> None:
+    outcome = run([texts["ref"]], [texts["one"]], lang="de", sentences=True)
+    scores = outcome.systems[0].sentences
+    assert [(one.metric, len(one.values)) for one in scores] == [("bleu", 48), ("chrf", 48)]
+
+
+def test_a_test_gives_every_score_a_finding(texts: Texts) -> None:
+    outcome = run(
+        [texts["ref"]],
+        [texts["one"], texts["two"], texts["other"]],
+        "significance.samples=20",
+        lang="de",
+        significance="bootstrap",
+    )
+    p_values = [[finding.p_value for finding in system.findings] for system in outcome.systems]
+    assert p_values[0] == [None] * 3
+    assert all(0 < p <= 1 for row in p_values[1:] for p in row if p is not None)
+    assert [len(row) for row in p_values] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "metrics", "message"),
+    [
+        ("bleu.tokenizer=intl", ["chrf"], "bleu.tokenizer has no effect: bleu is not computed"),
+        ("bleu.lowercase=false", ["paper-bleu"], "bleu.lowercase has no effect: bleu is not computed"),
+        ("chrf.lowercase=true", ["ter"], "chrf.lowercase has no effect: chrf or chrf++ is not computed"),
+        ("ter.normalize=true", [], "ter.normalize has no effect: ter is not computed"),
+        ("paper.reference_quotes=keep", ["bleu"], "paper.reference_quotes has no effect: paper-bleu is not"),
+        ("significance.seed=3", [], "significance.seed has no effect: there is no --significance"),
+    ],
+)
+def test_a_setting_that_has_no_effect_is_an_error(
+    texts: Texts, assignment: str, metrics: Sequence[Metric], message: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        run(
+            [texts["ref"]], [texts["one"]], assignment, metrics=metrics, lang="" if "ter" in metrics else "de"
+        )
+    assert message in str(error.value)
+
+
+def test_a_test_of_one_system_is_refused(texts: Texts) -> None:
+    with pytest.raises(UserError, match="--significance compares systems"):
+        run([texts["ref"]], [texts["one"]], significance="bootstrap")
+
+
+def test_sentences_of_the_papers_protocol_alone_are_refused(texts: Texts) -> None:
+    with pytest.raises(UserError, match="--sentences has no effect"):
+        run([texts["ref"]], [texts["one"]], lang="de", metrics=["paper-bleu"], sentences=True)
+
+
+@pytest.mark.parametrize("metrics", [["chrf"], ["ter", "chrf++"]], ids=" ".join)
+def test_a_language_that_no_metric_asks_for_is_refused(texts: Texts, metrics: Sequence[Metric]) -> None:
+    with pytest.raises(UserError, match="--target-lang has no effect"):
+        run([texts["ref"]], [texts["one"]], lang="de", metrics=metrics)
+
+
+def test_a_language_that_only_a_given_tokeniser_could_use_is_refused(texts: Texts) -> None:
+    with pytest.raises(UserError, match="--target-lang has no effect"):
+        run([texts["ref"]], [texts["one"]], "bleu.tokenizer=intl", lang="zh", metrics=["bleu"])
+
+
+def test_a_text_given_twice_and_stdin_for_two_texts_are_refused(texts: Texts) -> None:
+    with pytest.raises(UserError, match="one is given twice"):
+        run([texts["ref"]], [texts["one"], texts["two"], texts["one"]])
+    with pytest.raises(UserError, match="stdin can be read only once"):
+        run([Path("-")], [Path("-")])
+
+
+def test_every_reference_must_match_every_system(texts: Texts, tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("one line\n")
+    with pytest.raises(UserError, match=r"two has 48 lines, .*short has 1"):
+        run([texts["ref"], tmp_path / "short"], [texts["two"]])
+
+
+def test_bad_bytes_and_tokenised_output_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "ref").write_bytes(b"running text.\n" * 120)
+    (tmp_path / "hyp").write_bytes(b"running text .\n" * 119 + b"text \xff.\n")
+    outcome = run([tmp_path / "ref"], [tmp_path / "hyp"])
+    assert len(outcome.warnings) == 2
+    assert "hyp: 1 of 120 lines are not UTF-8" in outcome.warnings[0]
+    assert "hyp looks tokenised (119 lines end in a full stop by itself)" in outcome.warnings[1]
+    assert not run([tmp_path / "ref"], [tmp_path / "ref"]).warnings
+    tokenized = run([tmp_path / "ref"], [tmp_path / "hyp"], "bleu.tokenizer=none")
+    assert len(tokenized.warnings) == 1

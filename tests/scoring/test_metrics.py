@@ -1,0 +1,137 @@
+"""Scores are sacrebleu's own, to the last digit it prints, with its signatures."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from nmt_cli import config as settings
+from nmt_cli.errors import UserError
+from nmt_cli.scoring.config import Metric, ScoreConfig
+from nmt_cli.scoring.metrics import Measure, bleu_tokenizer, score
+
+Texts = dict[str, Path]
+
+TWELVE_DIGITS = 6e-13
+
+
+def lines(path: Path) -> list[str]:
+    return [line.rstrip() for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+
+
+@pytest.mark.parametrize("references", [["ref"], ["ref", "other"]], ids=["one reference", "two"])
+@pytest.mark.parametrize(
+    ("metric", "assignments", "options"),
+    [
+        ("bleu", [], ["-m", "bleu"]),
+        ("bleu", ["bleu.lowercase=true"], ["-m", "bleu", "-lc"]),
+        ("bleu", ["bleu.smoothing=floor"], ["-m", "bleu", "-s", "floor"]),
+        ("bleu", ["bleu.smoothing=add-k"], ["-m", "bleu", "-s", "add-k"]),
+        ("bleu", ["bleu.smoothing=none"], ["-m", "bleu", "-s", "none"]),
+        *(
+            ("bleu", [f'bleu.tokenizer="{name}"'], ["-m", "bleu", "-tok", name])
+            for name in ("13a", "intl", "char", "zh", "none")
+        ),
+        ("chrf", [], ["-m", "chrf"]),
+        ("chrf", ["chrf.lowercase=true"], ["-m", "chrf", "--chrf-lowercase"]),
+        ("chrf++", [], ["-m", "chrf", "-cw", "2"]),
+        ("ter", [], ["-m", "ter"]),
+        ("ter", ["ter.case_sensitive=true"], ["-m", "ter", "--ter-case-sensitive"]),
+        ("ter", ["ter.normalize=true"], ["-m", "ter", "--ter-normalized"]),
+    ],
+    ids=str,
+)
+def test_every_score_is_that_of_sacrebleus_command(
+    texts: Texts,
+    sacrebleu_score: Callable[..., tuple[float, str]],
+    references: Sequence[str],
+    metric: Metric,
+    assignments: Sequence[str],
+    options: Sequence[str],
+) -> None:
+    config = settings.read(ScoreConfig, assignments=assignments)
+    (found,) = score(lines(texts["one"]), [lines(texts[name]) for name in references], [metric], config)
+    value, signature = sacrebleu_score(*(texts[name] for name in references), "-i", texts["one"], *options)
+    assert found.value == pytest.approx(value, abs=TWELVE_DIGITS)
+    assert found.signature == signature
+
+
+@pytest.mark.parametrize(
+    ("metric", "options"),
+    [("bleu", ["-m", "bleu"]), ("chrf++", ["-m", "chrf", "-cw", "2"]), ("ter", ["-m", "ter"])],
+)
+def test_every_sentences_score_is_that_of_sacrebleus_command(
+    texts: Texts, sacrebleu: Callable[..., str], metric: Metric, options: Sequence[str]
+) -> None:
+    references = [lines(texts["ref"]), lines(texts["other"])]
+    found = Measure(metric, references, ScoreConfig(), "").sentences(lines(texts["two"]))
+    files = (texts["ref"], texts["other"], "-i", texts["two"])
+    expected = [float(line) for line in sacrebleu(*files, "-sl", "-b", *options).split()]
+    assert found.values == pytest.approx(expected, abs=TWELVE_DIGITS)
+    assert f"|{found.signature} =" in sacrebleu(*files, "-sl", *options)
+
+
+def test_one_measure_scores_many_systems_as_if_each_were_alone(texts: Texts) -> None:
+    references = [lines(texts["ref"])]
+    measure = Measure("chrf", references, ScoreConfig(), "")
+    for name in ("one", "two", "one"):
+        assert [measure(lines(texts[name]))] == score(lines(texts[name]), references, ["chrf"])
+
+
+def test_training_gets_bleu_and_chrf_without_asking(texts: Texts) -> None:
+    found = score(lines(texts["one"]), [lines(texts["ref"])])
+    assert [one.label for one in found] == ["BLEU (sacrebleu, detokenised, 13a)", "chrF2"]
+
+
+def test_the_two_bleu_are_named_so_that_nobody_takes_one_for_the_other(texts: Texts) -> None:
+    found = score(lines(texts["one"]), [lines(texts["ref"])], ["bleu", "paper-bleu"], lang="de")
+    assert [one.label for one in found] == [
+        "BLEU (sacrebleu, detokenised, 13a)",
+        "BLEU (paper protocol: tokenised, compounds split)",
+    ]
+    assert found[1].signature.startswith(
+        "nrefs:1|case:mixed|eff:no|punct:replaced|tok:moses-de|compounds:split|refquotes:straight|smooth:none|"
+    )
+
+
+def test_bleu_of_text_taken_as_tokenised_says_so() -> None:
+    config = settings.read(ScoreConfig, assignments=["bleu.tokenizer=none"])
+    (found,) = score(["a b c d"], [["a b c d"]], ["bleu"], config)
+    assert found.label == "BLEU (sacrebleu, as tokenised in the files)"
+    assert found.value == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("lang", "chosen", "tokenizer"),
+    [
+        ("de", "auto", "13a"),
+        ("", "auto", "13a"),
+        ("zh", "auto", "zh"),
+        ("ja", "auto", "ja-mecab"),
+        ("ko", "auto", "ko-mecab"),
+        ("zh", "13a", "13a"),
+    ],
+)
+def test_the_language_decides_on_the_tokeniser_unless_the_user_does(
+    lang: str, chosen: str, tokenizer: str
+) -> None:
+    config = settings.read(ScoreConfig, assignments=[f'bleu.tokenizer="{chosen}"'])
+    assert bleu_tokenizer(config, lang) == tokenizer
+
+
+def test_a_tokeniser_that_lacks_its_library_names_what_to_install_or_choose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
+    with pytest.raises(UserError, match=r"ja-mecab can't be used: .*pip install sacrebleu\[ja\].*=char"):
+        score(["x"], [["x"]], ["bleu"], lang="ja")
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "chrf++", "ter", "paper-bleu"])
+@pytest.mark.parametrize("hypothesis", ["", "a b c d e"], ids=["empty", "right"])
+def test_a_system_that_says_nothing_gets_the_worst_score_and_a_perfect_one_the_best(
+    metric: Metric, hypothesis: str
+) -> None:
+    (found,) = score([hypothesis, hypothesis], [["a b c d e"] * 2], [metric], lang="en")
+    best, worst = (0, 100) if metric == "ter" else (100, 0)
+    assert found.value == pytest.approx(best if hypothesis else worst)

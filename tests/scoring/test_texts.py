@@ -1,0 +1,161 @@
+"""Hypotheses and references from files of every kind; lines are never lost, and never mixed up."""
+
+import gzip
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nmt_cli.errors import UserError
+from nmt_cli.scoring.texts import (
+    STDIN,
+    Text,
+    language_of,
+    read_hypotheses,
+    read_reference,
+    refuse_unequal,
+)
+
+SGM = """<{kind} setid="newstest"><doc docid="a" sysid="s"><p>
+<seg id="1">Tom &amp; J.</seg><seg id="2"></seg></p></doc>
+<doc docid="b"><seg id="1">drei</seg></doc></{kind}>"""
+
+XML = b"""<dataset id="t"><doc id="a"><src lang="en"><seg id="1">one</seg></src>
+<ref lang="fr"><seg id="1">un</seg></ref><ref lang="de"><seg id="1">eins</seg></ref></doc></dataset>"""
+
+
+def lines_of(content: bytes, path: Path) -> list[str]:
+    path.write_bytes(content)
+    return read_hypotheses(path).lines
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"\n\n", ["", ""]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a  \n b\t\n", ["a", " b"]),
+        ("a\u2028b\x0bc\x85d\x1ee\rf\n".encode(), ["a\u2028b\x0bc\x85d\x1ee\rf"]),
+        (b"", []),
+    ],
+)
+def test_a_line_ends_at_a_line_feed_only_and_an_empty_one_counts(
+    tmp_path: Path, content: bytes, lines: list[str]
+) -> None:
+    assert lines_of(content, tmp_path / "hyp") == lines
+    assert lines_of(gzip.compress(content), tmp_path / "hyp.gz") == lines
+
+
+def test_what_is_not_utf8_is_replaced_and_its_lines_counted(tmp_path: Path) -> None:
+    (tmp_path / "hyp").write_bytes(b"gut\ns\xe4\n\xff\xfe!\n" + "ö\ufffd\n".encode())
+    text = read_hypotheses(tmp_path / "hyp")
+    assert text.lines == ["gut", "s\ufffd", "\ufffd\ufffd!", "ö\ufffd"]
+    assert text.invalid == 2
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_an_sgm_gives_its_segments_in_order_with_their_places(tmp_path: Path, packed: bool) -> None:
+    for kind, read in (("tstset", read_hypotheses), ("refset", lambda path: read_reference(path, "de"))):
+        content = SGM.format(kind=kind).encode()
+        path = tmp_path / f"{kind}.sgm{'.gz' * packed}"
+        path.write_bytes(gzip.compress(content) if packed else content)
+        text = read(path)
+        assert text.lines == ["Tom & J.", "", "drei"]
+        assert text.places == [("a", "1"), ("a", "2"), ("b", "1")]
+
+
+def test_of_an_xml_the_reference_in_the_language_is_taken_and_hypotheses_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "set.xml"
+    path.write_bytes(XML)
+    assert read_reference(path, "de").lines == ["eins"]
+    assert read_reference(path, "fr").lines == ["un"]
+    with pytest.raises(UserError, match="takes the references only"):
+        read_hypotheses(path)
+
+
+def text(name: str, count: int, *places: tuple[str, str]) -> Text:
+    return Text(name, ["x"] * count, list(places), 0)
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "reference", "message"),
+    [
+        (text("h", 2), text("r", 3), r"^h has 2 lines, r has 3: they must match line for line\.$"),
+        (
+            text("h", 2737),
+            text("r", 3003),
+            r"has 2,737 lines, r has 3,003: .* newstest2014 exists with 2,737",
+        ),
+        (text("h", 3003), text("r", 2737), "newstest2014 exists with 2,737 lines and with 3,003"),
+        (text("h", 0), text("r", 0), "r is empty"),
+        (
+            text("h", 2, ("a", "1"), ("a", "2")),
+            text("r", 2, ("a", "1"), ("b", "2")),
+            "h segment 2 is doc a seg 2, but r has doc b seg 2 there",
+        ),
+    ],
+)
+def test_texts_that_do_not_match_line_for_line_are_refused(
+    hypotheses: Text, reference: Text, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        refuse_unequal(hypotheses, reference)
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "reference"),
+    [
+        (text("h", 2737), text("r", 2737)),
+        (text("h", 1), text("r", 1, ("a", "1"))),
+        (text("h", 1, ("a", "1")), text("r", 1, ("a", "1"))),
+    ],
+)
+def test_texts_that_match_are_let_through(hypotheses: Text, reference: Text) -> None:
+    refuse_unequal(hypotheses, reference)
+
+
+@pytest.mark.parametrize(
+    ("names", "language"),
+    [
+        (["newstest.de"], "de"),
+        (["ref.de.gz"], "de"),
+        (["newstest2014-ende-ref.de.sgm"], "de"),
+        (["newstest2014-ende-ref.de.sgm.gz"], "de"),
+        (["a/ref1.de", "b/ref2.de.xz"], "de"),
+        (["ref.de", "gold.txt"], "de"),
+        (["ref.de", "ref.en"], ""),
+        (["ref.txt"], ""),
+        (["de"], ""),
+        (["ref.de/gold"], ""),
+    ],
+)
+def test_the_language_is_what_the_references_end_in(names: list[str], language: str) -> None:
+    assert language_of([Path(name) for name in names], frozenset({"de", "en"})) == language
+
+
+def test_stdin_is_read_like_a_file_be_it_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = gzip.compress("ä\n\nb".encode())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    assert read_hypotheses(STDIN) == Text("stdin", ["ä", "", "b"], [], 0)
+
+
+def test_what_is_wrong_with_stdin_is_said_of_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"\xff\xfea\x00")))
+    with pytest.raises(UserError, match=r"^stdin is UTF-16"):
+        read_hypotheses(STDIN)
+
+
+def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"a\nb\n",))
+    writer.start()
+    assert read_reference(pipe, "") == Text(str(pipe), ["a", "b"], [], 0)
+    writer.join()
