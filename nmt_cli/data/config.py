@@ -55,3 +55,22 @@ class PreprocessConfig:
     text: TextConfig = field(default_factory=TextConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     filter: FilterConfig = field(default_factory=FilterConfig)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchConfig:
+    """What is in a global batch, which one step of the optimiser sees; lengths count the end mark."""
+
+    tokens: int = 25_000
+    """Most source tokens, and most target tokens, in the global batch of a step."""
+
+    longest: int = 256
+    """Pairs with more tokens on either side, or with more than a batch holds, are left out and counted."""
+
+    shard_pairs: int = 2_000_000
+    """Pairs planned at a time, drawn from all over the corpus: more take more memory, and longer to start."""
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "longest", "shard_pairs"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; take at least 1.")

@@ -97,6 +97,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
+    """The untouched lines of one side of a valid or test set."""
+    text = side_path(dataset.folder, split.name, side, "raw.txt").read_bytes().decode(errors="replace")
+    return text.split("\n")[:-1]
+
+
 def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Raise `UserError` for the first file that is missing or of another size than it was written."""
     for name, written in manifest["files"].items():

@@ -1,0 +1,144 @@
+"""Prepares the coming steps of a rank in a thread of its own, so that no step waits for its data."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+
+from nmt_cli.data.batch import MicroBatch, assemble, halved
+from nmt_cli.data.cut import micro_batches, share
+from nmt_cli.data.dataset import Split
+from nmt_cli.data.filler import Rounding
+from nmt_cli.data.schedule import Batches, GlobalBatch
+
+AHEAD = 4
+"""Steps that are ready before they are asked for."""
+
+JOIN_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which part of a global batch a process works on, and in what pieces."""
+
+    rank: int
+    world: int
+    max_tokens: int
+    """Most source plus target tokens of a micro-batch, filler not counted."""
+
+    rounding: Rounding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A rank's share of a global batch. The counts are of the whole batch, the same on every rank."""
+
+    epoch: int
+    number: int
+    """Which batch of the epoch it is; a run goes on from `number + 1`."""
+
+    micro_batches: list[MicroBatch]
+    """None where the batch has fewer pairs than there are ranks."""
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    dropped: int
+    """Pairs of the epoch that were too long, as far as the epoch is planned by now."""
+
+
+class Loader:
+    """Steps without end from batch `number` of an epoch on, with their tensors on `device`."""
+
+    def __init__(
+        self,
+        split: Split,
+        batches: Batches,
+        cut: Cut,
+        device: torch.device,
+        *,
+        epoch: int = 0,
+        number: int = 0,
+    ) -> None:
+        self._split, self._batches, self._cut, self._device = split, batches, cut, device
+        self.waited = 0.0
+        """Seconds that whoever takes the steps has waited for them."""
+
+        self._ready: queue.Queue[Step | BaseException] = queue.Queue(AHEAD)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, args=(epoch, number), name="loader", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        start = time.perf_counter()
+        step = self._ready.get()
+        self.waited += time.perf_counter() - start
+        if isinstance(step, BaseException):
+            self._ready.put(step)  # whoever asks again is told again
+            raise step
+        return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
+
+    def halved(self, step: Step) -> Step:
+        """The same share in micro-batches of half the size; single pairs stay as they are."""
+        halves = [
+            half for part in step.micro_batches for half in halved(self._split, part, self._cut.rounding)
+        ]
+        return replace(step, micro_batches=[half.to(self._device) for half in halves])
+
+    def close(self) -> None:
+        """End the thread, and the batches that it takes."""
+        self._closed.set()
+        self._batches.close()
+        while self._thread.is_alive():
+            while not self._ready.empty():
+                self._ready.get()
+            self._thread.join(JOIN_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _work(self, epoch: int, number: int) -> None:
+        try:
+            for batch in self._batches.starting(epoch, number):
+                step = prepare(self._split, batch, self._cut)
+                if self._device.type == "cuda":
+                    pinned = [part.pin_memory() for part in step.micro_batches]
+                    step = replace(step, micro_batches=pinned)
+                self._ready.put(step)
+                if self._closed.is_set():
+                    return
+        except BaseException as error:
+            self._ready.put(error)
+
+
+def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> Step:
+    """A rank's share of `batch`, on the host."""
+    source, target = (
+        np.asarray(side.offsets[batch.pairs + 1] - side.offsets[batch.pairs])
+        for side in (split.source, split.target)
+    )
+    mine = share(source, target, cut.world)[cut.rank]
+    parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_tokens)]
+    return Step(
+        epoch=batch.epoch,
+        number=batch.number,
+        micro_batches=[assemble(split, batch.pairs[part], cut.rounding) for part in parts],
+        pairs=len(batch.pairs),
+        source_tokens=int(source.sum()),
+        target_tokens=int(target.sum()),
+        dropped=batch.dropped,
+    )

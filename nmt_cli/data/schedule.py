@@ -1,0 +1,139 @@
+"""The global batches of a run, epoch after epoch: planned by one process of a machine, read by all."""
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from threading import Event
+
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Split
+from nmt_cli.data.plan import VERSION, Indices, Shard, plan_shard, shard_count
+from nmt_cli.errors import UserError
+
+POLL_SECONDS = 0.05
+PATIENCE_SECONDS = 600.0
+
+KEPT_BATCHES = 1000
+"""For how many more batches the plan of a finished shard is kept; no other process may be further behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalBatch:
+    """What one step sees."""
+
+    epoch: int
+    number: int
+    """Which batch of the epoch it is."""
+
+    pairs: Indices
+    dropped: int
+    """Pairs of the epoch that were too long, as far as the epoch is planned by now."""
+
+
+class Batches:
+    """The global batches of a split, the same in every process that asks for them.
+
+    `folder` is one that all processes on a machine know, and only they; one of them is its `planner`, which
+    plans each shard while the one before it is used. What a killed run left in it does no harm.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        config: BatchConfig,
+        seed: int,
+        folder: Path,
+        *,
+        planner: bool,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._offsets = split.source.offsets, split.target.offsets
+        self._config, self._seed, self._folder, self._patience = config, seed, folder, patience
+        self._shards = shard_count(len(split), config)
+        self._name = _fingerprint(split, config, seed)
+        self._executor = ThreadPoolExecutor(1, "plan") if planner else None
+        self._planned: dict[Path, Future[None]] = {}
+        self._closed = Event()
+
+    def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
+        """Batches without end, from batch `number` of an epoch on; behind its last comes the next epoch."""
+        finished: deque[tuple[int, Path]] = deque()
+        taken = 0
+        while True:
+            first = dropped = 0
+            for index in range(self._shards):
+                shard = self._shard(epoch, index)
+                dropped += shard.dropped
+                for batch in range(max(number - first, 0), len(shard)):
+                    yield GlobalBatch(epoch, first + batch, shard.batch(batch), dropped)
+                    taken += 1
+                first += len(shard)
+                finished.append((taken, self._path(epoch, index)))
+                while taken - finished[0][0] > KEPT_BATCHES:
+                    self._forget(finished.popleft()[1])
+            if not first:
+                limit = min(self._config.longest, self._config.tokens)
+                raise UserError(
+                    f"none of the {dropped:,} training pairs has at most {limit:,} tokens on both sides; "
+                    "raise longest and tokens, or segment the text into fewer subwords."
+                )
+            epoch, number = epoch + 1, 0
+
+    def close(self) -> None:
+        """Stop planning and waiting, in whatever thread, and remove what was planned."""
+        self._closed.set()
+        if self._executor:
+            self._executor.shutdown(cancel_futures=True)
+        for path in list(self._planned):
+            self._forget(path)
+
+    def _shard(self, epoch: int, index: int) -> Shard:
+        path = self._path(epoch, index)
+        if self._executor:
+            self._plan(self._executor, epoch, index).result()
+            following = (epoch, index + 1) if index + 1 < self._shards else (epoch + 1, 0)
+            self._plan(self._executor, *following)
+        else:
+            self._await(path)
+        return Shard.load(path)
+
+    def _plan(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
+        """Have a shard planned, unless that was done before."""
+
+        def work() -> None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            plan_shard(*self._offsets, self._config, self._seed, epoch, index).save(path)
+
+        path = self._path(epoch, index)
+        if path not in self._planned:
+            self._planned[path] = executor.submit(work)
+        return self._planned[path]
+
+    def _await(self, path: Path) -> None:
+        deadline = time.monotonic() + self._patience
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{path} did not appear within {self._patience:g} seconds; see why the first process on "
+                    "this machine does not plan, and that all processes on it share this folder."
+                )
+            if self._closed.wait(POLL_SECONDS):
+                raise RuntimeError("the batches were closed while they were being waited for")
+
+    def _forget(self, path: Path) -> None:
+        if self._planned.pop(path, None) and path.exists():
+            path.unlink()
+
+    def _path(self, epoch: int, index: int) -> Path:
+        return self._folder / f"{self._name}-{epoch:06}-{index:06}.npy"
+
+
+def _fingerprint(split: Split, config: BatchConfig, seed: int) -> str:
+    """Tells the plans of one run from those of another over the same dataset."""
+    tokens = [len(side.tokens) for side in (split.source, split.target)]
+    known = (VERSION, seed, *astuple(config), len(split), *tokens)
+    return hashlib.sha256(repr(known).encode()).hexdigest()[:16]

@@ -1,0 +1,71 @@
+"""Reads a whole dataset folder once and makes sure that it is what was written."""
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from nmt_cli.data.dataset import MANIFEST, Dataset, Sentences, side_path
+from nmt_cli.errors import UserError
+from nmt_cli.text.subwords import END
+from nmt_cli.text.tokenizer import SIDES, Side
+
+AT_ONCE = 1 << 20
+
+REMEDY = "make the dataset again with --overwrite."
+
+
+def verify(dataset: Dataset) -> None:
+    """Raise `UserError` for the first file that is not as it was written, or whose numbers make no sense."""
+    for name, written in dataset.manifest["files"].items():
+        path = dataset.folder / name
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != written.get("sha256"):
+            raise UserError(f"{path} is not what was written (its SHA-256 differs); {REMEDY}")
+    for name, split in dataset.splits.items():
+        for side, sentences in zip(SIDES, (split.source, split.target), strict=True):
+            for what, problem in _problems(sentences, _vocabulary(dataset, side)):
+                raise UserError(f"{side_path(dataset.folder, name, side, what)} {problem}; {REMEDY}")
+        if len(split.source) != len(split.target):
+            raise UserError(
+                f"{dataset.folder}: {name} has {len(split.source):,} source sentences, "
+                f"but {len(split.target):,} target sentences; {REMEDY}"
+            )
+
+
+def _vocabulary(dataset: Dataset, side: Side) -> int:
+    try:
+        return int(dataset.manifest["tokenizer"][f"{side}_vocabulary"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{dataset.folder / MANIFEST} is damaged (no size of the {side} vocabulary); {REMEDY}"
+        ) from error
+
+
+def _problems(sentences: Sentences, vocabulary: int) -> Iterator[tuple[str, str]]:
+    """Which file is wrong, and what is wrong with it; reads no further than the first problem needs."""
+    tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
+    if tokens.ndim != 1 or tokens.dtype.kind != "u":
+        yield "tokens.npy", f"holds {tokens.ndim} axes of {tokens.dtype}, not a row of token ids"
+    if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
+        yield "offsets.npy", f"holds {offsets.ndim} axes of {offsets.dtype}, not a row of int64"
+    if offsets[0] != 0 or offsets[-1] != len(tokens):
+        yield (
+            "offsets.npy",
+            f"goes from {offsets[0]:,} to {offsets[-1]:,}, but there are {len(tokens):,} tokens",
+        )
+    for start in range(0, len(offsets) - 1, AT_ONCE):
+        some = offsets[start : start + AT_ONCE + 1]
+        if not (some[1:] > some[:-1]).all():
+            place = start + int(np.argmin(some[1:] > some[:-1]))
+            yield "offsets.npy", f"does not increase at sentence {place:,}"
+    for start in range(0, len(offsets) - 1, AT_ONCE):
+        ends = offsets[start + 1 : start + AT_ONCE + 1]
+        if (tokens[ends - 1] != END).any():
+            place = start + int(np.argmax(tokens[ends - 1] != END))
+            yield "tokens.npy", f"has no end mark behind sentence {place:,}"
+    for start in range(0, len(tokens), AT_ONCE):
+        highest = int(tokens[start : start + AT_ONCE].max())
+        if highest >= vocabulary:
+            yield "tokens.npy", f"has token {highest:,}, but the vocabulary has {vocabulary:,} entries"

@@ -1,0 +1,167 @@
+"""Measures global batches: planning, cutting over ranks, filler. Prints tables to keep in README.md.
+
+python recipes/benchmarks/batching.py     planning, cutting of made-up lengths, and multi30k (needs NMT_DATA)
+"""
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.cut import costs, share
+from nmt_cli.data.dataset import open_dataset
+from nmt_cli.data.filler import Rounding
+from nmt_cli.data.plan import plan_shard
+
+PLANNED_PAIRS = 36_000_000
+NEWS_PAIRS = 1_000_000
+BILLION = 1_000_000_000
+BUDGETS = (4096, 25_000)
+
+CHILD = """
+import sys, time
+from pathlib import Path
+import numpy
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.plan import plan_shard, shard_count
+
+class Endless:
+    "Offsets of a billion sentences of 1 to 55 tokens, computed when they are asked for."
+    def __len__(self):
+        return int(sys.argv[1]) + 1
+    def __getitem__(self, index):
+        return index * 28 + index * 2_654_435_761 % 28
+
+def peak():  # ru_maxrss would begin with what the parent held
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1e3
+
+files = sys.argv[3:]
+source, target = (numpy.load(file, mmap_mode="r") for file in files) if files else (Endless(), Endless())
+config, before, seconds, batches, pairs = BatchConfig(), peak(), [], 0, 0
+shards = shard_count(int(sys.argv[1]), config)
+for number in range(min(shards, int(sys.argv[2]))):
+    start = time.perf_counter()
+    shard = plan_shard(source, target, config, 1, 0, number)
+    seconds.append(time.perf_counter() - start)
+    batches, pairs = batches + len(shard), pairs + len(shard.pairs) + shard.dropped
+print(f"{shards} | {len(seconds)} | {pairs:,} | {batches:,} | {seconds[0]:.2f} | {sum(seconds):.1f}", end="")
+print(f" | {peak():.0f} | {before:.0f}")
+"""
+
+Lengths = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Lengths of both sides."""
+
+    name: str
+    source: Lengths
+    target: Lengths
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Measure global batches."""
+    if context.invoked_subcommand is None:
+        for command in (planning, cutting, multi30k):
+            context.invoke(command)
+
+
+@main.command()
+def planning() -> None:
+    """Plan an epoch of 36 million pairs, and the first shards of a billion, each in a process of its own."""
+    print(
+        "\n| pairs | shards | planned | pairs in them | batches | s, first shard | s, all of these ", end=""
+    )
+    print("| peak MB | of which Python and NumPy |\n|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
+        files = [str(Path(folder) / f"{side}.npy") for side in ("source", "target")]
+        for seed, file in enumerate(files):
+            draw, longest = np.random.default_rng(seed), 250
+            lengths = draw.lognormal(np.log(28) - 0.25, 0.7, PLANNED_PAIRS).round().clip(1, longest)
+            np.save(file, _offsets(lengths.astype(np.int64)))
+        _plan(PLANNED_PAIRS, 1000, *files)
+    _plan(BILLION, 5)
+
+
+@main.command()
+def cutting() -> None:
+    """Cut batches of a million pairs as long as newspaper sentences over one and eight ranks."""
+    draw = np.random.default_rng(1)
+    source = draw.lognormal(np.log(28) - 0.25, 0.7, NEWS_PAIRS)
+    target = source * draw.lognormal(0, 0.2, NEWS_PAIRS)
+    sides = (side.round().clip(1, 250).astype(np.int64) for side in (source, target))
+    _table(Corpus("log-normal, mean 28", *sides))
+
+
+@main.command()
+def multi30k() -> None:
+    """Cut the batches of Multi30k, 10,000 joint subwords."""
+    if "NMT_DATA" not in environ:
+        raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.en and so on.")
+    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
+        out, train = Path(folder) / "dataset", Path(environ["NMT_DATA"]) / "multi30k" / "train"
+        command = [sys.executable, "-m", "nmt_cli", "preprocess", "--quiet", "--source-lang", "en"]
+        command += ["--target-lang", "de", "--train", str(train), "--vocab-size", "10000", "--out", str(out)]
+        subprocess.run(command, check=True)
+        split = open_dataset(out).splits["train"]
+        _table(Corpus("Multi30k", np.diff(split.source.offsets), np.diff(split.target.offsets)))
+
+
+def _plan(pairs: int, shards: int, *files: str) -> None:
+    command = [sys.executable, "-c", CHILD, str(pairs), str(shards), *files]
+    limited = environ | {"OMP_NUM_THREADS": "1"}
+    line = subprocess.run(command, check=True, capture_output=True, text=True, env=limited).stdout
+    print(f"| {pairs:,} | {line.strip()} |")
+
+
+def _table(corpus: Corpus) -> None:
+    print(
+        f"\n| {corpus.name}: tokens a batch | batches | ranks | slowest rank above mean: average, worst ",
+        end="",
+    )
+    print("| filler | shapes of a micro-batch |\n|---|---|---|---|---|---|")
+    for tokens in BUDGETS:
+        for ranks in (1, 8):
+            _row(corpus, tokens, ranks)
+
+
+def _row(corpus: Corpus, tokens: int, ranks: int) -> None:
+    """One epoch; each rank's share is one micro-batch."""
+    offsets = _offsets(corpus.source), _offsets(corpus.target)
+    config = BatchConfig(tokens=tokens, shard_pairs=2 * len(corpus.source))
+    shard, rounding = plan_shard(*offsets, config, 1, 0, 0), Rounding.of(tokens // ranks)
+    above, shapes, filler, whole = [], set(), 0, 0
+    for number in range(len(shard)):
+        source, target = (side[shard.batch(number)] for side in (corpus.source, corpus.target))
+        shares = share(source, target, ranks)
+        work = [costs(source, target)[mine].sum() for mine in shares]
+        above.append(max(work) / np.mean(work) - 1)
+        for mine in shares:
+            sides = (source[mine], target[mine])
+            dummies = rounding.dummies(*sides)
+            shape = [int(side.sum() + dummy.sum()) for side, dummy in zip(sides, dummies, strict=True)]
+            longest = rounding.reach(max(int(side.max(initial=1)) for side in sides))
+            shapes.add((*shape, len(mine) + len(dummies[0]), longest))
+            filler += sum(int(dummy.sum()) for dummy in dummies)
+            whole += sum(shape)
+    print(f"| {tokens:,} | {len(shard):,} | {ranks} | {np.mean(above):.2%}, {max(above):.2%} ", end="")
+    print(f"| {filler / whole:.2%} | {len(shapes)} |")
+
+
+def _offsets(lengths: Lengths) -> Lengths:
+    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
+
+
+if __name__ == "__main__":
+    main()

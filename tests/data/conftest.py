@@ -1,0 +1,35 @@
+"""Splits of made-up tokens."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from nmt_cli.data.dataset import Sentences, Split
+from nmt_cli.text.subwords import END
+
+
+def _sentences(lengths: Sequence[int], first: int) -> Sentences:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    tokens = (first + np.arange(offsets[-1])).astype(np.uint16)
+    tokens[offsets[1:] - 1] = END
+    return Sentences(tokens, offsets)
+
+
+@pytest.fixture(scope="session")
+def split_of() -> Callable[[Sequence[tuple[int, int]]], Split]:
+    """A split of pairs with these (source, target) lengths, end marks counted."""
+    return lambda lengths: Split(
+        "train", "train", _sentences([s for s, _ in lengths], 1), _sentences([t for _, t in lengths], 20_000)
+    )
+
+
+@pytest.fixture(scope="session")
+def natural_lengths() -> list[tuple[int, int]]:
+    """20,000 pairs as long as newspaper sentences are, none over 250 tokens: 28 on average."""
+    draw = np.random.default_rng(1)
+    source = draw.lognormal(np.log(28) - 0.25, 0.7, 20_000)
+    target = source * draw.lognormal(0, 0.2, 20_000)
+    sides = (np.clip(side.round(), 1, 250).astype(int).tolist() for side in (source, target))
+    return list(zip(*sides, strict=True))

@@ -1,0 +1,122 @@
+"""Verifying a dataset folder: whatever was changed after it was written is found."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nmt_cli.data import verify as verify_module
+from nmt_cli.data.arrays import Array
+from nmt_cli.data.dataset import open_dataset, write_manifest
+from nmt_cli.data.verify import verify
+from nmt_cli.errors import UserError
+
+Change = Callable[[Array], Array | None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, toy_dataset: Path) -> Path:
+    """A dataset to damage."""
+    return Path(shutil.copytree(toy_dataset, tmp_path / "dataset"))
+
+
+def test_an_undamaged_dataset_is_fine(toy_dataset: Path) -> None:
+    verify(open_dataset(toy_dataset))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["train.source.tokens.npy", "dev.target.raw.txt", "tokenizer/tokenizer.json", "filter-report.json"],
+)
+def test_a_flipped_bit_in_any_file_is_one_clear_line(folder: Path, name: str) -> None:
+    content = bytearray((folder / name).read_bytes())
+    content[-3] ^= 4
+    (folder / name).write_bytes(content)
+    with pytest.raises(
+        UserError, match=rf"{name} is not what was written .* make the dataset again"
+    ) as error:
+        verify(open_dataset(folder))
+    assert "\n" not in str(error.value)
+
+
+def offsets(change: Change) -> Callable[[Path], None]:
+    return changed("train.source.offsets.npy", change)
+
+
+def tokens(change: Change) -> Callable[[Path], None]:
+    return changed("train.target.tokens.npy", change)
+
+
+def changed(name: str, change: Change) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        array = np.load(folder / name)
+        made = change(array)
+        np.save(folder / name, array if made is None else made)
+
+    return damage
+
+
+def put(place: int, value: int) -> Change:
+    def change(array: Array) -> None:
+        array[place] = value
+
+    return change
+
+
+def fewer_targets(folder: Path) -> None:
+    last = int(np.load(folder / "train.target.offsets.npy")[-2])
+    changed("train.target.offsets.npy", lambda old: old[:-1])(folder)
+    changed("train.target.tokens.npy", lambda old: old[:last])(folder)
+
+
+def without_vocabulary(folder: Path) -> None:
+    manifest = json.loads((folder / "dataset.json").read_text())
+    del manifest["tokenizer"]
+    (folder / "dataset.json").write_text(json.dumps(manifest))
+
+
+NONSENSE = {
+    "a first offset": (offsets(put(0, 1)), r"train.source.offsets.npy goes from 1 to "),
+    "a last offset": (offsets(put(-1, 5)), r"train.source.offsets.npy goes from 0 to 5, but there are "),
+    "offsets that fall": (offsets(put(7, 1)), r"train.source.offsets.npy does not increase at sentence 6"),
+    "offsets that stay": (
+        offsets(lambda old: put(200, old[199])(old)),
+        r"train.source.offsets.npy does not increase at sentence 199",
+    ),
+    "offsets that stay where one reading ends": (
+        offsets(lambda old: put(64, old[63])(old)),
+        r"train.source.offsets.npy does not increase at sentence 63",
+    ),
+    "offsets beyond the end": (
+        offsets(put(200, 10**12)),
+        r"train.source.offsets.npy does not increase at sentence 200",
+    ),
+    "offsets of floats": (offsets(lambda old: old.astype(float)), r"offsets.npy holds 1 axes of float64"),
+    "no offsets": (offsets(lambda old: old[:0]), r"offsets.npy holds 1 axes of int64"),
+    "no end mark": (
+        offsets(lambda old: put(200, old[200] - 1)(old)),
+        r"train.source.tokens.npy has no end mark behind sentence 199",
+    ),
+    "a token": (tokens(put(300, 999)), r"train.target.tokens.npy has token 999, but the vocabulary has \d+"),
+    "signed tokens": (tokens(lambda old: old.astype(np.int32)), r"tokens.npy holds 1 axes of int32"),
+    "fewer targets": (fewer_targets, r"train has 300 source sentences, but 299 target sentences"),
+    "no vocabulary": (without_vocabulary, r"dataset.json is damaged \(no size of the source vocabulary\)"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_found_even_with_the_right_hashes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], message: str
+) -> None:
+    monkeypatch.setattr(verify_module, "AT_ONCE", 64)
+    damage(folder)
+    manifest = json.loads((folder / "dataset.json").read_text())
+    (folder / "dataset.json").unlink()
+    write_manifest(folder, {key: manifest[key] for key in manifest if key not in ("format", "files")})
+    with pytest.raises(UserError, match=message) as error:
+        verify(open_dataset(folder))
+    assert "\n" not in str(error.value)
+    assert "make the dataset again" in str(error.value)
