@@ -1,11 +1,12 @@
 # Every target sets up what it needs: a virtual environment in .venv with the versions the tests pass with.
+# An environment that has it all, elsewhere: make VENV=/path/to/bin ...
 
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: install demo test check format bench
+.PHONY: install demo test test-gpu check format bench bench-gpu
 
-install: .venv/installed
+install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
 .venv/installed: pyproject.toml .tested-versions.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nmt needs Python 3.11 or newer: make PYTHON=...")'
@@ -19,6 +20,9 @@ demo: install  ## the quickstart recipe, end to end
 test: install
 	$(VENV)/pytest
 
+test-gpu: install  ## the tests that need a CUDA device
+	$(VENV)/python3 -m pytest -m gpu
+
 check: install  ## all that CI runs
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
@@ -31,3 +35,11 @@ format: install
 
 bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
 	$(VENV)/python recipes/benchmarks/preprocess.py
+	$(VENV)/python -m recipes.benchmarks.attention
+	$(VENV)/python -m recipes.benchmarks.ragged_step
+	$(VENV)/python -m recipes.benchmarks.loss speed
+	$(VENV)/python -m recipes.benchmarks.batching
+
+bench-gpu: install  ## NMT_DATA is welcome; prints the table to keep in recipes/benchmarks/README.md
+	$(VENV)/python3 -m recipes.benchmarks.attention
+	$(VENV)/python3 -m recipes.benchmarks.loss

@@ -1,0 +1,274 @@
+"""Times our attention against what else there is for ragged batches. Prints a table to keep in README.md.
+
+python -m recipes.benchmarks.attention            on a CUDA device, or else, with small batches, on the CPU
+python -m recipes.benchmarks.attention WORD ...   only rows whose names hold every word, as in: wmt big causal
+"""
+
+import statistics
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt_cli.attention import dispatch
+from nmt_cli.ragged import Layout
+from recipes.benchmarks import contestants
+from recipes.benchmarks.contestants import Contestant, Problem
+from recipes.benchmarks.lengths import Pairs, batches, multi30k, wmt_like
+
+WIDTH = 64
+HEADS = {"base": 8, "big": 16}
+CASES = ("self", "causal", "cross")
+OURS, PADDED, ALREADY, FLEX = "ours", "padded", "padded already", "FlexAttention"
+ABSENT = "left out"
+ANYWHERE: dict[str, Callable[[Problem], Contestant]] = {
+    PADDED: contestants.padded,
+    ALREADY: contestants.padded_already,
+}
+ON_CUDA = {
+    "varlen_attn": contestants.varlen,
+    FLEX: contestants.flex,
+    "flash-attn": contestants.flash_attention,
+}
+ON_CPU = {"one by one": contestants.one_by_one}
+
+Medians = tuple[float, float, float]
+"""Milliseconds of the forward pass, of forward and backward, and of the host launching the latter."""
+
+HEAD_START = 10_000_000
+"""Cycles the device sleeps while the host launches what is timed, so that only the device's time is taken."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where it runs, and how large and how often."""
+
+    device: torch.device
+    dtype: torch.dtype
+    tokens: int
+    heads: dict[str, int]
+    repeats: int
+    tolerance: float
+    """How far contestants may be apart, as a share of the largest number."""
+    scratch: Tensor
+    """Larger than any cache."""
+
+    def timed(self, call: Callable[[], object]) -> tuple[float, float]:
+        """Milliseconds of the device, whose caches are cold, and of the host, which need not wait."""
+        self.scratch.zero_()
+        if self.device.type == "cpu":
+            seconds = -time.perf_counter()
+            call()
+            return (milliseconds := 1000 * (seconds + time.perf_counter())), milliseconds
+        start, end = torch.cuda.Event(True), torch.cuda.Event(True)  # type: ignore[no-untyped-call]  # torch's
+        torch.cuda._sleep(HEAD_START)  # type: ignore[no-untyped-call]  # torch's
+        start.record()
+        seconds = -time.perf_counter()
+        call()
+        seconds += time.perf_counter()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end), 1000 * seconds
+
+    def median(self, call: Callable[[], object]) -> float:
+        """Milliseconds of the device."""
+        call()
+        return statistics.median(self.timed(call)[0] for _ in range(self.repeats))
+
+
+@dataclass
+class Times:
+    """What `Medians` are of."""
+
+    forward: list[float] = field(default_factory=list)
+    both: list[float] = field(default_factory=list)
+    host: list[float] = field(default_factory=list)
+
+    def medians(self) -> Medians:
+        """Of each."""
+        return statistics.median(self.forward), statistics.median(self.both), statistics.median(self.host)
+
+
+def main(words: list[str]) -> None:
+    """Print the table, a row at a time."""
+    bench = _bench()
+    print(f"{date.today()}, {_machine(bench)}, {str(bench.dtype).removeprefix('torch.')}")
+    print(f"\n`{' '.join(['python -m recipes.benchmarks.attention', *words])}`", flush=True)
+    bytes_per_ms = _bandwidth(bench)
+    print(
+        f"\nA copy reads and writes {bytes_per_ms / 1e6:,.0f} GB/s; the floor is what this takes to move all"
+    )
+    print("inputs and outputs once.\n")
+    left_out: dict[str, str] = {}
+    gains: dict[str, list[tuple[float, float]]] = {"alike": [], "random": []}
+    columns: list[str] = []
+    for name, problem in _problems(bench, words):
+        contest = _contest(bench, problem, left_out)
+        if not columns:
+            columns = list(contest)
+            _print_head(bench, columns)
+        medians = {contestant: times.medians() for contestant, times in _raced(bench, contest).items()}
+        prepare = contest[FLEX].prepare if FLEX in contest else None
+        mask = bench.median(prepare) if prepare else None
+        sizes = f"{len(problem.q.lengths):,}: {len(problem.q.segments):,}, {problem.q.longest}"
+        floor = _floor(problem, bytes_per_ms)
+        _print_row(bench, [name, sizes], columns, medians, floor, mask)
+        gains["random" if "random" in name else "alike"].append(_gains(medians, 1))
+    for kind, ratios in gains.items():
+        _print_summary(kind, ratios)
+    for contestant, reason in left_out.items():
+        print(f"\nleft out: {contestant}: {reason}")
+
+
+def _bench() -> Bench:
+    if torch.cuda.is_available():
+        scratch = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+        return Bench(torch.device("cuda"), torch.bfloat16, 25_000, HEADS, 20, 2e-2, scratch)
+    scratch = torch.empty(1 << 26, dtype=torch.int8)
+    return Bench(torch.device("cpu"), torch.float32, 2048, {"base": HEADS["base"]}, 5, 1e-4, scratch)
+
+
+def _machine(bench: Bench) -> str:
+    try:
+        triton = f"triton {version('triton')}"
+    except PackageNotFoundError:
+        triton = "no triton"
+    where = f"CPU, {torch.get_num_threads()} threads"
+    if bench.device.type == "cuda":
+        where = torch.cuda.get_device_name()
+    kernel = dispatch.implementation(bench.device, WIDTH, WIDTH)
+    return f"{where}, torch {torch.__version__}, {triton}; ours is `{kernel}`"
+
+
+def _bandwidth(bench: Bench) -> float:
+    """Bytes a millisecond, read or written, of a large copy."""
+    source = torch.ones(4 * len(bench.scratch), dtype=torch.int8, device=bench.device)
+    target = torch.zeros_like(source)
+    return 2 * len(source) / bench.median(lambda: target.copy_(source))
+
+
+def _problems(bench: Bench, words: list[str]) -> Iterator[tuple[str, Problem]]:
+    corpora = {"multi30k": multi30k(), "wmt": wmt_like()}
+    for corpus, pairs in corpora.items():
+        if pairs is None:
+            print(f"Without NMT_DATA, a folder that holds multi30k/, no rows of {corpus}.\n")
+            continue
+        for batch, cut in batches(pairs, bench.tokens).items():
+            for heads, number in bench.heads.items():
+                for case in CASES:
+                    name = f"{corpus} {batch} {heads} {case}"
+                    if all(word in name for word in words):
+                        yield name, _problem(bench, cut, number, case)
+
+
+def _problem(bench: Bench, pairs: Pairs, heads: int, case: str) -> Problem:
+    """The encoder's self-attention, the decoder's causal one, or the decoder's to the source."""
+    source, target = (Layout.of(np.ascontiguousarray(side)).to(bench.device) for side in pairs.T)
+    q, k = {"self": (source, source), "causal": (target, target), "cross": (target, source)}[case]
+    draw = torch.Generator(bench.device).manual_seed(1)
+
+    def drawn(layout: Layout) -> Tensor:
+        size = (len(layout.segments), heads, WIDTH)
+        return torch.randn(size, generator=draw, device=bench.device).to(bench.dtype)
+
+    return Problem(drawn(q), drawn(k), drawn(k), drawn(q), q, k, case == "causal")
+
+
+def _contest(bench: Bench, problem: Problem, left_out: dict[str, str]) -> dict[str, Contestant]:
+    """All who can do it and agree with us; why others can't is added to `left_out`."""
+    contest = {OURS: contestants.ours(problem)}
+    for name, make in (ANYWHERE | (ON_CUDA if bench.device.type == "cuda" else ON_CPU)).items():
+        if name in left_out:
+            continue
+        try:
+            contestant = make(problem)
+            difference = contestant.difference(contest[OURS], problem)
+        except (
+            Exception
+        ) as error:  # theirs, whatever it is, must not end a contest that the others can go on with
+            left_out[name] = textwrap.shorten(f"{type(error).__name__}: {error}", 160)
+            continue
+        if difference <= bench.tolerance:
+            contest[name] = contestant
+        else:
+            left_out[name] = f"differs from ours by {difference:.1e} of the largest number"
+    return contest
+
+
+def _raced(bench: Bench, contest: dict[str, Contestant]) -> dict[str, Times]:
+    """All take turns, so that whatever else happens on the machine happens to each."""
+    times = {name: Times() for name in contest}
+    for repeat in range(-1, bench.repeats):
+        for name, contestant in contest.items():
+            forward, _ = bench.timed(contestant.forward)
+            both, host = bench.timed(contestant.both)
+            if repeat >= 0:
+                times[name].forward.append(forward)
+                times[name].both.append(both)
+                times[name].host.append(host)
+    return times
+
+
+def _gains(medians: dict[str, Medians], which: int) -> tuple[float, float]:
+    """How many times as long padding takes, and the fastest of those that do not pad."""
+    ours = medians[OURS][which]
+    others = [times[which] for name, times in medians.items() if name not in (OURS, PADDED, ALREADY)]
+    padding = medians[PADDED][which] if PADDED in medians else float("nan")
+    return padding / ours, min(others, default=float("nan")) / ours
+
+
+def _floor(problem: Problem, bytes_per_ms: float) -> tuple[float, float]:
+    """Milliseconds to move what the forward pass, and what both, must read and write."""
+    per_query, per_key = (x.numel() * x.element_size() for x in (problem.q_THK, problem.k_SHK))
+    forward = (2 * per_query + 2 * per_key) / bytes_per_ms
+    backward = (3 * per_query + 4 * per_key) / bytes_per_ms
+    return forward, forward + backward
+
+
+def _print_head(bench: Bench, columns: list[str]) -> None:
+    cells = "forward / forward and backward"
+    if bench.device.type == "cuda":
+        cells += " / what the latter takes the host to launch"
+    print(f"Milliseconds, medians of {bench.repeats} in turns: {cells}.\n")
+    head = ["batch, heads, attention", "segments: tokens, longest", *columns, "floor"]
+    head += ["mask of FlexAttention, apart"] if FLEX in columns else []
+    head += ["padded : ours", "best that does not pad : ours"]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}", flush=True)
+
+
+def _print_row(
+    bench: Bench,
+    cells: list[str],
+    columns: list[str],
+    medians: dict[str, Medians],
+    floor: tuple[float, float],
+    mask: float | None,
+) -> None:
+    shown = 3 if bench.device.type == "cuda" else 2
+    for times in (*map(medians.get, columns), floor):
+        cells.append(" / ".join(f"{time:.3f}" for time in times[:shown]) if times else ABSENT)
+    if FLEX in columns:
+        cells.append(f"{mask:.3f}" if mask is not None else ABSENT)
+    ratios = zip(_gains(medians, 0), _gains(medians, 1), strict=True)
+    cells += [f"{forward:.2f} / {both:.2f}" for forward, both in ratios]
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _print_summary(kind: str, ratios: list[tuple[float, float]]) -> None:
+    if not ratios:
+        return
+    print(f"\n{kind}, forward and backward, geometric means of {len(ratios)} rows:")
+    for rival, gains in zip(("padded", "the best that does not pad"), zip(*ratios, strict=True), strict=True):
+        mean = statistics.geometric_mean(gains)
+        print(f"ours is {mean:.2f} times as fast as {rival} ({min(gains):.2f} to {max(gains):.2f})")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
