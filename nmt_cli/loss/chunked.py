@@ -1,0 +1,157 @@
+"""Projection and cross-entropy, a chunk of tokens at a time; gradients are made on the way forward.
+
+Axes: T tokens, C tokens of a chunk, D features, V entries of the vocabulary.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from nmt_cli.loss.reference import IGNORED, Losses
+
+CHUNK = 512
+"""Tokens of a chunk on the CPU: smaller ones slow the matrix products, larger ones leave the cache."""
+
+
+class Rows(Protocol):
+    """Turns the logits of a chunk into losses, in place and, if asked to, into their gradient."""
+
+    def __call__(
+        self,
+        logits_CV: Tensor,
+        targets_C: Tensor,
+        losses_2C: Tensor,
+        smoothing: float,
+        grad_scale: Tensor | None,
+        gradient: bool,
+    ) -> None:
+        """Write smoothed losses and NLLs to `losses_2C`; the logits then hold the gradient, or anything."""
+
+
+def cross_entropy(
+    x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
+) -> Losses:
+    """Do what `dispatch.cross_entropy` promises."""
+    wanted = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_TD, weight_VD)]
+    smoothed, nll, _, _ = losses_and_gradients(x_TD, weight_VD, targets_T, smoothing, grad_scale, *wanted)
+    return Losses(smoothed, nll)
+
+
+@torch.library.custom_op("nmt_cli::losses_and_gradients", mutates_args=(), device_types="cpu")
+def losses_and_gradients(
+    x_TD: Tensor,
+    weight_VD: Tensor,
+    targets_T: Tensor,
+    smoothing: float,
+    grad_scale: Tensor | None,
+    x_gradient: bool,
+    weight_gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The two losses and the gradients of x and weight times `grad_scale`, empty where not wanted."""
+    return walk(
+        x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient, rows=rows, chunk=CHUNK
+    )
+
+
+@losses_and_gradients.register_fake
+def _fake(
+    x_TD: Tensor,
+    weight_VD: Tensor,
+    targets_T: Tensor,
+    smoothing: float,
+    grad_scale: Tensor | None,
+    x_gradient: bool,
+    weight_gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    loss = x_TD.new_empty((), dtype=_wide(x_TD.dtype))
+    d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
+    d_weight = weight_VD.new_empty(weight_VD.shape if weight_gradient else (0,))
+    return loss, torch.empty_like(loss), d_x, d_weight
+
+
+def walk(
+    x_TD: Tensor,
+    weight_VD: Tensor,
+    targets_T: Tensor,
+    smoothing: float,
+    grad_scale: Tensor | None,
+    x_gradient: bool,
+    weight_gradient: bool,
+    *,
+    rows: Rows,
+    chunk: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `losses_and_gradients` returns, whoever does the rows."""
+    tokens, wide = x_TD.shape[0], _wide(x_TD.dtype)
+    narrow_VD = weight_VD.to(x_TD.dtype)
+    losses_2T = x_TD.new_empty((2, tokens), dtype=wide)
+    d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
+    d_weight = weight_VD.new_zeros(weight_VD.shape if weight_gradient else (0,), dtype=wide)
+    buffer_CV = x_TD.new_empty((min(chunk, tokens), weight_VD.shape[0]))
+    with torch.autocast(x_TD.device.type, enabled=False):
+        for start in range(0, tokens, chunk):
+            here = slice(start, start + chunk)
+            x_CD = x_TD[here]
+            logits_CV = torch.mm(x_CD, narrow_VD.mT, out=buffer_CV[: x_CD.shape[0]])
+            gradient = x_gradient or weight_gradient
+            rows(logits_CV, targets_T[here], losses_2T[:, here], smoothing, grad_scale, gradient)
+            if x_gradient:
+                torch.mm(logits_CV, narrow_VD, out=d_x[here])
+            if weight_gradient and x_TD.dtype == wide:
+                d_weight.addmm_(logits_CV.mT, x_CD)
+            elif weight_gradient:
+                d_weight += logits_CV.mT @ x_CD
+    return losses_2T[0].sum(), losses_2T[1].sum(), d_x, d_weight.to(weight_VD.dtype)
+
+
+def rows(
+    logits_CV: Tensor,
+    targets_C: Tensor,
+    losses_2C: Tensor,
+    smoothing: float,
+    grad_scale: Tensor | None,
+    gradient: bool,
+) -> None:
+    """`Rows` of PyTorch's operations, in place, since passes over a chunk in the cache are cheap."""
+    z_CV = logits_CV.to(losses_2C.dtype)
+    counts_C = targets_C != IGNORED
+    targets_C1 = targets_C.where(counts_C, 0).long()[:, None]
+    z_CV -= z_CV.amax(1, keepdim=True)
+    z_C, mean_C = z_CV.gather(1, targets_C1)[:, 0], z_CV.mean(1)
+    sum_C = z_CV.exp_().sum(1)
+    log_sum_C = sum_C.log()
+    losses_2C[0] = (log_sum_C - (1 - smoothing) * z_C - smoothing * mean_C).where(counts_C, 0)
+    losses_2C[1] = (log_sum_C - z_C).where(counts_C, 0)
+    if not gradient:
+        return
+    z_CV *= sum_C.reciprocal()[:, None]
+    if smoothing:
+        z_CV -= smoothing / z_CV.shape[1]
+    z_CV.scatter_add_(1, targets_C1, z_CV.new_full((1, 1), smoothing - 1).expand_as(targets_C1))
+    z_CV.index_fill_(0, (~counts_C).nonzero()[:, 0], 0)
+    if grad_scale is not None:
+        z_CV *= grad_scale
+    if z_CV is not logits_CV:
+        logits_CV.copy_(z_CV)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *_, grad_scale, ctx.x_gradient, ctx.weight_gradient = inputs
+    _, nll, d_x, d_weight = output
+    ctx.mark_non_differentiable(nll, d_x, d_weight)
+    ctx.save_for_backward(d_x, d_weight, grad_scale)
+
+
+def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    d_x, d_weight, grad_scale = ctx.saved_tensors
+    factor = incoming if grad_scale is None else incoming / grad_scale
+    gradients = [d_x * factor if ctx.x_gradient else None, d_weight * factor if ctx.weight_gradient else None]
+    return *gradients, None, None, None, None, None
+
+
+losses_and_gradients.register_autograd(_backward, setup_context=_save)

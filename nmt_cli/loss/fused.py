@@ -1,0 +1,97 @@
+"""The rows of a chunk of logits as one Triton kernel: losses, and in place the gradient.
+
+Axes: C tokens of a chunk, V entries of the vocabulary.
+"""
+
+from functools import partial
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nmt_cli.loss import chunked
+from nmt_cli.loss.reference import IGNORED
+
+CHUNK = 4096
+"""Tokens of a chunk: enough for the matrix products to fill the device, a sixth of a usual batch's logits."""
+
+BLOCK, WARPS = 4096, 8
+
+
+@triton.jit
+def _rows_kernel(
+    logits,
+    targets,
+    smoothed,
+    nlls,
+    scale,
+    stride,
+    ENTRIES: tl.constexpr,
+    SMOOTHING: tl.constexpr,
+    IGNORED: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row: the log-sum of exponentials on the way there, the gradient on the way back."""
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets + row)
+    logits += row * stride
+    # Before the reductions: their barriers keep other warps from overwriting this logit first.
+    known = (target >= 0) & (target < ENTRIES)
+    z_target = tl.load(logits + target, mask=known, other=float("nan")).to(WIDE)
+    counts = target != IGNORED
+    columns = tl.arange(0, BLOCK)
+    highest = tl.full((), float("-inf"), WIDE)
+    exponentials = tl.zeros((), WIDE)
+    total = tl.zeros((), WIDE)
+    for start in range(0, ENTRIES, BLOCK):
+        inside = start + columns < ENTRIES
+        z = tl.load(logits + start + columns, mask=inside, other=float("-inf")).to(WIDE)
+        higher = tl.maximum(highest, tl.max(z, 0))
+        exponentials = exponentials * tl.exp(highest - higher) + tl.sum(tl.exp(z - higher), 0)
+        total += tl.sum(tl.where(inside, z, 0.0), 0)
+        highest = higher
+    nll = tl.log(exponentials) + (highest - z_target)
+    uniform, peak = tl.full((), SMOOTHING / ENTRIES, WIDE), tl.full((), 1 - SMOOTHING, WIDE)
+    smooth = nll + SMOOTHING * (z_target - total / ENTRIES)
+    tl.store(smoothed + row, tl.where(counts, smooth, 0.0))
+    tl.store(nlls + row, tl.where(counts, nll, 0.0))
+    if GRADIENT:
+        factor = tl.load(scale).to(WIDE) if scale is not None else tl.full((), 1.0, WIDE)
+        for start in range(0, ENTRIES, BLOCK):
+            inside = start + columns < ENTRIES
+            z = tl.load(logits + start + columns, mask=inside, other=0.0).to(WIDE)
+            wanted = uniform + tl.where(start + columns == target, peak, 0.0)
+            gradient = tl.where(counts, (tl.exp(z - highest) / exponentials - wanted) * factor, 0.0)
+            tl.store(logits + start + columns, gradient, mask=inside)
+
+
+def rows(
+    logits_CV: Tensor,
+    targets_C: Tensor,
+    losses_2C: Tensor,
+    smoothing: float,
+    grad_scale: Tensor | None,
+    gradient: bool,
+) -> None:
+    """`chunked.Rows` of one kernel. A target outside of the vocabulary, IGNORED apart, makes its loss NaN."""
+    tokens, entries = logits_CV.shape
+    _rows_kernel[(tokens,)](
+        logits_CV,
+        targets_C,
+        *losses_2C,
+        grad_scale,
+        logits_CV.stride(0),
+        ENTRIES=entries,
+        SMOOTHING=smoothing,
+        IGNORED=IGNORED,
+        GRADIENT=gradient,
+        WIDE=tl.float64 if losses_2C.dtype == torch.float64 else tl.float32,
+        BLOCK=min(BLOCK, triton.next_power_of_2(entries)),
+        num_warps=WARPS,
+    )
+
+
+chunked.losses_and_gradients.register_kernel("cuda", partial(chunked.walk, rows=rows, chunk=CHUNK))

@@ -1,0 +1,216 @@
+"""The loss a chunk at a time: values and gradients, their precision, and what is never computed or held."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nmt_cli.loss import chunked, reference
+from nmt_cli.loss.chunked import CHUNK
+
+Batch = tuple[Tensor, Tensor, Tensor]
+Made = Callable[..., Batch]
+Differentiated = Callable[..., list[Tensor]]
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Notes the size of every tensor that an operation returns, and the operation's name."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+        self.largest = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:
+        result = func(*args, **kwargs or {})
+        self.names.append(func.overloadpacket.__name__)
+        sizes = [x.numel() for x in torch.utils._pytree.tree_leaves(result) if isinstance(x, Tensor)]
+        self.largest = max(self.largest, *sizes, 0)
+        return result
+
+
+def errors(found: list[Tensor], exact: list[Tensor]) -> list[float]:
+    return [(a.double() - b).abs().max().item() for a, b in zip(found, exact, strict=True)]
+
+
+def distances(found: list[Tensor], exact: list[Tensor]) -> list[float]:
+    return [(a.double() - b).norm().item() for a, b in zip(found, exact, strict=True)]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("every", [0, 3, 1], ids=["no filler", "some filler", "only filler"])
+@pytest.mark.parametrize("tokens", [0, 1, 3, 4, 5, 10])
+def test_chunks_of_four_add_up_to_the_definition(
+    tokens: int, every: int, smoothing: float, random_batch: Made, differentiated: Differentiated
+) -> None:
+    batch = random_batch(tokens, 37, 8, torch.float64, every)
+    expected = differentiated(reference.cross_entropy, *batch, smoothing=smoothing)
+    found = chunked.walk(*batch, smoothing, None, True, True, rows=chunked.rows, chunk=4)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [None, 3.0, 1024.0])
+@pytest.mark.parametrize("tokens", [CHUNK - 1, CHUNK, CHUNK + 1, CHUNK * 5 // 2])
+def test_gradients_are_the_definitions_whatever_the_announced_scale(
+    tokens: int, scale: float | None, random_batch: Made, differentiated: Differentiated
+) -> None:
+    batch = random_batch(tokens, 19, 8, torch.float64, 7)
+    grad_scale = None if scale is None else torch.tensor(scale)
+    expected = differentiated(reference.cross_entropy, *batch, 7.0, smoothing=0.1)
+    found = differentiated(chunked.cross_entropy, *batch, 7.0, smoothing=0.1, grad_scale=grad_scale)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
+def test_it_errs_at_most_twice_as_much_as_plain_pytorch(
+    spread: float, dtype: torch.dtype, random_batch: Made, differentiated: Differentiated
+) -> None:
+    x, weight, targets = random_batch(CHUNK + 100, 501, 16, dtype, 5)
+    batch = x * spread, weight, targets
+    exact = differentiated(
+        reference.cross_entropy, batch[0].double(), weight.double(), targets, smoothing=0.1
+    )
+    with torch.autocast("cpu", dtype=dtype, enabled=dtype in HALVES):
+        plain = differentiated(reference.cross_entropy, *batch, smoothing=0.1)
+        ours = differentiated(chunked.cross_entropy, *batch, smoothing=0.1)
+    assert [tensor.dtype for tensor in ours] == [torch.float32, torch.float32, dtype, torch.float32]
+    tiny = [torch.finfo(torch.float32).eps * tensor.abs().max().item() for tensor in exact]
+    for err, allowed, least in zip(errors(ours, exact), errors(plain, exact), tiny, strict=True):
+        assert err <= 2 * allowed + least
+
+
+def test_huge_logits_give_finite_losses() -> None:
+    x, weight = torch.tensor([[1e4]], requires_grad=True), torch.tensor([[1.0], [-1.0]])
+    smoothed, nll = chunked.cross_entropy(x, weight, torch.tensor([1]), smoothing=0.0)
+    assert (smoothed.item(), nll.item()) == (2e4, 2e4)
+    smoothed.backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None and x.grad.item() == 2.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
+def test_autocast_does_not_change_it(
+    dtype: torch.dtype, random_batch: Made, differentiated: Differentiated
+) -> None:
+    batch = random_batch(20, 37, 8, dtype)
+    plain = differentiated(chunked.cross_entropy, *batch, smoothing=0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = differentiated(chunked.cross_entropy, *batch, smoothing=0.1)
+    assert all(a.equal(b) for a, b in zip(ours, plain, strict=True))
+
+
+def test_scaled_fp16_gradients_err_no_more_than_plain_ones(
+    random_batch: Made, differentiated: Differentiated
+) -> None:
+    batch, scale = random_batch(CHUNK + 100, 501, 16, torch.float16), 2.0**10 / 600
+    exact = differentiated(
+        reference.cross_entropy, batch[0].double(), batch[1].double(), batch[2], scale, smoothing=0.1
+    )
+    plain = differentiated(reference.cross_entropy, *batch, scale, smoothing=0.1)
+    ours = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.1, grad_scale=torch.tensor(scale))
+    for err, allowed in zip(distances(ours[2:], exact[2:]), distances(plain[2:], exact[2:]), strict=True):
+        assert err <= 1.05 * allowed  # chunks round their share each: the same size, other luck
+
+
+def test_small_gradients_survive_fp16_when_the_scale_is_announced(differentiated: Differentiated) -> None:
+    x, weight = torch.ones(1, 1, dtype=torch.float16), torch.full((8, 1), -20.0)
+    weight[0] = 0.0
+    batch, scale = (x, weight, torch.tensor([0])), 2.0**16
+    *_, exact = differentiated(
+        reference.cross_entropy, x.double(), weight.double(), batch[2], scale, smoothing=0.0
+    )
+    *_, blind = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.0)
+    told = {"grad_scale": torch.tensor(scale)}
+    *_, ours = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.0, **told)
+    assert blind.count_nonzero() == 0
+    others = slice(1, None)  # the target's own is lost in fp32 already, where its probability is 1
+    torch.testing.assert_close(ours[others].double(), exact[others], rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("x_wanted", "weight_wanted", "saved"),
+    [(True, True, [24, 56]), (True, False, [24, 0]), (False, True, [0, 56]), (False, False, [])],
+)
+def test_only_gradients_that_are_wanted_are_kept(
+    x_wanted: bool, weight_wanted: bool, saved: list[int], random_batch: Made
+) -> None:
+    x, weight, targets = random_batch(3, 7, 8, torch.float32)
+    x.requires_grad_(x_wanted), weight.requires_grad_(weight_wanted)
+    kept: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, keep):
+        chunked.cross_entropy(x, weight, targets, smoothing=0.1)
+    assert [tensor.numel() for tensor in kept] == saved
+
+
+def test_no_gradients_are_kept_where_none_are_recorded(random_batch: Made) -> None:
+    x, weight, targets = random_batch(3, 7, 8, torch.float32)
+    x.requires_grad_(), weight.requires_grad_()
+    with torch.no_grad(), Watched() as watched:
+        losses = chunked.cross_entropy(x, weight, targets, smoothing=0.1)
+    assert not losses.smoothed.requires_grad
+    assert watched.largest == 1
+    with Watched() as watched:
+        chunked.walk(
+            x.detach(), weight.detach(), targets, 0.1, None, False, False, rows=chunked.rows, chunk=4
+        )
+    assert watched.names.count("mm") == 1
+    assert watched.names.count("scatter_add_") == 0
+
+
+@pytest.mark.parametrize(("wanted", "products"), [((True, False), 2), ((False, True), 2), ((True, True), 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_a_gradient_that_is_not_wanted_is_not_computed(
+    dtype: torch.dtype, wanted: tuple[bool, bool], products: int, random_batch: Made
+) -> None:
+    batch = random_batch(3, 7, 8, dtype)
+    with Watched() as watched:
+        chunked.walk(*batch, 0.1, None, *wanted, rows=chunked.rows, chunk=4)
+    assert sum(name in ("mm", "addmm_") for name in watched.names) == products
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_no_tensor_is_larger_than_the_logits_of_a_chunk(dtype: torch.dtype, random_batch: Made) -> None:
+    with Watched() as watched:
+        batch = random_batch(300, 500, 8, dtype, 3)
+        chunked.walk(*batch, 0.1, torch.tensor(2.0), True, True, rows=chunked.rows, chunk=32)
+    assert watched.largest == 32 * 500
+
+
+@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("scale", [None, torch.tensor(2.0)], ids=["no scale", "scale"])
+def test_the_operator_is_registered_as_pytorch_wants_it(
+    scale: Tensor | None, wanted: tuple[bool, bool], random_batch: Made
+) -> None:
+    x, weight, targets = random_batch(5, 7, 4, torch.float64, 3)
+    x.requires_grad_(wanted[0]), weight.requires_grad_(wanted[1])
+    torch.library.opcheck(chunked.losses_and_gradients, (x, weight, targets, 0.1, scale, *wanted))
+
+
+def test_features_may_be_strided_and_weights_half(random_batch: Made, differentiated: Differentiated) -> None:
+    x, weight, targets = random_batch(5, 7, 8, torch.bfloat16)
+    batch = x.T.contiguous().T, weight.bfloat16(), targets
+    contiguous = differentiated(partial(chunked.cross_entropy, smoothing=0.1), x, *batch[1:])
+    ours = differentiated(partial(chunked.cross_entropy, smoothing=0.1), *batch)
+    assert [tensor.dtype for tensor in ours] == [torch.float32, torch.float32, torch.bfloat16, torch.bfloat16]
+    for a, b in zip(ours, contiguous, strict=True):
+        torch.testing.assert_close(a, b)
+    torch.library.opcheck(chunked.losses_and_gradients, (*batch, 0.1, None, True, True))

@@ -1,0 +1,139 @@
+"""The row kernel, on a GPU or in Triton's interpreter, and the whole loss on a GPU."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.loss import chunked, reference
+from nmt_cli.loss.dispatch import cross_entropy
+
+pytest.importorskip("triton")
+from nmt_cli.loss import fused
+
+Made = Callable[..., tuple[Tensor, Tensor, Tensor]]
+Differentiated = Callable[..., list[Tensor]]
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+GPU = (pytest.mark.gpu, pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device"))
+DTYPES = [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=GPU)]
+
+
+def rows_of(
+    rows: chunked.Rows, logits: Tensor, targets: Tensor, smoothing: float, scale: float | None
+) -> list[Tensor]:
+    """What is left of the losses and the logits."""
+    logits, losses = logits.clone(), logits.new_empty(2, len(logits), dtype=chunked._wide(logits.dtype))
+    rows(
+        logits,
+        targets,
+        losses,
+        smoothing,
+        None if scale is None else torch.tensor(scale).to(logits.device),
+        True,
+    )
+    return [losses, logits]
+
+
+def random_logits(entries: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(entries)
+    targets = torch.randint(entries, (5,), generator=draw)
+    targets[2] = -1
+    return (torch.randn(5, entries, generator=draw) * 4).to(DEVICE, dtype), targets.to(DEVICE)
+
+
+@pytest.mark.parametrize("scale", [None, 3.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("entries", [1, 7, 63, 64, 65, 128, 300])
+def test_rows_are_those_of_pytorch_in_float64(
+    entries: int, smoothing: float, scale: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "BLOCK", 64)
+    given = random_logits(entries, torch.float64)
+    expected = rows_of(chunked.rows, *given, smoothing, scale)
+    for a, b in zip(rows_of(fused.rows, *given, smoothing, scale), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("entries", [63, 300])
+def test_rows_err_at_most_twice_as_much_as_those_of_pytorch(
+    entries: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "BLOCK", 64)
+    logits, targets = random_logits(entries, dtype)
+    exact = rows_of(chunked.rows, logits.double(), targets, 0.1, 5.0)
+    plain = rows_of(chunked.rows, logits, targets, 0.1, 5.0)
+    ours = rows_of(fused.rows, logits, targets, 0.1, 5.0)
+    for a, b, e in zip(ours, plain, exact, strict=True):
+        least = torch.finfo(torch.float32).eps * e.abs().max()
+        assert (a.double() - e).abs().max() <= 2 * (b.double() - e).abs().max() + least
+
+
+def test_huge_logits_give_finite_losses_and_gradients() -> None:
+    logits = torch.tensor([[1e4, -1e4, 1e4]], device=DEVICE)
+    losses, gradient = rows_of(fused.rows, logits, torch.tensor([1], device=DEVICE), 0.0, None)
+    assert losses.flatten().tolist() == pytest.approx([2e4 + math.log(2)] * 2, rel=1e-7)
+    assert gradient.tolist() == [[0.5, -1.0, 0.5]]
+
+
+@pytest.mark.parametrize("target", [-2, 7])
+def test_a_target_outside_of_the_vocabulary_makes_its_loss_nan(target: int) -> None:
+    logits, targets = random_logits(7, torch.float32)
+    targets[1] = target
+    losses, _ = rows_of(fused.rows, logits, targets, 0.1, None)
+    assert losses.isnan().tolist() == [[False, True, False, False, False]] * 2
+
+
+def test_where_no_gradient_is_wanted_the_logits_stay() -> None:
+    logits, targets = random_logits(7, torch.float32)
+    before, losses = logits.clone(), logits.new_empty(2, 5)
+    fused.rows(logits, targets, losses, 0.1, None, False)
+    assert logits.equal(before)
+    assert losses.equal(rows_of(fused.rows, logits, targets, 0.1, None)[0])
+
+
+def test_a_walk_with_the_kernel_gives_the_definitions_losses_and_gradients(
+    random_batch: Made, differentiated: Differentiated
+) -> None:
+    batch = [tensor.to(DEVICE) for tensor in random_batch(10, 37, 8, torch.float64, 3)]
+    expected = differentiated(reference.cross_entropy, *batch, smoothing=0.1)
+    x, weight, targets = batch
+    found = chunked.walk(x, weight, targets, 0.1, None, True, True, rows=fused.rows, chunk=4)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_cuda_has_a_kernel_of_its_own() -> None:
+    assert torch._C._dispatch_has_kernel_for_dispatch_key("nmt_cli::losses_and_gradients", "CUDA")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_on_a_gpu_it_errs_at_most_twice_as_much_as_plain_pytorch(
+    dtype: torch.dtype, random_batch: Made, differentiated: Differentiated
+) -> None:
+    x, weight, targets = (t.cuda() for t in random_batch(fused.CHUNK + 100, 5003, 64, dtype, 5))
+    exact = differentiated(reference.cross_entropy, x.double(), weight.double(), targets, smoothing=0.1)
+    plain = differentiated(reference.cross_entropy, x, weight, targets, smoothing=0.1)
+    runs = [differentiated(cross_entropy, x, weight, targets, smoothing=0.1) for _ in range(20)]
+    for a, b, e in zip(runs[0], plain, exact, strict=True):
+        least = torch.finfo(torch.float32).eps * e.abs().max()
+        assert (a - e).abs().max() <= 2 * (b - e).abs().max() + least
+    assert all(a.equal(b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+def test_on_a_gpu_nothing_waits_for_the_device(random_batch: Made, differentiated: Differentiated) -> None:
+    x, weight, targets = (t.cuda() for t in random_batch(100, 503, 64, torch.bfloat16, 5))
+    scale = torch.tensor(3.0, device="cuda")
+    differentiated(cross_entropy, x, weight, targets, smoothing=0.1, grad_scale=scale)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        differentiated(cross_entropy, x, weight, targets, smoothing=0.1, grad_scale=scale)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
