@@ -140,6 +140,16 @@ def toml_literal(value: object) -> str:
     return str(value)
 
 
+def as_toml(config: Any) -> str:
+    """A TOML file that `read` makes the same configuration of."""
+    sections = []
+    for section in fields(config):
+        values = getattr(config, section.name)
+        lines = [f"{key.name} = {toml_literal(getattr(values, key.name))}" for key in fields(values)]
+        sections.append("\n".join([f"[{section.name}]", *lines, ""]))
+    return "\n".join(sections)
+
+
 def _given(
     file: Path | None, assignments: Sequence[str], flags: Mapping[str, object], problems: list[str]
 ) -> list[Given]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.config import describe, nearest, read, toml_literal
+from nmt_cli.config import describe, nearest, preset_names, preset_path, read, toml_literal
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.errors import UserError
 
@@ -264,3 +264,54 @@ def test_a_value_written_as_toml_reads_back_as_itself(value: object) -> None:
 )
 def test_nearest_names_what_is_alike_or_else_everything(name: str, sentence: str) -> None:
     assert nearest(name, ["unigram", "bpe"]) == sentence
+
+
+def test_a_preset_counts_less_than_a_file_and_more_than_a_default(tmp_path: Path) -> None:
+    preset = tmp_path / "preset.toml"
+    preset.write_text("[kiln]\nlowest = 1\nhighest = 100\n", encoding="utf-8")
+    assert read(PotteryConfig, preset=preset).kiln == KilnConfig(lowest=1, highest=100)
+    file = written(tmp_path, "[kiln]\nlowest = 2\n")
+    assert read(PotteryConfig, file, preset=preset).kiln == KilnConfig(lowest=2, highest=100)
+    config = read(PotteryConfig, file, ["kiln.lowest=3"], {"kiln.highest": 50}, preset)
+    assert config.kiln == KilnConfig(lowest=3, highest=50)
+
+
+def test_what_a_preset_and_a_file_disagree_on_is_told_of_both(tmp_path: Path) -> None:
+    preset = tmp_path / "preset.toml"
+    preset.write_text("[kiln]\nlowest = 15\n", encoding="utf-8")
+    file = written(tmp_path, "[kiln]\nhighest = 12\n")
+    with pytest.raises(UserError) as caught:
+        read(PotteryConfig, file, preset=preset)
+    assert str(caught.value) == f"{preset}, {file} [kiln]: lowest is 15, above highest; lower it."
+
+
+def test_an_unknown_setting_in_a_preset_is_told_with_the_presets_name(tmp_path: Path) -> None:
+    preset = tmp_path / "preset.toml"
+    preset.write_text("[kiln]\nhottest = 5\n", encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        read(PotteryConfig, preset=preset)
+    assert str(caught.value).startswith(f"{preset}: there is no setting kiln.hottest; did you mean kiln.")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("vaswani2017_base", "did you mean vaswani2017-base?"),
+        ("vaswani2017-bgi", "did you mean vaswani2017-big?"),
+        ("tinny", "did you mean tiny?"),
+        ("xyz", "there are iwslt14, parsing, small, "),
+        ("../presets/tiny", "there is no preset ../presets/tiny"),
+    ],
+)
+def test_an_unknown_preset_is_answered_with_the_nearest_right_one(name: str, told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        preset_path(name)
+    assert f"there is no preset {name}; " in str(caught.value)
+    assert told in str(caught.value)
+
+
+def test_every_preset_has_a_file_that_says_what_it_is() -> None:
+    for name in preset_names():
+        path = preset_path(name)
+        assert path.stem == name
+        assert path.read_text(encoding="utf-8").startswith("# ")

@@ -10,6 +10,8 @@ import click
 
 from nmt_cli import __version__
 from nmt_cli.cli.preprocess import preprocess
+from nmt_cli.cli.score import score
+from nmt_cli.cli.train import train
 from nmt_cli.errors import UserError
 
 FAILED, INTERRUPTED, TERMINATED, READER_GONE = 1, 130, 143, 141
@@ -22,6 +24,8 @@ def nmt() -> None:
 
 
 nmt.add_command(preprocess)
+nmt.add_command(score)
+nmt.add_command(train)
 
 
 def main() -> NoReturn:

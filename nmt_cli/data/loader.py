@@ -88,7 +88,12 @@ class Loader:
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
     def halved(self, step: Step) -> Step:
-        """The same share in micro-batches of half the size; single pairs stay as they are."""
+        """The same share in micro-batches of half the size, which coming steps will have too.
+
+        Single pairs stay as they are.
+        """
+        most = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
+        self._cut = replace(self._cut, max_tokens=min(self._cut.max_tokens, max(most // 2, 1)))
         halves = [
             half for part in step.micro_batches for half in halved(self._split, part, self._cut.rounding)
         ]

@@ -7,6 +7,9 @@ from nmt_cli.errors import UserError
 
 DROPOUTS = ("residual_dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
 SIZES = ("encoder_layers", "decoder_layers", "width", "feed_forward", "heads", "longest")
+FROM_ZERO = ("key_width", "value_width", "encoder_window", "decoder_window")
+
+LEARNED_POSITIONS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +49,7 @@ class ModelConfig:
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Sinusoids reach any length; learned positions end at `longest`."""
 
-    longest: int = 1024
+    longest: int = LEARNED_POSITIONS
     """How many learned positions there are."""
 
     attention_bias: bool = False
@@ -74,10 +77,16 @@ class ModelConfig:
     """The same in the target, of which only what came before is seen; 0 is all."""
 
     def __post_init__(self) -> None:
-        small = [f"{name} is {getattr(self, name)}" for name in SIZES if getattr(self, name) < 1]
-        small += [f"{name} is {size}" for name, size in self._from_zero() if size < 0]
-        if small:
-            raise UserError(f"{', '.join(small)}, which is too small.")
+        least = dict.fromkeys(SIZES, 1) | dict.fromkeys(FROM_ZERO, 0)
+        if small := [name for name, size in least.items() if getattr(self, name) < size]:
+            told = (f"{name} is {getattr(self, name)}, but is at least {least[name]}" for name in small)
+            raise UserError(f"{'; '.join(told)}.")
+        if not self.norm_epsilon > 0:
+            raise UserError(f"norm_epsilon is {self.norm_epsilon}; it must be positive.")
+        if self.positions == "sinusoidal" and self.longest != LEARNED_POSITIONS:
+            raise UserError(
+                "longest has no effect with sinusoidal positions; leave it out, or learn positions."
+            )
         if wrong := [
             f"{name} is {getattr(self, name)}" for name in DROPOUTS if not 0 <= getattr(self, name) < 1
         ]:
@@ -89,10 +98,6 @@ class ModelConfig:
                 f"width {self.width} can't be shared evenly among {self.heads} heads; "
                 "change one of them, or set key_width and value_width."
             )
-
-    def _from_zero(self) -> list[tuple[str, int]]:
-        names = ("key_width", "value_width", "encoder_window", "decoder_window")
-        return [(name, getattr(self, name)) for name in names]
 
     @property
     def d_k(self) -> int:

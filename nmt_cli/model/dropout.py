@@ -14,7 +14,7 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
     """`x` with elements put to zero and the others scaled up, from torch's own generator of its device."""
     if not training or not probability:
         return x
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
         dropped: Tensor = _Dropout.apply(x, probability)  # type: ignore[no-untyped-call]  # torch leaves it so
         return dropped
     return F.dropout(x, probability)
@@ -27,7 +27,7 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(EVERY_BIT, None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        chances = round(probability * CHANCES)
+        chances = min(round(probability * CHANCES), CHANCES - 1)
         factors = torch.ge(
             bits, chances - CHANCES // 2, out=torch.empty_like(x, memory_format=torch.contiguous_format)
         )

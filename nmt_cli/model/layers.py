@@ -28,7 +28,7 @@ def projection(inputs: int, *outputs: int, bias: bool) -> nn.Linear:
 
 def by_head(x_TD: Tensor, heads: int) -> Tensor:
     """[T, H, channels of a head]."""
-    return x_TD.view(x_TD.shape[0], heads, -1)
+    return x_TD.view(x_TD.shape[0], heads, x_TD.shape[1] // heads)
 
 
 class Residual(nn.Module):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from nmt_cli.errors import UserError
 
 WAVELENGTH = 10_000
-FIRST_ROWS = 512
+FIRST_ROWS = 1024
 
 
 def sinusoids(count: int, width: int) -> Tensor:
@@ -40,10 +40,11 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(count, width).normal_(std=width**-0.5))
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
-        """The vectors of `positions`, all of which are less than `longest`."""
-        if longest > self.table.shape[0]:
+        """The vectors of `positions`, all of which are less than `longest`, which may be rounded up."""
+        known = self.table.shape[0]
+        if longest > known and (tokens := int(positions.max()) + 1) > known:
             raise UserError(
-                f"a sentence has {longest} tokens, but the model has learned {self.table.shape[0]} positions "
-                "(model.longest); leave longer ones out, or train with more."
+                f"a sentence has {tokens} tokens, but the model has learned {known} positions (model.longest)"
+                "; leave longer ones out, or train with more."
             )
         return self.table[positions]

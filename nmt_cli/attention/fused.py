@@ -1,0 +1,242 @@
+"""Ragged attention by our own kernels, without padding: each segment in the tile that fits its length.
+
+Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import triton
+from torch import Tensor
+
+from nmt_cli.attention import dropout
+from nmt_cli.attention.one_tile import fused as one_tile
+from nmt_cli.attention.streaming import fused as streaming
+from nmt_cli.ragged import Layout
+
+
+class Bin(NamedTuple):
+    """How segments are computed whose longer side is at most `longest`, and that no bin before takes."""
+
+    longest: int
+    tile: int
+    heads: int
+    """How many share a tile."""
+    warps: int
+
+
+BINS = (
+    Bin(longest=4, tile=16, heads=4, warps=1),
+    Bin(longest=8, tile=16, heads=2, warps=1),
+    Bin(longest=16, tile=16, heads=1, warps=1),
+    Bin(longest=32, tile=32, heads=1, warps=2),
+    Bin(longest=64, tile=64, heads=1, warps=4),
+    Bin(longest=128, tile=128, heads=1, warps=8),
+)
+LARGEST_TILE = 128
+LARGEST_BLOCK, BLOCK_WARPS = 64, 4
+LARGEST_EXACT = 32
+"""Rows of 32-bit tiles and blocks: their products have no tensor cores, and more would not fit registers."""
+
+TILE_BYTES = 16 * 1024
+"""What a tile or block of queries, keys or values may hold, so that the backward programs fit."""
+
+WARP_BYTES, MOST_WARPS = 128, 8
+"""The numbers of warps here are for rows of so many bytes; wider rows get more, up to a limit."""
+
+Options = dict[str, int]
+"""What a launch is told of its segments and their tiles."""
+
+FAR = 1 << 30
+"""Farther than any key is from any query."""
+
+
+def attend(
+    q_THK: Tensor,
+    k_SHK: Tensor,
+    v_SHV: Tensor,
+    q: Layout,
+    k: Layout,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    drop: float = 0.0,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """Do what `dispatch.attend` promises, for heads of 8, 16, ... 256 channels in 16 or 32 bits."""
+    segments = (q.starts, k.starts, q.lengths, k.lengths)
+    out_THV: Tensor = _attend(q_THK, k_SHK, v_SHV, *segments, causal, window, drop, seed)[0]
+    return out_THV
+
+
+@torch.library.custom_op("nmt::attend", mutates_args=())
+def _attend(
+    q_THK: Tensor,
+    k_SHK: Tensor,
+    v_SHV: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
+    q_lengths: Tensor,
+    k_lengths: Tensor,
+    causal: bool,
+    window: int,
+    drop: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The output, and [T, H] the logarithms, to base 2, of the softmax's divisors."""
+    q_THK, k_SHK, v_SHV = _dense(q_THK), _dense(k_SHK), _dense(v_SHV)
+    out_THV, lse_TH = _outputs(q_THK, v_SHV)
+    arguments = _arguments(q_THK, k_SHK, v_SHV, q_starts, k_starts, causal, window, drop, seed)
+    arguments |= {"out": out_THV, "lse": lse_TH}
+    tiles, blocks = plan(q_lengths, k_lengths, _widest(q_THK, v_SHV), q_THK.element_size())
+    with torch.cuda.device_of(q_THK):
+        for tile in tiles:
+            one_tile.forward[_tile_grid(q_THK, q_lengths, tile)](**arguments, **tile)
+        if blocks:
+            streaming.forward[_block_grid(q_THK, q_lengths, blocks)](**arguments, **blocks)
+    return out_THV, lse_TH
+
+
+@torch.library.custom_op("nmt::attend_backward", mutates_args=())
+def _attend_backward(
+    d_out_THV: Tensor,
+    q_THK: Tensor,
+    k_SHK: Tensor,
+    v_SHV: Tensor,
+    lse_TH: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
+    q_lengths: Tensor,
+    k_lengths: Tensor,
+    causal: bool,
+    window: int,
+    drop: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of queries, keys and values."""
+    d_out_THV, q_THK, k_SHK, v_SHV = (_dense(x) for x in (d_out_THV, q_THK, k_SHK, v_SHV))
+    dq_THK, dk_SHK, dv_SHV = (_contiguous_like(x) for x in (q_THK, k_SHK, v_SHV))
+    arguments = _arguments(q_THK, k_SHK, v_SHV, q_starts, k_starts, causal, window, drop, seed)
+    arguments |= {"lse": lse_TH, "d_out": d_out_THV}
+    arguments |= {"d_out_token": d_out_THV.stride(0), "d_out_head": d_out_THV.stride(1)}
+    tiles, blocks = plan(q_lengths, k_lengths, _widest(q_THK, v_SHV), q_THK.element_size())
+    with torch.cuda.device_of(q_THK):
+        for tile in tiles:
+            grid = _tile_grid(q_THK, q_lengths, tile)
+            one_tile.backward[grid](**arguments, **tile, dq=dq_THK, dk=dk_SHK, dv=dv_SHV)
+        if blocks:
+            arguments |= {"delta": torch.empty_like(lse_TH), **blocks}
+            by_query, by_key = (_block_grid(q_THK, lengths, blocks) for lengths in (q_lengths, k_lengths))
+            streaming.backward_queries[by_query](**arguments, dq=dq_THK)
+            streaming.backward_keys[by_key](**arguments, dk=dk_SHK, dv=dv_SHV)
+    return dq_THK, dk_SHK, dv_SHV
+
+
+def plan(
+    q_lengths: Tensor, k_lengths: Tensor, width: int, element_size: int
+) -> tuple[list[Options], Options]:
+    """The launches on tiles that have segments to compute, and that on blocks, empty where none is long."""
+    longer = np.maximum(q_lengths.numpy(), k_lengths.numpy())
+    rows = TILE_BYTES // (width * element_size)
+    if element_size > 2:
+        rows = min(rows, LARGEST_EXACT)
+    more_warps = max(1, width * element_size // WARP_BYTES)
+    tiles: list[Options] = []
+    low = 0
+    for longest, tile, heads, warps in BINS:
+        if tile > min(rows, LARGEST_TILE):
+            break
+        if ((low < longer) & (longer <= longest)).any():
+            options = {"low": low, "high": longest, "TILE": tile, "STACK": heads}
+            tiles.append({**options, "num_warps": min(MOST_WARPS, warps * more_warps)})
+        low = longest
+    warps = min(MOST_WARPS, BLOCK_WARPS * more_warps)
+    blocks: Options = {"low": low, "BLOCK": min(rows, LARGEST_BLOCK), "num_warps": warps}
+    return tiles, blocks if (longer > low).any() else {}
+
+
+def _tile_grid(q_THK: Tensor, lengths: Tensor, tile: Options) -> tuple[int, ...]:
+    return (len(lengths) * triton.cdiv(q_THK.shape[1], tile["STACK"]),)
+
+
+def _block_grid(q_THK: Tensor, lengths: Tensor, blocks: Options) -> tuple[int, ...]:
+    return (len(lengths) * q_THK.shape[1], triton.cdiv(int(lengths.max()), blocks["BLOCK"]))
+
+
+def _arguments(
+    q_THK: Tensor,
+    k_SHK: Tensor,
+    v_SHV: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
+    causal: bool,
+    window: int,
+    drop: float,
+    seed: Tensor | None,
+) -> dict[str, Any]:
+    """What all kernels are told."""
+    channels, values = q_THK.shape[2], v_SHV.shape[2]
+    return {
+        **{"q": q_THK, "k": k_SHK, "v": v_SHV, "q_starts": q_starts, "k_starts": k_starts, "seed": seed},
+        **{"q_token": q_THK.stride(0), "q_head": q_THK.stride(1)},
+        **{"k_token": k_SHK.stride(0), "k_head": k_SHK.stride(1)},
+        **{"v_token": v_SHV.stride(0), "v_head": v_SHV.stride(1)},
+        "heads": q_THK.shape[1],
+        "behind": window // 2 if window else FAR,
+        "ahead": 0 if causal else (window - 1) // 2 if window else FAR,
+        "scale": channels**-0.5,
+        "threshold": dropout.threshold(drop),
+        "amplified": 1 / (1 - drop),
+        **{"K": channels, "V": values, "PADDED_K": _padded(channels), "PADDED_V": _padded(values)},
+        **{"BANDED": causal or window > 0, "DROPOUT": drop > 0},
+        "enable_fp_fusion": True,
+    }
+
+
+def _widest(q_THK: Tensor, v_SHV: Tensor) -> int:
+    return _padded(max(q_THK.shape[2], v_SHV.shape[2]))
+
+
+def _padded(width: int) -> int:
+    """Blocks have powers of two, and `tl.dot` wants no less than 16."""
+    return max(16, triton.next_power_of_2(width))
+
+
+def _dense(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _contiguous_like(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _outputs(q_THK: Tensor, v_SHV: Tensor) -> tuple[Tensor, Tensor]:
+    out_THV = q_THK.new_empty((*q_THK.shape[:2], v_SHV.shape[2]))
+    return out_THV, q_THK.new_empty(q_THK.shape[:2], dtype=torch.float32)
+
+
+@_attend.register_fake
+def _(q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _outputs(q_THK, v_SHV)
+
+
+@_attend_backward.register_fake
+def _(d_out_THV: Tensor, q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    return tuple(_contiguous_like(x) for x in (q_THK, k_SHK, v_SHV))
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.causal, ctx.window, ctx.drop, seed = inputs
+    ctx.save_for_backward(*tensors[:3], output[1], *tensors[3:], seed)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Tensor | None, ...]:
+    *tensors, seed = ctx.saved_tensors
+    gradients = _attend_backward(d_out_THV, *tensors, ctx.causal, ctx.window, ctx.drop, seed)
+    return (*gradients, *[None] * 8)
+
+
+_attend.register_autograd(_differentiate, setup_context=_remember)

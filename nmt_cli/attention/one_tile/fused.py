@@ -1,0 +1,150 @@
+"""Attention in segments that fit one tile: an exact softmax, and one program for all three gradients.
+
+A tile holds STACK heads of a segment, one below the other, so that even a short segment fills the 16 rows
+that `tl.dot` wants; what one head would see of another is masked. Programs of segments whose longer side is
+not in (low, high] leave at once.
+"""
+
+import triton
+import triton.language as tl
+
+from nmt_cli.attention.tile.fused import bounds, dropped, head_state, read, rows, scores, visible, write
+
+
+@triton.jit(do_not_specialize=["low", "high", "behind", "ahead", "threshold"])
+def forward(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    q_starts,
+    k_starts,
+    seed,
+    q_token,
+    q_head,
+    k_token,
+    k_head,
+    v_token,
+    v_head,
+    heads,
+    low,
+    high,
+    behind,
+    ahead,
+    scale,
+    threshold,
+    amplified,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    PADDED_V: tl.constexpr,
+    TILE: tl.constexpr,
+    STACK: tl.constexpr,
+    BANDED: tl.constexpr,
+    DROPOUT: tl.constexpr,
+):
+    """Write `out` [T, heads, V] and `lse` [T, heads], the logarithm to base 2 of the softmax's divisor."""
+    groups = tl.cdiv(heads, STACK)
+    segment = tl.program_id(0) // groups
+    q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
+    longer = tl.maximum(q_length, k_length)
+    if (longer <= low) | (longer > high):
+        return
+    token, head = _cells(tl.program_id(0) % groups, TILE, STACK)
+    is_query = (token < q_length) & (head < heads)
+    is_key = (token < k_length) & (head < heads)
+    q_tile = read(q, rows(q_start, token, head, q_token, q_head), is_query, K, PADDED_K)
+    k_tile = read(k, rows(k_start, token, head, k_token, k_head), is_key, K, PADDED_K)
+    v_tile = read(v, rows(k_start, token, head, v_token, v_head), is_key, V, PADDED_V)
+    seen = visible(token[:, None], token[None, :], q_length, k_length, behind, ahead, BANDED)
+    seen = seen & (head[:, None] == head[None, :]) if STACK > 1 else seen
+    logits = scores(q_tile, k_tile, seen, scale)
+    highest = tl.max(logits, 1)
+    highest = tl.where(highest == float("-inf"), 0.0, highest)
+    weights = tl.exp2(logits - highest[:, None])
+    total = tl.sum(weights, 1)
+    total = tl.where(total == 0.0, 1.0, total)
+    tl.store(lse + (q_start + token).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
+    state = head_state(seed, segment, head)[:, None] if DROPOUT else 0
+    weights = dropped(weights, state, token[:, None], token[None, :], threshold, amplified, DROPOUT)
+    sums = tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
+    places = rows(q_start, token, head, heads * V, V)
+    write(out, places, is_query, sums / total[:, None], V, PADDED_V)
+
+
+@triton.jit(do_not_specialize=["low", "high", "behind", "ahead", "threshold"])
+def backward(
+    q,
+    k,
+    v,
+    d_out,
+    lse,
+    dq,
+    dk,
+    dv,
+    q_starts,
+    k_starts,
+    seed,
+    q_token,
+    q_head,
+    k_token,
+    k_head,
+    v_token,
+    v_head,
+    d_out_token,
+    d_out_head,
+    heads,
+    low,
+    high,
+    behind,
+    ahead,
+    scale,
+    threshold,
+    amplified,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    PADDED_V: tl.constexpr,
+    TILE: tl.constexpr,
+    STACK: tl.constexpr,
+    BANDED: tl.constexpr,
+    DROPOUT: tl.constexpr,
+):
+    """Write `dq`, `dk` and `dv`, contiguous, from one look at everything else."""
+    groups = tl.cdiv(heads, STACK)
+    segment = tl.program_id(0) // groups
+    q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
+    longer = tl.maximum(q_length, k_length)
+    if (longer <= low) | (longer > high):
+        return
+    token, head = _cells(tl.program_id(0) % groups, TILE, STACK)
+    is_query = (token < q_length) & (head < heads)
+    is_key = (token < k_length) & (head < heads)
+    q_tile = read(q, rows(q_start, token, head, q_token, q_head), is_query, K, PADDED_K)
+    k_tile = read(k, rows(k_start, token, head, k_token, k_head), is_key, K, PADDED_K)
+    v_tile = read(v, rows(k_start, token, head, v_token, v_head), is_key, V, PADDED_V)
+    d_out_tile = read(d_out, rows(q_start, token, head, d_out_token, d_out_head), is_query, V, PADDED_V)
+    seen = visible(token[:, None], token[None, :], q_length, k_length, behind, ahead, BANDED)
+    seen = seen & (head[:, None] == head[None, :]) if STACK > 1 else seen
+    divisor = tl.load(lse + (q_start + token).to(tl.int64) * heads + head, mask=is_query, other=0.0)
+    weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
+    state = head_state(seed, segment, head)[:, None] if DROPOUT else 0
+    used = dropped(weights, state, token[:, None], token[None, :], threshold, amplified, DROPOUT)
+    d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
+    d_weights = dropped(d_weights, state, token[:, None], token[None, :], threshold, amplified, DROPOUT)
+    d_v = tl.dot(tl.trans(used.to(v_tile.dtype)), d_out_tile, input_precision="ieee")
+    write(dv, rows(k_start, token, head, heads * V, V), is_key, d_v, V, PADDED_V)
+    delta = tl.sum(weights * d_weights, 1)
+    d_scores = (weights * (d_weights - delta[:, None]) * scale).to(q_tile.dtype)
+    d_q = tl.dot(d_scores, k_tile, input_precision="ieee")
+    write(dq, rows(q_start, token, head, heads * K, K), is_query, d_q, K, PADDED_K)
+    d_k = tl.dot(tl.trans(d_scores), q_tile, input_precision="ieee")
+    write(dk, rows(k_start, token, head, heads * K, K), is_key, d_k, K, PADDED_K)
+
+
+@triton.jit
+def _cells(group, TILE: tl.constexpr, STACK: tl.constexpr):
+    """The token and the head of each row of a tile."""
+    row = tl.arange(0, TILE)
+    return row % (TILE // STACK), group * STACK + row // (TILE // STACK)

@@ -1,0 +1,221 @@
+"""Attention in segments longer than a tile: an online softmax over blocks of keys, block by block back again.
+
+Programs of segments no longer than `low`, and of blocks behind a segment's end, leave at once; blocks that a
+program cannot see are never read.
+"""
+
+import triton
+import triton.language as tl
+
+from nmt_cli.attention.tile.fused import bounds, dropped, head_state, read, rows, scores, visible, write
+
+
+@triton.jit(do_not_specialize=["low", "behind", "ahead", "threshold"])
+def forward(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    q_starts,
+    k_starts,
+    seed,
+    q_token,
+    q_head,
+    k_token,
+    k_head,
+    v_token,
+    v_head,
+    heads,
+    low,
+    behind,
+    ahead,
+    scale,
+    threshold,
+    amplified,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    PADDED_V: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BANDED: tl.constexpr,
+    DROPOUT: tl.constexpr,
+):
+    """Write `out` [T, heads, V] and `lse` [T, heads], the logarithm to base 2 of the softmax's divisor."""
+    segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
+    first = tl.program_id(1) * BLOCK
+    if (tl.maximum(q_length, k_length) <= low) | (first >= q_length):
+        return
+    query = first + tl.arange(0, BLOCK)
+    is_query = query < q_length
+    q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
+    state = head_state(seed, segment, head) if DROPOUT else 0
+    highest = tl.full([BLOCK], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    sums = tl.zeros([BLOCK, PADDED_V], tl.float32)
+    for block in range(tl.maximum(first - behind, 0), tl.minimum(first + BLOCK + ahead, k_length), BLOCK):
+        key = block + tl.arange(0, BLOCK)
+        is_key = key < k_length
+        k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
+        v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
+        seen = visible(query[:, None], key[None, :], q_length, k_length, behind, ahead, BANDED)
+        logits = scores(q_tile, k_tile, seen, scale)
+        higher = tl.maximum(highest, tl.max(logits, 1))
+        finite = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp2(logits - finite[:, None])
+        shrunk = tl.exp2(highest - finite)
+        total = total * shrunk + tl.sum(weights, 1)
+        weights = dropped(weights, state, query[:, None], key[None, :], threshold, amplified, DROPOUT)
+        sums = tl.dot(weights.to(v_tile.dtype), v_tile, sums * shrunk[:, None], input_precision="ieee")
+        highest = higher
+    highest = tl.where(highest == float("-inf"), 0.0, highest)
+    total = tl.where(total == 0.0, 1.0, total)
+    tl.store(lse + (q_start + query).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
+    write(out, rows(q_start, query, head, heads * V, V), is_query, sums / total[:, None], V, PADDED_V)
+
+
+@triton.jit(do_not_specialize=["low", "behind", "ahead", "threshold"])
+def backward_queries(
+    q,
+    k,
+    v,
+    d_out,
+    lse,
+    delta,
+    dq,
+    q_starts,
+    k_starts,
+    seed,
+    q_token,
+    q_head,
+    k_token,
+    k_head,
+    v_token,
+    v_head,
+    d_out_token,
+    d_out_head,
+    heads,
+    low,
+    behind,
+    ahead,
+    scale,
+    threshold,
+    amplified,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    PADDED_V: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BANDED: tl.constexpr,
+    DROPOUT: tl.constexpr,
+):
+    """Write `dq`, contiguous, and for `backward_keys` also `delta` [T, heads], what d_scores are relative to.
+
+    The sums of out * d_out would be the same but for the rounding of `out`, which is not worth its error.
+    """
+    segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
+    first = tl.program_id(1) * BLOCK
+    if (tl.maximum(q_length, k_length) <= low) | (first >= q_length):
+        return
+    query = first + tl.arange(0, BLOCK)
+    is_query = query < q_length
+    row = (q_start + query).to(tl.int64) * heads + head
+    q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
+    d_out_tile = read(d_out, rows(q_start, query, head, d_out_token, d_out_head), is_query, V, PADDED_V)
+    divisor = tl.load(lse + row, mask=is_query, other=0.0)
+    state = head_state(seed, segment, head) if DROPOUT else 0
+    begin, end = tl.maximum(first - behind, 0), tl.minimum(first + BLOCK + ahead, k_length)
+    mean = tl.zeros([BLOCK], tl.float32)
+    for block in range(begin, end, BLOCK):
+        key = block + tl.arange(0, BLOCK)
+        k_tile = read(k, rows(k_start, key, head, k_token, k_head), key < k_length, K, PADDED_K)
+        v_tile = read(v, rows(k_start, key, head, v_token, v_head), key < k_length, V, PADDED_V)
+        seen = visible(query[:, None], key[None, :], q_length, k_length, behind, ahead, BANDED)
+        weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
+        d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
+        d_weights = dropped(d_weights, state, query[:, None], key[None, :], threshold, amplified, DROPOUT)
+        mean += tl.sum(weights * d_weights, 1)
+    tl.store(delta + row, mean, mask=is_query)
+    d_q = tl.zeros([BLOCK, PADDED_K], tl.float32)
+    for block in range(begin, end, BLOCK):
+        key = block + tl.arange(0, BLOCK)
+        k_tile = read(k, rows(k_start, key, head, k_token, k_head), key < k_length, K, PADDED_K)
+        v_tile = read(v, rows(k_start, key, head, v_token, v_head), key < k_length, V, PADDED_V)
+        seen = visible(query[:, None], key[None, :], q_length, k_length, behind, ahead, BANDED)
+        weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
+        d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
+        d_weights = dropped(d_weights, state, query[:, None], key[None, :], threshold, amplified, DROPOUT)
+        d_scores = (weights * (d_weights - mean[:, None]) * scale).to(k_tile.dtype)
+        d_q = tl.dot(d_scores, k_tile, d_q, input_precision="ieee")
+    write(dq, rows(q_start, query, head, heads * K, K), is_query, d_q, K, PADDED_K)
+
+
+@triton.jit(do_not_specialize=["low", "behind", "ahead", "threshold"])
+def backward_keys(
+    q,
+    k,
+    v,
+    d_out,
+    lse,
+    delta,
+    dk,
+    dv,
+    q_starts,
+    k_starts,
+    seed,
+    q_token,
+    q_head,
+    k_token,
+    k_head,
+    v_token,
+    v_head,
+    d_out_token,
+    d_out_head,
+    heads,
+    low,
+    behind,
+    ahead,
+    scale,
+    threshold,
+    amplified,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    PADDED_K: tl.constexpr,
+    PADDED_V: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BANDED: tl.constexpr,
+    DROPOUT: tl.constexpr,
+):
+    """Write `dk` and `dv`, contiguous; the weights are [keys, queries] here, to be multiplied as they are."""
+    segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
+    first = tl.program_id(1) * BLOCK
+    if (tl.maximum(q_length, k_length) <= low) | (first >= k_length):
+        return
+    key = first + tl.arange(0, BLOCK)
+    is_key = key < k_length
+    k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
+    v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
+    d_k = tl.zeros([BLOCK, PADDED_K], tl.float32)
+    d_v = tl.zeros([BLOCK, PADDED_V], tl.float32)
+    state = head_state(seed, segment, head) if DROPOUT else 0
+    for block in range(tl.maximum(first - ahead, 0), tl.minimum(first + BLOCK + behind, q_length), BLOCK):
+        query = block + tl.arange(0, BLOCK)
+        is_query = query < q_length
+        row = (q_start + query).to(tl.int64) * heads + head
+        q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
+        d_out_tile = read(d_out, rows(q_start, query, head, d_out_token, d_out_head), is_query, V, PADDED_V)
+        divisor = tl.load(lse + row, mask=is_query, other=0.0)
+        mean = tl.load(delta + row, mask=is_query, other=0.0)
+        seen = visible(query[None, :], key[:, None], q_length, k_length, behind, ahead, BANDED)
+        weights = tl.exp2(scores(k_tile, q_tile, seen, scale) - divisor[None, :])
+        used = dropped(weights, state, query[None, :], key[:, None], threshold, amplified, DROPOUT)
+        d_weights = tl.dot(v_tile, tl.trans(d_out_tile), input_precision="ieee")
+        d_weights = dropped(d_weights, state, query[None, :], key[:, None], threshold, amplified, DROPOUT)
+        d_v = tl.dot(used.to(v_tile.dtype), d_out_tile, d_v, input_precision="ieee")
+        d_scores = (weights * (d_weights - mean[None, :]) * scale).to(q_tile.dtype)
+        d_k = tl.dot(d_scores, q_tile, d_k, input_precision="ieee")
+    write(dk, rows(k_start, key, head, heads * K, K), is_key, d_k, K, PADDED_K)
+    write(dv, rows(k_start, key, head, heads * V, V), is_key, d_v, V, PADDED_V)

@@ -1,0 +1,69 @@
+"""Tensors and descriptions in files that are checked when they are read; nothing read here is ever run."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from nmt_cli.errors import UserError
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors of any device."""
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read tensors, mapped into memory where that is possible."""
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
+    """Write JSON that also holds size and hash of the files of `folder` that it `covers`."""
+    files = {covered: _written(folder / covered) for covered in covers}
+    text = json.dumps({**description, "files": files}, indent=1, ensure_ascii=False)
+    (folder / name).write_text(text + "\n", encoding="utf-8")
+
+
+def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:
+    """What `write_description` wrote, after a look at every file it covers."""
+    path = folder / name
+    try:
+        description = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise damaged(path, str(error)) from error
+    if not isinstance(description, dict) or not isinstance(description.get("files"), dict):
+        raise damaged(path, "it is no description")
+    if description.get("format") != format_version:
+        raise UserError(
+            f"{path} is of format {description.get('format')}, but this version reads {format_version}; "
+            "use the version of nmt that wrote it."
+        )
+    for covered, written in description["files"].items():
+        _check(folder / covered, written)
+    return description
+
+
+def damaged(path: Path, reason: str) -> UserError:
+    """What to raise where a file can't be what was written."""
+    return UserError(f"{path} is damaged ({reason}); copy it again, or use another checkpoint.")
+
+
+def _check(path: Path, written: Mapping[str, Any]) -> None:
+    if not path.is_file():
+        raise UserError(f"{path} is missing; copy it again, or use another checkpoint.")
+    if _written(path) != written:
+        raise damaged(path, "not the bytes that were written")
+
+
+def _written(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -1,0 +1,123 @@
+"""The model folder: weights, architecture and tokenisers, all that turns raw text into translations.
+
+`config.json` says what the model is and was trained on, `model.safetensors` holds the weights, and
+`tokenizer/` is the dataset's own. A checkpoint folder is a model folder with more in it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli import __version__
+from nmt_cli.checkpoints.files import (
+    damaged,
+    read_description,
+    read_tensors,
+    write_description,
+    write_tensors,
+)
+from nmt_cli.config import section_of
+from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+
+FORMAT = 1
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+TOKENIZERS = "tokenizer"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a model is, its weights apart."""
+
+    config: ModelConfig
+    tokenizers: Tokenizers
+    trained_on: Mapping[str, Any]
+    """What the dataset says of where it comes from."""
+
+    def build(self) -> Transformer:
+        """The model with weights newly drawn."""
+        sizes = (len(tokenizer.entries) for tokenizer in (self.tokenizers.source, self.tokenizers.target))
+        return Transformer(self.config, *sizes, joint=self.tokenizers.recipe.joint)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model ready to use."""
+
+    identity: Identity
+    transformer: Transformer
+    description: Mapping[str, Any]
+    """The whole `config.json`."""
+
+
+def weights(model: Transformer) -> dict[str, Tensor]:
+    """Each parameter once, by name; one that serves twice has its first name."""
+    return dict(model.named_parameters())
+
+
+def write_model(
+    folder: Path, identity: Identity, tensors: Mapping[str, Tensor], origin: Mapping[str, Any]
+) -> None:
+    """Write a model folder's files into `folder`; `origin` says which training step, or what was averaged."""
+    write_tensors(folder / WEIGHTS, tensors)
+    identity.tokenizers.save(folder / TOKENIZERS)
+    description = {
+        "format": FORMAT,
+        "nmt": __version__,
+        **origin,
+        "languages": {
+            "source": identity.tokenizers.recipe.source_lang,
+            "target": identity.tokenizers.recipe.target_lang,
+        },
+        "model": asdict(identity.config),
+        "tokenizer": identity.tokenizers.fingerprint,
+        "trained_on": identity.trained_on,
+    }
+    write_description(folder, CONFIG, description, covers=[WEIGHTS])
+
+
+def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
+    """Load a model folder, after checking that its parts belong together."""
+    description = read_description(folder, CONFIG, FORMAT)
+    identity = read_identity(folder, description)
+    transformer = identity.build()
+    load_weights(transformer, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    return Model(identity, transformer.to(device).eval(), description)
+
+
+def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
+    """What the model in `folder` is; `UserError` where its tokenisers are not its own."""
+    try:
+        config = section_of(ModelConfig, description["model"])
+        fingerprint, trained_on = description["tokenizer"], description["trained_on"]
+    except (LookupError, ValueError) as error:
+        raise damaged(folder / CONFIG, str(error)) from error
+    tokenizers = load_tokenizers(folder / TOKENIZERS)
+    if tokenizers.fingerprint != fingerprint:
+        raise UserError(
+            f"{folder / TOKENIZERS} is not the tokeniser that this model was trained with; "
+            "copy the model folder again, whole."
+        )
+    return Identity(config, tokenizers, trained_on)
+
+
+@torch.no_grad()
+def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Copy `tensors` into `model`; `path` is named where they are not this model's."""
+    wanted = weights(model)
+    if differing := sorted(wanted.keys() ^ tensors.keys()):
+        where = "has no" if differing[0] in wanted else "has a surplus"
+        raise UserError(f"{path} {where} {differing[0]}, so it belongs to another model.")
+    for name, parameter in wanted.items():
+        if parameter.shape != tensors[name].shape:
+            raise UserError(
+                f"{path}: {name} is {list(tensors[name].shape)}, but this model's is {list(parameter.shape)}."
+            )
+        parameter.copy_(tensors[name])

@@ -1,0 +1,92 @@
+"""The run folder: checkpoints, which of them is the best and which the last, and finding a model in it."""
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from nmt_cli.atomic import folder_written_whole
+from nmt_cli.checkpoints.files import read_description, read_tensors, write_description, write_tensors
+from nmt_cli.checkpoints.model_folder import CONFIG, Identity, write_model
+from nmt_cli.errors import UserError
+
+FORMAT = 1
+CHECKPOINTS = "checkpoints"
+STATE = "state.json"
+OPTIMIZER = "optimizer.safetensors"
+BEST, LAST = "best", "last"
+NAME = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where training stood: all it takes to go on as if nothing had happened."""
+
+    step: int
+    weights: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    progress: Mapping[str, Any]
+    """Position in the data, scaler, scores so far: whatever the loop keeps that is not a tensor."""
+
+
+def checkpoints(run: Path) -> dict[int, Path]:
+    """The whole checkpoints of a run by step, oldest first."""
+    folder = run / CHECKPOINTS
+    found = {int(match[1]): path for path in folder.glob("step-*") if (match := NAME.fullmatch(path.name))}
+    return dict(sorted(found.items()))
+
+
+def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint that is there whole or not at all, and point `last` to it."""
+    place = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
+    with folder_written_whole(place) as folder:
+        write_model(folder, identity, checkpoint.weights, {"step": checkpoint.step})
+        write_tensors(folder / OPTIMIZER, checkpoint.optimizer)
+        state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.progress}
+        write_description(folder, STATE, state, covers=[OPTIMIZER])
+    point(run, LAST, place)
+    return place
+
+
+def read_state(place: Path) -> dict[str, Any]:
+    """The part of a checkpoint that is no tensor."""
+    return read_description(place, STATE, FORMAT)
+
+
+def read_optimizer(place: Path) -> dict[str, Tensor]:
+    """The optimiser's tensors by name."""
+    return read_tensors(place / OPTIMIZER)
+
+
+def point(run: Path, name: str, place: Path) -> None:
+    """Let RUN/`name` lead to a checkpoint; there is no moment at which it leads nowhere."""
+    fresh = run / f".{name}.new"
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(place.relative_to(run))
+    fresh.replace(run / name)
+
+
+def keep_only(run: Path, steps: set[int]) -> None:
+    """Remove the checkpoints of all other steps."""
+    for step, place in checkpoints(run).items():
+        if step not in steps:
+            going = place.with_name(f".{place.name}.unfinished")
+            place.rename(going)
+            shutil.rmtree(going)
+
+
+def find_model(path: Path) -> Path:
+    """The model folder meant by `path`: itself, or the best or else the last checkpoint of a run."""
+    for place in (path, path / BEST, path / LAST):
+        if (place / CONFIG).is_file():
+            return place
+    whole = checkpoints(path)
+    if whole:
+        return list(whole.values())[-1]
+    raise UserError(
+        f"{path} is no model: it has no {CONFIG}, nor any checkpoint; name a model, checkpoint or run folder."
+    )

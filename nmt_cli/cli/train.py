@@ -1,0 +1,123 @@
+"""`nmt train`: a dataset folder in, a run folder out."""
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from nmt_cli import config as settings
+from nmt_cli.cli.options import CommandWithSettings, common
+from nmt_cli.training.config import TrainConfig
+
+FOLDER = click.Path(path_type=Path)
+TERMINATED = 143
+CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: TERMINATED, signal.SIGUSR1: TERMINATED}
+
+
+class Stop:
+    """Remembers the first signal that asks for an end; the second one ends at once."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        for number in CODES:
+            signal.signal(number, self._wanted)
+
+    def _wanted(self, number: int, _: FrameType | None) -> None:
+        self.signal = number
+        for known in CODES:
+            signal.signal(known, signal.default_int_handler)
+
+
+@click.command(cls=CommandWithSettings, settings=TrainConfig)
+@click.argument("dataset", type=FOLDER)
+@click.option("--out", required=True, type=FOLDER, help="Run folder to make, or to go on with.")
+@click.option(
+    "--preset",
+    type=click.Choice(settings.preset_names()),
+    help="A model and how to train it; files and settings go before it.",
+)
+@click.option("--max-steps", type=int, help="Steps of the whole run.")
+@click.option("--batch-tokens", type=int, help="Tokens of a step on each side, over all devices.")
+@click.option(
+    "--max-tokens-per-device",
+    metavar="N|auto",
+    help="Tokens of both sides that are worked on at a time; changes speed and memory only.",
+)
+@click.option("--seed", type=int, help="Decides weights, batches and dropout.")
+@click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="What to train on."
+)
+@click.option("--devices", type=click.IntRange(min=1), default=1, help="How many of them, on this machine.")
+@click.option("--validate-every", type=int, help="Steps between validations; 0 for none.")
+@click.option("--save-every", type=int, help="Steps between checkpoints, instead of minutes.")
+@click.option(
+    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
+)
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@common
+def train(
+    dataset: Path,
+    out: Path,
+    preset: str | None,
+    max_steps: int | None,
+    batch_tokens: int | None,
+    max_tokens_per_device: str | None,
+    seed: int | None,
+    device: str,
+    devices: int,
+    validate_every: int | None,
+    save_every: int | None,
+    file: Path | None,
+    assignments: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Train a Transformer on DATASET, a folder that nmt preprocess made.
+
+    The same command again goes on where the run stands. Ctrl-C saves first. One process for each device is
+    started with --devices, or by torchrun or Slurm on one machine or many.
+    """
+    flags = {
+        "training.max_steps": max_steps,
+        "batch.tokens": batch_tokens,
+        "training.max_tokens_per_device": _tokens(max_tokens_per_device),
+        "training.seed": seed,
+        "validation.every_steps": validate_every,
+        "checkpoints.every_steps": save_every,
+    }
+    config = settings.read(
+        TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None
+    )
+    sys.exit(_run(dataset, out, config, device, devices, quiet))
+
+
+def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
+    """Train here, or in a process for each device; returns the exit code."""
+    from nmt_cli.cli.train_report import Reporter
+    from nmt_cli.data.dataset import open_dataset
+    from nmt_cli.training.distributed import place_from_environment
+    from nmt_cli.training.launch import run_on_devices
+    from nmt_cli.training.run import find_device
+    from nmt_cli.training.run import train as train_run
+
+    place = place_from_environment()
+    stop = Stop()
+    if devices > 1 and place.world == 1:
+        open_dataset(dataset)
+        return run_on_devices(sys.argv[1:], devices, lambda: stop.signal)
+    report = Reporter(quiet or not place.first)
+    where = find_device(device, place)
+    complete = train_run(dataset, out, config, place, where, report, lambda: bool(stop.signal))
+    report.end(out, complete)
+    return 0 if complete else CODES.get(stop.signal, TERMINATED)
+
+
+def _tokens(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text == "auto":
+        return 0
+    if not text.isdigit() or not int(text):
+        raise click.UsageError(f"--max-tokens-per-device takes a number or auto, not {text}.")
+    return int(text)

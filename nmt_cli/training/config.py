@@ -1,0 +1,174 @@
+"""What training needs to be told; composes the sections of a recipe file."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossConfig:
+    """What is minimised."""
+
+    smoothing: float = 0.1
+    """Share of the target probability that label smoothing spreads over the whole vocabulary."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise UserError(f"smoothing is {self.smoothing}; it is a share, from 0.0 to less than 1.0.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerConfig:
+    """How gradients become steps; the defaults are the paper's."""
+
+    kind: Literal["adam", "adamw"] = "adam"
+    """Adam, or AdamW, whose weight decay is apart from the gradients."""
+
+    beta1: float = 0.9
+    """How much of the mean gradient stays from step to step."""
+
+    beta2: float = 0.98
+    """The same for the mean squared gradient."""
+
+    epsilon: float = 1e-9
+    """Added to the root of the mean squared gradient."""
+
+    weight_decay: float = 0.0
+    """Share of the weights that is taken off, times the learning rate; for adamw."""
+
+    clip_norm: float = 0.0
+    """Longer gradients are scaled down to this norm; 0 for none, as in the paper."""
+
+    def __post_init__(self) -> None:
+        if wrong := [name for name in ("beta1", "beta2") if not 0 <= getattr(self, name) < 1]:
+            raise UserError(f"{wrong[0]} is {getattr(self, wrong[0])}; take one from 0.0 to less than 1.0.")
+        if wrong := [name for name in ("epsilon", "weight_decay", "clip_norm") if getattr(self, name) < 0]:
+            raise UserError(f"{wrong[0]} is {getattr(self, wrong[0])}; it can't be negative.")
+        if self.weight_decay and self.kind == "adam":
+            raise UserError("weight_decay has no effect with adam; set kind to adamw.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleConfig:
+    """The learning rate of each step."""
+
+    kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant"] = "noam"
+    """The paper's (noam), or up to `peak` and then as named; linear and cosine reach 0 at the last step."""
+
+    factor: float = 1.0
+    """Noam: the rate is this times width^-0.5 times min(step^-0.5, step x warmup^-1.5)."""
+
+    peak: float = 7e-4
+    """The largest rate, at the end of the warm-up; not for noam, where it follows from the factor."""
+
+    warmup: int = 4000
+    """Steps over which the rate rises from 0."""
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or (self.kind == "noam" and self.warmup < 1):
+            raise UserError(f"warmup is {self.warmup}; take at least {int(self.kind == 'noam')}.")
+        if min(self.factor, self.peak) <= 0:
+            raise UserError("factor and peak are positive numbers.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingConfig:
+    """How long, in which numbers, and on what."""
+
+    max_steps: int = 100_000
+    """Steps of the whole run."""
+
+    max_epochs: int = 0
+    """Epochs of the whole run, if they end first; 0 for no limit."""
+
+    max_hours: float = 0.0
+    """Hours of the whole run, resumed ones added up, if they end first; 0 for no limit."""
+
+    seed: int = 1
+    """Decides weights, batches and dropout."""
+
+    max_tokens_per_device: int = 0
+    """Most source plus target tokens of a micro-batch; 0 finds what fits a GPU, and is 8,192 on a CPU."""
+
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """Numbers of the matrix products; auto is bf16 on a GPU that has it, fp16 on others, fp32 on a CPU."""
+
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the model with torch.compile; auto is on for GPUs."""
+
+    deterministic: bool = False
+    """Refuse operations on the GPU whose results differ from run to run."""
+
+    log_every: int = 100
+    """Steps between two lines on the screen; log.jsonl has them all."""
+
+    give_up_after: int = 10
+    """Steps in a row whose loss or gradient is not finite, and which are left out, before the run ends."""
+
+    rank_timeout: float = 120.0
+    """Seconds that a rank waits for the others before the run ends."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "log_every", "give_up_after"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; take at least 1.")
+        for name in ("max_epochs", "max_hours", "max_tokens_per_device", "rank_timeout", "seed"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} is {getattr(self, name)}; it can't be negative.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValidationConfig:
+    """How the model is judged during training."""
+
+    every_steps: int = 1000
+    """Steps between two validations; the last step validates too. 0 for never."""
+
+    metric: Literal["bleu", "chrf", "nll"] = "bleu"
+    """What the best checkpoint is best at, on the first validation set."""
+
+    sentences: int = 0
+    """Translate only that many sentences of each set; 0 for all. The loss is always that of all."""
+
+    max_tokens: int = 8192
+    """Source plus target tokens that are worked on at a time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointConfig:
+    """When to save, and what to keep."""
+
+    every_steps: int = 0
+    """Steps between two checkpoints; 0 for none by steps. The last step always saves."""
+
+    every_minutes: float = 10.0
+    """Minutes between two checkpoints, where it is not by steps; the paper's base model saves every ten."""
+
+    keep_last: int = 5
+    """The newest so many checkpoints stay."""
+
+    keep_best: int = 1
+    """The best so many by the validation metric stay as well; they are saved when they are found."""
+
+    def __post_init__(self) -> None:
+        if self.keep_last < 1 or self.keep_best < 0:
+            raise UserError("keep_last is at least 1, and keep_best at least 0.")
+        if self.every_steps < 0 or self.every_minutes <= 0:
+            raise UserError("every_steps can't be negative, and every_minutes must be positive.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig:
+    """Everything that decides what `nmt train` makes of a dataset."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)

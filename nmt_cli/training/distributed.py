@@ -1,0 +1,171 @@
+"""The process group: who takes part, on which device, and what they tell each other."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from nmt_cli.errors import UserError
+
+Thing = TypeVar("Thing")
+
+SLURM_PORTS = 29_500, 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this process stands among those that train together."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    local_world: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that writes."""
+        return self.rank == 0
+
+
+def place_from_environment() -> Place:
+    """What torchrun's variables say, or else Slurm's; one process alone where there are neither."""
+    env = os.environ
+    if "RANK" in env and "WORLD_SIZE" in env:
+        local = int(env.get("LOCAL_RANK", 0)), int(env.get("LOCAL_WORLD_SIZE", 1))
+        return Place(int(env["RANK"]), int(env["WORLD_SIZE"]), *local)
+    if "SLURM_PROCID" in env and int(env.get("SLURM_NTASKS", 1)) > 1:
+        return _place_from_slurm()
+    return Place()
+
+
+def _place_from_slurm() -> Place:
+    env = os.environ
+    first, count = SLURM_PORTS
+    env.setdefault("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"]))
+    env.setdefault("MASTER_PORT", str(first + int(env["SLURM_JOB_ID"]) % count))
+    tasks = int(re.match(r"\d+", env["SLURM_TASKS_PER_NODE"])[0])  # type: ignore[index]  # Slurm's own words
+    return Place(int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), int(env["SLURM_LOCALID"]), tasks)
+
+
+def first_host(nodes: str) -> str:
+    """The first of Slurm's list of hosts, such as node[07-09,12],other3."""
+    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodes, count=1).split(",")[0].split("[")[0]
+
+
+class Group:
+    """The processes that train together; with one of them, nothing is sent anywhere.
+
+    Device tensors are summed by nccl where there are GPUs; what hosts agree on always goes through gloo, so
+    that no host waits for its device.
+    """
+
+    def __init__(self, place: Place, device: torch.device, timeout: float) -> None:
+        self.place, self.device = place, device
+        self._hosts: Any = None
+        self._pending: tuple[Any, Tensor] | None = None
+        if place.world > 1:
+            patience = timedelta(seconds=timeout)
+            dist.init_process_group(
+                "nccl" if device.type == "cuda" else "gloo",
+                rank=place.rank,
+                world_size=place.world,
+                timeout=patience,
+                device_id=device if device.type == "cuda" else None,
+            )
+            self._hosts = dist.new_group(backend="gloo", timeout=patience)
+
+    def sum(self, tensor: Tensor) -> None:
+        """Put the sum over all ranks into `tensor`, in place."""
+        if self.place.world > 1:
+            with _lost_contact(self.place):
+                dist.all_reduce(tensor)
+
+    def gather(self, thing: Thing) -> list[Thing]:
+        """Everybody's `thing`, by rank."""
+        if self.place.world == 1:
+            return [thing]
+        everybodys: list[Any] = [None] * self.place.world
+        with _lost_contact(self.place):
+            dist.all_gather_object(everybodys, thing, group=self._hosts)
+        return everybodys
+
+    def from_first(self, thing: Thing) -> Thing:
+        """The first rank's `thing`."""
+        if self.place.world == 1:
+            return thing
+        holder = [thing]
+        with _lost_contact(self.place):
+            dist.broadcast_object_list(holder, src=0, group=self._hosts)
+        return holder[0]
+
+    def agree(self, wishes: int) -> int:
+        """The wishes (bits) of all ranks at the step before, without waiting for anybody now.
+
+        Called once a step by all; a wish comes back to everybody, its own rank included, one step later.
+        """
+        if self.place.world == 1:
+            return wishes
+        flags = torch.tensor([wishes >> bit & 1 for bit in range(WISHES)], dtype=torch.uint8)
+        with _lost_contact(self.place):
+            work = dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._hosts, async_op=True)
+            before, self._pending = self._pending, (work, flags)
+            if before is None:
+                return 0
+            before[0].wait()
+        return sum(int(flag) << bit for bit, flag in enumerate(before[1].tolist()))
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self.place.world > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+WISHES = 4
+"""How many different wishes there may be."""
+
+
+@contextmanager
+def joined(place: Place, device: torch.device, timeout: float) -> Iterator[Group]:
+    """The group, left in any case."""
+    with _lost_contact(place):
+        group = Group(place, device, timeout)
+    try:
+        yield group
+    finally:
+        group.close()
+
+
+@contextmanager
+def _lost_contact(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"rank {place.rank} lost contact with the others ({reason}); see what another one said last."
+        ) from error
+
+
+def threads_each(cores: int, place: Place) -> int:
+    """How many threads each process on this machine should use."""
+    return max(1, cores // place.local_world)
+
+
+def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:
+    """What torchrun would set for `devices` processes on this machine alone."""
+    shared = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(devices),
+        "LOCAL_WORLD_SIZE": str(devices),
+    }
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(devices)]

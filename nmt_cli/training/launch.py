@@ -1,0 +1,75 @@
+"""Several processes on this machine, one for each device, that train together."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from nmt_cli.training.distributed import child_environments
+
+POLL_SECONDS = 0.1
+SECONDS_TO_SAVE, SECONDS_TO_END = 60.0, 5.0
+"""That the others have once one process has ended badly: more where all were asked to stop, and save."""
+
+
+def run_on_devices(arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int]) -> int:
+    """Run `nmt` with `arguments` once for each device; returns the exit code of the first one to end badly.
+
+    Where one ends badly, so do all. `stop_wanted` gives the number of a signal to pass on to all, or 0.
+    """
+    command = [sys.executable, "-m", "nmt_cli", *arguments]
+    processes = [
+        subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True)
+        for environment in child_environments(devices, _free_port())
+    ]
+    grace = 0.0
+    try:
+        code = _watch(processes, stop_wanted)
+        grace = SECONDS_TO_SAVE if stop_wanted() else SECONDS_TO_END
+        return code
+    finally:
+        _end(processes, grace)
+
+
+def _watch(processes: list["subprocess.Popen[bytes]"], stop_wanted: Callable[[], int]) -> int:
+    passed_on = False
+    while True:
+        codes = [process.poll() for process in processes]
+        if bad := [code for code in codes if code]:
+            return _code(bad[0])
+        if all(code == 0 for code in codes):
+            return 0
+        if (number := stop_wanted()) and not passed_on:
+            passed_on = True
+            for process in processes:
+                process.send_signal(number)
+        time.sleep(POLL_SECONDS)
+
+
+def _code(code: int) -> int:
+    """As a shell would have it, for a process that a signal ended."""
+    return 128 - code if code < 0 else code
+
+
+def _end(processes: list["subprocess.Popen[bytes]"], grace: float) -> None:
+    """See the last process end, by force if need be."""
+    deadline = time.monotonic() + grace
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,243 @@
+"""The training loop: steps until the end, and what is due between them."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.checkpoints.model_folder import Identity, weights
+from nmt_cli.checkpoints.run_folder import BEST, Checkpoint, checkpoints, keep_only, point, save_checkpoint
+from nmt_cli.data.loader import Loader
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.events import Note, Progress, Report, Saved, Validated
+from nmt_cli.training.log import Log
+from nmt_cli.training.optimizer import optimizer_tensors
+from nmt_cli.training.schedule import learning_rate
+from nmt_cli.training.step import Trainer
+from nmt_cli.training.validation import Judge, Judgement
+
+SAVE, STOP, TIME_UP = 1, 2, 4
+SECONDS_BETWEEN_FLUSHES = 10.0
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a run has come: what a checkpoint keeps besides tensors."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    """The next batch of the epoch."""
+
+    seconds: float = 0.0
+    """Spent up to here, all resumed parts added up."""
+
+    bad_in_a_row: int = 0
+    """Steps that were left out, up to here."""
+
+    scores: dict[str, float] = field(default_factory=dict)
+    """The validation score of each step that was judged; larger is better."""
+
+
+@dataclass(slots=True)
+class Loop:
+    """One run, from where it stands to its end."""
+
+    run: Path
+    config: TrainConfig
+    identity: Identity
+    trainer: Trainer
+    loader: Loader
+    judge: Judge
+    log: Log
+    position: Position
+    verified: "Future[None]"
+    """Fails where the dataset is not what was written; looked at now and then."""
+
+    report: Report
+    stop_wanted: Callable[[], bool]
+    _began: float = field(init=False)
+    _saved_at: float = field(init=False)
+    _saved_step: int = field(init=False)
+    _waited: float = field(init=False, default=0.0)
+
+    def train(self) -> bool:
+        """Take all steps that are left; False if somebody wanted to stop before."""
+        self._saved_at = time.perf_counter()
+        self._began = self._saved_at - self.position.seconds
+        self._saved_step = self.position.step
+        wishes = 0
+        for step in self.loader:
+            if wishes & (STOP | TIME_UP) or self._complete(step.epoch):
+                break
+            self.position.step += 1
+            self.position.epoch, self.position.batch = step.epoch, step.number + 1
+            rate = self._rate()
+            measured = self.trainer.step(self.position.step, rate, step, self.loader)
+            self.log.add(self.position.step, rate, step, measured)
+            wishes = self.trainer.group.agree(self._wishes())
+            self._flush_if_due()
+            found_better = self._validation_due() and self._validate()
+            if found_better or self._save_due(wishes):
+                self._save()
+        return self._end(stopped=bool(wishes & STOP))
+
+    def _rate(self) -> float:
+        width, steps = self.config.model.width, self.config.training.max_steps
+        return learning_rate(self.config.schedule, self.position.step, width, steps)
+
+    def _complete(self, next_epoch: int) -> bool:
+        limits = self.config.training
+        epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
+        return self.position.step >= limits.max_steps or epochs_done
+
+    def _wishes(self) -> int:
+        """What this rank wants, time being the first rank's affair."""
+        wishes = STOP if self.stop_wanted() else 0
+        if self.trainer.group.place.first:
+            kept, limits = self.config.checkpoints, self.config.training
+            due = time.perf_counter() - self._saved_at > 60 * kept.every_minutes
+            wishes |= SAVE if due and not kept.every_steps else 0
+            wishes |= TIME_UP if limits.max_hours and self._seconds() > 3600 * limits.max_hours else 0
+        return wishes
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def _flush_if_due(self) -> None:
+        by_steps = self.position.step % self.config.training.log_every == 0
+        if by_steps or self.log.age > SECONDS_BETWEEN_FLUSHES:
+            self._flush()
+
+    def _flush(self) -> None:
+        waited, self._waited = self.loader.waited - self._waited, self.loader.waited
+        waiting = waited / max(self.log.age, 1e-9)
+        if self.verified.done():
+            self.verified.result()
+        lines = self.log.flush()
+        if not lines:
+            return
+        for line in lines:
+            self.position.bad_in_a_row = (self.position.bad_in_a_row + 1) * line["skipped"]
+        self.report(self._progress(lines, waiting))
+        if self.position.bad_in_a_row >= self.config.training.give_up_after:
+            raise UserError(
+                f"loss or gradient were not finite in {self.position.bad_in_a_row} steps in a row, up to "
+                f"step {self.position.step}; lower the learning rate (schedule.factor or schedule.peak), "
+                "warm up longer (schedule.warmup), set optimizer.clip_norm=1, or take training.precision=fp32."
+            )
+
+    def _progress(self, lines: list[dict[str, Any]], waiting: float) -> Progress:
+        good = [line for line in lines if not line["skipped"]] or lines
+        tokens = sum(line["target_tokens"] for line in good)
+        loss, nll = (
+            sum(line[key] * line["target_tokens"] for line in good) / tokens for key in ("loss", "nll")
+        )
+        return Progress(
+            step=self.position.step,
+            max_steps=self.config.training.max_steps,
+            epoch=self.position.epoch,
+            loss=loss,
+            nll=nll,
+            learning_rate=lines[-1]["learning_rate"],
+            tokens_per_second=lines[-1]["tokens_per_second"],
+            seconds=self._seconds(),
+            waiting=waiting,
+            filler=lines[-1]["filler"],
+            skipped=sum(line["skipped"] for line in lines),
+        )
+
+    def _validation_due(self) -> bool:
+        every = self.config.validation.every_steps
+        return bool(every and self.judge.sets) and self.position.step % every == 0
+
+    def _validate(self) -> bool:
+        """Judge the model; True if this is one of the checkpoints to keep for its score."""
+        self._flush()
+        start = time.perf_counter()
+        judgements = [self.judge.judge(self.trainer.model, split) for split in self.judge.sets]
+        score = _score(judgements[0], self.config.validation.metric)
+        before = list(self.position.scores.values())
+        self.position.scores[str(self.position.step)] = score
+        self.log.write([_line(self.position.step, judgement) for judgement in judgements])
+        best = score > max(before, default=float("-inf"))
+        self.report(Validated(self.position.step, judgements, best, time.perf_counter() - start))
+        self.log.restart_clock()
+        return self.position.step in self._best_steps()
+
+    def _best_steps(self) -> set[int]:
+        """The steps whose scores are the best, of those that can still be kept."""
+        there = {*checkpoints(self.run), self.position.step}
+        ranked = sorted(
+            (-score, int(step)) for step, score in self.position.scores.items() if int(step) in there
+        )
+        return {step for _, step in ranked[: self.config.checkpoints.keep_best]}
+
+    def _save_due(self, wishes: int) -> bool:
+        every = self.config.checkpoints.every_steps
+        return bool(wishes & SAVE) or bool(every and self.position.step % every == 0)
+
+    def _save(self) -> None:
+        """Write a checkpoint; where that fails, training goes on, and the one before stays."""
+        try:
+            self._write()
+        except (UserError, OSError) as error:
+            self.report(Note(f"step {self.position.step} could not be saved, training goes on: {error}"))
+        self.log.restart_clock()
+
+    def _write(self) -> None:
+        self._flush()
+        self._saved_at = time.perf_counter()
+        self.position.seconds = self._seconds()
+        if self.trainer.group.place.first:
+            trainer = self.trainer
+            tensors = optimizer_tensors(trainer.model, trainer.optimizer) | trainer.scale.tensors()
+            progress = {**asdict(self.position), "world": trainer.group.place.world}
+            checkpoint = Checkpoint(self.position.step, weights(trainer.model), tensors, progress)
+            place = save_checkpoint(self.run, self.identity, checkpoint)
+            self._tidy()
+            self.report(Saved(self.position.step, place))
+        self._saved_step = self.position.step
+
+    def _tidy(self) -> None:
+        """Point to the best, and remove what need not be kept."""
+        there, best = checkpoints(self.run), self._best_steps()
+        if best:
+            top = max(best, key=lambda step: self.position.scores[str(step)])
+            point(self.run, BEST, there[top])
+        keep_only(self.run, {*list(there)[-self.config.checkpoints.keep_last :], *best})
+
+    def _end(self, stopped: bool) -> bool:
+        """What is due after the last step; this time a failure to save is an error."""
+        unjudged = str(self.position.step) not in self.position.scores
+        if not stopped and self.config.validation.every_steps and self.judge.sets and unjudged:
+            self._validate()
+            self._saved_step = -1
+        self._flush()
+        self.verified.result()
+        if self._saved_step != self.position.step:
+            self._write()
+        return not stopped
+
+
+def _score(judgement: Judgement, metric: str) -> float:
+    """What the best checkpoint is best at, larger ones better."""
+    if metric == "nll":
+        return -judgement.nll
+    return next(score.value for score in judgement.scores if score.metric == metric)
+
+
+def _line(step: int, judgement: Judgement) -> dict[str, Any]:
+    """A validation's line in the log."""
+    return {
+        "step": step,
+        "valid": judgement.name,
+        "nll": judgement.nll,
+        "perplexity": judgement.perplexity,
+        "word_perplexity": judgement.word_perplexity,
+        **{score.metric: score.value for score in judgement.scores},
+        "signatures": {score.metric: score.signature for score in judgement.scores},
+    }

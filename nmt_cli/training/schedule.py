@@ -1,0 +1,29 @@
+"""The learning rate of each step, in closed form: nothing to save, nothing to restore."""
+
+import math
+
+from nmt_cli.training.config import ScheduleConfig
+
+
+def learning_rate(config: ScheduleConfig, step: int, width: int, max_steps: int) -> float:
+    """The rate of step 1, 2, ... of `max_steps` for a model of this width."""
+    if config.kind == "noam":
+        return (
+            config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)
+        )
+    if step < config.warmup:
+        return config.peak * step / config.warmup
+    match config.kind:
+        case "inverse-sqrt":
+            return config.peak * math.sqrt(max(config.warmup, 1) / step)
+        case "linear":
+            return config.peak * (1 - _way_down(config, step, max_steps))
+        case "cosine":
+            return config.peak * (1 + math.cos(math.pi * _way_down(config, step, max_steps))) / 2
+        case "constant":
+            return config.peak
+
+
+def _way_down(config: ScheduleConfig, step: int, max_steps: int) -> float:
+    """How much of the way from the end of the warm-up to the end of the run lies behind."""
+    return min(1.0, (step - config.warmup) / max(1, max_steps - config.warmup))

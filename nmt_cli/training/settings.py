@@ -1,0 +1,46 @@
+"""A run's settings over its whole life: kept in its folder, and compared when it goes on."""
+
+from pathlib import Path
+
+from nmt_cli.config import as_toml, read, toml_literal
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
+
+CONFIG = "config.toml"
+
+FIXED = ("model.", "batch.", "optimizer.kind", "training.seed")
+"""What can't change while a run goes on; all else can."""
+
+FREE = (
+    "model.residual_dropout",
+    "model.embedding_dropout",
+    "model.attention_dropout",
+    "model.activation_dropout",
+)
+
+
+def keep_settings(run: Path, config: TrainConfig) -> None:
+    """Write the effective settings; `nmt train --config` on that file repeats the run."""
+    unfinished = run / f".{CONFIG}.unfinished"
+    unfinished.write_text(as_toml(config), encoding="utf-8")
+    unfinished.replace(run / CONFIG)
+
+
+def changes(run: Path, config: TrainConfig) -> list[str]:
+    """Each setting that differs from the run's so far, old -> new; `UserError` where one can't change."""
+    path = run / CONFIG
+    if not path.exists():
+        return []
+    before = read(TrainConfig, path)
+    changed = {
+        f"{section}.{key}": f"{section}.{key}: {toml_literal(old)} -> {toml_literal(new)}"
+        for section in TrainConfig.__dataclass_fields__
+        for key in type(getattr(before, section)).__dataclass_fields__
+        if (old := getattr(getattr(before, section), key)) != (new := getattr(getattr(config, section), key))
+    }
+    if fixed := [text for name, text in changed.items() if name.startswith(FIXED) and name not in FREE]:
+        raise UserError(
+            f"{run} was begun with other settings ({'; '.join(fixed)}), which can't change on the way; "
+            f"go on with --config {path}, or choose another --out."
+        )
+    return list(changed.values())

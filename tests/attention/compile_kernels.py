@@ -1,0 +1,70 @@
+"""Compiles attention kernels for an H100 that need not be there: python compile_kernels.py bfloat16 64 64.
+
+Prints a line of JSON a kernel: what it was compiled for, its registers, its shared memory in bytes, and its
+stack in bytes, which is where registers go that it has not got.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from triton import compile, knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from nmt_cli.attention import fused
+from nmt_cli.attention.one_tile import fused as one_tile
+from nmt_cli.attention.streaming import fused as streaming
+
+H100 = GPUTarget("cuda", 90, 32)
+LENGTHS = (3, 6, 12, 24, 48, 96, 1000)
+ELEMENTS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+TYPES = dict.fromkeys(("lse", "delta"), "*fp32") | dict.fromkeys(("q_starts", "k_starts"), "*i32")
+TYPES |= dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
+WIDTHS = ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head")
+INTEGERS = (*WIDTHS, "heads", "low", "high", "behind", "ahead", "threshold")
+
+
+def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
+    """Compile what attention with these heads launches, causal and with dropout."""
+    q, v = (torch.empty(1, 1, width, dtype=dtype) for width in (d_k, d_v))
+    lengths = torch.tensor(LENGTHS, dtype=torch.int32)
+    constants = fused._arguments(q, q, v, lengths, lengths, True, 0, 0.1, lengths)
+    tiles, blocks = fused.plan(lengths, lengths, fused._widest(q, v), q.element_size())
+    launches = [(kernel, tile) for tile in tiles for kernel in (one_tile.forward, one_tile.backward)]
+    launches += [
+        (k, blocks) for k in (streaming.forward, streaming.backward_queries, streaming.backward_keys)
+    ]
+    for kernel, options in launches:
+        yield {"kernel": kernel.__name__, **options, **_resources(kernel, constants | options, dtype)}
+
+
+def _resources(kernel: Any, constants: dict[str, Any], dtype: torch.dtype) -> dict[str, int]:
+    names = list(kernel.arg_names)
+    types = {n: TYPES.get(n, "i32" if n in INTEGERS else ELEMENTS[dtype]) for n in names if not n.isupper()}
+    aligned = [n for n in types if types[n].startswith("*") or n in WIDTHS]
+    source = ASTSource(
+        kernel,
+        {n: types.get(n, "constexpr") for n in names},
+        constexprs={n: constants[n] for n in names if n.isupper()},
+        attrs={(names.index(n),): [["tt.divisibility", 16]] for n in aligned},
+    )
+    options = {"num_warps": constants["num_warps"], "enable_fp_fusion": True}
+    compiled = compile(source, target=H100, options=options)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        binary.write(compiled.asm["cubin"])
+        binary.flush()
+        command = [knobs.nvidia.cuobjdump.path, "-res-usage", binary.name]
+        usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", usage)}
+    return {"registers": found["REG"], "stack": found["STACK"], "shared": compiled.metadata.shared}
+
+
+if __name__ == "__main__":
+    for line in kernels(getattr(torch, sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])):
+        print(json.dumps(line), flush=True)

@@ -1,0 +1,73 @@
+"""Random ragged batches, and the fused kernels wherever tests run: on a GPU or in Triton's interpreter."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.ragged import Layout
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
+
+Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    """Where fused attention is tested."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def random_ragged() -> Callable[..., Batch]:
+    """Makes queries, keys and values with their layouts; without `k_lengths` both have the same one."""
+
+    def make(
+        q_lengths: Sequence[int],
+        k_lengths: Sequence[int] | None = None,
+        *,
+        heads: int = 2,
+        d_k: int = 16,
+        d_v: int = 16,
+        dtype: torch.dtype = torch.float64,
+        device: str = "cpu",
+    ) -> Batch:
+        q = Layout.of(q_lengths).to(device)
+        k = q if k_lengths is None else Layout.of(k_lengths).to(device)
+        chosen = torch.Generator().manual_seed(1)
+        shapes = [(len(q.segments), heads, d_k), (len(k.segments), heads, d_k), (len(k.segments), heads, d_v)]
+        drawn = [torch.randn(shape, generator=chosen, dtype=torch.float64) for shape in shapes]
+        queries, keys, values = (x.to(device, dtype).requires_grad_() for x in drawn)
+        return (queries, keys, values), q, k
+
+    return make
+
+
+@pytest.fixture
+def differentiate() -> Callable[..., list[Tensor]]:
+    """The output of an `attend`, and the gradients of queries, keys and values, all computed in `dtype`."""
+
+    def run(
+        attend: Callable[..., Tensor], batch: Batch, dtype: torch.dtype | None = None, **settings: object
+    ) -> list[Tensor]:
+        tensors, q, k = batch
+        inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in tensors]
+        out = attend(*inputs, q, k, **settings)
+        chosen = torch.Generator().manual_seed(2)
+        d_out = torch.randn(out.shape, generator=chosen, dtype=torch.float64)
+        rounded = d_out.to(tensors[0]).to(out.dtype)
+        return [out.detach(), *torch.autograd.grad(out, inputs, rounded)]
+
+    return run
+
+
+@pytest.fixture
+def streaming_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Segments of any length stream."""
+    from nmt_cli.attention import fused
+
+    monkeypatch.setattr(fused, "LARGEST_TILE", 0)
+    yield

@@ -1,0 +1,271 @@
+"""The fused kernels, on a GPU where there is one and else under Triton's interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.attention import fused, reference
+from nmt_cli.ragged import Layout
+
+Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
+MakeBatch = Callable[..., Batch]
+Differentiate = Callable[..., list[Tensor]]
+
+DTYPES = [torch.float32, torch.float16]
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"causal": True},
+    {"window": 1},
+    {"window": 6},
+    {"drop": 0.3},
+    {"causal": True, "window": 6, "drop": 0.3},
+]
+SHORT, LONG = [1, 4, 0, 3, 5, 17], [2, 0, 0, 9, 7, 33]
+BORDERS = [15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129]
+
+
+@pytest.fixture
+def assert_earned(differentiate: Differentiate) -> Callable[..., None]:
+    """Output and gradients of `fused` err at most twice as much as plain PyTorch in the same type."""
+
+    def check(batch: Batch, **settings: Any) -> None:
+        exact = differentiate(reference.attend, batch, torch.float64, **settings)
+        plain = differentiate(reference.attend, batch, **settings)
+        ours = differentiate(fused.attend, batch, **settings)
+        for name, right, theirs, mine in zip(("out", "dq", "dk", "dv"), exact, plain, ours, strict=True):
+            assert mine.shape == theirs.shape and mine.dtype == theirs.dtype
+            allowed = 2 * _largest(theirs - right) + 1e-6
+            assert _largest(mine - right) <= allowed, f"{name}: {_largest(mine - right)} > {allowed}"
+
+    return check
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+@pytest.fixture
+def seed(device: str) -> Tensor:
+    return torch.tensor(-(1 << 40) - 3, device=device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
+    settings: dict[str, Any],
+    dtype: torch.dtype,
+    device: str,
+    seed: Tensor,
+    random_ragged: MakeBatch,
+    assert_earned: Callable[..., None],
+) -> None:
+    batch = random_ragged([3, 0, 7, 16, 17, 40], heads=3, dtype=dtype, device=device)
+    assert_earned(batch, seed=seed, **settings)
+
+
+@pytest.mark.usefixtures("streaming_only")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("settings", [*SETTINGS, {"window": 50, "drop": 0.1}], ids=str)
+def test_streamed_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
+    settings: dict[str, Any],
+    dtype: torch.dtype,
+    device: str,
+    seed: Tensor,
+    random_ragged: MakeBatch,
+    assert_earned: Callable[..., None],
+) -> None:
+    batch = random_ragged([1, 0, 150], heads=2, dtype=dtype, device=device)
+    assert_earned(batch, seed=seed, **settings)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("drop", [0.0, 0.3], ids=["kept", "dropped"])
+@pytest.mark.parametrize("queries, keys", [(SHORT, LONG), (LONG, SHORT), ([3, 200], [140, 2])], ids=str)
+def test_cross_attention_errs_at_most_twice_as_much_as_plain_pytorch(
+    queries: Sequence[int],
+    keys: Sequence[int],
+    drop: float,
+    dtype: torch.dtype,
+    device: str,
+    seed: Tensor,
+    random_ragged: MakeBatch,
+    assert_earned: Callable[..., None],
+) -> None:
+    batch = random_ragged(queries, keys, heads=3, dtype=dtype, device=device)
+    assert_earned(batch, drop=drop, seed=seed)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("length", BORDERS)
+def test_segments_at_the_border_of_a_tile_err_no_more(
+    length: int,
+    dtype: torch.dtype,
+    device: str,
+    random_ragged: MakeBatch,
+    assert_earned: Callable[..., None],
+) -> None:
+    assert_earned(random_ragged([length], heads=1, dtype=dtype, device=device), causal=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("d_k", "d_v"), [(8, 8), (24, 24), (40, 40), (64, 64), (128, 128), (256, 256), (8, 72), (96, 16)]
+)
+def test_heads_of_any_width_err_no_more(
+    d_k: int,
+    d_v: int,
+    dtype: torch.dtype,
+    device: str,
+    random_ragged: MakeBatch,
+    assert_earned: Callable[..., None],
+) -> None:
+    batch = random_ragged([3, 7, 20, 70], heads=2, d_k=d_k, d_v=d_v, dtype=dtype, device=device)
+    assert_earned(batch, causal=True)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 8])
+def test_any_number_of_heads_shares_the_tiles_of_short_segments(
+    heads: int, device: str, seed: Tensor, random_ragged: MakeBatch, assert_earned: Callable[..., None]
+) -> None:
+    batch = random_ragged([4, 8, 1], [2, 7, 3], heads=heads, dtype=torch.float32, device=device)
+    assert_earned(batch, drop=0.5, seed=seed)
+
+
+@pytest.mark.parametrize("settings", [{}, {"causal": True, "window": 20}, {"drop": 0.2}], ids=str)
+def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
+    settings: dict[str, Any],
+    device: str,
+    seed: Tensor,
+    random_ragged: MakeBatch,
+    differentiate: Differentiate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batch = random_ragged([100, 3], heads=1, dtype=torch.float16, device=device)
+    tile = differentiate(fused.attend, batch, seed=seed, **settings)
+    assert fused.plan(batch[1].lengths, batch[1].lengths, 16, 2)[1] == {}
+    monkeypatch.setattr(fused, "LARGEST_TILE", 0)
+    assert fused.plan(batch[1].lengths, batch[1].lengths, 16, 2)[0] == []
+    streamed = differentiate(fused.attend, batch, seed=seed, **settings)
+    exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
+    plain = differentiate(reference.attend, batch, seed=seed, **settings)
+    for one, other, right, theirs in zip(tile, streamed, exact, plain, strict=True):
+        assert _largest(one - other) <= 2 * _largest(theirs - right) + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("lengths", "element_size", "tiles", "low"),
+    [
+        ([], 2, [], None),
+        ([0, 0], 2, [], None),
+        ([4, 1], 2, [(0, 4, 16, 4)], None),
+        ([5, 8, 33], 2, [(4, 8, 16, 2), (32, 64, 64, 1)], None),
+        ([16, 128], 2, [(8, 16, 16, 1), (64, 128, 128, 1)], None),
+        ([17, 129], 2, [(16, 32, 32, 1)], 128),
+        ([32, 33], 4, [(16, 32, 32, 1)], 32),
+    ],
+)
+def test_only_bins_that_hold_segments_are_launched(
+    lengths: list[int], element_size: int, tiles: list[tuple[int, ...]], low: int | None
+) -> None:
+    queries = torch.tensor(lengths, dtype=torch.int32)
+    for q_lengths, k_lengths in [(queries, queries.clamp(max=1)), (queries.clamp(max=1), queries)]:
+        planned, blocks = fused.plan(q_lengths, k_lengths, width=64, element_size=element_size)
+        assert [(t["low"], t["high"], t["TILE"], t["STACK"]) for t in planned] == tiles
+        assert blocks.get("low") == low
+
+
+@pytest.mark.parametrize("path", ["one tile", "streaming"])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [([0, 0], [3, 1]), ([2, 5], [0, 0]), ([0], [0]), ([], []), ([3, 0], [0, 3])], ids=str
+)
+def test_a_query_without_keys_gets_zeros_and_gives_none(
+    queries: list[int],
+    keys: list[int],
+    path: str,
+    device: str,
+    random_ragged: MakeBatch,
+    differentiate: Differentiate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if path == "streaming":
+        monkeypatch.setattr(fused, "LARGEST_TILE", 0)
+    batch = random_ragged(queries, keys, dtype=torch.float32, device=device)
+    for result in differentiate(fused.attend, batch):
+        assert torch.equal(result, torch.zeros_like(result))
+
+
+@pytest.mark.parametrize("path", ["one tile", "streaming"])
+def test_views_of_a_packed_projection_are_read_where_they_lie(
+    path: str, device: str, differentiate: Differentiate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path == "streaming":
+        monkeypatch.setattr(fused, "LARGEST_TILE", 0)
+    layout = Layout.of([3, 20]).to(device)
+    packed = torch.randn(23, 3, 2, 8, generator=torch.Generator().manual_seed(1)).to(device)
+    views = [packed[:, 0], packed[:, 1], packed.transpose(2, 3)[:, 2].contiguous().transpose(1, 2)]
+    assert views[2].stride(-1) != 1
+    copies = [view.contiguous() for view in views]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+        q, k, v = inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+        out = fused.attend(q, k, v, layout, layout, causal=True)
+        d_out = torch.arange(2.0, device=device)[:, None].expand(23, 2, 8)
+        return [out, *torch.autograd.grad(out, inputs, d_out)]
+
+    for ours, theirs in zip(attend(*views), attend(*copies), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_the_operators_keep_the_promises_of_custom_operators(
+    device: str, seed: Tensor, random_ragged: MakeBatch
+) -> None:
+    tensors, q, _ = random_ragged([3, 0, 33], dtype=torch.float32, device=device)
+    rest = (q.starts, q.starts, q.lengths, q.lengths, True, 0, 0.1, seed)
+    torch.library.opcheck(torch.ops.nmt.attend, (*tensors, *rest))
+    out, lse = torch.ops.nmt.attend(*tensors, *rest)
+    plain = [x.detach() for x in (torch.ones_like(out), *tensors, lse)]
+    torch.library.opcheck(torch.ops.nmt.attend_backward, (*plain, *rest))
+
+
+def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: str, seed: Tensor) -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    def attend(packed: Tensor, layout: Layout) -> Tensor:
+        q, k, v = packed.unbind(1)
+        return fused.attend(q, k, v, layout, layout, causal=True, drop=0.1, seed=seed).relu()
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(attend, fullgraph=True, backend=counter, dynamic=True)
+    for lengths in ([3, 0, 17, 5], [20, 4], [2] * 6):
+        layout = Layout.of(lengths).to(device)
+        packed = torch.randn(sum(lengths), 3, 2, 8, device=device, requires_grad=True)
+        ours, theirs = compiled(packed, layout), attend(packed, layout)
+        assert torch.equal(ours, theirs)
+        d_ours, d_theirs = (torch.autograd.grad(x.square().sum(), packed)[0] for x in (ours, theirs))
+        assert torch.equal(d_ours, d_theirs)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.slow
+def test_the_kernels_fit_an_h100_without_spilling_registers() -> None:
+    if find_spec("triton.backends.nvidia") is None:
+        pytest.skip("this Triton does not compile for NVIDIA devices")
+    script = Path(__file__).with_name("compile_kernels.py")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(script), "bfloat16", "64", "64"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kernels = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(kernels) > 4
+    for kernel in kernels:
+        assert kernel["shared"] < 227 * 1024, kernel
+        assert kernel["stack"] == 0, kernel

@@ -1,0 +1,69 @@
+"""Attention on a padded view is the definition's, forward and backward."""
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from torch import Tensor
+
+from nmt_cli.attention import padded, reference
+from nmt_cli.ragged import Layout
+
+Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
+MakeBatch = Callable[..., Batch]
+Differentiate = Callable[..., list[Tensor]]
+
+LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
+OPTIONS = st.fixed_dictionaries(
+    {"causal": st.booleans(), "window": st.integers(0, 6), "drop": st.sampled_from([0.0, 0.3])}
+)
+
+again = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def assert_same(batch: Batch, differentiate: Differentiate, **options: Any) -> None:
+    seed = torch.tensor(11)
+    theirs = differentiate(reference.attend, batch, seed=seed, **options)
+    ours = differentiate(padded.attend, batch, seed=seed, **options)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+@again
+@given(lengths=LENGTHS, options=OPTIONS)
+def test_self_attention_is_the_definitions(
+    lengths: list[int], options: dict[str, Any], random_ragged: MakeBatch, differentiate: Differentiate
+) -> None:
+    assert_same(random_ragged(lengths, d_k=8, d_v=4), differentiate, **options)
+
+
+@again
+@given(pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6))
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+def test_cross_attention_is_the_definitions(
+    drop: float, pairs: list[tuple[int, int]], random_ragged: MakeBatch, differentiate: Differentiate
+) -> None:
+    queries, keys = zip(*pairs, strict=True)
+    assert_same(random_ragged(queries, keys, d_k=8, d_v=4), differentiate, drop=drop)
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"window": 3, "drop": 0.2}], ids=str)
+def test_a_layout_may_be_padded_to_more_than_its_longest_segment(
+    options: dict[str, Any], random_ragged: MakeBatch, differentiate: Differentiate
+) -> None:
+    tensors, _, _ = random_ragged([3, 5])
+    roomy = Layout.of([3, 5], longest=16)
+    assert_same((tensors, roomy, roomy), differentiate, **options)
+
+
+def test_what_stands_in_other_segments_never_reaches_a_segment(random_ragged: MakeBatch) -> None:
+    tensors, q, k = random_ragged([3, 5, 2])
+    clean = padded.attend(*tensors, q, k)
+    for x in tensors:
+        x.detach()[3:8] = 100
+    ours = padded.attend(*tensors, q, k)
+    for part in (slice(0, 3), slice(8, 10)):
+        torch.testing.assert_close(ours[part], clean[part], rtol=0, atol=0)

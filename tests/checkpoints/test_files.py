@@ -1,0 +1,123 @@
+"""Tensors and descriptions: back bit by bit, or one line that names the file; and no pickle anywhere."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli.checkpoints.files import read_description, read_tensors, write_description, write_tensors
+from nmt_cli.errors import UserError
+
+PACKAGE = Path(__file__).parents[2] / "nmt_cli"
+
+
+def complaint(folder: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_description(folder, "about.json", 1)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    write_tensors(tmp_path / "tensors", {"a": torch.arange(100.0)})
+    write_description(tmp_path, "about.json", {"format": 1, "who": "Zoë"}, covers=["tensors"])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor([0.1, -0.0, torch.nan, -torch.inf, 1e-45]),
+        torch.tensor(3, dtype=torch.int32),
+        torch.zeros(0, 4),
+        torch.arange(12.0).reshape(3, 4).T,
+        torch.arange(6.0, requires_grad=True),
+        torch.tensor([1.5], dtype=torch.bfloat16),
+    ],
+    ids=["odd numbers", "a number", "nothing", "transposed", "with gradient", "bfloat16"],
+)
+def test_tensors_come_back_bit_by_bit(tmp_path: Path, tensor: torch.Tensor) -> None:
+    write_tensors(tmp_path / "x", {"t": tensor, "other": torch.ones(2)})
+    back = read_tensors(tmp_path / "x")
+    assert back.keys() == {"t", "other"}
+    assert (back["t"].shape, back["t"].dtype) == (tensor.shape, tensor.dtype)
+    as_written = tensor.detach().contiguous().flatten().view(torch.uint8)
+    assert torch.equal(back["t"].flatten().view(torch.uint8), as_written)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x08", b"\xff" * 64, b"\x80\x04}.", b"PK\x03\x04" + bytes(60), b"not tensors at all " * 9],
+    ids=["empty", "a byte", "ones", "a pickle", "a zip", "text"],
+)
+def test_a_file_of_no_tensors_is_told_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        read_tensors(tmp_path / "x")
+    assert str(caught.value).startswith(f"{tmp_path / 'x'} is damaged (")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_description_comes_back_with_what_it_covers(described: Path) -> None:
+    back = read_description(described, "about.json", 1)
+    assert (back["format"], back["who"]) == (1, "Zoë")
+    assert list(back["files"]) == ["tensors"]
+
+
+def test_another_format_is_refused(described: Path) -> None:
+    with pytest.raises(UserError, match=r"about\.json is of format 1, but this version reads 2"):
+        read_description(described, "about.json", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "told"),
+    [
+        ("tensors", lambda old: old[:-1], "tensors is damaged"),
+        ("tensors", lambda old: old + b"\0", "tensors is damaged"),
+        ("tensors", lambda old: old[:-1] + bytes([old[-1] ^ 1]), "tensors is damaged"),
+        ("tensors", None, "tensors is missing"),
+        ("about.json", lambda old: b"", "about.json is damaged"),
+        ("about.json", lambda old: old[:-9], "about.json is damaged"),
+        ("about.json", lambda old: b"\xff" + old, "about.json is damaged"),
+        ("about.json", lambda old: b"[1]", "about.json is damaged"),
+        ("about.json", lambda old: b'{"format": 1}', "about.json is damaged"),
+        ("about.json", lambda old: b'{"format": 1, "files": {}}', "about.json is damaged"),
+        ("about.json", lambda old: old.replace(b"Zo", b"Jo"), "about.json is damaged"),
+        ("about.json", None, "about.json is missing"),
+    ],
+    ids=[
+        *("shorter", "longer", "a bit", "missing", "empty", "cut off", "no text", "a list"),
+        *("no files", "covers nothing", "a letter", "no description"),
+    ],
+)
+def test_damage_is_told_in_a_line_that_names_the_file(
+    described: Path, name: str, damage: Callable[[bytes], bytes] | None, told: str
+) -> None:
+    path = described / name
+    old = path.read_bytes()
+    path.unlink()
+    if damage:
+        path.write_bytes(damage(old))
+    assert complaint(described).startswith(f"{described}/{told}")
+
+
+def test_a_description_is_readable_json_in_utf8(described: Path) -> None:
+    text = (described / "about.json").read_text(encoding="utf-8")
+    assert "Zoë" in text
+    assert text.endswith("\n")
+    assert json.loads(text)["files"]["tensors"]["bytes"] == (described / "tensors").stat().st_size
+
+
+def test_no_pickle_is_ever_written_or_read_from_a_file() -> None:
+    pickling = re.compile(
+        r"\b(import (pickle|dill|joblib|shelve|marshal)|pickle\.\w+|torch\.(load|save)|allow_pickle=True)\b"
+    )
+    sources = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    assert len(sources) > 50
+    found = {path.name for path, text in sources.items() if pickling.search(text)}
+    assert found == set()

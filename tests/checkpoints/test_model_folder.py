@@ -1,0 +1,134 @@
+"""A model folder: complete, back bit by bit, and never with a tokeniser or weights that are not its own."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from nmt_cli.checkpoints.files import write_description, write_tensors
+from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
+from nmt_cli.data.preprocess import Outcome
+from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.transformer import Transformer
+
+
+@pytest.fixture
+def folder(tmp_path: Path, identity: Identity, model: Transformer) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_model(folder, identity, weights(model), {"step": 12})
+    return folder
+
+
+def complaint(folder: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        read_model(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def describe(folder: Path, **changes: object) -> None:
+    """Write `config.json` again, by the rules, with other content."""
+    old = json.loads((folder / "config.json").read_bytes())
+    write_description(folder, "config.json", {**old, **changes}, covers=["model.safetensors"])
+
+
+def test_a_model_comes_back_whole(folder: Path, identity: Identity, model: Transformer) -> None:
+    back = read_model(folder)
+    assert back.identity.config == identity.config
+    assert back.identity.tokenizers.files == identity.tokenizers.files
+    assert back.identity.trained_on == identity.trained_on
+    assert back.description["step"] == 12
+    assert back.description["languages"] == {"source": "en", "target": "de"}
+    assert not back.transformer.training
+    found, expected = weights(back.transformer), weights(model)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_folder_needs_nothing_outside_it(folder: Path, tmp_path: Path) -> None:
+    shutil.move(folder, tmp_path / "elsewhere")
+    assert read_model(tmp_path / "elsewhere").identity.tokenizers.target.encode("ab")
+
+
+@pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
+def test_a_tied_matrix_is_stored_once(tmp_path: Path, identity: Identity, tie: str, matrices: int) -> None:
+    tied = ModelConfig(width=20, heads=2, feed_forward=8, encoder_layers=1, decoder_layers=1)
+    own = replace(identity, config=replace(tied, **{"tie": tie}))
+    model = own.build()
+    write_model(tmp_path, own, weights(model), {})
+    stored = load_file(tmp_path / "model.safetensors")
+    vocabulary = len(identity.tokenizers.target.entries)
+    assert sum(tensor.shape == (vocabulary, 20) for tensor in stored.values()) == matrices
+    back = read_model(tmp_path).transformer
+    assert (back.output_matrix is back.target_embedding.matrix) == (tie != "none")
+    assert (back.source_embedding.matrix is back.target_embedding.matrix) == (tie == "all")
+    assert torch.equal(back.output_matrix, model.output_matrix)
+
+
+def test_another_tokeniser_is_refused(
+    folder: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str
+) -> None:
+    make(tmp_path / "other", [toy], "tokenizer.joint=false")
+    shutil.rmtree(folder / "tokenizer")
+    shutil.copytree(tmp_path / "other/tokenizer", folder / "tokenizer")
+    assert complaint(folder) == (
+        f"{folder / 'tokenizer'} is not the tokeniser that this model was trained with; "
+        "copy the model folder again, whole."
+    )
+
+
+def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda tensors: {key: tensor for key, tensor in tensors.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (without("output_matrix"), "has no output_matrix, so it belongs to another model."),
+        (lambda old: {**old, "surplus": torch.ones(1)}, "has a surplus surplus, so it belongs to another"),
+        (
+            lambda old: {**old, "output_matrix": old["output_matrix"][:8]},
+            ": output_matrix is [8, 16], but this model's is [16, 16].",
+        ),
+        (lambda old: {}, "has no "),
+    ],
+    ids=["one less", "one more", "another shape", "none"],
+)
+def test_weights_of_another_model_are_refused(
+    folder: Path, model: Transformer, change: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], told: str
+) -> None:
+    write_tensors(folder / "model.safetensors", change(weights(model)))
+    describe(folder)
+    assert complaint(folder).startswith(f"{folder / 'model.safetensors'}")
+    assert told in complaint(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": None},
+        {"model": {"width": "wide"}},
+        {"model": {"breadth": 3}},
+        {"model": {"width": 7}},
+    ],
+    ids=["none", "no number", "unknown", "impossible"],
+)
+def test_a_description_of_no_model_is_told_with_its_file(folder: Path, changes: dict[str, object]) -> None:
+    describe(folder, **changes)
+    assert str(folder / "config.json") in complaint(folder)
+
+
+@pytest.mark.parametrize("key", ["model", "tokenizer", "trained_on"])
+def test_a_description_that_lacks_something_is_told_with_its_file(folder: Path, key: str) -> None:
+    old = json.loads((folder / "config.json").read_bytes())
+    del old[key]
+    write_description(folder, "config.json", old, covers=["model.safetensors"])
+    assert complaint(folder).startswith(f"{folder / 'config.json'} is damaged")

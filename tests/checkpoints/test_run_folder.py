@@ -1,0 +1,229 @@
+"""Checkpoints: whole or not there, told apart from damaged ones, found by whatever leads to them."""
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli.checkpoints import run_folder
+from nmt_cli.checkpoints.model_folder import read_model, weights
+from nmt_cli.checkpoints.run_folder import (
+    Checkpoint,
+    checkpoints,
+    find_model,
+    keep_only,
+    point,
+    read_optimizer,
+    read_state,
+)
+from nmt_cli.errors import UserError
+
+Save = Callable[[int], Path]
+Digests = Callable[[Path], dict[str, str]]
+
+FILES = [
+    *("config.json", "model.safetensors", "state.json", "optimizer.safetensors"),
+    *("tokenizer/tokenizer.json", "tokenizer/joint.characters.txt", "tokenizer/joint.vocabulary.txt"),
+]
+
+
+def read_whole(place: Path) -> tuple[object, ...]:
+    """All that a checkpoint holds, as a resumed run reads it."""
+    return read_state(place), read_optimizer(place), read_model(place)
+
+
+def test_a_checkpoint_comes_back_bit_by_bit(save: Save, checkpoint: Callable[[int], Checkpoint]) -> None:
+    place, written = save(40), checkpoint(40)
+    state = read_state(place)
+    assert {key: state[key] for key in ("step", *written.progress)} == {"step": 40, **written.progress}
+    optimizer = read_optimizer(place)
+    assert optimizer.keys() == written.optimizer.keys()
+    assert all(torch.equal(optimizer[name], tensor) for name, tensor in written.optimizer.items())
+    found = weights(read_model(place).transformer)
+    assert all(torch.equal(found[name], tensor) for name, tensor in written.weights.items())
+
+
+def test_a_checkpoint_is_these_files(save: Save) -> None:
+    place = save(12_000)
+    assert place.name == "step-00012000"
+    found = [str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()]
+    assert sorted(found) == sorted(FILES)
+
+
+def flipped(content: bytes, place: float) -> bytes:
+    """One bit changed, so far through the file."""
+    where = int(place * (len(content) - 1))
+    return content[:where] + bytes([content[where] ^ 4]) + content[where + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes] | None] = {
+    "missing": None,
+    "empty": lambda content: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "three bytes short": lambda content: content[:-3],
+    "zeros": lambda content: bytes(len(content)),
+    "foreign": lambda content: b'{"format": 1, "a": [1, 2, 3]}\n',
+    **{
+        f"bit flipped at {place:.0%}": lambda content, place=place: flipped(content, place)
+        for place in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+    },
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_one_line_that_names_it(save: Save, name: str, damage: str) -> None:
+    place = save(1)
+    path, change = place / name, DAMAGES[damage]
+    content = path.read_bytes()
+    path.unlink()
+    if change:
+        path.write_bytes(change(content))
+    with pytest.raises(UserError) as caught:
+        read_whole(place)
+    assert "\n" not in str(caught.value)
+    assert str(path if "tokenizer/" not in name else path.parent) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "state.json"])
+def test_a_number_that_changed_in_a_description_is_noticed(save: Save, name: str) -> None:
+    path = save(41) / name
+    text = path.read_text(encoding="utf-8")
+    assert '"step": 41' in text
+    path.write_text(text.replace('"step": 41', '"step": 43'), encoding="utf-8")
+    with pytest.raises(UserError, match=name):
+        read_whole(path.parent)
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file can grow beyond `size`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [100, 3000], ids="{} bytes".format)
+def test_a_full_disk_is_told_and_the_checkpoint_before_it_stays(
+    save: Save, tmp_path: Path, digests: Digests, size: int
+) -> None:
+    before = digests(save(1))
+    with full_disk(size), pytest.raises(UserError, match=r"step-00000002 can't be written: .*; make room"):
+        save(2)
+    assert digests(checkpoints(tmp_path)[1]) == before
+    assert list(checkpoints(tmp_path)) == [1]
+    assert (tmp_path / "last").resolve() == checkpoints(tmp_path)[1]
+
+
+def fails(error: int) -> Callable[..., None]:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(error, os.strerror(error))
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["no space", "the disk is broken"])
+@pytest.mark.parametrize("what", ["a tensor", "a description", "fsync"])
+def test_whatever_fails_in_a_save_the_checkpoint_before_it_stays(
+    save: Save, tmp_path: Path, digests: Digests, monkeypatch: pytest.MonkeyPatch, what: str, error: int
+) -> None:
+    before = digests(save(1))
+    module, name = {
+        "a tensor": (run_folder, "write_tensors"),
+        "a description": (run_folder, "write_description"),
+        "fsync": (os, "fsync"),
+    }[what]
+    with monkeypatch.context() as patch, pytest.raises((UserError, OSError)):
+        patch.setattr(module, name, fails(error))
+        save(2)
+    assert {step: digests(place) for step, place in checkpoints(tmp_path).items()} == {1: before}
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
+    save(2)
+    assert list(checkpoints(tmp_path)) == [1, 2]
+
+
+def test_a_step_saved_again_takes_the_place_of_the_first(save: Save, tmp_path: Path) -> None:
+    (save(3) / "rubbish").touch()
+    assert not (save(3) / "rubbish").exists()
+    assert list(checkpoints(tmp_path)) == [3]
+
+
+def test_last_leads_to_the_newest_and_best_to_where_it_was_pointed(save: Save, tmp_path: Path) -> None:
+    first = save(1)
+    point(tmp_path, "best", first)
+    second = save(2)
+    assert (tmp_path / "best").resolve() == first
+    assert (tmp_path / "last").resolve() == second
+    point(tmp_path, "best", second)
+    assert (tmp_path / "best").resolve() == second
+
+
+def test_pointers_survive_a_move_of_the_run(save: Save, tmp_path: Path) -> None:
+    save(1)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("checkpoints", "last"):
+        (tmp_path / name).rename(moved / name)
+    assert read_state(moved / "last")["step"] == 1
+
+
+def test_a_pointer_is_made_although_a_killed_run_left_half_of_one(save: Save, tmp_path: Path) -> None:
+    place = save(1)
+    (tmp_path / ".last.new").symlink_to("nowhere")
+    point(tmp_path, "last", place)
+    assert (tmp_path / "last").resolve() == place
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "last"]
+
+
+def test_only_whole_checkpoints_count_oldest_first(save: Save, tmp_path: Path) -> None:
+    for step in (100, 20, 123_456_789):
+        save(step)
+    for name in (".step-00000007.unfinished", "step-7", "step-00000008.old", "other"):
+        (tmp_path / "checkpoints" / name).mkdir()
+    assert list(checkpoints(tmp_path)) == [20, 100, 123_456_789]
+    assert checkpoints(tmp_path / "nowhere") == {}
+
+
+def test_all_other_checkpoints_are_removed(save: Save, tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        save(step)
+    keep_only(tmp_path, {1, 4, 9})
+    assert list(checkpoints(tmp_path)) == [1, 4]
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_a_model_is_found_in_a_run_its_best_before_its_last(save: Save, tmp_path: Path) -> None:
+    first, second = save(1), save(2)
+    assert find_model(tmp_path).resolve() == second
+    assert find_model(first) == first
+    point(tmp_path, "best", first)
+    assert find_model(tmp_path).resolve() == first
+    keep_only(tmp_path, {2})  # and best leads nowhere
+    assert find_model(tmp_path).resolve() == second
+    (tmp_path / "last").unlink()
+    assert find_model(tmp_path) == second
+    assert read_model(find_model(tmp_path)).description["step"] == 2
+
+
+@pytest.mark.parametrize("kind", ["empty", "file", "missing"])
+def test_what_is_no_model_is_told_so(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    if kind == "empty":
+        path.mkdir()
+    if kind == "file":
+        path.touch()
+    with pytest.raises(UserError) as caught:
+        find_model(path)
+    assert str(caught.value) == (
+        f"{path} is no model: it has no config.json, nor any checkpoint; "
+        "name a model, checkpoint or run folder."
+    )

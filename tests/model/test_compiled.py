@@ -1,0 +1,79 @@
+"""`torch.compile` takes the whole model, gives the same, and does not compile anew for each batch."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.dropout import dropout
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+
+Batch = tuple[Tensor, Tensor, Layout, Layout]
+
+CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=24, heads=2)
+
+LENGTHS = [
+    ([5, 1, 7], [3, 8, 2]),
+    ([4, 6], [9, 1]),
+    ([2, 2, 9, 4], [6, 5, 1, 1]),
+    ([3, 6, 1, 1, 20], [4, 30, 2, 2, 2]),
+    ([8, 8], [8, 8]),
+    ([300, 2], [1, 400]),
+]
+"""More than one pair, and some sentence on either side of more than one token: the rest is compiled apart."""
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def assert_alike(compiled: Callable[..., Tensor], model: Transformer, batch: Batch) -> None:
+    """Logits and gradients."""
+    weights = list(model.parameters())
+    found, wanted = compiled(*batch), model.logits(model(*batch))
+    assert (found - wanted).abs().max() < 1e-5
+    pairs = zip(*(torch.autograd.grad(out.sin().sum(), weights) for out in (found, wanted)), strict=True)
+    assert all((one - other).abs().max() < 1e-5 + 1e-5 * other.abs().max() for one, other in pairs)
+
+
+def test_a_compiled_model_gives_the_same_and_is_compiled_twice_at_most(
+    build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    model = build(CONFIG)
+    compiled = torch.compile(
+        lambda *inputs: model.logits(model(*inputs)), backend="aot_eager", fullgraph=True
+    )
+    for lengths in LENGTHS[:2]:
+        assert_alike(compiled, model, batch(*lengths))
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for lengths in LENGTHS[2:]:
+            assert_alike(compiled, model, batch(*lengths))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+def test_inductors_code_gives_the_same(
+    build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    model = build(replace(CONFIG, norm="pre", encoder_window=3, decoder_window=4))
+    compiled = torch.compile(lambda *inputs: model.logits(model(*inputs)), fullgraph=True, dynamic=True)
+    for lengths in LENGTHS:
+        assert_alike(compiled, model, batch(*lengths))
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by PyTorch's compiler
+def test_dropout_is_compiled_without_a_break() -> None:
+    compiled = torch.compile(lambda x: dropout(x, 0.3, training=True), backend="aot_eager", fullgraph=True)
+    x = torch.ones(100, 100, requires_grad=True)
+    first, second = compiled(x), compiled(x)
+    assert float((first == 0).double().mean()) == pytest.approx(0.3, abs=0.02)
+    assert not torch.equal(first, second)
+    (gradient,) = torch.autograd.grad(first.sum(), x)
+    assert torch.equal(gradient, first)

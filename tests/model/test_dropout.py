@@ -1,0 +1,102 @@
+"""Dropout: how much it drops, how it scales what is left, and that its gradient knows what was dropped."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.model.dropout import dropout
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+
+
+def dropped(x: Tensor, probability: float, seed: int = 1) -> Tensor:
+    torch.manual_seed(seed)
+    return dropout(x, probability, training=True)
+
+
+@pytest.mark.parametrize("probability", [0.01, 0.1, 0.3, 0.5, 0.9])
+def test_as_many_elements_are_dropped_as_were_asked_for(probability: float) -> None:
+    out = dropped(torch.ones(400_000), probability)
+    deviation = (probability * (1 - probability) / 400_000) ** 0.5
+    assert float((out == 0).double().mean()) == pytest.approx(probability, abs=4 * deviation + 2**-16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("probability", [0.1, 0.3])
+def test_what_is_left_is_scaled_up_so_that_the_mean_stays(probability: float, dtype: torch.dtype) -> None:
+    out = dropped(torch.ones(1000, dtype=dtype), probability)
+    kept = out[out != 0]
+    assert out.dtype == dtype
+    assert len(set(kept.tolist())) == 1
+    assert float(kept[0]) == pytest.approx(1 / (1 - probability), rel=max(2e-5, torch.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_gradient_goes_where_the_values_went(dtype: torch.dtype) -> None:
+    x = torch.ones(7, 33, dtype=dtype, requires_grad=True)
+    out = dropped(x, 0.4)
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    assert gradient.dtype == dtype
+    assert torch.equal(gradient, out)
+
+
+def test_the_gradient_is_that_of_a_product_with_the_mask() -> None:
+    x = torch.randn(5, 9, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: dropped(x, 0.3), x)
+
+
+def test_one_seed_drops_the_same_elements_again() -> None:
+    x = torch.randn(100, 10)
+    assert torch.equal(dropped(x, 0.5, seed=7), dropped(x, 0.5, seed=7))
+    assert not torch.equal(dropped(x, 0.5, seed=7), dropped(x, 0.5, seed=8))
+
+
+def test_the_next_call_drops_others() -> None:
+    x = torch.ones(10_000)
+    both = torch.stack([dropped(x, 0.5), dropout(x, 0.5, training=True)]) == 0
+    assert float(both.all(0).double().mean()) == pytest.approx(0.25, abs=0.02)
+
+
+def test_neighbours_are_dropped_independently() -> None:
+    """Four of them share one draw of the generator."""
+    gone = (dropped(torch.ones(100_000, 4), 0.5) == 0).double()
+    correlations = torch.corrcoef(gone.T) - torch.eye(4)
+    assert float(correlations.abs().max()) < 0.015
+
+
+@pytest.mark.parametrize(("probability", "training"), [(0.5, False), (0.0, True), (0.0, False)])
+def test_nothing_changes_in_evaluation_or_without_a_probability(probability: float, training: bool) -> None:
+    x = torch.randn(4, 5)
+    before = torch.get_rng_state()
+    assert dropout(x, probability, training) is x
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (5,), (4, 0), (3, 7), (2, 3, 5)], ids=str)
+def test_any_size_is_dropped_whole(shape: tuple[int, ...]) -> None:
+    drops = [dropped(torch.ones(shape), 0.5, seed) == 0 for seed in range(40)]
+    assert drops[0].shape == shape
+    assert torch.stack(drops).any(0).all()
+    assert not torch.stack(drops).all(0).any()
+
+
+def test_memory_out_of_order_is_dropped_as_well() -> None:
+    ordered = torch.randn(30, 20)
+    for x in (ordered.T.contiguous().T, torch.cat([ordered, ordered], dim=1)[:, :20]):
+        assert not x.is_contiguous()
+        assert torch.equal(dropped(x, 0.3), dropped(ordered, 0.3))
+
+
+@pytest.mark.parametrize("probability", [1e-9, 0.999_999])
+def test_a_probability_next_to_none_or_all_is_not_an_error(probability: float) -> None:
+    out = dropped(torch.ones(1000), probability)
+    assert out.isfinite().all()
+    assert float((out == 0).double().mean()) == pytest.approx(probability, abs=0.01)
+
+
+@pytest.mark.gpu
+def test_dropout_on_the_device_drops_as_many_and_the_same_backward(cuda: str) -> None:
+    x = torch.ones(100_000, device=cuda, requires_grad=True)
+    out = dropped(x, 0.3)
+    assert float((out == 0).double().mean()) == pytest.approx(0.3, abs=0.01)
+    assert torch.equal(torch.autograd.grad(out.sum(), x)[0], out)

@@ -1,0 +1,211 @@
+"""The sub-layers: their first weights, against formulas written out in float64, and where dropout falls."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.dropout import dropout
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, projection
+from nmt_cli.ragged import Layout
+
+CONFIG = ModelConfig(width=24, feed_forward=40, heads=3, key_width=4, value_width=6, residual_dropout=0.0)
+LENGTHS = [5, 1, 7]
+LAYOUT = Layout.of(LENGTHS)
+
+
+def filled(module: nn.Module) -> nn.Module:
+    """`module` in float64, with every weight, gain and bias at random."""
+    torch.manual_seed(3)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return module.double()
+
+
+def tokens(seed: int = 0, count: int = sum(LENGTHS)) -> Tensor:
+    return torch.randn(count, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def normalised(x: Tensor, norm: nn.LayerNorm, epsilon: float) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * norm.weight + norm.bias
+
+
+def attended(query: Tensor, keys: Tensor, values: Tensor, heads: int, *, causal: bool) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)) V of one sentence, one head after another, side by side."""
+    width, wide, out = query.shape[1] // heads, values.shape[1] // heads, []
+    for head in range(heads):
+        q, k = (x[:, head * width : (head + 1) * width] for x in (query, keys))
+        scores = q @ k.T / math.sqrt(width)
+        if causal:
+            scores = scores + torch.full_like(scores, -math.inf).triu(1)
+        out.append(scores.softmax(-1) @ values[:, head * wide : (head + 1) * wide])
+    return torch.cat(out, dim=1)
+
+
+@pytest.mark.parametrize("inputs", [64, 512])
+def test_each_part_of_a_fused_projection_is_drawn_as_if_it_stood_alone(inputs: int) -> None:
+    torch.manual_seed(0)
+    linear = projection(inputs, 64, 64, 192, bias=True)
+    for part, outputs in zip(torch.split(linear.weight.detach(), [64, 64, 192]), [64, 64, 192], strict=True):
+        bound = math.sqrt(6 / (inputs + outputs))
+        assert 0.99 * bound < float(part.abs().max()) <= bound
+        assert float(part.std()) == pytest.approx(bound / math.sqrt(3), rel=0.03)  # uniform
+    assert not linear.bias.any()
+
+
+def test_every_projection_of_a_layer_is_drawn_by_its_own_part() -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(width=256, feed_forward=512, heads=4, key_width=32, value_width=96)
+    own, cross, feed_forward = (
+        SelfAttention(config, causal=False),
+        CrossAttention(config),
+        FeedForward(config),
+    )
+    parts = [
+        *torch.split(own.query_key_value.weight.detach(), [128, 128, 384]),
+        *(own.output.weight, cross.query.weight, cross.output.weight),
+        *torch.split(cross.key_value.weight.detach(), [128, 384]),
+        *(feed_forward.inner.weight, feed_forward.outer.weight),
+    ]
+    for part in parts:
+        assert float(part.detach().abs().max()) == pytest.approx(math.sqrt(6 / sum(part.shape)), rel=0.01)
+    assert not feed_forward.inner.bias.any()
+    assert not feed_forward.outer.bias.any()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_attention_has_biases_only_where_they_are_asked_for(bias: bool) -> None:
+    config = replace(CONFIG, attention_bias=bias)
+    layers = [SelfAttention(config, causal=True), CrossAttention(config)]
+    linears = [part for layer in layers for part in layer.children() if isinstance(part, nn.Linear)]
+    assert len(linears) == 5
+    for linear in linears:
+        assert (linear.bias is not None) == bias
+        assert not bias or not linear.bias.any()
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_self_attention_is_the_papers_formula(causal: bool, bias: bool) -> None:
+    attention = filled(SelfAttention(replace(CONFIG, attention_bias=bias), causal=causal))
+    assert isinstance(attention, SelfAttention)
+    x = tokens()
+    packed = attention.query_key_value
+    offset = packed.bias if bias else 0
+    q, k, v = torch.split(x @ packed.weight.T + offset, [12, 12, 18], dim=1)
+    rows = [attended(q[s], k[s], v[s], 3, causal=causal) for s in LAYOUT.slices()]
+    wanted = torch.cat(rows) @ attention.output.weight.T + (attention.output.bias if bias else 0)
+    assert (attention(x, LAYOUT) - wanted).abs().max() < 1e-12
+
+
+def test_cross_attention_is_the_papers_formula() -> None:
+    cross = filled(CrossAttention(CONFIG))
+    assert isinstance(cross, CrossAttention)
+    source, encoded, x = Layout.of([2, 9, 1]), tokens(1, count=12), tokens()
+    q = x @ cross.query.weight.T
+    k, v = torch.split(encoded @ cross.key_value.weight.T, [12, 18], dim=1)
+    pairs = zip(LAYOUT.slices(), source.slices(), strict=True)
+    wanted = (
+        torch.cat([attended(q[t], k[s], v[s], 3, causal=False) for t, s in pairs]) @ cross.output.weight.T
+    )
+    assert (cross(x, encoded, LAYOUT, source) - wanted).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_a_feed_forward_layer_is_the_papers_formula(activation: str) -> None:
+    config = replace(CONFIG, activation="gelu") if activation == "gelu" else CONFIG
+    layer = filled(FeedForward(config))
+    assert isinstance(layer, FeedForward)
+    x = tokens()
+    inner = x @ layer.inner.weight.T + layer.inner.bias
+    bent = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2 if activation == "gelu" else inner.clamp(min=0)
+    assert (layer(x) - (bent @ layer.outer.weight.T + layer.outer.bias)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.5])
+def test_post_norm_normalises_the_sum_and_pre_norm_what_the_sub_layer_gets(epsilon: float) -> None:
+    post = filled(Residual(replace(CONFIG, norm_epsilon=epsilon)))
+    pre = filled(Residual(replace(CONFIG, norm="pre", norm_epsilon=epsilon)))
+    assert isinstance(post, Residual) and isinstance(pre, Residual)
+    x = tokens()
+    assert (post(x, torch.sin) - normalised(x + x.sin(), post.norm, epsilon)).abs().max() < 1e-12
+    assert (pre(x, torch.sin) - (x + normalised(x, pre.norm, epsilon).sin())).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_residual_dropout_falls_on_the_sub_layers_output_alone(norm: str) -> None:
+    config = replace(CONFIG, residual_dropout=0.4)
+    residual = filled(Residual(replace(config, norm="pre") if norm == "pre" else config))
+    assert isinstance(residual, Residual)
+    x = tokens()
+    torch.manual_seed(9)
+    found = residual(x, torch.sin)
+    torch.manual_seed(9)
+    if norm == "post":
+        wanted = residual.norm(x + dropout(x.sin(), 0.4, training=True))
+    else:
+        wanted = x + dropout(residual.norm(x).sin(), 0.4, training=True)
+    assert torch.equal(found, wanted)
+    assert not torch.allclose(found, residual.eval()(x, torch.sin))
+
+
+def run(module: nn.Module, x: Tensor) -> Tensor:
+    if isinstance(module, SelfAttention):
+        out: Tensor = module(x, LAYOUT)
+    elif isinstance(module, CrossAttention):
+        out = module(x, x, LAYOUT, LAYOUT)
+    else:
+        out = module(x)
+    return out
+
+
+SUBLAYERS: list[Callable[[ModelConfig], nn.Module]] = [
+    lambda config: SelfAttention(config, causal=True),
+    CrossAttention,
+    FeedForward,
+]
+
+
+@pytest.mark.parametrize("make", SUBLAYERS, ids=["self", "cross", "feed-forward"])
+def test_the_papers_sub_layers_drop_nothing_inside(make: Callable[[ModelConfig], nn.Module]) -> None:
+    config = replace(CONFIG, residual_dropout=0.5, embedding_dropout=0.5)
+    module, x = filled(make(config)), tokens()
+    assert torch.equal(run(module.train(), x), run(module.eval(), x))
+
+
+@pytest.mark.parametrize("make", SUBLAYERS, ids=["self", "cross", "feed-forward"])
+def test_dropout_inside_a_sub_layer_is_new_each_time_and_follows_the_seed(
+    make: Callable[[ModelConfig], nn.Module],
+) -> None:
+    module = filled(make(replace(CONFIG, attention_dropout=0.5, activation_dropout=0.5)))
+    x = tokens()
+    torch.manual_seed(4)
+    first, second = run(module, x), run(module, x)
+    torch.manual_seed(4)
+    assert torch.equal(run(module, x), first)
+    assert not torch.allclose(first, second)
+    assert torch.equal(run(module.eval(), x), run(module.eval(), x))
+
+
+def test_activation_dropout_falls_behind_the_activation() -> None:
+    layer, x = filled(FeedForward(replace(CONFIG, activation="gelu", activation_dropout=0.4))), tokens()
+    assert isinstance(layer, FeedForward)
+    torch.manual_seed(2)
+    found = layer(x)
+    torch.manual_seed(2)
+    assert torch.equal(found, layer.outer(dropout(F.gelu(layer.inner(x)), 0.4, training=True)))
+
+
+def test_attention_dropout_leaves_the_output_as_it_is_on_average() -> None:
+    module, x = filled(SelfAttention(replace(CONFIG, attention_dropout=0.3), causal=False)), tokens()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        draws = torch.stack([run(module.train(), x) for _ in range(600)])
+        error = (draws.mean(0) - run(module.eval(), x)) / (draws.std(0) / math.sqrt(600) + 1e-9)
+    assert float(error.abs().max()) < 5

@@ -1,0 +1,155 @@
+"""Hugging Face's Marian with the same weights gives the same logits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import MarianConfig, MarianMTModel
+
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
+from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from nmt_cli.ragged import Layout
+
+PAD, VOCABULARY, WIDTH = 40, 41, 32
+
+
+def marian(**settings: Any) -> MarianMTModel:
+    """A model at random, with weights, gains and biases large enough to matter."""
+    shape = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": WIDTH, "max_position_embeddings": 32}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    ids = {"vocab_size": VOCABULARY, "pad_token_id": PAD, "decoder_start_token_id": PAD, "eos_token_id": 0}
+    wanted: dict[str, Any] = {**shape, **heads, **ids, "scale_embedding": True, "forced_eos_token_id": None}
+    torch.manual_seed(11)
+    model = MarianMTModel(MarianConfig(**wanted, **settings))
+    model.train(False)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and "embed_positions" not in name:
+            nn.init.normal_(parameter, mean=float("layer_norm.weight" in name), std=0.2)
+    assert not model.final_logits_bias.any()
+    return model
+
+
+@torch.no_grad()
+def copied(theirs: MarianMTModel, config: ModelConfig) -> Transformer:
+    """Ours with their weights; channels are permuted, as their sines come first and ours take turns."""
+    ours = Transformer(config, VOCABULARY, VOCABULARY, joint=config.tie == "all").eval()
+    turns = torch.arange(WIDTH).view(2, WIDTH // 2).T.flatten()
+    ours.source_embedding.matrix.copy_(theirs.model.encoder.embed_tokens.weight[:, turns])
+    ours.target_embedding.matrix.copy_(theirs.model.decoder.embed_tokens.weight[:, turns])
+    ours.output_matrix.copy_(theirs.lm_head.weight[:, turns])
+    for to, layer in zip(ours.encoder, theirs.model.encoder.layers, strict=True):
+        assert isinstance(to, EncoderLayer)
+        _copy_own(to.attention, to.after_attention, layer, turns)
+        _copy_feed_forward(to.feed_forward, to.after_feed_forward, layer, turns)
+    for into, layer in zip(ours.decoder, theirs.model.decoder.layers, strict=True):
+        assert isinstance(into, DecoderLayer)
+        _copy_own(into.attention, into.after_attention, layer, turns)
+        _copy_cross(into.cross, into.after_cross, layer, turns)
+        _copy_feed_forward(into.feed_forward, into.after_feed_forward, layer, turns)
+    return ours
+
+
+def _copy_own(to: SelfAttention, norm: Residual, layer: Any, turns: Tensor) -> None:
+    own = layer.self_attn
+    _copy_inward(to.query_key_value, [own.q_proj, own.k_proj, own.v_proj], turns)
+    _copy_outward(to.output, own.out_proj, turns)
+    _copy_norm(norm, layer.self_attn_layer_norm, turns)
+
+
+def _copy_cross(to: CrossAttention, norm: Residual, layer: Any, turns: Tensor) -> None:
+    cross = layer.encoder_attn
+    _copy_inward(to.query, [cross.q_proj], turns)
+    _copy_inward(to.key_value, [cross.k_proj, cross.v_proj], turns)
+    _copy_outward(to.output, cross.out_proj, turns)
+    _copy_norm(norm, layer.encoder_attn_layer_norm, turns)
+
+
+def _copy_feed_forward(to: FeedForward, norm: Residual, layer: Any, turns: Tensor) -> None:
+    _copy_inward(to.inner, [layer.fc1], turns)
+    _copy_outward(to.outer, layer.fc2, turns)
+    _copy_norm(norm, layer.final_layer_norm, turns)
+
+
+def _copy_inward(to: nn.Linear, parts: list[nn.Linear], turns: Tensor) -> None:
+    to.weight.copy_(torch.cat([part.weight for part in parts])[:, turns])
+    to.bias.copy_(torch.cat([part.bias for part in parts]))
+
+
+def _copy_outward(to: nn.Linear, source: nn.Linear, turns: Tensor) -> None:
+    to.weight.copy_(source.weight[turns])
+    to.bias.copy_(source.bias[turns])
+
+
+def _copy_norm(to: Residual, norm: nn.LayerNorm, turns: Tensor) -> None:
+    to.norm.weight.copy_(norm.weight[turns])
+    to.norm.bias.copy_(norm.bias[turns])
+
+
+def marians_logits(
+    model: MarianMTModel, source_S: Tensor, inputs_T: Tensor, source: Layout, target: Layout
+) -> Tensor:
+    sources, inputs = (
+        pad_sequence([ids[part] for part in layout.slices()], batch_first=True, padding_value=PAD)
+        for ids, layout in ((source_S, source), (inputs_T, target))
+    )
+    mask = torch.arange(sources.shape[1]) < source.lengths[:, None]
+    logits_BTV = model(input_ids=sources, attention_mask=mask.long(), decoder_input_ids=inputs).logits
+    return torch.cat([row[:n] for row, n in zip(logits_BTV, target.lengths.tolist(), strict=True)])
+
+
+def model_config(theirs: MarianMTModel) -> ModelConfig:
+    config, (encoder, decoder) = theirs.config, (theirs.model.encoder, theirs.model.decoder)
+    output = theirs.lm_head.weight
+    both, one = encoder.embed_tokens.weight is output, decoder.embed_tokens.weight is output
+    return ModelConfig(
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        width=config.d_model,
+        feed_forward=config.encoder_ffn_dim,
+        heads=config.encoder_attention_heads,
+        activation="gelu" if config.activation_function == "gelu" else "relu",
+        tie="all" if both else "decoder" if one else "none",
+        norm_epsilon=1e-5,
+        attention_bias=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "activation", "ties", "tie"),
+    [
+        ((2, 2), "relu", {}, "all"),
+        ((2, 2), "gelu", {}, "all"),
+        ((4, 1), "relu", {"share_encoder_decoder_embeddings": False}, "decoder"),
+        ((1, 3), "gelu", {"tie_word_embeddings": False}, "none"),
+    ],
+    ids=["relu", "gelu", "deep encoder, tied in the decoder", "deep decoder, untied"],
+)
+@pytest.mark.parametrize(
+    ("sources", "targets"),
+    [([5], [7]), ([1, 9, 4, 30], [12, 1, 31, 3]), ([8] * 6, [2, 3, 5, 7, 11, 13])],
+    ids=["one pair", "short and long", "one length in the source"],
+)
+def test_marian_gives_the_same_logits_with_the_same_weights(
+    layers: tuple[int, int],
+    activation: str,
+    ties: dict[str, bool],
+    tie: str,
+    sources: list[int],
+    targets: list[int],
+    batch: Callable[..., tuple[Tensor, Tensor, Layout, Layout]],
+) -> None:
+    encoder, decoder = layers
+    theirs = marian(encoder_layers=encoder, decoder_layers=decoder, activation_function=activation, **ties)
+    config = model_config(theirs)
+    assert config.tie == tie
+    with torch.no_grad():
+        ours = copied(theirs, config)
+        pairs = batch(sources, targets)
+        wanted = marians_logits(theirs, *pairs)
+        found = ours.logits(ours(*pairs))
+    assert (found - wanted).abs().max() <= 1e-4
+    assert wanted.std() > 0.5

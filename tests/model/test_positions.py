@@ -1,0 +1,80 @@
+"""Positions: the paper's sinusoids for any length, and learned ones that end somewhere."""
+
+import math
+
+import pytest
+import torch
+
+from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.positions import FIRST_ROWS, LearnedPositions, Sinusoids
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+
+
+def closed_form(place: int, width: int) -> list[float]:
+    """As section 3.5 of the paper writes it, one channel after another."""
+    angles = [place / 10_000 ** (2 * (channel // 2) / width) for channel in range(width)]
+    return [math.cos(a) if channel % 2 else math.sin(a) for channel, a in enumerate(angles)]
+
+
+@pytest.mark.parametrize("width", [2, 6, 64, 512])
+def test_sines_and_cosines_take_turns_with_the_papers_wavelengths(width: int) -> None:
+    places = [0, 1, 2, 3, 31, 100, FIRST_ROWS - 1]
+    found = Sinusoids(width)(torch.tensor(places), FIRST_ROWS)
+    wanted = torch.tensor([closed_form(place, width) for place in places], dtype=torch.float64)
+    assert found.dtype == torch.float32
+    assert (found - wanted).abs().max() <= 2**-24
+
+
+@pytest.mark.parametrize("longest", [FIRST_ROWS, FIRST_ROWS + 1, 2000, 9999])
+def test_sinusoids_reach_any_length_as_exactly(longest: int) -> None:
+    sinusoids, places = Sinusoids(16), [0, 5, longest - 1]
+    found = sinusoids(torch.tensor(places), longest)
+    wanted = torch.tensor([closed_form(place, 16) for place in places], dtype=torch.float64)
+    assert (found - wanted).abs().max() <= 2**-24
+    assert torch.equal(sinusoids(torch.tensor([0, 5]), 6), found[:2])
+
+
+def test_sinusoids_stay_in_the_models_precision_as_they_grow() -> None:
+    sinusoids = Sinusoids(8).to(torch.bfloat16)
+    assert sinusoids(torch.tensor([3 * FIRST_ROWS]), 3 * FIRST_ROWS + 1).dtype == torch.bfloat16
+
+
+def test_sinusoids_are_neither_learned_nor_saved() -> None:
+    sinusoids = Sinusoids(8)
+    assert not list(sinusoids.parameters())
+    assert not sinusoids.state_dict()
+
+
+def test_learned_positions_are_rows_of_a_matrix_that_gets_gradients() -> None:
+    learned = LearnedPositions(10, 6)
+    found = learned(torch.tensor([9, 0, 9]), 10)
+    assert torch.equal(found, learned.table[[9, 0, 9]])
+    found.sum().backward()
+    assert learned.table.grad is not None
+    assert learned.table.grad.sum(1).tolist() == [6, *[0] * 8, 12]
+
+
+def test_learned_positions_are_drawn_as_embeddings_are() -> None:
+    assert float(LearnedPositions(1000, 64).table.detach().std()) == pytest.approx(64**-0.5, rel=0.02)
+
+
+def test_a_sentence_longer_than_the_learned_positions_is_told_how_to_be_cured() -> None:
+    learned = LearnedPositions(10, 6)
+    with pytest.raises(UserError) as caught:
+        learned(torch.arange(11), 11)
+    assert "11 tokens" in str(caught.value)
+    assert "10 positions" in str(caught.value)
+    assert "model.longest" in str(caught.value)
+
+
+def test_sentences_that_fit_the_learned_positions_run_in_a_batch_planned_for_longer_ones() -> None:
+    """`Layout.longest` may be more than any length; the model has positions enough all the same."""
+    config = ModelConfig(
+        encoder_layers=1, decoder_layers=1, width=8, feed_forward=8, heads=2, positions="learned", longest=12
+    )
+    model = Transformer(config, 10, 10, joint=True).eval()
+    exact, rounded = Layout.of([12, 3]), Layout.of([12, 3], longest=16)
+    ids = torch.arange(15) % 10
+    assert torch.allclose(model(ids, ids, rounded, rounded), model(ids, ids, exact, exact), atol=1e-6)

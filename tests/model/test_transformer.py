@@ -1,0 +1,332 @@
+"""The whole model: what it is made of, that batches are only a way to save time, and what sees what."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from nmt_cli.errors import UserError
+from nmt_cli.model import embedding, layers
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.dropout import dropout
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+
+Batch = tuple[Tensor, Tensor, Layout, Layout]
+
+POST = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4)
+CONFIGS = {
+    "post": POST,
+    "pre": replace(POST, norm="pre", activation="gelu", norm_epsilon=1e-3),
+    "learned": replace(POST, positions="learned", longest=600, tie="none"),
+    "windows": replace(POST, encoder_window=4, decoder_window=3),
+    "widths apart": replace(POST, key_width=6, value_width=10, attention_bias=True, tie="decoder"),
+    "depths apart": replace(POST, encoder_layers=3, decoder_layers=1),
+}
+
+
+def shape_of(config: ModelConfig) -> Transformer:
+    with torch.device("meta"):
+        return Transformer(config, 50, 60, joint=False)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@given(pairs=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=6))
+@settings(max_examples=8)
+@torch.no_grad()
+def test_the_ragged_model_equals_a_padded_one_written_by_hand(
+    name: str,
+    pairs: list[tuple[int, int]],
+    build: Callable[..., Transformer],
+    batch: Callable[..., Batch],
+    hand_padded: Callable[..., Tensor],
+) -> None:
+    model = build(CONFIGS[name])
+    inputs = batch(*zip(*pairs, strict=True))
+    fp32 = model.logits(model(*inputs))
+    wanted = hand_padded(model, *inputs)
+    assert (fp32 - wanted).abs().max() < 1e-5
+    model.double()
+    assert (model.logits(model(*inputs)) - hand_padded(model, *inputs)).abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_sentences_beyond_the_first_table_of_positions_equal_the_padded_ones(
+    build: Callable[..., Transformer], batch: Callable[..., Batch], hand_padded: Callable[..., Tensor]
+) -> None:
+    model, inputs = build(POST), batch([530, 3], [2, 545])
+    assert (model.logits(model(*inputs)) - hand_padded(model, *inputs)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@given(
+    pair=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    others=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8),
+    place=st.integers(0, 8),
+)
+@settings(max_examples=15)
+@torch.no_grad()
+def test_the_logits_of_a_pair_do_not_depend_on_the_rest_of_its_batch(
+    name: str,
+    pair: tuple[int, int],
+    others: list[tuple[int, int]],
+    place: int,
+    build: Callable[..., Transformer],
+    batch: Callable[..., Batch],
+) -> None:
+    model, place = build(CONFIGS[name]), min(place, len(others))
+    source_S, inputs_T, source, target = batch(*zip(*others[:place], pair, *others[place:], strict=True))
+    its_source, its_inputs = list(source.slices())[place], list(target.slices())[place]
+    together = model.logits(model(source_S, inputs_T, source, target))[its_inputs]
+    alone = model(source_S[its_source], inputs_T[its_inputs], Layout.of(pair[:1]), Layout.of(pair[1:]))
+    assert (together - model.logits(alone)).abs().max() < 1e-5
+
+
+@torch.no_grad()
+def test_at_the_papers_width_too_a_pair_does_not_depend_on_its_batch(
+    build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    torch.manual_seed(1)
+    model = Transformer(ModelConfig(encoder_layers=1, decoder_layers=1), 40, 40, joint=True).eval()
+    source_S, inputs_T, source, target = batch([20, 3, 61, 1], [25, 64, 2, 7])
+    together = model.logits(model(source_S, inputs_T, source, target))
+    for s, t in zip(source.slices(), target.slices(), strict=True):
+        one, other = Layout.of([s.stop - s.start]), Layout.of([t.stop - t.start])
+        alone = model.logits(model(source_S[s], inputs_T[t], one, other))
+        assert (together[t] - alone).abs().max() < 1e-5
+
+
+@torch.no_grad()
+def test_a_layout_planned_for_longer_sentences_changes_nothing(
+    build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    for config in (POST, CONFIGS["windows"]):
+        model, (source_S, inputs_T, source, target) = build(config), batch([5, 2], [1, 9])
+        wider = Layout.of([5, 2], longest=16), Layout.of([1, 9], longest=32)
+        wanted = model(source_S, inputs_T, source, target)
+        assert (model(source_S, inputs_T, *wider) - wanted).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets"),
+    [([0, 3], [2, 4]), ([2, 3], [0, 4]), ([0], [3]), ([3], [0]), ([], [])],
+    ids=["a source", "a target", "the only source", "the only target", "no pairs"],
+)
+def test_empty_sentences_give_finite_logits_and_gradients(
+    sources: list[int], targets: list[int], build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    model = build(POST)
+    logits = model.logits(model(*batch(sources, targets)))
+    assert logits.shape == (sum(targets), 40)
+    torch.autograd.backward(logits.square().sum())
+    assert logits.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_parameter_gets_the_gradient_of_the_padded_model(
+    name: str,
+    build: Callable[..., Transformer],
+    batch: Callable[..., Batch],
+    hand_padded: Callable[..., Tensor],
+) -> None:
+    model, inputs = build(CONFIGS[name]).double(), batch([5, 1, 8], [1, 9, 6])
+    weights = dict(model.named_parameters())
+    found = torch.autograd.grad(model.logits(model(*inputs)).sin().sum(), list(weights.values()))
+    wanted = torch.autograd.grad(hand_padded(model, *inputs).sin().sum(), list(weights.values()))
+    for weight, ours, theirs in zip(weights, found, wanted, strict=True):
+        assert ours.abs().max() > 0, weight
+        assert (ours - theirs).abs().max() <= 1e-11 * theirs.abs().max() + 1e-13, weight
+
+
+@pytest.mark.parametrize("name", ["post", "pre"])
+def test_every_parameter_gets_a_gradient_in_training_with_dropout_everywhere(
+    name: str, build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    model = build(replace(CONFIGS[name], attention_dropout=0.2, activation_dropout=0.2)).train()
+    logits = model.logits(model(*batch([5, 1, 8], [1, 9, 6])))
+    torch.autograd.backward(logits.sin().sum())
+    for weight, parameter in model.named_parameters():
+        assert parameter.grad is not None, weight
+        assert parameter.grad.isfinite().all(), weight
+        assert parameter.grad.abs().max() > 0, weight
+
+
+def matrices(tie: str, joint: bool) -> list[nn.Parameter]:
+    choices = {"all": POST, "decoder": replace(POST, tie="decoder"), "none": replace(POST, tie="none")}
+    model = Transformer(choices[tie], 50, 50 if joint else 60, joint=joint)
+    return [model.source_embedding.matrix, model.target_embedding.matrix, model.output_matrix]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize(("tie", "different"), [("all", 1), ("decoder", 2), ("none", 3)])
+def test_embeddings_and_output_share_as_many_matrices_as_were_asked_for(
+    tie: str, different: int, joint: bool
+) -> None:
+    if tie == "all" and not joint:
+        with pytest.raises(UserError, match=r"set model\.tie=decoder, or preprocess with --joint"):
+            matrices(tie, joint)
+        return
+    source, target, output = matrices(tie, joint)
+    assert len({id(source), id(target), id(output)}) == different
+    assert (target is output) == (tie != "none")
+    assert [len(source), len(target), len(output)] == ([50] * 3 if joint else [50, 60, 60])
+    for matrix in (source, target, output):
+        assert float(matrix.detach().std()) == pytest.approx(32**-0.5, rel=0.05)
+
+
+def test_tied_matrices_stay_one_when_weights_are_loaded(build: Callable[..., Transformer]) -> None:
+    one, other = build(POST, seed=1), build(POST, seed=2)
+    other.load_state_dict(one.state_dict())
+    assert other.output_matrix is other.source_embedding.matrix is other.target_embedding.matrix
+    assert torch.equal(other.output_matrix, one.output_matrix)
+
+
+@pytest.mark.parametrize(("norm", "last"), [("post", nn.Identity), ("pre", nn.LayerNorm)])
+def test_only_pre_norm_ends_each_stack_with_a_norm(norm: str, last: type[nn.Module]) -> None:
+    model = shape_of(replace(CONFIGS[norm], tie="none"))
+    assert type(model.encoder_norm) is type(model.decoder_norm) is last
+    norms = [part for part in model.modules() if isinstance(part, nn.LayerNorm)]
+    assert len(norms) == 2 * 2 + 3 * 2 + (2 if norm == "pre" else 0)
+
+
+def test_every_norm_has_the_epsilon_that_was_asked_for() -> None:
+    for config, epsilon in ((POST, 1e-6), (replace(POST, norm_epsilon=1e-3), 1e-3), (CONFIGS["pre"], 1e-3)):
+        norms = [
+            part for part in shape_of(replace(config, tie="none")).modules() if isinstance(part, nn.LayerNorm)
+        ]
+        assert {norm.eps for norm in norms} == {epsilon}
+
+
+def test_every_weight_starts_as_the_papers_code_has_it() -> None:
+    """Biases 0, gains 1, matrices between the bounds of Xavier, embeddings normal."""
+    torch.manual_seed(0)
+    model = Transformer(replace(POST, attention_bias=True, positions="learned"), 500, 500, joint=True)
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            assert not weight.any(), name
+        elif "norm" in name:
+            assert (weight == 1).all(), name
+        elif "matrix" in name or "table" in name:
+            assert float(weight.detach().std()) == pytest.approx(32**-0.5, rel=0.05), name
+        else:
+            parts = {"query_key_value": 3, "key_value": 2}.get(name.split(".")[-2], 1)
+            bound = (6 / (weight.shape[1] + weight.shape[0] / parts)) ** 0.5
+            assert 0.97 * bound < float(weight.detach().abs().max()) <= bound * 1.000001, name
+
+
+Drops = list[tuple[float, tuple[int, ...]]]
+
+
+@pytest.fixture
+def drops(monkeypatch: pytest.MonkeyPatch) -> Drops:
+    """What is dropped from now on, as (probability, shape); it is dropped all the same."""
+    seen: Drops = []
+
+    def recorded(x: Tensor, probability: float, training: bool) -> Tensor:
+        if training and probability:
+            seen.append((probability, tuple(x.shape)))
+        return dropout(x, probability, training)
+
+    monkeypatch.setattr(layers, "dropout", recorded)
+    monkeypatch.setattr(embedding, "dropout", recorded)
+    return seen
+
+
+@pytest.mark.parametrize("name", ["post", "pre"])
+def test_dropout_falls_on_both_embeddings_and_every_sub_layer_and_nowhere_else(
+    name: str, drops: Drops, build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    config = replace(CONFIGS[name], residual_dropout=0.3, embedding_dropout=0.2)
+    build(config).train()(*batch([5, 2], [4, 7]))
+    encoder = [(0.2, (7, 32)), *[(0.3, (7, 32))] * (2 * 2)]
+    assert drops == [*encoder, (0.2, (11, 32)), *[(0.3, (11, 32))] * (2 * 3)]
+
+
+def test_activation_dropout_falls_once_in_each_feed_forward_layer(
+    drops: Drops, build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    config = replace(POST, residual_dropout=0.0, embedding_dropout=0.0, activation_dropout=0.4)
+    build(config).train()(*batch([5, 2], [4, 7]))
+    assert drops == [(0.4, (7, 48))] * 2 + [(0.4, (11, 48))] * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "same"),
+    [
+        ({}, True),
+        ({"residual_dropout": 0.1}, False),
+        ({"embedding_dropout": 0.1}, False),
+        ({"attention_dropout": 0.1}, False),
+        ({"activation_dropout": 0.1}, False),
+    ],
+    ids=str,
+)
+def test_training_differs_from_evaluation_by_each_of_four_dropouts_and_by_nothing_else(
+    settings: dict[str, Any], same: bool, build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    none = replace(POST, residual_dropout=0.0, embedding_dropout=0.0)
+    model, inputs = build(replace(none, **settings)), batch([5, 20], [14, 7])
+    evaluated, trained = model(*inputs), model.train()(*inputs)
+    assert torch.equal(evaluated, trained) == same
+
+
+def reach(changed: Tensor, wanted: Tensor) -> list[int]:
+    """The tokens whose vectors changed."""
+    return (changed != wanted).any(1).nonzero().flatten().tolist()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(
+    ("window", "behind", "ahead"), [(1, 0, 0), (2, 0, 1), (3, 1, 1), (6, 2, 3), (0, 99, 99)]
+)
+@torch.no_grad()
+def test_a_change_in_the_source_reaches_the_window_of_each_layer_and_no_further(
+    window: int, behind: int, ahead: int, depth: int, build: Callable[..., Transformer]
+) -> None:
+    """With a window r a token sees r // 2 tokens before it and (r - 1) // 2 behind it, once a layer."""
+    model = build(replace(POST, encoder_layers=depth, encoder_window=window))
+    ids, layout = torch.arange(40) % 7, Layout.of([25, 15])
+    before = model.encode(ids, layout)
+    ids[12] = 30
+    last = min(12 + depth * ahead, 24)
+    assert reach(model.encode(ids, layout), before) == list(range(max(0, 12 - depth * behind), last + 1))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(("window", "ahead"), [(1, 0), (2, 1), (3, 1), (6, 3), (0, 99)])
+@torch.no_grad()
+def test_a_change_in_the_target_never_reaches_the_past(
+    window: int, ahead: int, depth: int, build: Callable[..., Transformer]
+) -> None:
+    model = build(replace(POST, decoder_layers=depth, decoder_window=window))
+    source, target, ids = Layout.of([3, 4]), Layout.of([25, 15]), torch.arange(40) % 7
+    before = model(ids[:7], ids, source, target)
+    ids = ids.clone()
+    ids[12] = 30
+    after = model(ids[:7], ids, source, target)
+    assert reach(after, before) == list(range(12, min(12 + depth * ahead, 24) + 1))
+
+
+@torch.no_grad()
+def test_a_change_in_a_source_reaches_all_of_its_target_and_no_other(
+    build: Callable[..., Transformer],
+) -> None:
+    model = build(replace(POST, encoder_window=3, decoder_window=3))
+    source, target, ids = Layout.of([9, 6, 4]), Layout.of([5, 7, 3]), torch.arange(19) % 7
+    before = model(ids, ids[:15], source, target)
+    ids[10] = 30
+    assert reach(model(ids, torch.arange(15) % 7, source, target), before) == list(range(5, 12))
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 2, 3], [3, 2, 1, 0]], ids=str)
+@torch.no_grad()
+def test_the_order_of_words_matters(ids: list[int], build: Callable[..., Transformer]) -> None:
+    model, layout = build(POST), Layout.of([4])
+    turned = model.encode(torch.tensor(ids[::-1]), layout)
+    assert not torch.allclose(model.encode(torch.tensor(ids), layout), turned.flip(0), atol=1e-2)

@@ -1,0 +1,87 @@
+"""A run's settings: kept, repeated by --config, and compared when it goes on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt_cli import config as settings
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.settings import changes, keep_settings
+
+Tiny = Callable[..., TrainConfig]
+
+
+@pytest.mark.parametrize("preset", settings.preset_names())
+def test_the_kept_settings_repeat_the_run(tmp_path: Path, preset: str) -> None:
+    config = settings.read(TrainConfig, preset=settings.preset_path(preset))
+    keep_settings(tmp_path, config)
+    assert settings.read(TrainConfig, tmp_path / "config.toml") == config
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+
+
+def test_every_setting_is_kept_also_where_it_is_at_its_default(tmp_path: Path) -> None:
+    keep_settings(tmp_path, TrainConfig())
+    text = (tmp_path / "config.toml").read_text(encoding="utf-8")
+    for setting in settings.describe(TrainConfig):
+        assert f"{setting.name.partition('.')[2]} = " in text
+
+
+def test_a_new_run_has_no_changes(tmp_path: Path, tiny: Tiny) -> None:
+    assert changes(tmp_path, tiny()) == []
+    keep_settings(tmp_path, tiny())
+    assert changes(tmp_path, tiny()) == []
+
+
+def test_changes_are_listed_old_to_new(tmp_path: Path, tiny: Tiny) -> None:
+    keep_settings(tmp_path, tiny())
+    changed = tiny(
+        *("training.max_steps=9", "schedule.kind=cosine", "loss.smoothing=0.2", "checkpoints.keep_last=2"),
+        *("model.residual_dropout=0.3", "training.precision=bf16", "training.max_tokens_per_device=100"),
+    )
+    assert changes(tmp_path, changed) == [
+        "model.residual_dropout: 0.0 -> 0.3",
+        "loss.smoothing: 0.1 -> 0.2",
+        'schedule.kind: "noam" -> "cosine"',
+        "training.max_steps: 4 -> 9",
+        "training.max_tokens_per_device: 0 -> 100",
+        'training.precision: "auto" -> "bf16"',
+        "checkpoints.keep_last: 5 -> 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "change"),
+    [
+        ("model.width=32", "model.width: 16 -> 32"),
+        ("model.norm=pre", 'model.norm: "post" -> "pre"'),
+        ("model.decoder_window=5", "model.decoder_window: 0 -> 5"),
+        ("batch.tokens=500", "batch.tokens: 400 -> 500"),
+        ("batch.longest=50", "batch.longest: 256 -> 50"),
+        ("optimizer.kind=adamw", 'optimizer.kind: "adam" -> "adamw"'),
+        ("training.seed=2", "training.seed: 1 -> 2"),
+    ],
+)
+def test_what_cannot_change_on_the_way_is_refused_with_the_way_out(
+    tmp_path: Path, tiny: Tiny, assignment: str, change: str
+) -> None:
+    keep_settings(tmp_path, tiny())
+    with pytest.raises(UserError) as caught:
+        changes(tmp_path, tiny(assignment, "training.max_steps=9"))
+    assert str(caught.value) == (
+        f"{tmp_path} was begun with other settings ({change}), which can't change on the way; "
+        f"go on with --config {tmp_path / 'config.toml'}, or choose another --out."
+    )
+
+
+@pytest.mark.parametrize("drop", ["residual", "embedding", "attention", "activation"])
+def test_any_dropout_can_change(tmp_path: Path, tiny: Tiny, drop: str) -> None:
+    keep_settings(tmp_path, tiny())
+    assert changes(tmp_path, tiny(f"model.{drop}_dropout=0.25")) == [f"model.{drop}_dropout: 0.0 -> 0.25"]
+
+
+def test_settings_that_cannot_be_read_are_told_with_their_file(tmp_path: Path, tiny: Tiny) -> None:
+    (tmp_path / "config.toml").write_text("[model\nwidth", encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.toml is not a TOML file"):
+        changes(tmp_path, tiny())
