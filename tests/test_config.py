@@ -4,14 +4,16 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.config import describe, nearest, preset_names, preset_path, read, toml_literal
+from nmt_cli.config import as_toml, describe, nearest, preset_names, preset_path, read, toml_literal
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -315,3 +317,76 @@ def test_every_preset_has_a_file_that_says_what_it_is() -> None:
         path = preset_path(name)
         assert path.stem == name
         assert path.read_text(encoding="utf-8").startswith("# ")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GlazeConfig:
+    """A section with a setting of every kind there is."""
+
+    colour: str = "celadon"
+    """Any text."""
+
+    finish: Literal["matt", "gloss"] = "matt"
+    """One of two."""
+
+    coats: int = 1
+    """How many."""
+
+    thickness: float = 0.1
+    """In millimetres."""
+
+    lead: bool = False
+    """Whether it is poisonous."""
+
+    oxides: tuple[str, ...] = ()
+    """What is in it."""
+
+    weights: tuple[float, ...] = ()
+    """How much of each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CeramicsConfig:
+    """Two sections."""
+
+    glaze: GlazeConfig = field(default_factory=GlazeConfig)
+    kiln: KilnConfig = field(default_factory=KilnConfig)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+NUMBERS = st.floats(allow_nan=False)
+
+
+@given(
+    glaze=st.builds(
+        GlazeConfig,
+        colour=TEXTS,
+        finish=st.sampled_from(["matt", "gloss"]),
+        coats=st.integers(-(2**63), 2**63 - 1),
+        thickness=NUMBERS,
+        lead=st.booleans(),
+        oxides=st.lists(TEXTS).map(tuple),
+        weights=st.lists(NUMBERS).map(tuple),
+    ),
+    lowest=st.integers(-5, 20),
+)
+def test_a_configuration_written_as_toml_is_read_back_the_same(
+    tmp_path_factory: pytest.TempPathFactory, glaze: GlazeConfig, lowest: int
+) -> None:
+    config = CeramicsConfig(glaze=glaze, kiln=KilnConfig(lowest=lowest))
+    file = tmp_path_factory.getbasetemp() / "ceramics.toml"
+    file.write_text(as_toml(config), encoding="utf-8")
+    assert read(CeramicsConfig, file) == config
+
+
+def test_a_configuration_written_as_toml_is_pleasant_to_read() -> None:
+    assert as_toml(CeramicsConfig(glaze=GlazeConfig(oxides=("iron", "tin"), thickness=1e-9))) == (
+        '[glaze]\ncolour = "celadon"\nfinish = "matt"\ncoats = 1\nthickness = 1e-09\nlead = false\n'
+        'oxides = ["iron", "tin"]\nweights = []\n\n[kiln]\nlowest = 10\nhighest = 20\n'
+    )
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_survives_being_written_as_toml(tmp_path: Path, preset: str) -> None:
+    config = read(TrainConfig, preset=preset_path(preset))
+    assert read(TrainConfig, written(tmp_path, as_toml(config))) == config

@@ -9,6 +9,9 @@ from torch.nn import functional as F
 from nmt_cli.attention import dropout
 from nmt_cli.ragged import Layout
 
+LONG = 512
+"""Longer segments take PyTorch's fused kernel, which holds no weights; up to here it is the slower one."""
+
 
 def attend(
     q_THK: Tensor,
@@ -26,16 +29,24 @@ def attend(
     if not (q_THK.shape[0] and k_SHK.shape[0]):
         nothing = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + nothing
-    q_BHMK = padded(q_THK, q)
-    k_BHNK, v_BHNV = padded(k_SHK, k), padded(v_SHV, k)
+    q_BHMK, k_BHNK, v_BHNV = padded(q_THK, q), padded(k_SHK, k), padded(v_SHV, k)
     allowed_B1MN = _allowed(q, k, causal, window)
-    if drop and seed is not None:
-        out_BHMV = _with_dropout(q_BHMK, k_BHNK, v_BHNV, allowed_B1MN, drop, seed)
+    if drop or max(q.longest, k.longest) <= LONG:
+        factors = _dropout_factors(q, k, q_THK, drop, seed) if seed is not None and drop else None
+        hidden_B1MN = torch.zeros_like(allowed_B1MN, dtype=q_THK.dtype).masked_fill_(
+            ~allowed_B1MN, -torch.inf
+        )
+        hidden_GMN = hidden_B1MN.expand(-1, q_THK.shape[1], q.longest, -1).flatten(0, 1)
+        per_head = (x.flatten(0, 1) for x in (q_BHMK, k_BHNK, v_BHNV))
+        out_GMV: Tensor = _Attention.apply(*per_head, hidden_GMN, factors)  # type: ignore[no-untyped-call]
     else:
         out_BHMV = F.scaled_dot_product_attention(q_BHMK, k_BHNK, v_BHNV, attn_mask=allowed_B1MN)
-    rows_THV: Tensor = _Taken.apply(out_BHMV.transpose(1, 2).flatten(0, 1), _places(q))  # type: ignore[no-untyped-call]
+        out_GMV = out_BHMV.flatten(0, 1)
+    out_THV: Tensor = _Taken.apply(out_GMV, _places(q, q_THK.shape[1]))  # type: ignore[no-untyped-call]
+    if not torch.compiler.is_compiling() and k.lengths.all():
+        return out_THV
     without_keys_B = k.starts.diff() == 0
-    return rows_THV.masked_fill(without_keys_B[q.segments, None, None], 0.0)
+    return out_THV.masked_fill(without_keys_B[q.segments, None, None], 0.0)
 
 
 def padded(x_THD: Tensor, layout: Layout) -> Tensor:
@@ -43,45 +54,95 @@ def padded(x_THD: Tensor, layout: Layout) -> Tensor:
 
     Gradients there are left out: they must be zero.
     """
-    columns = torch.arange(layout.longest, dtype=torch.int32, device=x_THD.device)
-    sources = (layout.starts[:-1, None] + columns).clamp(max=x_THD.shape[0] - 1)
-    rows: Tensor = _Spread.apply(x_THD, sources.flatten(), _places(layout))  # type: ignore[no-untyped-call]
-    return rows.view(len(layout.lengths), layout.longest, *x_THD.shape[1:]).transpose(1, 2)
+    tokens, heads, _ = x_THD.shape
+    columns_M = torch.arange(layout.longest, device=x_THD.device)
+    tokens_B1M = (layout.starts[:-1, None, None] + columns_M).clamp(max=tokens - 1)
+    heads_H1 = torch.arange(heads, device=x_THD.device)[:, None]
+    spread: Tensor = _Spread.apply(x_THD, tokens_B1M, heads_H1, _places(layout, heads))  # type: ignore[no-untyped-call]
+    return spread
 
 
-def _places(layout: Layout) -> Tensor:
-    """The row of each token in the padded view."""
-    return (layout.segments * layout.longest + layout.positions).long()
+def _places(layout: Layout, heads: int) -> Tensor:
+    """[T, H]: the row of each token's head in the padded view."""
+    heads_H = torch.arange(heads, device=layout.starts.device)
+    return (layout.segments[:, None] * heads + heads_H) * layout.longest + layout.positions[:, None]
+
+
+def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
+    """A row for each head of each token, and how many rows two tokens are apart.
+
+    No copy is made of one part of a packed projection, which has rows of other parts between its tokens.
+    """
+    tokens, heads, width = x_THD.shape
+    if x_THD.stride(2) == 1 and x_THD.stride(1) == width and x_THD.stride(0) % width == 0:
+        apart = x_THD.stride(0) // width
+        return x_THD.as_strided(((tokens - 1) * apart + heads, width), (width, 1)), apart
+    return x_THD.reshape(-1, width), heads
 
 
 class _Spread(torch.autograd.Function):
     """Rows to a padded view. Backward is a selection too, which is much faster than PyTorch's own sum."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, sources: Tensor, places: Tensor) -> Tensor:
-        ctx.save_for_backward(places)
-        return x.index_select(0, sources)
+    def forward(ctx: Any, x_THD: Tensor, tokens_B1M: Tensor, heads_H1: Tensor, places_TH: Tensor) -> Tensor:
+        ctx.save_for_backward(places_TH)
+        rows, apart = _rows(x_THD)
+        rows_BHM = tokens_B1M * apart + heads_H1
+        return rows.index_select(0, rows_BHM.flatten()).view(*rows_BHM.shape, -1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (places,) = ctx.saved_tensors
-        return grads[0].index_select(0, places), None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (places_TH,) = ctx.saved_tensors
+        rows = grads[0].reshape(-1, grads[0].shape[-1])
+        return rows.index_select(0, places_TH.flatten()).view(*places_TH.shape, -1), None, None, None
 
 
 class _Taken(torch.autograd.Function):
     """Rows of a padded view, each at most once, so that backward need not sum."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
-        ctx.save_for_backward(places)
-        ctx.rows = x.shape[0]
-        return x.index_select(0, places)
+    def forward(ctx: Any, x_GMD: Tensor, places_TH: Tensor) -> Tensor:
+        ctx.save_for_backward(places_TH)
+        ctx.shape = x_GMD.shape
+        width = x_GMD.shape[2]
+        return x_GMD.reshape(-1, width).index_select(0, places_TH.flatten()).view(*places_TH.shape, width)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (places,) = ctx.saved_tensors
-        zeros = grads[0].new_zeros(ctx.rows, *grads[0].shape[1:])
-        return zeros.index_copy_(0, places, grads[0]), None
+        (places_TH,) = ctx.saved_tensors
+        width = ctx.shape[2]
+        zeros = grads[0].new_zeros(ctx.shape)
+        zeros.view(-1, width).index_copy_(0, places_TH.flatten().long(), grads[0].reshape(-1, width))
+        return zeros, None
+
+
+class _Attention(torch.autograd.Function):
+    """Attention as products of many small matrices, for which PyTorch's own kernels are slow on a CPU.
+
+    G is a head of a segment; to products of more axes than three, PyTorch would bring copies.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q_GMK: Tensor, k_GNK: Tensor, v_GNV: Tensor, hidden_GMN: Tensor, factors: Tensor | None
+    ) -> Tensor:
+        scores_GMN = torch.baddbmm(hidden_GMN, q_GMK, k_GNK.mT, alpha=q_GMK.shape[-1] ** -0.5)
+        weights_GMN = scores_GMN.softmax(-1, dtype=torch.promote_types(scores_GMN.dtype, torch.float32))
+        ctx.save_for_backward(q_GMK, k_GNK, v_GNV, weights_GMN, factors)
+        return _used(weights_GMN, factors).to(v_GNV.dtype) @ v_GNV
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q_GMK, k_GNK, v_GNV, weights_GMN, factors = ctx.saved_tensors
+        d_v = _used(weights_GMN, factors).to(v_GNV.dtype).mT @ grads[0]
+        d_weights = _used((grads[0] @ v_GNV.mT).to(weights_GMN.dtype), factors)
+        d_scores = torch._softmax_backward_data(d_weights, weights_GMN, -1, weights_GMN.dtype)
+        d_scores = d_scores.mul_(q_GMK.shape[-1] ** -0.5).to(q_GMK.dtype)
+        return d_scores @ k_GNK, d_scores.mT @ q_GMK, d_v, None, None
+
+
+def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:
+    return weights_GMN if factors_GMN is None else weights_GMN * factors_GMN
 
 
 def _allowed(q: Layout, k: Layout, causal: bool, window: int) -> Tensor:
@@ -99,16 +160,12 @@ def _allowed(q: Layout, k: Layout, causal: bool, window: int) -> Tensor:
     return allowed_BMN[:, None]
 
 
-def _with_dropout(
-    q_BHMK: Tensor, k_BHNK: Tensor, v_BHNV: Tensor, allowed_B1MN: Tensor, drop: float, seed: Tensor
-) -> Tensor:
-    scores_BHMN = q_BHMK @ k_BHNK.mT * q_BHMK.shape[-1] ** -0.5
-    exact = torch.promote_types(scores_BHMN.dtype, torch.float32)
-    weights_BHMN = scores_BHMN.masked_fill(~allowed_B1MN, float("-inf")).softmax(-1, dtype=exact)
+def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, drop: float, seed: Tensor) -> Tensor:
+    """[G, M, N]: what each weight is multiplied by, 0 or what makes up for those."""
+    shape = (len(q.lengths), q_THK.shape[1], q.longest, k.longest)
     segments, heads, queries, keys = (
-        torch.arange(size, dtype=torch.int32, device=seed.device) for size in weights_BHMN.shape
+        torch.arange(size, dtype=torch.int32, device=seed.device) for size in shape
     )
     numbers = (segments[:, None, None, None], heads[:, None, None], queries[:, None], keys)
-    kept_BHMN = dropout.kept(seed, *numbers, drop)
-    mixed_BHMV: Tensor = (weights_BHMN * kept_BHMN / (1 - drop)).to(v_BHNV.dtype) @ v_BHNV
-    return mixed_BHMV
+    exact = torch.promote_types(q_THK.dtype, torch.float32)
+    return (dropout.kept(seed, *numbers, drop).to(exact) / (1 - drop)).flatten(0, 1)

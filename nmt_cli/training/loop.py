@@ -127,7 +127,7 @@ class Loop:
             raise UserError(
                 f"loss or gradient were not finite in {self.position.bad_in_a_row} steps in a row, up to "
                 f"step {self.position.step}; lower the learning rate (schedule.factor or schedule.peak), "
-                "warm up longer (schedule.warmup), set optimizer.clip_norm=1, or take training.precision=fp32."
+                "warm up longer (schedule.warmup), set optimizer.clip_norm=1, or training.precision=fp32."
             )
 
     def _progress(self, lines: list[dict[str, Any]], waiting: float) -> Progress:

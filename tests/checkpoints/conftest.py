@@ -44,6 +44,8 @@ def checkpoint(model: Transformer) -> Callable[[int], Checkpoint]:
 
 
 @pytest.fixture
-def save(tmp_path: Path, identity: Identity, checkpoint: Callable[[int], Checkpoint]) -> Callable[[int], Path]:
+def save(
+    tmp_path: Path, identity: Identity, checkpoint: Callable[[int], Checkpoint]
+) -> Callable[[int], Path]:
     """Saves a checkpoint of a step in the run folder `tmp_path`."""
     return lambda step: save_checkpoint(tmp_path, identity, checkpoint(step))

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -34,10 +35,14 @@ def complaint(folder: Path) -> str:
     return str(caught.value)
 
 
-def describe(folder: Path, **changes: object) -> None:
+CONTENT = ("format", "nmt", "step", "languages", "model", "tokenizer", "trained_on")
+
+
+def describe(folder: Path, without: str = "", **changes: object) -> None:
     """Write `config.json` again, by the rules, with other content."""
     old = json.loads((folder / "config.json").read_bytes())
-    write_description(folder, "config.json", {**old, **changes}, covers=["model.safetensors"])
+    content = {key: old[key] for key in CONTENT if key != without}
+    write_description(folder, "config.json", {**content, **changes}, covers=["model.safetensors"])
 
 
 def test_a_model_comes_back_whole(folder: Path, identity: Identity, model: Transformer) -> None:
@@ -59,9 +64,11 @@ def test_the_folder_needs_nothing_outside_it(folder: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
-def test_a_tied_matrix_is_stored_once(tmp_path: Path, identity: Identity, tie: str, matrices: int) -> None:
+def test_a_tied_matrix_is_stored_once(
+    tmp_path: Path, identity: Identity, tie: Literal["all", "decoder", "none"], matrices: int
+) -> None:
     tied = ModelConfig(width=20, heads=2, feed_forward=8, encoder_layers=1, decoder_layers=1)
-    own = replace(identity, config=replace(tied, **{"tie": tie}))
+    own = replace(identity, config=replace(tied, tie=tie))
     model = own.build()
     write_model(tmp_path, own, weights(model), {})
     stored = load_file(tmp_path / "model.safetensors")
@@ -128,7 +135,5 @@ def test_a_description_of_no_model_is_told_with_its_file(folder: Path, changes: 
 
 @pytest.mark.parametrize("key", ["model", "tokenizer", "trained_on"])
 def test_a_description_that_lacks_something_is_told_with_its_file(folder: Path, key: str) -> None:
-    old = json.loads((folder / "config.json").read_bytes())
-    del old[key]
-    write_description(folder, "config.json", old, covers=["model.safetensors"])
+    describe(folder, without=key)
     assert complaint(folder).startswith(f"{folder / 'config.json'} is damaged")

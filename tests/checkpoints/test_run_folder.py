@@ -5,6 +5,7 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes] | None] = {
     "zeros": lambda content: bytes(len(content)),
     "foreign": lambda content: b'{"format": 1, "a": [1, 2, 3]}\n',
     **{
-        f"bit flipped at {place:.0%}": lambda content, place=place: flipped(content, place)
+        f"bit flipped at {place:.0%}": partial(flipped, place=place)
         for place in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
     },
 }

@@ -13,6 +13,9 @@ from nmt_cli.ragged import Layout
 from nmt_cli.text.subwords import END
 
 VOCABULARY = 12
+CONFIG = ModelConfig(
+    encoder_layers=1, decoder_layers=2, width=16, heads=2, feed_forward=32, norm="pre", tie="none"
+)
 NOTHING = torch.tensor([], dtype=torch.int64)
 SOURCES = [[5, 3, 8, END], [2, END], [7, 7, 4, 9, 10, 11, 3, END], [6, 1, END]]
 
@@ -23,8 +26,7 @@ def build() -> Callable[..., Transformer]:
 
     def build(end: float) -> Transformer:
         torch.manual_seed(3)
-        sizes = {"encoder_layers": 1, "decoder_layers": 2, "width": 16, "heads": 2, "feed_forward": 32}
-        model = Transformer(ModelConfig(**sizes, norm="pre", tie="none"), VOCABULARY, VOCABULARY, joint=True)
+        model = Transformer(CONFIG, VOCABULARY, VOCABULARY, joint=True)
         last = model.decoder_norm
         assert isinstance(last, torch.nn.LayerNorm)
         last.bias.data[0] = 4.0
@@ -70,8 +72,9 @@ def test_each_token_is_the_likeliest_after_those_before_it(
 def test_a_translation_ends_fifty_tokens_behind_the_length_of_its_source(
     build: Callable[..., Transformer],
 ) -> None:
-    found = greedy(build(-9.0), *flat(SOURCES), NOTHING)
-    assert [len(row) for row in found] == [len(source) + 50 for source in SOURCES]
+    sources = [*SOURCES, [5] * 60 + [END]]
+    found = greedy(build(-9.0), *flat(sources), NOTHING)
+    assert [len(row) for row in found] == [len(source) + 50 for source in sources]
 
 
 def test_what_never_may_be_said_is_not_said(build: Callable[..., Transformer]) -> None:
@@ -92,4 +95,3 @@ def test_a_translation_may_be_empty_and_so_may_a_source(
     talkative = build(-9.0)
     found = greedy(talkative, *flat(sources), NOTHING)
     assert found == [by_whole_forwards(talkative, source, NOTHING) for source in sources]
-

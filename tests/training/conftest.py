@@ -52,7 +52,7 @@ def identity(toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Identity:
 def go(
     tmp_path: Path, toy_dataset: Path, tiny: Callable[..., TrainConfig]
 ) -> Callable[..., tuple[bool, list[Event]]]:
-    """`go("section.key=value", ...)` trains in `tmp_path / "run"`, or goes on there; returns what happened."""
+    """`go("section.key=value", ...)` trains in `tmp_path / "run"`, or goes on there; tells what happened."""
 
     def go(
         *assignments: str,

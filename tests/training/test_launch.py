@@ -54,7 +54,9 @@ def test_where_one_ends_badly_all_end_and_its_code_is_theirs(run: Run, ending: s
     assert time.monotonic() - start < 4
 
 
-def test_one_that_does_not_listen_is_killed(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_that_does_not_listen_is_killed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(launch, "SECONDS_TO_END", 0.3)
     deaf = "trap '' TERM; touch $OUT/deaf; for i in {1..600}; do sleep 0.1; done; touch $OUT/alive"
     failing = "until [ -e $OUT/deaf ]; do sleep 0.05; done; exit 5"

@@ -20,6 +20,7 @@ from nmt_cli.data.preprocess import Outcome
 from nmt_cli.decoding.greedy import greedy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import score
+from nmt_cli.text.subwords import END, UNKNOWN, UNKNOWN_TEXT
 from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.distributed import Group, Place
 from nmt_cli.training.step import Precision
@@ -128,6 +129,20 @@ def test_only_so_many_sentences_are_translated_but_the_loss_is_that_of_all(
     assert some.word_perplexity == pytest.approx(judgement.word_perplexity, rel=1e-5)
 
 
+def test_a_translation_never_says_unknown_nor_what_stands_for_nothing(
+    judge: Callable[..., Judge], identity: Identity, model: Transformer, valid: Split
+) -> None:
+    eager, entries = deepcopy(model), identity.tokenizers.target.entries
+    never = [UNKNOWN, *(i for i, entry in enumerate(entries) if not entry)]
+    assert len(never) > 1
+    with torch.no_grad():
+        eager.output_matrix[never] = eager.output_matrix.mean(0) + 20 * torch.randn(len(never), 16)
+    part = assemble(valid, np.arange(len(valid)))
+    said = greedy(eager, part.source_tokens, part.source, torch.tensor([END]))
+    assert set(never) <= {token for row in said for token in row}
+    assert UNKNOWN_TEXT not in "".join(judge().judge(eager, valid).translations)
+
+
 @pytest.mark.parametrize("sentences", [20, 1000])
 def test_more_sentences_than_there_are_are_all(
     judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split, sentences: int
@@ -180,7 +195,7 @@ def test_judging_is_without_dropout_and_leaves_the_model_as_it_was(
     dropping = deepcopy(model).train(training)
     for module in dropping.modules():
         if hasattr(module, "drop"):
-            module.drop = 0.5
+            setattr(module, "drop", 0.5)  # noqa: B010  # to mypy, what a module has is another module
     assert judge().judge(dropping, valid) == judgement
     assert dropping.training is training
     assert not any(parameter.requires_grad is False for parameter in dropping.parameters())

@@ -1,0 +1,211 @@
+"""Runs in this process: when they end, what they keep, and what they do when something fails."""
+
+import json
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state
+from nmt_cli.data.preprocess import Outcome
+from nmt_cli.errors import UserError
+from nmt_cli.training.events import Event, Note, Progress, Saved, Validated
+
+Go = Callable[..., tuple[bool, list[Event]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def steps_of(run: Path) -> list[int]:
+    return [line["step"] for line in lines_of(run) if "valid" not in line]
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
+
+
+def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
+    return [event.step for event in events if isinstance(event, kind) and not isinstance(event, Note)]
+
+
+def stopping_at(step: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:
+    """A report that watches the steps, to be logged one by one, and the wish to stop at one of them."""
+    seen = [0]
+
+    def report(event: Event) -> None:
+        if isinstance(event, Progress):
+            seen[0] = event.step
+
+    return report, lambda: seen[0] >= step - 1
+
+
+def complaint(go: Go, *assignments: str, **arguments: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        go(*assignments, **arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_run_takes_its_steps_and_leaves_a_whole_folder(go: Go, run: Path) -> None:
+    complete, events = go()
+    assert complete
+    assert steps_of(run) == [1, 2, 3, 4]
+    assert list(checkpoints(run)) == [4]
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.toml", "last", "log.jsonl"]
+    assert of_kind(Saved, events) == [4]
+    assert lines_of(run)[-1]["loss"] < lines_of(run)[0]["loss"]
+
+
+def test_it_ends_with_the_last_epoch(go: Go, run: Path) -> None:
+    complete, _ = go("training.max_epochs=2", "training.max_steps=1000", "batch.tokens=2000")
+    assert complete
+    epochs = [line["epoch"] for line in lines_of(run)]
+    assert set(epochs) == {0, 1}
+    for epoch in (0, 1):
+        assert sum(line["pairs"] for line in lines_of(run) if line["epoch"] == epoch) == 300
+
+
+def test_it_ends_when_its_time_is_up_and_stays_ended(go: Go, run: Path) -> None:
+    limits = ("training.max_hours=1e-6", "training.max_steps=1000")
+    assert go(*limits)[0]
+    taken = len(steps_of(run))
+    assert 1 <= taken < 1000
+    assert list(checkpoints(run)) == [taken]
+    assert go(*limits)[0]
+    assert len(steps_of(run)) == taken
+
+
+def test_the_last_checkpoints_are_kept(go: Go, run: Path) -> None:
+    _, events = go("checkpoints.every_steps=1", "checkpoints.keep_last=2", "training.max_steps=5")
+    assert of_kind(Saved, events) == [1, 2, 3, 4, 5]
+    assert list(checkpoints(run)) == [4, 5]
+    assert (run / "last").resolve().name == "step-00000005"
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "nll"])
+def test_the_best_checkpoints_are_kept_and_found(go: Go, run: Path, metric: str) -> None:
+    keep = ("checkpoints.keep_last=1", "checkpoints.keep_best=2", "training.max_steps=8")
+    _, events = go(*keep, f"validation.metric={metric}", "validation.every_steps=1", "schedule.warmup=3")
+    lines = [line for line in lines_of(run) if "valid" in line]
+    score = {line["step"]: -line["nll"] if metric == "nll" else line[metric] for line in lines}
+    ranked = sorted(score, key=lambda step: (-score[step], step))
+    assert set(checkpoints(run)) == {8, *ranked[:2]}
+    assert find_model(run).resolve().name == f"step-{ranked[0]:08}"
+    firsts = [step for step in score if all(score[step] > score[other] for other in range(1, step))]
+    assert [event.step for event in events if isinstance(event, Validated) and event.best] == firsts
+
+
+def test_validation_is_at_its_steps_and_at_the_last(go: Go, run: Path) -> None:
+    _, events = go("validation.every_steps=2", "training.max_steps=5")
+    assert of_kind(Validated, events) == [2, 4, 5]
+    state = read_state(run / "last")
+    assert (state["step"], list(state["scores"])) == (5, ["2", "4", "5"])
+
+
+def test_a_dataset_without_validation_sets_trains_all_the_same(
+    go: Go, tmp_path: Path, make: Callable[..., Outcome], toy: str
+) -> None:
+    make(tmp_path / "data", [toy])
+    complete, events = go("validation.every_steps=2", dataset=tmp_path / "data")
+    assert complete
+    assert of_kind(Validated, events) == []
+
+
+@contextmanager
+def limits_as_before() -> Iterator[None]:
+    """What happens in it to the size of files ends with it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def limit_files(size: int) -> None:
+    """As a disk does that is full: no file can grow any more."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def test_a_full_disk_at_a_save_is_told_and_training_goes_on(go: Go, run: Path) -> None:
+    soft = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+
+    def full_from_the_first_save_to_the_second(event: Event) -> None:
+        if isinstance(event, Saved) and event.step == 1:
+            limit_files(9000)
+        elif isinstance(event, Note):
+            limit_files(soft)
+
+    with limits_as_before():
+        saving = ("checkpoints.every_steps=1", "training.max_steps=3")
+        complete, events = go(*saving, report=full_from_the_first_save_to_the_second)
+    assert complete
+    (note,) = notes(events)
+    assert note.startswith(
+        f"step 2 could not be saved, training goes on: {run}/checkpoints/step-00000002 can't"
+    )
+    assert list(checkpoints(run)) == [1, 3]
+    assert steps_of(run) == [1, 2, 3]
+
+
+def test_a_full_disk_at_the_last_save_is_an_error_and_the_one_before_it_stays(go: Go, run: Path) -> None:
+    def full_from_the_first_save_on(event: Event) -> None:
+        if isinstance(event, Saved):
+            limit_files(9000)
+
+    with limits_as_before():
+        settings = ("checkpoints.every_steps=2", "training.max_steps=3")
+        told = complaint(go, *settings, report=full_from_the_first_save_on)
+    assert "step-00000003 can't be written" in told
+    assert list(checkpoints(run)) == [2]
+    assert go(*settings)[0]
+    assert steps_of(run) == [1, 2, 3]
+
+
+EXPLODING = ("schedule.kind=constant", "schedule.warmup=0", "schedule.peak=1e25", "training.max_steps=30")
+
+
+def test_many_steps_in_a_row_that_are_not_finite_end_the_run_with_advice(go: Go, run: Path) -> None:
+    told = complaint(go, *EXPLODING, "training.give_up_after=3", "training.log_every=1")
+    assert told.startswith("loss or gradient were not finite in 3 steps in a row, up to step 4; lower the ")
+    assert "optimizer.clip_norm=1" in told
+    assert [line["skipped"] for line in lines_of(run)] == [False, True, True, True]
+
+
+def test_steps_that_are_left_out_are_counted_over_a_stop(go: Go, run: Path) -> None:
+    settings = (*EXPLODING, "training.give_up_after=5", "training.log_every=1")
+    report, stop_wanted = stopping_at(3)
+    _, events = go(*settings, report=report, stop_wanted=stop_wanted)
+    assert [event.skipped for event in events if isinstance(event, Progress)] == [0, 1, 1]
+    assert "in 5 steps in a row, up to step 6;" in complaint(go, *settings)
+    weights = load_file(checkpoints(run)[3] / "model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+def test_steps_that_are_left_out_do_not_spoil_the_mean(go: Go, run: Path) -> None:
+    _, events = go(*EXPLODING, "training.max_steps=2", "training.log_every=2")
+    (progress,) = (event for event in events if isinstance(event, Progress))
+    assert (progress.skipped, progress.loss) == (1, lines_of(run)[0]["loss"])
+
+
+def test_progress_is_the_mean_over_its_steps(go: Go, run: Path) -> None:
+    _, events = go("training.max_steps=6", "training.log_every=3")
+    progress = [event for event in events if isinstance(event, Progress)]
+    lines = lines_of(run)
+    assert [event.step for event in progress] == [3, 6]
+    for event, some in zip(progress, (lines[:3], lines[3:]), strict=True):
+        tokens = sum(line["target_tokens"] for line in some)
+        loss = sum(line["loss"] * line["target_tokens"] for line in some) / tokens
+        assert event.loss == pytest.approx(loss, rel=1e-12)
+        assert (event.max_steps, event.skipped) == (6, 0)
+        assert 0 <= event.waiting <= 1
