@@ -3,11 +3,12 @@
 import hashlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 
@@ -127,6 +128,22 @@ def digests() -> Callable[[Path], dict[str, str]]:
         for path in folder.rglob("*")
         if path.is_file()
     }
+
+
+@contextmanager
+def _full_disk(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture(scope="session")
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """A time in which no file can grow beyond a size."""
+    return _full_disk
 
 
 @pytest.fixture

@@ -1,7 +1,10 @@
 """Tensors and descriptions in files that are checked when they are read; nothing read here is ever run."""
 
+import errno
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,12 @@ from nmt_cli.errors import UserError
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors of any device."""
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -29,7 +37,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
     """Write JSON that also holds size and hash of the files of `folder` that it `covers`."""
     files = {covered: _written(folder / covered) for covered in covers}
-    text = json.dumps({**description, "files": files}, indent=1, ensure_ascii=False)
+    whole = {**description, "files": files}
+    text = json.dumps({**whole, "sha256": _digest(whole)}, indent=1, ensure_ascii=False)
     (folder / name).write_text(text + "\n", encoding="utf-8")
 
 
@@ -38,6 +47,8 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
     path = folder / name
     try:
         description = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing; copy it again, or use another checkpoint.") from error
     except ValueError as error:
         raise damaged(path, str(error)) from error
     if not isinstance(description, dict) or not isinstance(description.get("files"), dict):
@@ -47,9 +58,15 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
             f"{path} is of format {description.get('format')}, but this version reads {format_version}; "
             "use the version of nmt that wrote it."
         )
+    if description.pop("sha256", None) != _digest(description):
+        raise damaged(path, "not what was written")
     for covered, written in description["files"].items():
         _check(folder / covered, written)
     return description
+
+
+def _digest(description: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
 def damaged(path: Path, reason: str) -> UserError:

@@ -97,7 +97,7 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
     try:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]
-    except (LookupError, ValueError) as error:
+    except (LookupError, ValueError, UserError) as error:
         raise damaged(folder / CONFIG, str(error)) from error
     tokenizers = load_tokenizers(folder / TOKENIZERS)
     if tokenizers.fingerprint != fingerprint:

@@ -31,7 +31,7 @@ nmt.add_command(train)
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     signal.signal(signal.SIGTERM, _terminate)
-    # OpenMP's threads would wait in a busy loop, and slow down several times where others use the machine too.
+    # OpenMP's threads would wait in busy loops, many times slower where others use the machine too.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         with nmt.make_context("nmt", sys.argv[1:]) as context:

@@ -118,6 +118,6 @@ def _tokens(text: str | None) -> int | None:
         return None
     if text == "auto":
         return 0
-    if not text.isdigit() or not int(text):
+    if not text.isdecimal() or not int(text):
         raise click.UsageError(f"--max-tokens-per-device takes a number or auto, not {text}.")
     return int(text)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.training.events import Event, Note, Progress, Saved, Validated
+from nmt_cli.training.events import Event, Note, Progress, Saved, Validated, Warned
 from nmt_cli.training.validation import Judgement
 
 
@@ -16,7 +16,7 @@ class Reporter:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if not self._quiet:
+        if not self._quiet or isinstance(event, Warned):
             click.echo(_text(event), err=True)
 
     def end(self, run: Path, complete: bool) -> None:
@@ -33,6 +33,8 @@ def _text(event: Event) -> str:
     match event:
         case Note(text):
             return text
+        case Warned(text):
+            return f"Warning: {text}"
         case Saved(step, place):
             return f"step {step:,}: saved {place}"
         case Validated():

@@ -7,6 +7,8 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 
+FACTOR, PEAK = 1.0, 7e-4
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig:
@@ -58,10 +60,10 @@ class ScheduleConfig:
     kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant"] = "noam"
     """The paper's (noam), or up to `peak` and then as named; linear and cosine reach 0 at the last step."""
 
-    factor: float = 1.0
+    factor: float = FACTOR
     """Noam: the rate is this times width^-0.5 times min(step^-0.5, step x warmup^-1.5)."""
 
-    peak: float = 7e-4
+    peak: float = PEAK
     """The largest rate, at the end of the warm-up; not for noam, where it follows from the factor."""
 
     warmup: int = 4000
@@ -72,6 +74,10 @@ class ScheduleConfig:
             raise UserError(f"warmup is {self.warmup}; take at least {int(self.kind == 'noam')}.")
         if min(self.factor, self.peak) <= 0:
             raise UserError("factor and peak are positive numbers.")
+        if self.kind == "noam" and self.peak != PEAK:
+            raise UserError("peak has no effect with noam, whose rate follows from factor; leave peak out.")
+        if self.kind != "noam" and self.factor != FACTOR:
+            raise UserError(f"factor has no effect with {self.kind}; set peak, and leave factor out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +141,11 @@ class ValidationConfig:
 
     max_tokens: int = 8192
     """Source plus target tokens that are worked on at a time."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("every_steps", 0), ("sentences", 0), ("max_tokens", 1)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name} is {getattr(self, name)}; take at least {least}.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

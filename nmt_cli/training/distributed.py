@@ -40,7 +40,7 @@ def place_from_environment() -> Place:
     if "RANK" in env and "WORLD_SIZE" in env:
         local = int(env.get("LOCAL_RANK", 0)), int(env.get("LOCAL_WORLD_SIZE", 1))
         return Place(int(env["RANK"]), int(env["WORLD_SIZE"]), *local)
-    if "SLURM_PROCID" in env and int(env.get("SLURM_NTASKS", 1)) > 1:
+    if "SLURM_STEP_NODELIST" in env and int(env.get("SLURM_NTASKS", 1)) > 1:  # started by srun
         return _place_from_slurm()
     return Place()
 
@@ -50,13 +50,22 @@ def _place_from_slurm() -> Place:
     first, count = SLURM_PORTS
     env.setdefault("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"]))
     env.setdefault("MASTER_PORT", str(first + int(env["SLURM_JOB_ID"]) % count))
-    tasks = int(re.match(r"\d+", env["SLURM_TASKS_PER_NODE"])[0])  # type: ignore[index]  # Slurm's own words
+    tasks = tasks_by_node(env["SLURM_TASKS_PER_NODE"])[int(env["SLURM_NODEID"])]
     return Place(int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), int(env["SLURM_LOCALID"]), tasks)
+
+
+def tasks_by_node(text: str) -> list[int]:
+    """Slurm's list of tasks, such as 4(x2),3 for 4, 4 and 3."""
+    return [
+        int(tasks)
+        for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+        for _ in range(int(times or 1))
+    ]
 
 
 def first_host(nodes: str) -> str:
     """The first of Slurm's list of hosts, such as node[07-09,12],other3."""
-    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodes, count=1).split(",")[0].split("[")[0]
+    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodes).split(",")[0]
 
 
 class Group:

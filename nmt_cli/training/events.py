@@ -15,6 +15,13 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned:
+    """Something went wrong, and the run goes on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Some steps were taken; the values are means over them."""
 
@@ -61,6 +68,6 @@ class Saved:
     place: Path
 
 
-Event = Note | Progress | Validated | Saved
+Event = Note | Warned | Progress | Validated | Saved
 
 Report = Callable[[Event], None]

@@ -25,28 +25,21 @@ def run_on_devices(arguments: Sequence[str], devices: int, stop_wanted: Callable
         subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True)
         for environment in child_environments(devices, _free_port())
     ]
-    grace = 0.0
+    told = False
     try:
-        code = _watch(processes, stop_wanted)
-        grace = SECONDS_TO_SAVE if stop_wanted() else SECONDS_TO_END
-        return code
+        while True:
+            codes = [process.poll() for process in processes]
+            if bad := [code for code in codes if code]:
+                return _code(bad[0])
+            if all(code == 0 for code in codes):
+                return 0
+            if (number := stop_wanted()) and not told:
+                told = True
+                for process in processes:
+                    process.send_signal(number)
+            time.sleep(POLL_SECONDS)
     finally:
-        _end(processes, grace)
-
-
-def _watch(processes: list["subprocess.Popen[bytes]"], stop_wanted: Callable[[], int]) -> int:
-    passed_on = False
-    while True:
-        codes = [process.poll() for process in processes]
-        if bad := [code for code in codes if code]:
-            return _code(bad[0])
-        if all(code == 0 for code in codes):
-            return 0
-        if (number := stop_wanted()) and not passed_on:
-            passed_on = True
-            for process in processes:
-                process.send_signal(number)
-        time.sleep(POLL_SECONDS)
+        _end(processes, told)
 
 
 def _code(code: int) -> int:
@@ -54,11 +47,11 @@ def _code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _end(processes: list["subprocess.Popen[bytes]"], grace: float) -> None:
-    """See the last process end, by force if need be."""
-    deadline = time.monotonic() + grace
+def _end(processes: Sequence["subprocess.Popen[bytes]"], told: bool) -> None:
+    """See the last process end, by force if need be; one that was `told` to is not told twice."""
+    deadline = time.monotonic() + (SECONDS_TO_SAVE if told else SECONDS_TO_END)
     for process in processes:
-        if process.poll() is None:
+        if process.poll() is None and not told:
             process.send_signal(signal.SIGTERM)
     for process in processes:
         try:

@@ -1,27 +1,20 @@
 """`log.jsonl`: one line for every step and every validation, each step once, whatever happens to the run."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nmt_cli.atomic import NO_ROOM
 from nmt_cli.data.loader import Step
 
 LOG = "log.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    number: int
-    rate: float
-    step: Step
-    measured: Tensor
 
 
 class Log:
@@ -29,13 +22,14 @@ class Log:
 
     def __init__(self, path: Path | None) -> None:
         """Without a path, as on all ranks but the first, nothing is written."""
-        self._file = path.open("a", encoding="utf-8") if path else None
-        self._taken: list[_Taken] = []
+        self._file = path.open("ab", buffering=0) if path else None
+        self._taken: list[tuple[dict[str, Any], Tensor]] = []
+        self._unwritten = b""
         self._since = time.perf_counter()
 
     def add(self, number: int, rate: float, step: Step, measured: Tensor) -> None:
         """Remember a step; see `Trainer.step` for what is `measured`."""
-        self._taken.append(_Taken(number, rate, step, measured))
+        self._taken.append((_known(number, rate, step), measured))
 
     @property
     def age(self) -> float:
@@ -46,24 +40,28 @@ class Log:
         """Write the lines of all steps since the last time, and return them; waits for the device."""
         if not self._taken:
             return []
-        values = torch.stack([taken.measured for taken in self._taken]).tolist()
+        values = torch.stack([measured for _, measured in self._taken]).tolist()
         seconds = self.age
         self._since = time.perf_counter()
-        tokens = sum(taken.step.target_tokens for taken in self._taken)
-        lines = [
-            {**_line(taken, measured), "tokens_per_second": round(tokens / seconds, 1)}
-            for taken, measured in zip(self._taken, values, strict=True)
-        ]
+        rate = round(sum(known["target_tokens"] for known, _ in self._taken) / seconds, 1)
+        pairs = zip(self._taken, values, strict=True)
+        lines = [{**_line(known, measured), "tokens_per_second": rate} for (known, _), measured in pairs]
         self._taken.clear()
         self.write(lines)
         return lines
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines, and see them reach the disk."""
-        if self._file:
-            self._file.writelines(json.dumps(line) + "\n" for line in lines)
-            self._file.flush()
+        """Append lines and see them reach the disk; where there is no room, try again next time."""
+        if not self._file:
+            return
+        self._unwritten += b"".join(json.dumps(_finite(line)).encode() + b"\n" for line in lines)
+        try:
+            while self._unwritten:
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) or 0 :]
             os.fsync(self._file.fileno())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
 
     def restart_clock(self) -> None:
         """Leave what was done besides steps out of their speed."""
@@ -76,20 +74,27 @@ class Log:
             self._file.close()
 
 
-def _line(taken: _Taken, measured: Sequence[float]) -> dict[str, Any]:
-    smoothed, nll, norm, bad, scale = measured
-    step = taken.step
-    line = {
-        "step": taken.number,
+def _known(number: int, rate: float, step: Step) -> dict[str, Any]:
+    """What is known of a step before it is measured."""
+    return {
+        "step": number,
         "epoch": step.epoch,
-        "loss": smoothed / step.target_tokens,
-        "nll": nll / step.target_tokens,
-        "learning_rate": taken.rate,
-        "gradient_norm": norm,
+        "learning_rate": rate,
         "source_tokens": step.source_tokens,
         "target_tokens": step.target_tokens,
         "pairs": step.pairs,
         "filler": _filler(step),
+    }
+
+
+def _line(known: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:
+    smoothed, nll, norm, bad, scale = measured
+    tokens = known["target_tokens"]
+    line = {
+        **known,
+        "loss": smoothed / tokens,
+        "nll": nll / tokens,
+        "gradient_norm": norm,
         "skipped": bool(bad),
     }
     return line if scale == 1.0 else {**line, "loss_scale": scale}
@@ -102,18 +107,25 @@ def _filler(step: Step) -> float:
     return round(filler / max(filler + real, 1), 5)
 
 
-def cut_behind(path: Path, step: int) -> None:
-    """Take off the lines of later steps, and a last line that was not finished."""
+def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+
+
+def cut_behind(path: Path, step: int, judged: bool) -> None:
+    """Take off the lines of later steps, an unfinished last one, and validations of `step` yet to be made."""
     if not path.exists():
         return
-    whole = [line for line in path.read_bytes().split(b"\n")[:-1] if _step_of(line) <= step]
+    lines = ((line, *_step_of(line)) for line in path.read_bytes().split(b"\n")[:-1])
+    whole = [line for line, number, valid in lines if number < step or (number == step and judged >= valid)]
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.write_bytes(b"".join(line + b"\n" for line in whole))
     unfinished.replace(path)
 
 
-def _step_of(line: bytes) -> float:
+def _step_of(line: bytes) -> tuple[float, bool]:
+    """The step of a line, and whether it is a validation's; no step comes behind that of a damaged line."""
     try:
-        return float(json.loads(line)["step"])
+        content = json.loads(line)
+        return float(content["step"]), "valid" in content
     except (ValueError, LookupError, TypeError):
-        return float("inf")
+        return math.inf, False

@@ -12,7 +12,7 @@ from nmt_cli.checkpoints.run_folder import BEST, Checkpoint, checkpoints, keep_o
 from nmt_cli.data.loader import Loader
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.events import Note, Progress, Report, Saved, Validated
+from nmt_cli.training.events import Progress, Report, Saved, Validated, Warned
 from nmt_cli.training.log import Log
 from nmt_cli.training.optimizer import optimizer_tensors
 from nmt_cli.training.schedule import learning_rate
@@ -59,6 +59,9 @@ class Loop:
 
     report: Report
     stop_wanted: Callable[[], bool]
+    _before: float = field(init=False)
+    """Seconds that had been spent when this process began."""
+
     _began: float = field(init=False)
     _saved_at: float = field(init=False)
     _saved_step: int = field(init=False)
@@ -67,7 +70,8 @@ class Loop:
     def train(self) -> bool:
         """Take all steps that are left; False if somebody wanted to stop before."""
         self._saved_at = time.perf_counter()
-        self._began = self._saved_at - self.position.seconds
+        self._before = self.position.seconds
+        self._began = self._saved_at - self._before
         self._saved_step = self.position.step
         wishes = 0
         for step in self.loader:
@@ -92,7 +96,8 @@ class Loop:
     def _complete(self, next_epoch: int) -> bool:
         limits = self.config.training
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
-        return self.position.step >= limits.max_steps or epochs_done
+        time_up = bool(limits.max_hours) and self._before > 3600 * limits.max_hours
+        return self.position.step >= limits.max_steps or epochs_done or time_up
 
     def _wishes(self) -> int:
         """What this rank wants, time being the first rank's affair."""
@@ -185,7 +190,7 @@ class Loop:
         try:
             self._write()
         except (UserError, OSError) as error:
-            self.report(Note(f"step {self.position.step} could not be saved, training goes on: {error}"))
+            self.report(Warned(f"step {self.position.step} could not be saved, training goes on: {error}"))
         self.log.restart_clock()
 
     def _write(self) -> None:

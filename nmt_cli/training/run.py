@@ -75,13 +75,18 @@ def train(
         loop = Loop(
             run, config, identity, trainer, loader, judge, log, position, verified, report, stop_wanted
         )
-        return loop.train()
+        try:
+            return loop.train()
+        except Exception:
+            verified.result()
+            raise
 
 
 @contextmanager
 def _ours(run: Path) -> Iterator[None]:
     """Make the run folder, and keep other runs out of it."""
-    if run.is_dir() and any(run.iterdir()) and not (run / CONFIG).exists():
+    foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
+    if foreign and not (run / CONFIG).exists():
         raise UserError(f"{run} holds files, but no {CONFIG}, so it is no run; choose another --out.")
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -89,14 +94,19 @@ def _ours(run: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"{run} can't be written: {error.strerror}; choose another --out.") from error
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(lock, run)
         yield
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int, run: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise UserError(
             f"another process is training in {run} now; wait for it, or choose another --out."
         ) from error
-    finally:
-        os.close(lock)
 
 
 def _newest(run: Path) -> Path | None:
@@ -149,7 +159,7 @@ def _restore(place: Path, trainer: Trainer, identity: Identity) -> Position:
     description = read_description(place, model_folder.CONFIG, model_folder.FORMAT)
     if description["tokenizer"] != identity.tokenizers.fingerprint:
         raise UserError(f"{place} was trained with another vocabulary; choose another --out.")
-    if description["trained_on"]["files"] != identity.trained_on["files"]:
+    if description["trained_on"].get("files") != identity.trained_on["files"]:
         raise UserError(f"{place} was trained on another dataset; choose another --out.")
     load_weights(trainer.model, read_tensors(place / WEIGHTS), place / WEIGHTS)
     tensors = read_optimizer(place)
@@ -161,7 +171,7 @@ def _restore(place: Path, trainer: Trainer, identity: Identity) -> Position:
 
 def _log(run: Path, config: TrainConfig, position: Position) -> Log:
     """The log, ending where the run stands."""
-    cut_behind(run / LOG, position.step)
+    cut_behind(run / LOG, position.step, judged=str(position.step) in position.scores)
     keep_settings(run, config)
     return Log(run / LOG)
 

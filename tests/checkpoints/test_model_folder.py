@@ -38,7 +38,7 @@ def complaint(folder: Path) -> str:
 CONTENT = ("format", "nmt", "step", "languages", "model", "tokenizer", "trained_on")
 
 
-def describe(folder: Path, without: str = "", **changes: object) -> None:
+def describe(folder: Path, changes: Mapping[str, object], without: str = "") -> None:
     """Write `config.json` again, by the rules, with other content."""
     old = json.loads((folder / "config.json").read_bytes())
     content = {key: old[key] for key in CONTENT if key != without}
@@ -113,7 +113,7 @@ def test_weights_of_another_model_are_refused(
     folder: Path, model: Transformer, change: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], told: str
 ) -> None:
     write_tensors(folder / "model.safetensors", change(weights(model)))
-    describe(folder)
+    describe(folder, {})
     assert complaint(folder).startswith(f"{folder / 'model.safetensors'}")
     assert told in complaint(folder)
 
@@ -129,11 +129,11 @@ def test_weights_of_another_model_are_refused(
     ids=["none", "no number", "unknown", "impossible"],
 )
 def test_a_description_of_no_model_is_told_with_its_file(folder: Path, changes: dict[str, object]) -> None:
-    describe(folder, **changes)
+    describe(folder, changes)
     assert str(folder / "config.json") in complaint(folder)
 
 
 @pytest.mark.parametrize("key", ["model", "tokenizer", "trained_on"])
 def test_a_description_that_lacks_something_is_told_with_its_file(folder: Path, key: str) -> None:
-    describe(folder, without=key)
+    describe(folder, {}, without=key)
     assert complaint(folder).startswith(f"{folder / 'config.json'} is damaged")

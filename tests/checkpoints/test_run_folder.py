@@ -2,9 +2,8 @@
 
 import errno
 import os
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from nmt_cli.errors import UserError
 
 Save = Callable[[int], Path]
 Digests = Callable[[Path], dict[str, str]]
+FullDisk = Callable[[int], AbstractContextManager[None]]
 
 FILES = [
     *("config.json", "model.safetensors", "state.json", "optimizer.safetensors"),
@@ -102,20 +102,9 @@ def test_a_number_that_changed_in_a_description_is_noticed(save: Save, name: str
         read_whole(path.parent)
 
 
-@contextmanager
-def full_disk(size: int) -> Iterator[None]:
-    """No file can grow beyond `size`."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("size", [100, 3000], ids="{} bytes".format)
 def test_a_full_disk_is_told_and_the_checkpoint_before_it_stays(
-    save: Save, tmp_path: Path, digests: Digests, size: int
+    save: Save, tmp_path: Path, digests: Digests, full_disk: FullDisk, size: int
 ) -> None:
     before = digests(save(1))
     with full_disk(size), pytest.raises(UserError, match=r"step-00000002 can't be written: .*; make room"):

@@ -52,6 +52,7 @@ SLURM = {
     "SLURM_PROCID": "5",
     "SLURM_NTASKS": "8",
     "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
     "SLURM_TASKS_PER_NODE": "4(x2)",
     "SLURM_STEP_NODELIST": "gpu[07-08]",
     "SLURM_JOB_ID": "1234567",
@@ -69,6 +70,18 @@ def test_a_meeting_point_that_was_given_stays(monkeypatch: pytest.MonkeyPatch) -
     setenv(monkeypatch, **SLURM, MASTER_ADDR="10.0.0.1", MASTER_PORT="4000")
     place_from_environment()
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.1", "4000")
+
+
+def test_nodes_may_have_different_numbers_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, **{**SLURM, "SLURM_TASKS_PER_NODE": "2,3(x2)", "SLURM_NODEID": "0"})
+    assert place_from_environment().local_world == 2
+    setenv(monkeypatch, SLURM_NODEID="2")
+    assert place_from_environment().local_world == 3
+
+
+def test_a_job_without_srun_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, **{k: v for k, v in SLURM.items() if k != "SLURM_STEP_NODELIST"})
+    assert place_from_environment() == Place()
 
 
 def test_a_single_slurm_task_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:

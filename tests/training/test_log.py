@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from nmt_cli.training.events import Event
 from nmt_cli.training.log import Log, cut_behind
 
 Go = Callable[..., tuple[bool, list[Event]]]
+FullDisk = Callable[[int], AbstractContextManager[None]]
 
 OF_STEPS = {"step", "loss", "nll", "learning_rate", "target_tokens", "tokens_per_second"}
 OF_VALIDATIONS = {"step", "valid", "nll", "perplexity", "word_perplexity", "bleu", "chrf", "signatures"}
@@ -185,13 +187,29 @@ def test_filler_is_the_share_of_dummy_tokens(log: Log, dataset: Dataset) -> None
 )
 def test_behind_the_restored_step_the_log_is_cut(path: Path, before: bytes, after: bytes) -> None:
     path.write_bytes(before)
-    cut_behind(path, 2)
+    cut_behind(path, 2, judged=True)
     assert path.read_bytes() == after
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_validation_that_will_be_made_again_is_cut_too(path: Path) -> None:
+    before = b'{"step": 1, "valid": "a"}\n{"step": 2}\n{"step": 2, "valid": "a"}\n'
+    path.write_bytes(before)
+    cut_behind(path, 2, judged=False)
+    assert path.read_bytes() == b'{"step": 1, "valid": "a"}\n{"step": 2}\n'
+
+
+def test_lines_that_found_no_room_are_written_when_there_is_some(path: Path, full_disk: FullDisk) -> None:
+    log = Log(path)
+    with full_disk(10):
+        log.write([{"step": 1}, {"step": 2}])
+    log.write([{"step": 3}])
+    log.close()
+    assert [line["step"] for line in lines_of(path)] == [1, 2, 3]
+
+
 def test_where_there_is_no_log_yet_none_is_cut(path: Path) -> None:
-    cut_behind(path, 2)
+    cut_behind(path, 2, judged=True)
     assert not path.exists()
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
-from nmt_cli.training.events import Event, Note, Progress, Saved, Validated
+from nmt_cli.training.events import Event, Note, Progress, Saved, Validated, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
 
@@ -32,11 +32,13 @@ def steps_of(run: Path) -> list[int]:
 
 
 def notes(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Note)]
+    return [event.text for event in events if isinstance(event, Note | Warned)]
 
 
 def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
-    return [event.step for event in events if isinstance(event, kind) and not isinstance(event, Note)]
+    return [
+        event.step for event in events if isinstance(event, kind) and not isinstance(event, Note | Warned)
+    ]
 
 
 def stopping_at(step: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:
@@ -143,7 +145,7 @@ def test_a_full_disk_at_a_save_is_told_and_training_goes_on(go: Go, run: Path) -
     def full_from_the_first_save_to_the_second(event: Event) -> None:
         if isinstance(event, Saved) and event.step == 1:
             limit_files(9000)
-        elif isinstance(event, Note):
+        elif isinstance(event, Warned):
             limit_files(soft)
 
     with limits_as_before():

@@ -20,7 +20,7 @@ from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training import run as run_module
 from nmt_cli.training.distributed import Place
-from nmt_cli.training.events import Event, Note, Progress, Saved
+from nmt_cli.training.events import Event, Note, Progress, Saved, Warned
 from nmt_cli.training.run import compiled, find_device, precision_for
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -53,11 +53,13 @@ def tensors_of(place: Path) -> dict[str, torch.Tensor]:
 
 
 def notes(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Note)]
+    return [event.text for event in events if isinstance(event, Note | Warned)]
 
 
 def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
-    return [event.step for event in events if isinstance(event, kind) and not isinstance(event, Note)]
+    return [
+        event.step for event in events if isinstance(event, kind) and not isinstance(event, Note | Warned)
+    ]
 
 
 def stopping_at(step: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:

@@ -129,17 +129,16 @@ def test_only_so_many_sentences_are_translated_but_the_loss_is_that_of_all(
     assert some.word_perplexity == pytest.approx(judgement.word_perplexity, rel=1e-5)
 
 
-def test_a_translation_never_says_unknown_nor_what_stands_for_nothing(
-    judge: Callable[..., Judge], identity: Identity, model: Transformer, valid: Split
+def test_a_translation_never_says_unknown(
+    judge: Callable[..., Judge], model: Transformer, valid: Split
 ) -> None:
-    eager, entries = deepcopy(model), identity.tokenizers.target.entries
-    never = [UNKNOWN, *(i for i, entry in enumerate(entries) if not entry)]
-    assert len(never) > 1
+    eager = deepcopy(model)
+    torch.manual_seed(1)
     with torch.no_grad():
-        eager.output_matrix[never] = eager.output_matrix.mean(0) + 20 * torch.randn(len(never), 16)
+        eager.output_matrix[UNKNOWN] = 20 * torch.randn(16)
     part = assemble(valid, np.arange(len(valid)))
     said = greedy(eager, part.source_tokens, part.source, torch.tensor([END]))
-    assert set(never) <= {token for row in said for token in row}
+    assert UNKNOWN in {token for row in said for token in row}
     assert UNKNOWN_TEXT not in "".join(judge().judge(eager, valid).translations)
 
 
