@@ -117,15 +117,13 @@ def rows(
     z_CV = logits_CV.to(losses_2C.dtype)
     counts_C = targets_C != IGNORED
     targets_C1 = targets_C.where(counts_C, 0).long()[:, None]
-    z_CV -= z_CV.amax(1, keepdim=True)
-    z_C, mean_C = z_CV.gather(1, targets_C1)[:, 0], z_CV.mean(1)
-    sum_C = z_CV.exp_().sum(1)
-    log_sum_C = sum_C.log()
+    z_C, mean_C, highest_C = z_CV.gather(1, targets_C1)[:, 0], z_CV.mean(1), z_CV.amax(1)
+    torch.softmax(z_CV, 1, out=z_CV)
+    log_sum_C = highest_C - z_CV.amax(1).log()  # the likeliest entry never vanishes, as that of a target may
     losses_2C[0] = (log_sum_C - (1 - smoothing) * z_C - smoothing * mean_C).where(counts_C, 0)
     losses_2C[1] = (log_sum_C - z_C).where(counts_C, 0)
     if not gradient:
         return
-    z_CV *= sum_C.reciprocal()[:, None]
     if smoothing:
         z_CV -= smoothing / z_CV.shape[1]
     z_CV.scatter_add_(1, targets_C1, z_CV.new_full((1, 1), smoothing - 1).expand_as(targets_C1))

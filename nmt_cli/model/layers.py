@@ -128,7 +128,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = projection(config.width, config.feed_forward, bias=True)
         self.outer = projection(config.feed_forward, config.width, bias=True)
-        self.activation = F.relu if config.activation == "relu" else F.gelu
+        self.activation = F.relu_ if config.activation == "relu" else F.gelu
         self.drop = config.activation_dropout
 
     def forward(self, x: Tensor) -> Tensor:
