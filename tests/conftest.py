@@ -174,14 +174,13 @@ def nmt_preprocess(nmt: Callable[..., CompletedProcess[str]]) -> Callable[..., C
 
 
 @pytest.fixture
-def start_nmt() -> Iterator[Callable[..., Popen[str]]]:
-    """Starts `nmt` as a process group of its own; whatever is left of it is killed after the test."""
+def start() -> Iterator[Callable[..., Popen[str]]]:
+    """Starts a command as a process group of its own; whatever is left of it is killed after the test."""
 
-    def start(*arguments: object, below: Sequence[str] = (), stdin: int = subprocess.DEVNULL) -> Popen[str]:
-        command = [*below, sys.executable, "-m", "nmt_cli", *map(str, arguments)]
+    def start(command: Sequence[object], stdin: int = subprocess.DEVNULL) -> Popen[str]:
         process = stack.enter_context(
             Popen(
-                command,
+                list(map(str, command)),
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -194,6 +193,18 @@ def start_nmt() -> Iterator[Callable[..., Popen[str]]]:
 
     with ExitStack() as stack:
         yield start
+
+
+@pytest.fixture
+def start_nmt(start: Callable[..., Popen[str]]) -> Callable[..., Popen[str]]:
+    """Starts `nmt` in the same way."""
+
+    def start_nmt(
+        *arguments: object, below: Sequence[str] = (), stdin: int = subprocess.DEVNULL
+    ) -> Popen[str]:
+        return start([*below, sys.executable, "-m", "nmt_cli", *arguments], stdin)
+
+    return start_nmt
 
 
 def _kill_group(group: int) -> None:

@@ -1,0 +1,163 @@
+"""`nmt train` in two processes: the same steps as in one, and what happens when one of them is in trouble."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+
+STEPS = 24
+PATIENCE = 120
+
+TINY = (
+    *("--set", "model.width=16", "--set", "model.feed_forward=32", "--set", "model.heads=2"),
+    *("--set", "model.encoder_layers=1", "--set", "model.decoder_layers=1", "--device", "cpu"),
+    *("--set", "schedule.kind=inverse-sqrt", "--set", "schedule.peak=0.003", "--set", "schedule.warmup=10"),
+)
+WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embedding_dropout=0")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+
+IN_TROUBLE = """
+import os
+import sys
+import torch
+from nmt_cli.training import step
+whole, part = step.Trainer._forward_backward, [0]
+def forward_backward(self, *args):
+    part[0] += 1
+    if os.environ["RANK"] == "1" and part[0] in (3, 4, 11):
+        if part[0] == 3:
+            whole(self, *args)  # memory runs out at the end of a backward
+        raise torch.OutOfMemoryError("made up")
+    whole(self, *args)
+step.Trainer._forward_backward = forward_backward
+from nmt_cli.cli.main import main
+sys.argv[0] = "nmt"
+main()
+"""
+
+
+def arguments(dataset: Path, out: Path, *more: object) -> list[object]:
+    return ["train", dataset, "--out", out, *TINY, *WITHOUT_DROPOUT, "--batch-tokens", 400, *more]
+
+
+def finish(process: Popen[str]) -> tuple[int, str]:
+    _, stderr = process.communicate(timeout=PATIENCE)
+    return process.returncode, stderr
+
+
+def losses(run: Path) -> dict[int, float]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "valid" not in line]
+    assert [line["step"] for line in steps] == list(range(1, len(steps) + 1))
+    return {line["step"]: line["loss"] for line in steps}
+
+
+def validations(run: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [{key: line[key] for key in ("step", "nll", "bleu", "chrf")} for line in lines if "valid" in line]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path) -> Path:
+    """The run of one process."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    words = arguments(toy_dataset, out, "--max-steps", STEPS, "--validate-every", 12)
+    command = [sys.executable, "-m", "nmt_cli", *map(str, words)]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    return out
+
+
+@pytest.mark.parametrize("launcher", ["--devices", "torchrun"])
+def test_two_processes_take_the_steps_of_one(
+    tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]], launcher: str
+) -> None:
+    words = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
+    if launcher == "torchrun":
+        process = start([*TORCHRUN, "-m", "nmt_cli", *words])
+    else:
+        process = start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2])
+    code, stderr = finish(process)
+    assert code == 0, stderr
+    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
+    for ours, theirs in zip(validations(tmp_path / "run"), validations(alone), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
+
+
+def test_a_run_goes_on_with_another_number_of_processes(
+    tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]]
+) -> None:
+    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 12)
+    for steps, devices in ((8, 2), (16, 1), (STEPS, 2)):
+        more = ("--max-steps", steps, "--devices", devices, "--max-tokens-per-device", 200 + steps)
+        code, stderr = finish(start([sys.executable, "-m", "nmt_cli", *words, *more]))
+        assert code == 0, stderr
+    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
+
+
+def test_processes_without_a_pair_of_their_own_hang_nobody(
+    tmp_path: Path, toy_dataset: Path, start: Callable[..., Popen[str]]
+) -> None:
+    few = ("--batch-tokens", 45, "--validate-every", 0, "--max-steps", 30)
+    words = ["train", toy_dataset, "--out", tmp_path / "run", *TINY, *few]
+    process = start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2])
+    code, stderr = finish(process)
+    assert code == 0, stderr
+    log = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert 1 in {json.loads(line)["pairs"] for line in log}
+
+
+def test_one_process_out_of_memory_takes_its_share_again_and_nothing_changes(
+    tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]]
+) -> None:
+    (tmp_path / "in_trouble.py").write_text(IN_TROUBLE)
+    words = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
+    code, stderr = finish(start([*TORCHRUN, tmp_path / "in_trouble.py", *words]))
+    assert code == 0, stderr
+    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
+
+
+def test_a_process_that_dies_takes_all_down_within_seconds(
+    tmp_path: Path, toy_dataset: Path, start: Callable[..., Popen[str]]
+) -> None:
+    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 5)
+    parent = start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2])
+    while not list(tmp_path.glob("run/checkpoints/step-*")):
+        assert parent.poll() is None
+        time.sleep(0.01)
+    children = children_of(parent.pid)
+    os.kill(children[1], signal.SIGKILL)
+    before = time.monotonic()
+    code, stderr = finish(parent)
+    assert time.monotonic() - before < 10
+    assert code == 128 + signal.SIGKILL
+    assert "Traceback" not in stderr
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_signal_reaches_all_and_the_run_is_saved_once(
+    tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]]
+) -> None:
+    words = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
+    parent = start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2, "--save-every", 2])
+    while not list(tmp_path.glob("run/checkpoints/step-*")):
+        assert parent.poll() is None
+        time.sleep(0.01)
+    parent.send_signal(signal.SIGINT)
+    code, stderr = finish(parent)
+    assert code == 130, stderr
+    assert stderr.count("stopped and saved") == 1
+    finish(start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2]))
+    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
+
+
+def children_of(pid: int) -> list[int]:
+    """In the order in which they were started."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return sorted(map(int, listed))
