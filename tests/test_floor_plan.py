@@ -39,10 +39,11 @@ OWNERS = {
     "subword_nmt": "nmt_cli.text.*",
     "sacremoses": "nmt_cli.text.*",
     "sacrebleu": "nmt_cli.scoring.*",
+    "safetensors": "nmt_cli.checkpoints.*",
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",
 }
-WITHOUT_TORCH = ("text", "corpus")
+WITHOUT_TORCH = ("text", "corpus", "scoring")
 FORBIDDEN_NAMES = ("utils", "helpers", "common")
 
 FILE_BUDGET = 400

@@ -36,8 +36,11 @@ class Log:
         """Seconds since the last flush."""
         return time.perf_counter() - self._since
 
-    def flush(self) -> list[dict[str, Any]]:
-        """Write the lines of all steps since the last time, and return them; waits for the device."""
+    def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
+        """Write the lines of all steps since the last time, and return them; waits for the device.
+
+        `waiting` is the share of that time that was spent waiting for data.
+        """
         if not self._taken:
             return []
         values = torch.stack([measured for _, measured in self._taken]).tolist()
@@ -45,7 +48,8 @@ class Log:
         self._since = time.perf_counter()
         rate = round(sum(known["target_tokens"] for known, _ in self._taken) / seconds, 1)
         pairs = zip(self._taken, values, strict=True)
-        lines = [{**_line(known, measured), "tokens_per_second": rate} for (known, _), measured in pairs]
+        speed = {"tokens_per_second": rate, "waiting": round(waiting, 4)}
+        lines = [{**_line(known, measured), **speed} for (known, _), measured in pairs]
         self._taken.clear()
         self.write(lines)
         return lines

@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt_cli.checkpoints.model_folder import Identity, weights
 from nmt_cli.checkpoints.run_folder import BEST, Checkpoint, checkpoints, keep_only, point, save_checkpoint
-from nmt_cli.data.loader import Loader
+from nmt_cli.data.loader import Loader, Step
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.events import Progress, Report, Saved, Validated, Warned
@@ -66,6 +66,8 @@ class Loop:
     _saved_at: float = field(init=False)
     _saved_step: int = field(init=False)
     _waited: float = field(init=False, default=0.0)
+    _dropped: int = field(init=False, default=0)
+    _dropped_told: bool = field(init=False, default=False)
 
     def train(self) -> bool:
         """Take all steps that are left; False if somebody wanted to stop before."""
@@ -77,6 +79,7 @@ class Loop:
         for step in self.loader:
             if wishes & (STOP | TIME_UP) or self._complete(step.epoch):
                 break
+            self._tell_dropped(step)
             self.position.step += 1
             self.position.epoch, self.position.batch = step.epoch, step.number + 1
             rate = self._rate()
@@ -88,6 +91,15 @@ class Loop:
             if found_better or self._save_due(wishes):
                 self._save()
         return self._end(stopped=bool(wishes & STOP))
+
+    def _tell_dropped(self, step: Step) -> None:
+        """Say once how many pairs were too long, when an epoch has shown them all."""
+        if step.epoch > self.position.epoch and self._dropped:
+            limit = min(self.config.batch.longest, self.config.batch.tokens)
+            told = f"{self._dropped:,} pairs have more than {limit:,} tokens on a side and are left out"
+            self.report(Warned(f"{told} (batch.longest)"))
+            self._dropped_told = True
+        self._dropped = 0 if self._dropped_told else step.dropped
 
     def _rate(self) -> float:
         width, steps = self.config.model.width, self.config.training.max_steps
@@ -122,7 +134,7 @@ class Loop:
         waiting = waited / max(self.log.age, 1e-9)
         if self.verified.done():
             self.verified.result()
-        lines = self.log.flush()
+        lines = self.log.flush(waiting)
         if not lines:
             return
         for line in lines:

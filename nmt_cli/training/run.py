@@ -49,6 +49,9 @@ def train(
     """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on."""
     dataset = open_dataset(dataset_folder)
     torch.set_num_threads(threads_each(available_cores(), place))
+    if config.training.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
+        torch.use_deterministic_algorithms(True)
     with ExitStack() as stack:
         group = stack.enter_context(joined(place, device, config.training.rank_timeout))
         if place.first:

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
 from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state
+from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.events import Event, Note, Progress, Saved, Validated, Warned
@@ -211,3 +213,13 @@ def test_progress_is_the_mean_over_its_steps(go: Go, run: Path) -> None:
         assert event.loss == pytest.approx(loss, rel=1e-12)
         assert (event.max_steps, event.skipped) == (6, 0)
         assert 0 <= event.waiting <= 1
+
+
+def test_pairs_that_are_too_long_are_left_out_and_counted_once(go: Go, dataset: Dataset) -> None:
+    _, events = go("batch.longest=20", "training.max_epochs=3", "training.max_steps=900")
+    train = dataset.splits["train"]
+    lengths = np.maximum(np.diff(train.source.offsets), np.diff(train.target.offsets))
+    long = int((lengths > 20).sum())
+    told = f"{long:,} pairs have more than 20 tokens on a side and are left out (batch.longest)"
+    assert long
+    assert [event.text for event in events if isinstance(event, Warned)] == [told]

@@ -1,0 +1,34 @@
+"""Training a compiled model: few shapes, and no compiling once an epoch has shown them."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from nmt_cli.training.events import Event, Progress
+
+Go = Callable[..., tuple[bool, list[Event]]]
+
+
+def test_after_the_first_epoch_nothing_is_compiled_any_more(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
+    torch._dynamo.reset()
+    counters.clear()
+    seen: dict[int, int] = {}
+
+    def count(event: Event) -> None:
+        if isinstance(event, Progress):
+            seen[event.step] = counters["stats"]["unique_graphs"]
+
+    limits = ("training.max_epochs=3", "training.max_steps=900", "training.log_every=1")
+    complete, _ = go("training.compile=on", *limits, report=count)
+    assert complete
+    epoch = len(seen) // 3
+    graphs = list(seen.values())
+    assert 1 <= graphs[0] <= graphs[epoch] <= 4
+    assert set(graphs[epoch:]) == {graphs[epoch]}
