@@ -23,6 +23,8 @@ TINY = (
     *("--set", "model.attention_dropout=0.1", "--set", "model.activation_dropout=0.1"),
 )
 
+TIMES = {"tokens_per_second", "waiting"}
+
 Lines = list[dict[str, object]]
 
 
@@ -38,9 +40,7 @@ def finish(process: Popen[str]) -> tuple[int, str]:
 def steps_of(run: Path) -> Lines:
     """What the log says of every step, times apart."""
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return [
-        {k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines if "valid" not in line
-    ]
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines if "valid" not in line]
 
 
 def weights_of(run: Path) -> bytes:

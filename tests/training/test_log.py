@@ -81,7 +81,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 def test_a_line_tells_all_of_a_step_per_target_token(clock: SimpleNamespace, log: Log, path: Path) -> None:
     log.add(12, 0.5, a_step(), measured())
     clock.now += 2.0
-    returned = log.flush()
+    returned = log.flush(0.25)
     assert lines_of(path) == returned
     assert returned == [
         {
@@ -97,6 +97,7 @@ def test_a_line_tells_all_of_a_step_per_target_token(clock: SimpleNamespace, log
             "filler": 0.0,
             "skipped": False,
             "tokens_per_second": 25.0,
+            "waiting": 0.25,
         }
     ]
 
