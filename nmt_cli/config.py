@@ -9,6 +9,7 @@ import ast
 import difflib
 import inspect
 import json
+import math
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -214,6 +215,8 @@ def _converted(value: object, kind: Any) -> object | None:
         return None if None in items else tuple(items)
     if kind is float and type(value) is int:
         return float(value)
+    if type(value) is float and not math.isfinite(value):
+        return None
     return value if type(value) is kind else None
 
 

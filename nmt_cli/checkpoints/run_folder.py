@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nmt_cli.atomic import folder_written_whole
+from nmt_cli.atomic import folder_written_whole, recover
 from nmt_cli.checkpoints.files import read_description, read_tensors, write_description, write_tensors
 from nmt_cli.checkpoints.model_folder import CONFIG, Identity, write_model
 from nmt_cli.errors import UserError
@@ -68,6 +68,15 @@ def point(run: Path, name: str, place: Path) -> None:
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(place.relative_to(run))
     fresh.replace(run / name)
+
+
+def sweep(run: Path) -> None:
+    """Remove what saves left behind that were killed, and bring back what they were about to replace."""
+    for left in (run / CHECKPOINTS).glob(".step-*"):
+        name, _, purpose = left.name.removeprefix(".").rpartition(".")
+        recover(left.with_name(name))
+        if purpose == "unfinished" or left.exists():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def keep_only(run: Path, steps: set[int]) -> None:

@@ -1,7 +1,9 @@
 """`nmt train`: a dataset folder in, a run folder out."""
 
+import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -13,21 +15,32 @@ from nmt_cli.training.config import TrainConfig
 
 FOLDER = click.Path(path_type=Path)
 TERMINATED = 143
-CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: TERMINATED, signal.SIGUSR1: TERMINATED}
+CODES: dict[int, int] = {
+    signal.SIGINT: 130,
+    signal.SIGTERM: TERMINATED,
+    signal.SIGUSR1: TERMINATED,
+    signal.SIGHUP: 129,
+}
+
+SECONDS_OF_ECHO = 3.0
+"""A launcher may pass on what reached the process already."""
 
 
 class Stop:
-    """Remembers the first signal that asks for an end; the second one ends at once."""
+    """Remembers the first signal that asks for an end; a second Ctrl-C, if it is no echo, ends at once."""
 
     def __init__(self) -> None:
         self.signal = 0
+        self._since = 0.0
         for number in CODES:
             signal.signal(number, self._wanted)
 
     def _wanted(self, number: int, _: FrameType | None) -> None:
-        self.signal = number
-        for known in CODES:
-            signal.signal(known, signal.default_int_handler)
+        now = time.monotonic()
+        if not self.signal:
+            self.signal, self._since = number, now
+        elif number == signal.SIGINT and now - self._since > SECONDS_OF_ECHO:
+            raise KeyboardInterrupt
 
 
 @click.command(cls=CommandWithSettings, settings=TrainConfig)
@@ -97,18 +110,28 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
     from nmt_cli.cli.train_report import Reporter
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.distributed import place_from_environment
-    from nmt_cli.training.launch import run_on_devices
+    from nmt_cli.training.launch import LAUNCHER, run_on_devices
     from nmt_cli.training.run import find_device
     from nmt_cli.training.run import train as train_run
 
     place = place_from_environment()
     stop = Stop()
+    launcher = int(os.environ.get(LAUNCHER, 0))
+    if devices > 1 and place.world > 1 and not launcher:
+        raise click.UsageError("--devices is for one process alone; torchrun and Slurm have started several.")
     if devices > 1 and place.world == 1:
         open_dataset(dataset)
-        return run_on_devices(sys.argv[1:], devices, lambda: stop.signal)
-    report = Reporter(quiet or not place.first)
+        return run_on_devices(
+            sys.argv[1:], devices, lambda: stop.signal, lambda line: click.echo(f"Error: {line}", err=True)
+        )
+    report = Reporter(quiet, silent=not place.first)
     where = find_device(device, place)
-    complete = train_run(dataset, out, config, place, where, report, lambda: bool(stop.signal))
+
+    def stop_wanted() -> bool:
+        orphaned = launcher not in (0, os.getppid())
+        return bool(stop.signal) or orphaned
+
+    complete = train_run(dataset, out, config, place, where, report, stop_wanted)
     report.end(out, complete)
     return 0 if complete else CODES.get(stop.signal, TERMINATED)
 

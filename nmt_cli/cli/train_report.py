@@ -11,22 +11,28 @@ from nmt_cli.training.validation import Judgement
 class Reporter:
     """Shows events on stderr."""
 
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
+    def __init__(self, quiet: bool, silent: bool = False) -> None:
+        """`silent` is for all processes but the first, which would say the same."""
+        self._quiet, self._silent = quiet, silent
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
         if not self._quiet or isinstance(event, Warned):
-            click.echo(_text(event), err=True)
+            self._say(_text(event))
 
     def end(self, run: Path, complete: bool) -> None:
         """Say how the run ended."""
-        if self._quiet:
+        if not self._quiet:
+            end = "done" if complete else "stopped and saved; the same command again goes on from here"
+            self._say(f"{run}: {end}")
+
+    def _say(self, line: str) -> None:
+        if self._silent:
             return
-        if complete:
-            click.echo(f"{run}: done", err=True)
-        else:
-            click.echo(f"{run}: stopped and saved; the same command again goes on from here", err=True)
+        try:
+            click.echo(line, err=True)
+        except OSError:  # whoever read it has gone away, which is no reason to stop training
+            self._silent = True
 
 
 def _text(event: Event) -> str:
@@ -55,7 +61,7 @@ def _progress(event: Progress) -> str:
     line = (
         f"step {event.step:,} of {event.max_steps:,}, epoch {event.epoch + 1}: loss {event.loss:.4f}, "
         f"nll {event.nll:.4f}, rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
-        f"waiting {event.waiting:.1%}, {_time(left)} to go"
+        f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {_time(left)} to go"
     )
     return f"{line}, {event.skipped} steps skipped (not finite)" if event.skipped else line
 

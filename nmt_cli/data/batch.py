@@ -9,11 +9,9 @@ from torch import Tensor
 from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.data.filler import Rounding
 from nmt_cli.data.plan import Indices
+from nmt_cli.loss.reference import IGNORED
 from nmt_cli.ragged import Layout
 from nmt_cli.text.subwords import END
-
-IGNORED = -1
-"""The label of a token that bears no loss."""
 
 
 @dataclass(frozen=True, slots=True)

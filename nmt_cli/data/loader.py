@@ -93,7 +93,9 @@ class Loader:
         Single pairs stay as they are.
         """
         most = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
-        self._cut = replace(self._cut, max_tokens=min(self._cut.max_tokens, max(most // 2, 1)))
+        max_tokens = min(self._cut.max_tokens, max(most // 2, 1))
+        rounding = Rounding.of(max_tokens // 2) if self._cut.rounding else None
+        self._cut = replace(self._cut, max_tokens=max_tokens, rounding=rounding)
         halves = [
             half for part in step.micro_batches for half in halved(self._split, part, self._cut.rounding)
         ]

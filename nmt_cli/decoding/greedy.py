@@ -18,6 +18,8 @@ def greedy(model: Transformer, source_tokens: Tensor, source: Layout, banned: Te
     tokens = torch.full((len(source.lengths),), END, device=source_tokens.device)
     done = torch.zeros_like(tokens, dtype=torch.bool)
     caps = source.starts.diff() + CAP
+    if model.config.positions == "learned":
+        caps = caps.clamp(max=model.config.longest)
     chosen: list[Tensor] = []
     while not done.all():
         logits = model.logits(model.step(tokens, cache, longest=len(chosen) + 1))

@@ -7,7 +7,7 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 
-FACTOR, PEAK = 1.0, 7e-4
+FACTOR, PEAK, MINUTES = 1.0, 7e-4, 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +75,9 @@ class ScheduleConfig:
         if min(self.factor, self.peak) <= 0:
             raise UserError("factor and peak are positive numbers.")
         if self.kind == "noam" and self.peak != PEAK:
-            raise UserError("peak has no effect with noam, whose rate follows from factor; leave peak out.")
+            raise UserError(f"peak has no effect with noam, which has factor; set peak to {PEAK}.")
         if self.kind != "noam" and self.factor != FACTOR:
-            raise UserError(f"factor has no effect with {self.kind}; set peak, and leave factor out.")
+            raise UserError(f"factor has no effect with {self.kind}, which has peak; set factor to {FACTOR}.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +121,9 @@ class TrainingConfig:
         for name in ("max_steps", "log_every", "give_up_after"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; take at least 1.")
-        for name in ("max_epochs", "max_hours", "max_tokens_per_device", "rank_timeout", "seed"):
+        if self.rank_timeout <= 0:
+            raise UserError(f"rank_timeout is {self.rank_timeout}; it must be positive.")
+        for name in ("max_epochs", "max_hours", "max_tokens_per_device", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} is {getattr(self, name)}; it can't be negative.")
 
@@ -155,7 +157,7 @@ class CheckpointConfig:
     every_steps: int = 0
     """Steps between two checkpoints; 0 for none by steps. The last step always saves."""
 
-    every_minutes: float = 10.0
+    every_minutes: float = MINUTES
     """Minutes between two checkpoints, where it is not by steps; the paper's base model saves every ten."""
 
     keep_last: int = 5
@@ -169,6 +171,8 @@ class CheckpointConfig:
             raise UserError("keep_last is at least 1, and keep_best at least 0.")
         if self.every_steps < 0 or self.every_minutes <= 0:
             raise UserError("every_steps can't be negative, and every_minutes must be positive.")
+        if self.every_steps and self.every_minutes != MINUTES:
+            raise UserError("every_minutes has no effect where every_steps decides; leave one of them out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,3 +187,11 @@ class TrainConfig:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
+
+    def __post_init__(self) -> None:
+        most = min(self.batch.longest, self.batch.tokens)
+        if self.model.positions == "learned" and most > self.model.longest:
+            raise UserError(
+                f"batch.longest lets sentences of {most} tokens in, but model.longest has only "
+                f"{self.model.longest} positions for them; lower the one, or raise the other."
+            )

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +17,9 @@ from nmt_cli.errors import UserError
 Thing = TypeVar("Thing")
 
 SLURM_PORTS = 29_500, 1_000
+
+WISHES = 4
+"""How many different wishes there may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,10 @@ def first_host(nodes: str) -> str:
     return re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodes).split(",")[0]
 
 
+class LostContact(UserError):
+    """Other processes have ended, or can't be reached."""
+
+
 class Group:
     """The processes that train together; with one of them, nothing is sent anywhere.
 
@@ -95,6 +102,13 @@ class Group:
         if self.place.world > 1:
             with _lost_contact(self.place):
                 dist.all_reduce(tensor)
+
+    def share_first(self, tensors: Iterable[Tensor]) -> None:
+        """Put the first rank's tensors into everybody's, in place."""
+        if self.place.world > 1:
+            with _lost_contact(self.place):
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
 
     def gather(self, thing: Thing) -> list[Thing]:
         """Everybody's `thing`, by rank."""
@@ -136,10 +150,6 @@ class Group:
             dist.destroy_process_group()
 
 
-WISHES = 4
-"""How many different wishes there may be."""
-
-
 @contextmanager
 def joined(place: Place, device: torch.device, timeout: float) -> Iterator[Group]:
     """The group, left in any case."""
@@ -158,9 +168,8 @@ def _lost_contact(place: Place) -> Iterator[None]:
     except (RuntimeError, ValueError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"rank {place.rank} lost contact with the others ({reason}); see what another one said last."
+        raise LostContact(
+            f"process {place.rank} lost contact with the others; see what another one said last."
         ) from error
 
 

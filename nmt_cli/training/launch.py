@@ -15,22 +15,37 @@ SECONDS_TO_SAVE, SECONDS_TO_END = 60.0, 5.0
 """That the others have once one process has ended badly: more where all were asked to stop, and save."""
 
 
-def run_on_devices(arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int]) -> int:
+LAUNCHER = "NMT_LAUNCHER"
+"""The variable that tells a process the number of the one that started it."""
+
+STOPPED = (129, 130, 143)
+"""The codes of processes that were asked to stop."""
+
+
+def run_on_devices(
+    arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], tell: Callable[[str], None]
+) -> int:
     """Run `nmt` with `arguments` once for each device; returns the exit code of the first one to end badly.
 
-    Where one ends badly, so do all. `stop_wanted` gives the number of a signal to pass on to all, or 0.
+    Where one ends badly, so do all. `stop_wanted` gives the number of a signal to pass on to all, or 0, and
+    `tell` takes a line about a process that could not say itself why it ended.
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
+    ours = {**os.environ, LAUNCHER: str(os.getpid())}
     processes = [
-        subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True)
+        subprocess.Popen(command, env={**ours, **environment}, start_new_session=True)
         for environment in child_environments(devices, _free_port())
     ]
     told = False
     try:
         while True:
             codes = [process.poll() for process in processes]
-            if bad := [code for code in codes if code]:
-                return _code(bad[0])
+            if bad := [(code, rank) for rank, code in enumerate(codes) if code]:
+                code, rank = bad[0]
+                told = told or code in STOPPED
+                if code < 0:
+                    tell(f"process {rank} was ended by {signal.Signals(-code).name}; the others end too.")
+                return 128 - code if code < 0 else code
             if all(code == 0 for code in codes):
                 return 0
             if (number := stop_wanted()) and not told:
@@ -40,11 +55,6 @@ def run_on_devices(arguments: Sequence[str], devices: int, stop_wanted: Callable
             time.sleep(POLL_SECONDS)
     finally:
         _end(processes, told)
-
-
-def _code(code: int) -> int:
-    """As a shell would have it, for a process that a signal ended."""
-    return 128 - code if code < 0 else code
 
 
 def _end(processes: Sequence["subprocess.Popen[bytes]"], told: bool) -> None:

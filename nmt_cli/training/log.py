@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -71,9 +71,13 @@ class Log:
         """Leave what was done besides steps out of their speed."""
         self._since = time.perf_counter()
 
-    def close(self) -> None:
-        """Write what is left."""
-        self.flush()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what is left; after an error the device may never answer, so nothing is asked of it."""
+        if kind is None:
+            self.flush()
         if self._file:
             self._file.close()
 

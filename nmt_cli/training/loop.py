@@ -95,11 +95,14 @@ class Loop:
     def _tell_dropped(self, step: Step) -> None:
         """Say once how many pairs were too long, when an epoch has shown them all."""
         if step.epoch > self.position.epoch and self._dropped:
-            limit = min(self.config.batch.longest, self.config.batch.tokens)
-            told = f"{self._dropped:,} pairs have more than {limit:,} tokens on a side and are left out"
-            self.report(Warned(f"{told} (batch.longest)"))
-            self._dropped_told = True
+            self._warn_dropped()
         self._dropped = 0 if self._dropped_told else step.dropped
+
+    def _warn_dropped(self) -> None:
+        limit = min(self.config.batch.longest, self.config.batch.tokens)
+        told = f"{self._dropped:,} pairs have more than {limit:,} tokens on a side and are left out"
+        self.report(Warned(f"{told} (batch.longest)"))
+        self._dropped_told = True
 
     def _rate(self) -> float:
         width, steps = self.config.model.width, self.config.training.max_steps
@@ -176,7 +179,7 @@ class Loop:
         self._flush()
         start = time.perf_counter()
         judgements = [self.judge.judge(self.trainer.model, split) for split in self.judge.sets]
-        score = _score(judgements[0], self.config.validation.metric)
+        score = validation_score(judgements[0], self.config.validation.metric)
         before = list(self.position.scores.values())
         self.position.scores[str(self.position.step)] = score
         self.log.write([_line(self.position.step, judgement) for judgement in judgements])
@@ -199,6 +202,7 @@ class Loop:
 
     def _save(self) -> None:
         """Write a checkpoint; where that fails, training goes on, and the one before stays."""
+        self._flush()
         try:
             self._write()
         except (UserError, OSError) as error:
@@ -206,13 +210,13 @@ class Loop:
         self.log.restart_clock()
 
     def _write(self) -> None:
-        self._flush()
         self._saved_at = time.perf_counter()
         self.position.seconds = self._seconds()
         if self.trainer.group.place.first:
             trainer = self.trainer
             tensors = optimizer_tensors(trainer.model, trainer.optimizer) | trainer.scale.tensors()
             progress = {**asdict(self.position), "world": trainer.group.place.world}
+            progress["dataset"] = str(self.judge.dataset.folder.resolve())
             checkpoint = Checkpoint(self.position.step, weights(trainer.model), tensors, progress)
             place = save_checkpoint(self.run, self.identity, checkpoint)
             self._tidy()
@@ -234,13 +238,17 @@ class Loop:
             self._validate()
             self._saved_step = -1
         self._flush()
-        self.verified.result()
+        if self._dropped:
+            self._warn_dropped()
+        if not stopped:
+            self.verified.result()
         if self._saved_step != self.position.step:
             self._write()
-        return not stopped
+        self.trainer.group.gather(None)  # nobody leaves before all is saved
+        return not stopped or self.position.step >= self.config.training.max_steps
 
 
-def _score(judgement: Judgement, metric: str) -> float:
+def validation_score(judgement: Judgement, metric: str) -> float:
     """What the best checkpoint is best at, larger ones better."""
     if metric == "nll":
         return -judgement.nll

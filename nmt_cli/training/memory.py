@@ -4,30 +4,26 @@ import numpy as np
 import torch
 
 from nmt_cli.data.batch import MicroBatch
+from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.ragged import Layout
 from nmt_cli.training.step import Trainer, out_of_memory
-
-TOKENS_ON_CPU = 8192
-"""Micro-batches of this size were the fastest on two cores; see recipes/benchmarks/README.md."""
 
 HEADROOM = 0.9
 """Share of what was found to fit that is used, as real batches vary in shape."""
 
 
-def fitting_tokens(trainer: Trainer, share: int, longest: int) -> int:
+def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
     """The most source plus target tokens for a micro-batch of a rank whose share of a batch is `share`.
 
-    On a GPU, batches of the longest pairs there may be are worked on, halved until one fits.
+    Batches of the longest pairs there may be are worked on, halved until one fits.
     """
-    device = trainer.precision.device
-    if device.type == "cpu":
-        return TOKENS_ON_CPU
-    tokens = share
+    device, longest = trainer.precision.device, min(batch.longest, batch.tokens)
+    tokens = max(share, 2 * longest)
     while tokens >= 2 * longest:
         try:
             trainer.try_out(_longest_pairs(tokens, longest).to(device))
-            return tokens if tokens == share else int(tokens * HEADROOM)
+            return tokens if tokens >= share else int(tokens * HEADROOM)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise

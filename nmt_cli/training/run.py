@@ -4,16 +4,18 @@ import fcntl
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.checkpoints import model_folder
+from nmt_cli.checkpoints import model_folder, run_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.model_folder import WEIGHTS, Identity, load_weights
 from nmt_cli.checkpoints.run_folder import checkpoints, read_optimizer, read_state
@@ -26,7 +28,7 @@ from nmt_cli.data.workers import available_cores
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.distributed import Group, Place, joined, threads_each
+from nmt_cli.training.distributed import Group, LostContact, Place, joined, threads_each
 from nmt_cli.training.events import Note, Report
 from nmt_cli.training.log import LOG, Log, cut_behind
 from nmt_cli.training.loop import Loop, Position
@@ -35,6 +37,9 @@ from nmt_cli.training.optimizer import build_optimizer, restore_optimizer
 from nmt_cli.training.settings import CONFIG, changes, keep_settings
 from nmt_cli.training.step import Precision, Trainer, seed_everything
 from nmt_cli.training.validation import Judge
+
+TOKENS_ON_CPU = 8192
+"""Most source plus target tokens of a micro-batch there: larger ones were no faster on two cores."""
 
 
 def train(
@@ -48,46 +53,73 @@ def train(
 ) -> bool:
     """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on."""
     dataset = open_dataset(dataset_folder)
+    _refuse_long(dataset, config)
     torch.set_num_threads(threads_each(available_cores(), place))
     if config.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
         torch.use_deterministic_algorithms(True)
+    verified = _in_background(lambda: verify(dataset) if place.local_rank == 0 else None)
     with ExitStack() as stack:
         group = stack.enter_context(joined(place, device, config.training.rank_timeout))
         if place.first:
             stack.enter_context(_ours(run))
-            for change in changes(run, config):
-                report(Note(f"changed: {change}"))
-        restored = group.from_first(_newest(run) if place.first else None)
+            run_folder.sweep(run)
+        newest = group.from_first(_newest(run) if place.first else None)
         identity = _identity(dataset, config)
         trainer = _trainer(identity, config, group, device)
         position = Position()
-        if restored:
-            position = _restore(restored, trainer, identity)
-            report(Note(f"going on from step {position.step} ({restored})"))
-        log = _log(run, config, position) if place.first else Log(None)
-        stack.callback(log.close)
-        max_tokens = config.training.max_tokens_per_device or fitting_tokens(
-            trainer, 2 * config.batch.tokens // place.world, config.batch.longest
-        )
-        loader = _loader(dataset, config, group, position, max_tokens, stack)
-        verified = stack.enter_context(ThreadPoolExecutor(1, "verify")).submit(
-            verify if place.local_rank == 0 else lambda _: None, dataset
-        )
+        if newest:
+            for change in changes(run, config):
+                report(Note(f"changed: {change}"))
+            position = _restored(newest, trainer, identity)
+            report(Note(f"going on from step {position.step} ({newest})"))
+        group.share_first(trainer.model.parameters())
+        log = stack.enter_context(_log(run, config, position) if place.first else Log(None))
+        loader = _loader(dataset, config, trainer, position, stack)
         judge = Judge(dataset, identity.tokenizers, config.validation, group, trainer.precision)
         loop = Loop(
             run, config, identity, trainer, loader, judge, log, position, verified, report, stop_wanted
         )
         try:
             return loop.train()
-        except Exception:
-            verified.result()
+        except LostContact:
             raise
+        except Exception:
+            verified.result()  # what is wrong with the dataset explains more than what came of it
+            raise
+
+
+def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
+    """Say before the first step that a validation set does not fit learned positions."""
+    for split in dataset.splits.values():
+        longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
+        if config.model.positions == "learned" and split.role == "valid" and longest > config.model.longest:
+            raise UserError(
+                f"{split.name} has a sentence of {longest} tokens, but model.longest has only "
+                f"{config.model.longest} positions; raise it."
+            )
+
+
+def _in_background(work: Callable[[], None]) -> "Future[None]":
+    """Done by a thread that nobody has to wait for."""
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+            future.set_result(None)
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="verify", daemon=True).start()
+    return future
 
 
 @contextmanager
 def _ours(run: Path) -> Iterator[None]:
     """Make the run folder, and keep other runs out of it."""
+    if run.exists() and not run.is_dir():
+        raise UserError(f"{run} is a file; choose another --out.")
     foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
     if foreign and not (run / CONFIG).exists():
         raise UserError(f"{run} holds files, but no {CONFIG}, so it is no run; choose another --out.")
@@ -134,7 +166,7 @@ def _trainer(identity: Identity, config: TrainConfig, group: Group, device: torc
     seed_everything(config.training.seed, "weights")
     model = identity.build().to(device)
     precision = Precision(precision_for(config.training.precision, device), device)
-    forward: Callable[..., Tensor] = torch.compile(model) if compiled(config, device) else model
+    forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
     return Trainer(model, build_optimizer(model, config.optimizer), config, precision, group, forward)
 
 
@@ -143,7 +175,8 @@ def precision_for(wanted: str, device: torch.device) -> str:
     if device.type == "cpu":
         there = ["fp32", "bf16"]
     else:
-        there = ["fp32", "fp16", *(["bf16"] if torch.cuda.is_bf16_supported() else [])]
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        there = ["fp32", "fp16", *(["bf16"] if bf16 else [])]
     if wanted == "auto":
         return "fp32" if device.type == "cpu" else there[-1]
     if wanted not in there:
@@ -156,10 +189,13 @@ def compiled(config: TrainConfig, device: torch.device) -> bool:
     return config.training.compile == "on" or (config.training.compile == "auto" and device.type == "cuda")
 
 
-def _restore(place: Path, trainer: Trainer, identity: Identity) -> Position:
+def _restored(place: Path, trainer: Trainer, identity: Identity) -> Position:
     """Put weights, optimiser and scale back, after checking that they belong to this dataset."""
-    state = read_state(place)
-    description = read_description(place, model_folder.CONFIG, model_folder.FORMAT)
+    try:
+        state = read_state(place)
+        description = read_description(place, model_folder.CONFIG, model_folder.FORMAT)
+    except UserError as error:
+        raise UserError(f"{error} Or remove {place} to go on from the checkpoint before it.") from error
     if description["tokenizer"] != identity.tokenizers.fingerprint:
         raise UserError(f"{place} was trained with another vocabulary; choose another --out.")
     if description["trained_on"].get("files") != identity.trained_on["files"]:
@@ -180,22 +216,22 @@ def _log(run: Path, config: TrainConfig, position: Position) -> Log:
 
 
 def _loader(
-    dataset: Dataset,
-    config: TrainConfig,
-    group: Group,
-    position: Position,
-    max_tokens: int,
-    stack: ExitStack,
+    dataset: Dataset, config: TrainConfig, trainer: Trainer, position: Position, stack: ExitStack
 ) -> Loader:
     """The steps from `position` on."""
-    place = group.place
+    group, place = trainer.group, trainer.group.place
     planner = place.local_rank == 0
     mine = stack.enter_context(tempfile.TemporaryDirectory(prefix="nmt-plan-")) if planner else ""
     host = socket.gethostname()
     folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
     split = dataset.splits[TRAIN]
     batches = Batches(split, config.batch, config.training.seed, Path(folder), planner=planner)
-    rounding = Rounding.of(max_tokens // 2) if compiled(config, group.device) else None
+    share = -(-2 * config.batch.tokens // place.world)
+    max_tokens = config.training.max_tokens_per_device or (
+        TOKENS_ON_CPU if group.device.type == "cpu" else fitting_tokens(trainer, share, config.batch)
+    )
+    parts = -(-share // max_tokens)
+    rounding = Rounding.of(share // parts // 2) if compiled(config, group.device) else None
     cut = Cut(place.rank, place.world, max_tokens, rounding)
     loader = Loader(split, batches, cut, group.device, epoch=position.epoch, number=position.batch)
     return stack.enter_context(loader)
@@ -206,6 +242,8 @@ def find_device(wanted: str, place: Place) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if wanted == "cpu" or (wanted == "auto" and not count):
         return torch.device("cpu")
+    if not count:
+        raise UserError("this machine has no GPU that PyTorch can use; take --device cpu.")
     if place.local_rank >= count:
         raise UserError(
             f"process {place.local_rank + 1} on this machine needs a GPU of its own, but there are {count}; "

@@ -8,7 +8,7 @@ from nmt_cli.training.config import TrainConfig
 
 CONFIG = "config.toml"
 
-FIXED = ("model.", "batch.", "optimizer.kind", "training.seed")
+FIXED = ("model.", "batch.", "optimizer.kind", "training.seed", "validation.metric", "validation.sentences")
 """What can't change while a run goes on; all else can."""
 
 FREE = (

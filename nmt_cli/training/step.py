@@ -20,8 +20,6 @@ from nmt_cli.training.optimizer import Gradients
 SCALE, GOOD_STEPS = "loss_scale", "loss_scale.good_steps"
 FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
 
-Forward = Callable[[Tensor, Tensor, MicroBatch], Tensor]
-
 
 @dataclass(frozen=True, slots=True)
 class Precision:
@@ -103,6 +101,8 @@ class Trainer:
     def try_out(self, part: MicroBatch) -> None:
         """Go forward and backward, for nothing but the memory that it takes."""
         self._forward_backward(part, part.real_target_tokens, torch.zeros(2, device=self.precision.device))
+        nothing = torch.ones((), device=self.precision.device)
+        self._update(0.0, nothing, bad=nothing)  # makes room for the optimiser's state
         self.gradients.flat.zero_()
 
     def _share(self, number: int, step: Step, loader: Loader) -> Tensor:

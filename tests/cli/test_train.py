@@ -234,12 +234,18 @@ def test_what_is_no_dataset_is_told_in_one_line(run: Run, tmp_path: Path, device
     assert_one_line(result, 1, f"{tmp_path} is no dataset folder: it has no dataset.json; make one with nmt")
 
 
-def test_the_first_signal_is_remembered_and_the_second_one_ends_at_once() -> None:
+def test_the_first_signal_is_remembered_and_a_second_ctrl_c_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with signals_as_before():
         stop = Stop()
         assert stop.signal == 0
         os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
         assert stop.signal == signal.SIGUSR1
+        monkeypatch.setattr(train_module, "SECONDS_OF_ECHO", 0.0)
+        os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -302,12 +308,12 @@ JUDGEMENT = Judgement(
         (
             a_progress(),
             "step 1,200 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
-            "waiting 1.2%, 13 h 43 min to go",
+            "waiting 1.2%, filler 0.0%, 13 h 43 min to go",
         ),
         (
             a_progress(step=99_000, seconds=9900, skipped=3),
             "step 99,000 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
-            "waiting 1.2%, 1 min 40 s to go, 3 steps skipped (not finite)",
+            "waiting 1.2%, filler 0.0%, 1 min 40 s to go, 3 steps skipped (not finite)",
         ),
         (
             Validated(5000, [JUDGEMENT, JUDGEMENT], True, 12.3),

@@ -141,20 +141,36 @@ def test_a_process_that_dies_takes_all_down_within_seconds(
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
-def test_a_signal_reaches_all_and_the_run_is_saved_once(
-    tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]]
+@pytest.mark.parametrize(
+    ("number", "launcher", "workers", "code"),
+    [
+        (signal.SIGINT, True, False, 130),
+        (signal.SIGTERM, True, True, 143),
+        (signal.SIGUSR1, False, True, 143),
+    ],
+    ids=["to the launcher", "to all", "to all but the launcher"],
+)
+def test_a_signal_is_heard_by_all_and_the_run_is_saved_once(
+    tmp_path: Path,
+    toy_dataset: Path,
+    start: Callable[..., Popen[str]],
+    number: int,
+    launcher: bool,
+    workers: bool,
+    code: int,
 ) -> None:
-    words = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
+    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--max-steps", 100_000)
     parent = start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2, "--save-every", 2])
     while not list(tmp_path.glob("run/checkpoints/step-*")):
         assert parent.poll() is None
         time.sleep(0.01)
-    parent.send_signal(signal.SIGINT)
-    code, stderr = finish(parent)
-    assert code == 130, stderr
+    for process in (parent.pid,) * launcher + tuple(children_of(parent.pid)) * workers:
+        os.kill(process, number)
+    ended, stderr = finish(parent)
+    assert ended == code, stderr
     assert stderr.count("stopped and saved") == 1
-    finish(start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2]))
-    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
+    saved = max(int(path.name.removeprefix("step-")) for path in tmp_path.glob("run/checkpoints/step-*"))
+    assert len(losses(tmp_path / "run")) == saved
 
 
 def children_of(pid: int) -> list[int]:

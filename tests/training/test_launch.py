@@ -18,13 +18,17 @@ Run = Callable[..., int]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run(script, stop_wanted)`: two processes of a shell script, which writes in `$OUT`."""
 
-    def run(script: str, stop_wanted: Callable[[], int] = lambda: 0) -> int:
+    def run(
+        script: str,
+        stop_wanted: Callable[[], int] = lambda: 0,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> int:
         program = tmp_path / "program"
         program.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
         program.chmod(0o755)
         monkeypatch.setenv("OUT", str(tmp_path))
         monkeypatch.setattr(sys, "executable", str(program))
-        return run_on_devices(["train", "DATA", "--devices", "2"], 2, stop_wanted)
+        return run_on_devices(["train", "DATA", "--devices", "2"], 2, stop_wanted, tell)
 
     return run
 
@@ -52,6 +56,19 @@ def test_where_one_ends_badly_all_end_and_its_code_is_theirs(run: Run, ending: s
     start = time.monotonic()
     assert run(f"[ $RANK = 1 ] && {ending}; exec sleep 60") == code
     assert time.monotonic() - start < 4
+
+
+def test_one_that_a_signal_ended_is_named(run: Run) -> None:
+    told: list[str] = []
+    run("[ $RANK = 1 ] && kill -9 $$; exec sleep 60", tell=told.append)
+    assert told == ["process 1 was ended by SIGKILL; the others end too."]
+
+
+def test_one_that_has_saved_lets_the_others_save(run: Run, tmp_path: Path) -> None:
+    saving = "trap 'touch $OUT/disturbed' TERM; sleep 0.5; touch $OUT/saved; exit 143"
+    assert run(f"[ $RANK = 1 ] && exit 143; {saving}") == 143
+    assert (tmp_path / "saved").exists()
+    assert not (tmp_path / "disturbed").exists()
 
 
 def test_one_that_does_not_listen_is_killed(

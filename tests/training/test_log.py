@@ -42,9 +42,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.fixture
 def log(path: Path) -> Iterator[Log]:
-    log = Log(path)
-    yield log
-    log.close()
+    with Log(path) as log:
+        yield log
 
 
 def a_step(number: int = 0, target_tokens: int = 50) -> Step:
@@ -117,7 +116,7 @@ def test_steps_are_written_in_groups_each_once_and_in_order(log: Log, path: Path
 def test_what_is_left_is_written_at_the_end(path: Path) -> None:
     log = Log(path)
     log.add(1, 0.1, a_step(), measured())
-    log.close()
+    log.__exit__(None)
     assert [line["step"] for line in lines_of(path)] == [1]
 
 
@@ -125,7 +124,7 @@ def test_a_log_goes_on_behind_what_is_there(path: Path) -> None:
     for number in (1, 2):
         log = Log(path)
         log.write([{"step": number}])
-        log.close()
+        log.__exit__(None)
     assert lines_of(path) == [{"step": 1}, {"step": 2}]
 
 
@@ -134,7 +133,7 @@ def test_a_rank_that_does_not_write_still_knows_its_lines() -> None:
     log.add(1, 0.1, a_step(), measured())
     log.write([{"step": 1}])
     assert [line["step"] for line in log.flush()] == [1]
-    log.close()
+    log.__exit__(None)
 
 
 def test_speed_is_target_tokens_over_the_time_of_the_steps_alone(clock: SimpleNamespace, log: Log) -> None:
@@ -205,7 +204,7 @@ def test_lines_that_found_no_room_are_written_when_there_is_some(path: Path, ful
     with full_disk(10):
         log.write([{"step": 1}, {"step": 2}])
     log.write([{"step": 3}])
-    log.close()
+    log.__exit__(None)
     assert [line["step"] for line in lines_of(path)] == [1, 2, 3]
 
 
