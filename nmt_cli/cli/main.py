@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 
 from nmt_cli import __version__
+from nmt_cli.cli.average_checkpoints import average_checkpoints
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
@@ -23,6 +24,7 @@ def nmt() -> None:
     """Translate with the Transformer: from raw parallel text to scored translations."""
 
 
+nmt.add_command(average_checkpoints)
 nmt.add_command(preprocess)
 nmt.add_command(score)
 nmt.add_command(train)

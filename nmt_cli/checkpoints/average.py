@@ -1,0 +1,164 @@
+"""Averaging models: a folder whose every weight is the mean of theirs.
+
+One tensor at a time is read from each model, so memory is that of one model, however many there are.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from nmt_cli.atomic import folder_written_whole
+from nmt_cli.checkpoints.files import damaged, read_description
+from nmt_cli.checkpoints.model_folder import (
+    CONFIG,
+    FORMAT,
+    TOKENIZERS,
+    WEIGHTS,
+    Identity,
+    read_identity,
+    write_model,
+)
+from nmt_cli.errors import UserError
+from nmt_cli.model.config import DROPOUTS
+
+AVERAGED = "averaged"
+PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the models to average; its weights stay on the disk."""
+
+    place: Path
+    identity: Identity
+    description: Mapping[str, Any]
+    tensors: Mapping[str, tuple[str, list[int]]]
+    """Type and shape of each tensor."""
+
+    @property
+    def step(self) -> int | None:
+        """The training step, where it is a checkpoint."""
+        return self.description.get("step")
+
+
+def average(places: Sequence[Path], out: Path) -> list[Part]:
+    """Write the mean of the models in `places` as the model folder `out`; tells what went in.
+
+    `config.json` says so too. What may differ between them (dropout) is as in the last of them.
+    """
+    check_replaceable(out, places)
+    parts = read_parts(places)
+    identity = parts[-1].identity
+    with folder_written_whole(out) as folder:
+        origin = {AVERAGED: [_entry(part, identity.trained_on) for part in parts]}
+        write_model(folder, identity, mean(parts), origin)
+    return parts
+
+
+def read_parts(places: Sequence[Path]) -> list[Part]:
+    """Look at each model; `UserError` for the first that is damaged, or has no mean with the first."""
+    parts: list[Part] = []
+    for place in places:
+        description = read_description(place, CONFIG, FORMAT)
+        identity = read_identity(place, description)
+        with _opened(place) as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+            tensors = {name: (s.get_dtype(), s.get_shape()) for name, s in slices.items()}
+        parts.append(Part(place, identity, description, tensors))
+        _check_alike(parts[0], parts[-1])
+    return parts
+
+
+def mean(parts: Sequence[Part]) -> dict[str, Tensor]:
+    """The mean of each tensor, summed in float64 and of the type that it has."""
+    shapes = {name: shape for name, (_, shape) in parts[0].tensors.items()}
+    # The largest first: its sum is gone again when most of the result is there.
+    return {
+        name: _mean(parts, name) for name in sorted(shapes, key=lambda name: prod(shapes[name]), reverse=True)
+    }
+
+
+def _mean(parts: Sequence[Part], name: str) -> Tensor:
+    total = _read(parts[0].place, name)
+    dtype = total.dtype
+    total = total.double()
+    for part in parts[1:]:
+        _add(total, _read(part.place, name))
+    return total.div_(len(parts)).to(dtype)
+
+
+def _add(total: Tensor, tensor: Tensor) -> None:
+    """In pieces, for a sum of two types makes a float64 copy of the other one on the way."""
+    flat, more = total.view(-1), tensor.view(-1)
+    for start in range(0, len(flat), PIECE):
+        flat[start : start + PIECE] += more[start : start + PIECE]
+
+
+def _read(place: Path, name: str) -> Tensor:
+    """A tensor that is mapped; the file is opened anew, for what stays open stays in memory."""
+    with _opened(place) as file:
+        tensor: Tensor = file.get_tensor(name)
+    return tensor
+
+
+@contextmanager
+def _opened(place: Path) -> Iterator[Any]:
+    path = place / WEIGHTS
+    try:
+        with safe_open(path, "pt") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing; copy it again, or use another checkpoint.") from error
+    except SafetensorError as error:
+        raise damaged(path, str(error)) from error
+
+
+def _check_alike(first: Part, part: Part) -> None:
+    """Name the first thing in which the two are not models of one kind."""
+    told = f"{part.place} can't be averaged with {first.place}"
+    wanted, config = asdict(first.identity.config), asdict(part.identity.config)
+    for key, value in wanted.items():
+        if key not in DROPOUTS and config[key] != value:
+            raise UserError(f"{told}: its {key} is {config[key]}, not {value}.")
+    if part.identity.tokenizers.fingerprint != first.identity.tokenizers.fingerprint:
+        raise UserError(f"{told}: it has another vocabulary; take models of one dataset.")
+    for name in sorted(first.tensors.keys() | part.tensors.keys()):
+        if name not in part.tensors or name not in first.tensors:
+            raise UserError(f"{told}: {name} is in one of them only.")
+        if part.tensors[name] != first.tensors[name]:
+            (dtype, shape), (wanted_dtype, wanted_shape) = part.tensors[name], first.tensors[name]
+            raise UserError(f"{told}: its {name} is {dtype} {shape}, not {wanted_dtype} {wanted_shape}.")
+
+
+def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
+    """What `config.json` says of one of them: enough to find it again, wherever it lies."""
+    known = {key: part.description[key] for key in ("step", AVERAGED) if key in part.description}
+    other = {} if part.identity.trained_on == trained_on else {"trained_on": part.identity.trained_on}
+    return {**known, "sha256": part.description["files"][WEIGHTS]["sha256"], **other}
+
+
+def check_replaceable(out: Path, places: Sequence[Path]) -> None:
+    """Only an earlier average may go; what else stands at `out` could be anything, a run for one."""
+    if not out.exists():
+        return
+    if any(out.samefile(place) for place in places if place.exists()):
+        raise UserError(f"{out} is one of the models to average; choose another --out.")
+    if out.is_dir() and (not any(out.iterdir()) or _is_average(out)):
+        return
+    raise UserError(f"{out} is there already, and no average that could be replaced; choose another --out.")
+
+
+def _is_average(folder: Path) -> bool:
+    try:
+        description = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError):
+        return False
+    names = {path.name for path in folder.iterdir()}
+    return AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS}

@@ -1,0 +1,90 @@
+"""`nmt average-checkpoints`: a run folder or several models in, one model folder out."""
+
+from pathlib import Path
+
+import click
+
+from nmt_cli.cli.options import common
+
+FOLDER = click.Path(exists=True, path_type=Path)
+LAST = 5
+"""As many as the paper averages for its base model."""
+
+
+@click.command("average-checkpoints")
+@click.argument("models", nargs=-1, required=True, type=FOLDER, metavar="RUN | MODEL ...")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    help=f"Average so many of the newest checkpoints.  [default: {LAST}]",
+)
+@click.option("--best", type=click.IntRange(min=1), help="Average so many of the best by validation score.")
+@click.option(
+    "--every-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Of the newest, take --last that were written about so many minutes apart.",
+)
+@click.option(
+    "--select",
+    is_flag=True,
+    help="Decode the validation sets with the last and the best checkpoint and several averages, and keep "
+    "what is best by the run's metric; of equals, the simplest.",
+)
+@common
+def average_checkpoints(
+    models: tuple[Path, ...],
+    out: Path,
+    last: int | None,
+    best: int | None,
+    every_minutes: float | None,
+    select: bool,
+    quiet: bool,
+) -> None:
+    """Average checkpoints of RUN, or the models that are named.
+
+    RUN is a run folder that nmt train made; of each MODEL (a model, checkpoint or run folder) the weights are
+    taken as they are. The result is a model folder, whose config.json says which steps went in.
+    """
+    ways = {"--last": last, "--best": best, "--every-minutes": every_minutes, "--select": select or None}
+    given = [flag for flag, value in ways.items() if value is not None]
+    if len(given) > 1 and given != ["--last", "--every-minutes"]:
+        raise click.UsageError(f"{given[0]} and {given[1]} choose in different ways; take one of them.")
+
+    from nmt_cli.checkpoints import choice
+    from nmt_cli.checkpoints.average import average, check_replaceable
+    from nmt_cli.checkpoints.run_folder import checkpoints
+
+    run = models[0]
+    several = len(models) > 1 or not checkpoints(run)
+    if several:
+        if given:
+            raise click.UsageError(f"{given[0]} is for the checkpoints of one run; name its folder alone.")
+        places = choice.named(models)
+    elif select:
+        check_replaceable(out, [])
+        places = _selected(run, quiet)
+    elif best:
+        places = choice.best(run, best)
+    elif every_minutes:
+        places = choice.apart(run, every_minutes, last or LAST)
+    else:
+        places = choice.newest(run, last or LAST)
+    parts = average(places, out)
+    if not quiet:
+        steps = ", ".join(str(part.step) for part in parts)
+        origin = ", ".join(str(part.place) for part in parts) if several else f"steps {steps} of {run}"
+        click.echo(f"{out}: the average of {origin}", err=True)
+
+
+def _selected(run: Path, quiet: bool) -> list[Path]:
+    """The checkpoints of the winner; prints how all of them did."""
+    from nmt_cli.cli.selection_report import say, show
+    from nmt_cli.training.distributed import Place
+    from nmt_cli.training.run import find_device
+    from nmt_cli.training.selection import try_all, winner
+
+    trials = try_all(run, find_device("auto", Place()), lambda trial: None if quiet else say(trial))
+    won = winner(trials)
+    show(trials, won)
+    return list(won.candidate.places)

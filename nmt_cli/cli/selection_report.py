@@ -1,0 +1,47 @@
+"""What `nmt average-checkpoints --select` prints."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nmt_cli.training.selection import Trial
+
+PIPED_WIDTH = 160
+"""Tables are not squeezed into 80 columns where no terminal asks for it."""
+
+
+def say(trial: Trial) -> None:
+    """Tell on stderr that one more candidate was judged."""
+    sets = (
+        f"{judgement.name}: {', '.join(f'{score.name} {score.value:.2f}' for score in judgement.scores)}"
+        for judgement in trial.judgements
+    )
+    click.echo(f"{trial.candidate.name}: {'; '.join(sets)}", err=True)
+
+
+def show(trials: Sequence[Trial], won: Trial) -> None:
+    """Print the table to stdout, plain columns where that is no terminal; the winner has a star."""
+    terminal = sys.stdout.isatty()
+    table = Table(box=box.HEAVY_HEAD if terminal else None)
+    table.add_column("")
+    table.add_column("candidate")
+    for judgement in trials[0].judgements:
+        for name in (*(score.name for score in judgement.scores), "perplexity"):
+            table.add_column(f"{judgement.name} {name}", justify="right")
+    table.add_column("steps", overflow="fold")
+    for trial in trials:
+        values = [
+            cell
+            for judgement in trial.judgements
+            for cell in (*(f"{score.value:.2f}" for score in judgement.scores), f"{judgement.perplexity:.3f}")
+        ]
+        steps = ", ".join(map(str, trial.steps))
+        table.add_row("*" if trial is won else "", trial.candidate.name, *values, steps)
+    Console(width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
+    click.echo(f"* is the best by {won.metric} on {won.judgements[0].name}; of equals, the first")
+    for score in won.judgements[0].scores:
+        click.echo(f"{score.name}: {score.signature}")

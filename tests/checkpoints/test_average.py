@@ -1,0 +1,395 @@
+"""Averages: the mean in float64 of what is on the disk, in the memory of one model, whole or not there."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+from nmt_cli.checkpoints import model_folder
+from nmt_cli.checkpoints.average import average
+from nmt_cli.checkpoints.files import write_description, write_tensors
+from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
+from nmt_cli.data.preprocess import Outcome
+from nmt_cli.decoding.greedy import greedy
+from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.ragged import Layout
+from nmt_cli.text.tokenizers import load_tokenizers
+
+Digests = Callable[[Path], dict[str, str]]
+Write = Callable[..., Path]
+
+
+def write(folder: Path, identity: Identity, tensors: Mapping[str, Tensor], **origin: object) -> Path:
+    folder.mkdir(parents=True)
+    write_model(folder, identity, tensors, origin)
+    return folder
+
+
+def drawn(identity: Identity, seed: int, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    """Weights of many sizes; sums of a few would leave the range of float16."""
+    chance = torch.Generator().manual_seed(seed)
+    return {
+        name: (torch.randn(tensor.shape, generator=chance) * 20_000).clamp(-6e4, 6e4).to(dtype)
+        for name, tensor in weights(identity.build()).items()
+    }
+
+
+@pytest.fixture
+def models(tmp_path: Path, identity: Identity) -> list[Path]:
+    """Model folders of three steps."""
+    return [write(tmp_path / f"m{i}", identity, drawn(identity, i), step=10 * i) for i in (1, 2, 3)]
+
+
+def complaint(places: list[Path], out: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        average(places, out)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def exact_mean(tensors: list[Tensor]) -> Tensor:
+    """Each weight's sum without any rounding, then the mean."""
+    columns = zip(*(tensor.double().flatten().tolist() for tensor in tensors), strict=True)
+    means = [math.fsum(column) / len(tensors) for column in columns]
+    return torch.tensor(means, dtype=torch.float64).view_as(tensors[0]).to(tensors[0].dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@given(count=st.integers(1, 9), seed=st.integers(0, 10**6))
+@hypothesis_settings(max_examples=6)
+def test_every_weight_is_the_mean_in_float64_and_keeps_its_type(
+    tmp_path_factory: pytest.TempPathFactory, identity: Identity, dtype: torch.dtype, count: int, seed: int
+) -> None:
+    place = tmp_path_factory.mktemp("average")
+    originals = [drawn(identity, seed + i, dtype) for i in range(count)]
+    average([write(place / str(i), identity, some) for i, some in enumerate(originals)], place / "out")
+    found = load_file(place / "out/model.safetensors")
+    assert found.keys() == originals[0].keys()
+    for name, tensor in found.items():
+        assert tensor.dtype == dtype
+        assert torch.equal(tensor, exact_mean([original[name] for original in originals]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_single_model_is_its_own_average_bit_by_bit(
+    tmp_path: Path, identity: Identity, dtype: torch.dtype
+) -> None:
+    tensors = drawn(identity, 1, dtype)
+    tensors["output_matrix"].view(-1)[:4] = torch.tensor([-0.0, 0.0, 1e-7, -1e-40]).to(dtype)
+    average([write(tmp_path / "one", identity, tensors)], tmp_path / "out")
+    one, out = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "out"))
+    assert one == out
+
+
+def test_the_result_is_a_whole_model_that_translates_as_one_averaged_by_hand(
+    tmp_path: Path, identity: Identity
+) -> None:
+    torch.manual_seed(3)
+    trained = [weights(identity.build()) for _ in range(3)]
+    places = [write(tmp_path / str(i), identity, tensors) for i, tensors in enumerate(trained)]
+    average(places, tmp_path / "out")
+    by_hand = identity.build().eval()
+    with torch.no_grad():
+        for name, parameter in weights(by_hand).items():
+            parameter.copy_(torch.stack([tensors[name].double() for tensors in trained]).mean(0))
+    model = read_model(tmp_path / "out")
+    assert model.identity == replace(identity, tokenizers=model.identity.tokenizers)
+    assert model.identity.tokenizers.files == identity.tokenizers.files
+    tokens, layout = torch.tensor([5, 6, 7, 0, 9, 0]), Layout.of([4, 2])
+    found, expected = (greedy(m, tokens, layout, torch.tensor([0, 1])) for m in (model.transformer, by_hand))
+    assert found == expected
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
+def test_a_tied_matrix_is_averaged_and_stored_once(
+    tmp_path: Path, identity: Identity, tie: Literal["all", "decoder", "none"], matrices: int
+) -> None:
+    own = replace(identity, config=replace(identity.config, width=20, tie=tie))
+    average([write(tmp_path / str(i), own, drawn(own, i)) for i in (1, 2)], tmp_path / "out")
+    stored = load_file(tmp_path / "out/model.safetensors")
+    vocabulary = len(identity.tokenizers.target.entries)
+    assert sum(tensor.shape == (vocabulary, 20) for tensor in stored.values()) == matrices
+    back = read_model(tmp_path / "out").transformer
+    assert (back.output_matrix is back.source_embedding.matrix) == (tie == "all")
+
+
+def test_the_result_says_which_steps_went_in_and_holds_nothing_else_of_a_checkpoint(
+    tmp_path: Path, models: list[Path], digests: Digests
+) -> None:
+    parts = average(models, tmp_path / "out")
+    assert [part.step for part in parts] == [10, 20, 30]
+    said = json.loads((tmp_path / "out/config.json").read_bytes())["averaged"]
+    assert [part["step"] for part in said] == [10, 20, 30]
+    assert [part["sha256"] for part in said] == [digests(place)["model.safetensors"] for place in models]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("config.json", "model.safetensors", "tokenizer")
+    ]
+
+
+def test_an_average_of_averages_still_says_which_steps_went_in(tmp_path: Path, models: list[Path]) -> None:
+    average(models[:2], tmp_path / "a")
+    average([tmp_path / "a", models[2]], tmp_path / "b")
+    first, second = read_model(tmp_path / "b").description["averaged"]
+    assert [part["step"] for part in first["averaged"]] == [10, 20]
+    assert second["step"] == 30
+
+
+def test_what_another_dataset_taught_is_told_too(tmp_path: Path, identity: Identity) -> None:
+    other = replace(identity, trained_on={"inputs": ["b.en"]})
+    average(
+        [write(tmp_path / "a", other, drawn(other, 1)), write(tmp_path / "b", identity, drawn(identity, 2))],
+        tmp_path / "out",
+    )
+    description = read_model(tmp_path / "out").description
+    assert description["trained_on"] == identity.trained_on
+    assert description["averaged"][0]["trained_on"] == {"inputs": ["b.en"]}
+    assert "trained_on" not in description["averaged"][1]
+
+
+def test_dropout_may_differ_and_is_as_in_the_last(tmp_path: Path, identity: Identity) -> None:
+    later = replace(identity, config=replace(identity.config, residual_dropout=0.3))
+    places = [
+        write(tmp_path / "a", identity, drawn(identity, 1)),
+        write(tmp_path / "b", later, drawn(later, 2)),
+    ]
+    average(places, tmp_path / "out")
+    assert read_model(tmp_path / "out").identity.config == later.config
+
+
+PEAKS = """
+import sys
+from pathlib import Path
+from nmt_cli.checkpoints.average import average
+
+def peak():
+    (line,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    return int(line.split()[1]) // 1024
+
+place = Path(sys.argv[1])
+for count in (1, 2, 12):
+    average([place / str(i) for i in range(count)], place / "out")
+    print(peak())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to tell how much was used")
+def test_twelve_models_take_no_more_memory_than_two(tmp_path: Path, identity: Identity) -> None:
+    large = ModelConfig(width=512, heads=4, feed_forward=2048, encoder_layers=3, decoder_layers=1)
+    own = replace(identity, config=large)
+    first = write(tmp_path / "0", own, {n: torch.rand(t.shape) for n, t in weights(own.build()).items()})
+    for i in range(1, 12):
+        shutil.copytree(first, tmp_path / str(i), copy_function=os.link)
+    model = (first / "model.safetensors").stat().st_size >> 20
+    command = [sys.executable, "-c", PEAKS, str(tmp_path)]
+    # What is freed goes back at once, or holes that malloc keeps would hide what is held.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    output = subprocess.run(command, capture_output=True, check=True, text=True, env=environment).stdout
+    one, two, twelve = map(int, output.split())
+    assert model > 50
+    assert two - one < model / 2
+    assert twelve - two < model / 10
+
+
+def other(identity: Identity, **changes: int) -> Identity:
+    return replace(identity, config=replace(identity.config, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"width": 20}, "its width is 20, not 16."),
+        ({"feed_forward": 8, "width": 20}, "its width is 20, not 16."),
+        ({"decoder_layers": 2}, "its decoder_layers is 2, not 1."),
+        ({"encoder_window": 3}, "its encoder_window is 3, not 0."),
+    ],
+    ids=str,
+)
+def test_another_architecture_is_told_by_its_first_difference(
+    tmp_path: Path, identity: Identity, models: list[Path], changes: dict[str, int], told: str
+) -> None:
+    own = other(identity, **changes)
+    odd = write(tmp_path / "odd", own, drawn(own, 1))
+    said = complaint([*models, odd], tmp_path / "out")
+    assert said == f"{odd} can't be averaged with {models[0]}: {told}"
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_vocabulary_is_told(
+    tmp_path: Path, identity: Identity, models: list[Path], make: Callable[..., Outcome], dev: str
+) -> None:
+    make(tmp_path / "dataset", [dev])
+    own = replace(identity, tokenizers=load_tokenizers(tmp_path / "dataset/tokenizer"))
+    odd = write(tmp_path / "odd", own, drawn(own, 1))
+    assert complaint([models[0], odd], tmp_path / "out") == (
+        f"{odd} can't be averaged with {models[0]}: it has another vocabulary; take models of one dataset."
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda old: {k: t for k, t in old.items() if k != "output_matrix"},
+            "output_matrix is in one of them",
+        ),
+        (lambda old: {**old, "a": torch.ones(1)}, "a is in one of them only."),
+        (
+            lambda old: {**old, "output_matrix": torch.ones(8, 16)},
+            "output_matrix is F32 [8, 16], not F32 [16,",
+        ),
+        (lambda old: {k: t.half() for k, t in old.items()}, " is F16 ["),
+    ],
+    ids=["one less", "one more", "another shape", "another type"],
+)
+def test_other_tensors_are_told_by_the_first_difference(
+    tmp_path: Path,
+    identity: Identity,
+    models: list[Path],
+    change: Callable[[dict[str, Tensor]], dict[str, Tensor]],
+    told: str,
+) -> None:
+    odd = write(tmp_path / "odd", identity, change(drawn(identity, 1)))
+    said = complaint([*models, odd], tmp_path / "out")
+    assert said.startswith(f"{odd} can't be averaged with {models[0]}: ")
+    assert told in said
+
+
+def shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+DAMAGES: Mapping[str, Callable[[Path], None]] = {
+    "shortened": shortened,
+    "missing": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_damaged_model_is_told_with_its_file(
+    tmp_path: Path, models: list[Path], damage: str, name: str
+) -> None:
+    DAMAGES[damage](models[1] / name)
+    assert complaint(models, tmp_path / "out").startswith(f"{models[1] / name} is ")
+
+
+def test_weights_that_are_no_tensors_are_told_although_their_hash_is_right(
+    tmp_path: Path, models: list[Path]
+) -> None:
+    old = json.loads((models[1] / "config.json").read_bytes())
+    (models[1] / "model.safetensors").write_bytes(b"rubbish")
+    del old["files"], old["sha256"]
+    write_description(models[1], "config.json", old, covers=["model.safetensors"])
+    assert complaint(models, tmp_path / "out").startswith(f"{models[1]}/model.safetensors is damaged (")
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(5, "Input/output error")], ids=repr)
+@pytest.mark.parametrize("what", ["write_tensors", "write_description"])
+def test_an_interrupted_average_leaves_nothing_but_the_one_before(
+    tmp_path: Path,
+    models: list[Path],
+    digests: Digests,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    failure: BaseException,
+) -> None:
+    def fail(path: Path, *_: object, **__: object) -> None:
+        if what == "write_tensors":
+            path.write_bytes(b"half")
+        raise failure
+
+    average(models[:2], tmp_path / "out")
+    before = digests(tmp_path)
+    monkeypatch.setattr(model_folder, what, fail)
+    for name in ("out", "new"):
+        with pytest.raises(type(failure)):
+            average(models, tmp_path / name)
+    assert digests(tmp_path) == before
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(
+    tmp_path: Path,
+    models: list[Path],
+    digests: Digests,
+    full_disk: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    before = digests(tmp_path)
+    with full_disk(3000):
+        said = complaint(models, tmp_path / "out")
+    assert said.startswith(f"{tmp_path / 'out'} can't be written: ")
+    assert digests(tmp_path) == before
+
+
+def test_an_earlier_average_or_an_empty_folder_is_replaced(tmp_path: Path, models: list[Path]) -> None:
+    (tmp_path / "out").mkdir()
+    average(models[:1], tmp_path / "out")
+    average(models, tmp_path / "out")
+    assert len(read_model(tmp_path / "out").description["averaged"]) == 3
+
+
+@pytest.mark.parametrize("kind", ["run", "file", "model", "average with notes"])
+def test_nothing_else_is_ever_replaced(
+    tmp_path: Path, models: list[Path], digests: Digests, kind: str
+) -> None:
+    out = tmp_path / "out"
+    if kind == "file":
+        out.write_text("dear diary", encoding="utf-8")
+    if kind == "run":
+        shutil.copytree(models[0], out / "checkpoints/step-00000001")
+    if kind == "model":
+        shutil.copytree(models[0], out)
+    if kind == "average with notes":
+        average(models, out)
+        (out / "notes.txt").touch()
+    before = digests(tmp_path)
+    assert complaint(models, out) == (
+        f"{out} is there already, and no average that could be replaced; choose another --out."
+    )
+    assert digests(tmp_path) == before
+
+
+def test_an_average_never_takes_the_place_of_what_it_is_made_of(tmp_path: Path, models: list[Path]) -> None:
+    average(models, tmp_path / "out")
+    said = complaint([models[0], tmp_path / "out"], tmp_path / "out")
+    assert said == f"{tmp_path / 'out'} is one of the models to average; choose another --out."
+
+
+def test_large_tensors_are_averaged_to_their_end(tmp_path: Path, identity: Identity) -> None:
+    large = [torch.rand(2, (1 << 20) + 3, generator=torch.Generator().manual_seed(i)) for i in (1, 2)]
+    places = [write(tmp_path / str(i), identity, {"large": tensor}) for i, tensor in enumerate(large)]
+    average(places, tmp_path / "out")
+    found = load_file(tmp_path / "out/model.safetensors")["large"]
+    assert torch.equal(found, torch.stack(large).double().mean(0).float())
+
+
+def test_models_are_read_and_never_changed(tmp_path: Path, identity: Identity, digests: Digests) -> None:
+    places = [write(tmp_path / str(i), identity, drawn(identity, i, torch.float64)) for i in (1, 2)]
+    before = [digests(place) for place in places]
+    average(places, tmp_path / "out")
+    assert [digests(place) for place in places] == before
+    one, two, out = (load_file(place / "model.safetensors") for place in (*places, tmp_path / "out"))
+    assert all(torch.equal(out[name], (one[name] + two[name]) / 2) for name in out)
+
+
+def test_tensors_of_no_elements_are_averaged(tmp_path: Path, identity: Identity) -> None:
+    folder = write(tmp_path / "a", identity, {"empty": torch.ones(0, 3), "number": torch.tensor(2.5)})
+    write_tensors(tmp_path / "expected", {"empty": torch.ones(0, 3), "number": torch.tensor(2.5)})
+    average([folder, folder], tmp_path / "out")
+    assert (tmp_path / "out/model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
