@@ -38,8 +38,8 @@ def write_description(folder: Path, name: str, description: Mapping[str, Any], c
     """Write JSON that also holds size and hash of the files of `folder` that it `covers`."""
     files = {covered: _written(folder / covered) for covered in covers}
     whole = {**description, "files": files}
-    text = json.dumps({**whole, "sha256": _digest(whole)}, indent=1)
-    (folder / name).write_text(text + "\n", encoding="utf-8")
+    text = json.dumps({**whole, "sha256": _digest(whole)}, indent=1, ensure_ascii=False)
+    (folder / name).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def read_description(folder: Path, name: str, format_version: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Tensors and descriptions: back bit by bit, or one line that names the file; and no pickle anywhere."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,13 @@ def test_damage_is_told_in_a_line_that_names_the_file(
     if damage:
         path.write_bytes(damage(old))
     assert complaint(described).startswith(f"{described}/{told}")
+
+
+def test_a_path_that_is_no_utf8_can_be_described(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+    place = os.fsdecode(b"/data/\xff")
+    write_description(tmp_path, "d.json", {"format": 1, "dataset": place}, covers=["a"])
+    assert read_description(tmp_path, "d.json", 1)["dataset"] == place
 
 
 def test_a_description_is_readable_json_in_utf8(described: Path) -> None:
