@@ -88,13 +88,14 @@ class _Spread(torch.autograd.Function):
         ctx.save_for_backward(places_TH)
         rows, apart = _rows(x_THD)
         rows_BHM = tokens_B1M * apart + heads_H1
-        return rows.index_select(0, rows_BHM.flatten()).view(*rows_BHM.shape, -1)
+        return rows.index_select(0, rows_BHM.flatten()).view(*rows_BHM.shape, x_THD.shape[2])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (places_TH,) = ctx.saved_tensors
-        rows = grads[0].reshape(-1, grads[0].shape[-1])
-        return rows.index_select(0, places_TH.flatten()).view(*places_TH.shape, -1), None, None, None
+        width = grads[0].shape[3]
+        rows = grads[0].reshape(-1, width)
+        return rows.index_select(0, places_TH.flatten()).view(*places_TH.shape, width), None, None, None
 
 
 class _Taken(torch.autograd.Function):

@@ -1,0 +1,272 @@
+"""Who can be trained: commands that train the same model on the same pieces, and how they tell what they did.
+
+python -m recipes.benchmarks.training_peers DATASET PRESET     trains Hugging Face's Marian, as one of them
+"""
+
+import json
+import re
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from nmt_cli.config import preset_path
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
+from nmt_cli.data.plan import Indices
+from nmt_cli.data.schedule import Batches
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.subwords import END, MARKS
+from nmt_cli.text.tokenizers import load_tokenizers
+
+TOKENS = 4096
+"""Most tokens of a batch on either side; most others count filler in."""
+
+PRESETS = {"small": "small", "base": "vaswani2017-base"}
+LANGUAGES = ("en", "de")
+ENDLESS = "1000000"
+SMOOTHING, PEAK, WARMUP, BETAS, EPSILON = 0.1, 7e-4, 4000, (0.9, 0.98), 1e-9
+IGNORED = -100
+ROOT = Path(__file__).parents[2]
+
+FAIRSEQ_ON_NEW_NUMPY = "import numpy\nnumpy.float, numpy.int = float, int\n"
+STUBS = {"fairseq": {"sitecustomize.py": FAIRSEQ_ON_NEW_NUMPY}, "onmt": {"spacy.py": "", "fasttext.py": ""}}
+"""What these need in order to be imported at all."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A command that trains in `window`, a folder emptied for it, until it is killed."""
+
+    name: str
+    command: Sequence[object]
+    log: Path
+    """Where it tells of each update; a file of its own, or what it prints."""
+
+    tokens: Callable[[str, float], float | None]
+    """Real target tokens of the update that a line of the log tells of, if it does, the seconds since the
+    one before being known."""
+
+    python_path: Path = ROOT
+
+
+@dataclass(frozen=True)
+class Given:
+    """What all contestants of a size start from."""
+
+    folder: Path
+    """Holds `dataset`, `train.en` and `train.de` in pieces, and `entries`, the vocabulary."""
+
+    size: str
+
+    @property
+    def window(self) -> Path:
+        """Emptied before each window."""
+        return self.folder / "window"
+
+    @property
+    def printed(self) -> Path:
+        """What the command of a window prints."""
+        return self.window / "printed"
+
+    @property
+    def model(self) -> ModelConfig:
+        """The architecture."""
+        return ModelConfig(**tomllib.loads(preset_path(PRESETS[self.size]).read_text())["model"])
+
+
+def write_pieces(folder: Path) -> None:
+    """Write the training pairs of `dataset` as pieces with blanks between, and the vocabulary."""
+    dataset = open_dataset(folder / "dataset")
+    entries = load_tokenizers(dataset.folder / TOKENIZERS).target.entries
+    train = dataset.splits["train"]
+    for lang, side in zip(LANGUAGES, (train.source, train.target), strict=True):
+        sentences = np.split(side.tokens, side.offsets[1:-1])
+        text = "".join(" ".join(entries[i] for i in ids[:-1]) + "\n" for ids in sentences)
+        (folder / f"train.{lang}").write_text(text, encoding="utf-8")
+    named = [entry for entry in entries[len(MARKS) :] if entry]
+    (folder / "entries").write_text("".join(f"{entry}\n" for entry in named), encoding="utf-8")
+    for peer, files in STUBS.items():
+        (folder / "stubs" / peer).mkdir(parents=True)
+        for name, content in files.items():
+            (folder / "stubs" / peer / name).write_text(content)
+
+
+def ours(given: Given) -> Contestant:
+    """`nmt train` as it is; its log has the tokens."""
+    run = given.window / "run"
+    command = [sys.executable, "-m", "nmt_cli", "train", given.folder / "dataset", "--out", run, "--quiet"]
+    command += ["--preset", PRESETS[given.size], "--batch-tokens", TOKENS, "--max-steps", ENDLESS]
+    command += ["--validate-every", 0, "--set", "training.log_every=1"]
+    return Contestant(
+        "nmt train", command, run / "log.jsonl", lambda line, _: float(json.loads(line)["target_tokens"])
+    )
+
+
+def marian(given: Given) -> Contestant:
+    """The model of `transformers` in a plain loop, on our batches."""
+    command = [sys.executable, "-m", __spec__.name, given.folder / "dataset", PRESETS[given.size]]
+    return Contestant("Hugging Face Marian", command, given.printed, _number_after(r"update of (\d+)"))
+
+
+def fairseq_data(bin_folder: Path, folder: Path) -> Sequence[object]:
+    """The command that prepares the pieces for `fairseq`."""
+    command = [bin_folder / "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de"]
+    return [*command, "--trainpref", folder / "train", "--joined-dictionary", "--destdir", folder / "fairseq"]
+
+
+def fairseq(given: Given, bin_folder: Path) -> Contestant:
+    """fairseq-train, which pads batches of alike lengths."""
+    model = given.model
+    command = [bin_folder / "fairseq-train", given.folder / "fairseq", "--cpu", "--arch", "transformer"]
+    for side in ("encoder", "decoder"):
+        command += [f"--{side}-embed-dim", model.width, f"--{side}-ffn-embed-dim", model.feed_forward]
+        command += [f"--{side}-attention-heads", model.heads]
+    command += ["--encoder-layers", model.encoder_layers, "--decoder-layers", model.decoder_layers]
+    command += ["--share-all-embeddings", "--dropout", model.residual_dropout]
+    command += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", SMOOTHING]
+    command += ["--optimizer", "adam", "--adam-betas", str(BETAS), "--adam-eps", EPSILON, "--lr", PEAK]
+    command += ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", WARMUP, "--max-tokens", TOKENS]
+    command += ["--max-update", ENDLESS, "--no-save", "--disable-validation", "--seed", 1]
+    command += ["--log-interval", 1, "--log-format", "json", "--save-dir", given.window / "run"]
+    path = given.folder / "stubs" / "fairseq"
+    return Contestant("fairseq", command, given.printed, _number_after(r'"wpb": "([\d.]+)"'), path)
+
+
+def opennmt(given: Given, bin_folder: Path) -> Contestant:
+    """OpenNMT-py, which pads batches cut from sorted pools."""
+    model, config = given.model, given.window / "config.yaml"
+    settings = {
+        "save_data": given.window / "run",
+        "save_model": given.window / "model",
+        "data": {"corpus": {f"path_{side}": given.folder / f"train.{lang}" for side, lang in _sides()}},
+        **{f"{side}_vocab": given.folder / "entries" for side in ("src", "tgt")},
+        **{"share_vocab": True, "share_embeddings": True, "share_decoder_embeddings": True},
+        **{"encoder_type": "transformer", "decoder_type": "transformer", "position_encoding": True},
+        **{"enc_layers": model.encoder_layers, "dec_layers": model.decoder_layers, "heads": model.heads},
+        **{"hidden_size": model.width, "word_vec_size": model.width, "transformer_ff": model.feed_forward},
+        **{"dropout": [model.residual_dropout], "attention_dropout": [0.0], "dropout_steps": [0]},
+        **{"optim": "adam", "adam_beta1": BETAS[0], "adam_beta2": BETAS[1], "max_grad_norm": 0},
+        **{"learning_rate": 1.0, "decay_method": "noam", "warmup_steps": WARMUP, "param_init": 0.0},
+        **{"param_init_glorot": True, "label_smoothing": SMOOTHING, "normalization": "tokens"},
+        **{"batch_type": "tokens", "batch_size": TOKENS, "accum_count": [1], "report_every": 1},
+        **{"bucket_size": 29_000, "num_workers": 1, "prefetch_factor": 4},  # else it reads nine epochs first
+        **{"train_steps": int(ENDLESS), "save_checkpoint_steps": int(ENDLESS), "seed": 1},
+    }
+    command: list[object] = ["sh", "-c", 'printf %s "$1" > "$2"; exec "$3" --config "$2"', "sh"]
+    command += [json.dumps(settings, default=str), config, bin_folder / "onmt_train"]
+    path = given.folder / "stubs" / "onmt"
+    return Contestant("OpenNMT-py", command, given.printed, _number_after(r"bsz: *\d+/ *(\d+)/"), path)
+
+
+def joeynmt(given: Given, bin_folder: Path) -> Contestant:
+    """JoeyNMT, which pads batches in random order; it tells tokens per second only."""
+    model, config = given.model, given.window / "config.yaml"
+    corpus = given.folder / "train"
+    side = {"level": "word", "lowercase": False, "max_length": 250, "voc_file": given.folder / "entries"}
+    embeddings = {"embedding_dim": model.width, "scale": True, "dropout": model.embedding_dropout}
+    stack = {"type": "transformer", "num_heads": model.heads, "hidden_size": model.width}
+    stack |= {"ff_size": model.feed_forward, "dropout": model.residual_dropout, "embeddings": embeddings}
+    stack |= {"layer_norm": "post"}
+    settings = {
+        **{"name": "benchmark", "joeynmt_version": "2.3.0", "model_dir": given.window / "run"},
+        **{"use_cuda": False, "fp16": False, "random_seed": 1},
+        "data": {
+            **{"train": corpus, "dev": corpus, "dataset_type": "plain", "sample_dev_subset": 10},
+            **{name: {"lang": lang, **side} for name, lang in (("src", "en"), ("trg", "de"))},
+        },
+        "testing": {"eval_metrics": []},
+        "training": {
+            **{"optimizer": "adam", "adam_betas": BETAS, "learning_rate": PEAK, "loss": "crossentropy"},
+            **{"scheduling": "warmupinversesquareroot", "learning_rate_warmup": WARMUP},
+            **{"label_smoothing": SMOOTHING, "normalization": "tokens", "batch_type": "token"},
+            **{"batch_size": TOKENS, "logging_freq": 1, "validation_freq": int(ENDLESS), "epochs": 1000},
+        },
+        "model": {
+            **{"initializer": "xavier_uniform", "embed_initializer": "xavier_uniform"},
+            **{"tied_embeddings": True, "tied_softmax": True},
+            "encoder": {**stack, "num_layers": model.encoder_layers},
+            "decoder": {**stack, "num_layers": model.decoder_layers},
+        },
+    }
+    command: list[object] = [
+        "sh",
+        "-c",
+        'printf %s "$1" > "$2"; exec "$3" -m joeynmt train "$2" --skip-test',
+        "sh",
+    ]
+    command += [json.dumps(settings, default=str), config, bin_folder / "python"]
+    rate = _number_after(r"Tokens per Sec: *(\d+)")
+
+    def tokens(line: str, seconds: float) -> float | None:
+        found = rate(line, seconds)
+        return None if found is None else found * seconds
+
+    return Contestant("JoeyNMT", command, given.printed, tokens)
+
+
+def _sides() -> list[tuple[str, str]]:
+    return list(zip(("src", "tgt"), LANGUAGES, strict=True))
+
+
+def _number_after(pattern: str) -> Callable[[str, float], float | None]:
+    """Reads the number of the pattern's one group."""
+    compiled = re.compile(pattern)
+
+    def read(line: str, _: float) -> float | None:
+        found = compiled.search(line)
+        return float(found[1]) if found else None
+
+    return read
+
+
+def train_marian(dataset: Dataset, preset: str) -> None:
+    """Train for ever, telling the target tokens of each update."""
+    from transformers import MarianConfig, MarianMTModel
+
+    config = ModelConfig(**tomllib.loads(preset_path(preset).read_text())["model"])
+    entries = len(load_tokenizers(dataset.folder / TOKENIZERS).target.entries)
+    both = {"layers": config.encoder_layers, "attention_heads": config.heads, "ffn_dim": config.feed_forward}
+    settings: dict[str, Any] = {
+        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in both.items()},
+        **{"d_model": config.width, "vocab_size": entries + 1, "dropout": config.residual_dropout},
+        **{"attention_dropout": 0.0, "activation_dropout": 0.0, "activation_function": "relu"},
+        **{"scale_embedding": True, "max_position_embeddings": 512, "use_cache": False},
+        **{"pad_token_id": entries, "decoder_start_token_id": entries, "eos_token_id": END},
+    }
+    model = MarianMTModel(MarianConfig(**settings)).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=BETAS, eps=EPSILON, fused=True)
+    train = dataset.splits["train"]
+    with tempfile.TemporaryDirectory() as folder:
+        batches = Batches(train, BatchConfig(tokens=TOKENS), 1, Path(folder), planner=True)
+        for batch in batches.starting():
+            source = _padded(train.source, batch.pairs, entries)
+            target = _padded(train.target, batch.pairs, IGNORED)
+            inputs = target.roll(1, 1).where(target.roll(1, 1) != IGNORED, entries)
+            inputs[:, 0] = entries
+            mask = (source != entries).long()
+            logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=inputs).logits
+            loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), label_smoothing=SMOOTHING)
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+            print(f"update of {int((target != IGNORED).sum())}, loss {loss.item():.3f}", flush=True)
+
+
+def _padded(side: Sentences, pairs: Indices, filler: int) -> Tensor:
+    """[pairs, longest of them]."""
+    ids = [torch.from_numpy(side.tokens[side.offsets[i] : side.offsets[i + 1]].astype(int)) for i in pairs]
+    return pad_sequence(ids, batch_first=True, padding_value=filler)
+
+
+if __name__ == "__main__":
+    train_marian(open_dataset(Path(sys.argv[1])), sys.argv[2])
