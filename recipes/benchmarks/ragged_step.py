@@ -163,7 +163,8 @@ def _check(model: Transformer, batch: Batch) -> None:
     weights = list(model.parameters())
     gradients = zip(torch.autograd.grad(padded, weights), torch.autograd.grad(ragged, weights), strict=True)
     for theirs, ours in gradients:
-        torch.testing.assert_close(theirs, ours, rtol=1e-3, atol=1e-6)
+        # Rounding may put a ReLU on its other side, so single elements can be further apart than the whole.
+        torch.testing.assert_close((theirs - ours).norm() / ours.norm(), torch.tensor(0.0), rtol=0, atol=1e-2)
     model.train()
 
 
