@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.dispatch import WIDEST, implementation
 from nmt_cli.checkpoints import model_folder, run_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.model_folder import WEIGHTS, Identity, load_weights
@@ -29,7 +30,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.distributed import Group, LostContact, Place, joined, threads_each
-from nmt_cli.training.events import Note, Report
+from nmt_cli.training.events import Note, Report, Warned
 from nmt_cli.training.log import LOG, Log, cut_behind
 from nmt_cli.training.loop import Loop, Position
 from nmt_cli.training.memory import fitting_tokens
@@ -74,6 +75,7 @@ def train(
             position = _restored(newest, trainer, identity)
             report(Note(f"going on from step {position.step} ({newest})"))
         group.share_first(trainer.model.parameters())
+        _tell_attention(config, device, report)
         log = stack.enter_context(_log(run, config, position) if place.first else Log(None))
         loader = _loader(dataset, config, trainer, position, stack)
         judge = Judge(dataset, identity.tokenizers, config.validation, group, trainer.precision)
@@ -87,6 +89,14 @@ def train(
         except Exception:
             verified.result()  # what is wrong with the dataset explains more than what came of it
             raise
+
+
+def _tell_attention(config: TrainConfig, device: torch.device, report: Report) -> None:
+    """Say where a GPU does without our kernel."""
+    d_k, d_v = config.model.d_k, config.model.d_v
+    if device.type == "cuda" and implementation(device, d_k, d_v) != "fused":
+        told = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 up to {WIDEST}"
+        report(Warned(f"{told}; PyTorch's own attention on padded batches is used instead."))
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:

@@ -19,6 +19,7 @@ from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training import run as run_module
+from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.distributed import Place
 from nmt_cli.training.events import Event, Note, Progress, Saved, Warned
 from nmt_cli.training.run import compiled, find_device, precision_for
@@ -338,3 +339,15 @@ def test_models_are_compiled_where_it_pays_or_is_asked_for(
     tiny: Callable[..., Any], setting: str, device: str, expected: bool
 ) -> None:
     assert compiled(tiny(f'training.compile="{setting}"'), torch.device(device)) is expected
+
+
+@pytest.mark.parametrize(("width", "told"), [("512", True), ("12", True), ("256", False)])
+def test_a_gpu_that_does_without_our_kernel_is_told(
+    tiny: Callable[..., TrainConfig], width: str, told: bool
+) -> None:
+    events: list[Event] = []
+    config = tiny(f"model.key_width={width}", "model.value_width=8")
+    run_module._tell_attention(config, torch.device("cuda"), events.append)
+    assert [f"heads have {width} and 8 channels" in text for text in notes(events)] == [True] * told
+    run_module._tell_attention(config, torch.device("cpu"), events.append)
+    assert len(events) == told
