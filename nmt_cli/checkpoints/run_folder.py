@@ -73,10 +73,8 @@ def point(run: Path, name: str, place: Path) -> None:
 def sweep(run: Path) -> None:
     """Remove what saves left behind that were killed, and bring back what they were about to replace."""
     for left in (run / CHECKPOINTS).glob(".step-*"):
-        name, _, purpose = left.name.removeprefix(".").rpartition(".")
-        recover(left.with_name(name))
-        if purpose == "unfinished" or left.exists():
-            shutil.rmtree(left, ignore_errors=True)
+        recover(left.with_name(left.stem.removeprefix(".")))
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def keep_only(run: Path, steps: set[int]) -> None:

@@ -40,7 +40,7 @@ from nmt_cli.training.step import Precision, Trainer, seed_everything
 from nmt_cli.training.validation import Judge
 
 TOKENS_ON_CPU = 8192
-"""Most source plus target tokens of a micro-batch there: larger ones were no faster on two cores."""
+"""Most source plus target tokens of a micro-batch there."""
 
 
 def train(
