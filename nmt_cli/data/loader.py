@@ -58,7 +58,6 @@ class Loader:
 
     def __init__(
         self,
-        split: Split,
         batches: Batches,
         cut: Cut,
         device: torch.device,
@@ -66,7 +65,7 @@ class Loader:
         epoch: int = 0,
         number: int = 0,
     ) -> None:
-        self._split, self._batches, self._cut, self._device = split, batches, cut, device
+        self._batches, self._cut, self._device = batches, cut, device
         self.waited = 0.0
         """Seconds that whoever takes the steps has waited for them."""
 
@@ -96,9 +95,8 @@ class Loader:
         max_tokens = min(self._cut.max_tokens, max(most // 2, 1))
         rounding = Rounding.of(max_tokens // 2) if self._cut.rounding else None
         self._cut = replace(self._cut, max_tokens=max_tokens, rounding=rounding)
-        halves = [
-            half for part in step.micro_batches for half in halved(self._split, part, self._cut.rounding)
-        ]
+        split = self._batches.split(step.epoch)
+        halves = [half for part in step.micro_batches for half in halved(split, part, self._cut.rounding)]
         return replace(step, micro_batches=[half.to(self._device) for half in halves])
 
     def close(self) -> None:
@@ -121,7 +119,7 @@ class Loader:
     def _work(self, epoch: int, number: int) -> None:
         try:
             for batch in self._batches.starting(epoch, number):
-                step = prepare(self._split, batch, self._cut)
+                step = prepare(self._batches.split(batch.epoch), batch, self._cut)
                 if self._device.type == "cuda":
                     pinned = [part.pin_memory() for part in step.micro_batches]
                     step = replace(step, micro_batches=pinned)

@@ -12,6 +12,7 @@ from threading import Event
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.data.plan import VERSION, Indices, Shard, plan_shard, shard_count
+from nmt_cli.data.resegment import Resegmented
 from nmt_cli.errors import UserError
 
 POLL_SECONDS = 0.05
@@ -38,7 +39,8 @@ class Batches:
     """The global batches of a split, the same in every process that asks for them.
 
     `folder` is one that all processes on a machine know, and only they; one of them is its `planner`, which
-    plans each shard while the one before it is used. What a killed run left in it does no harm.
+    plans each shard while the one before it is used. What a killed run left in it does no harm. `anew` is
+    for a split that each epoch segments anew; it is closed with the batches.
     """
 
     def __init__(
@@ -50,18 +52,19 @@ class Batches:
         *,
         planner: bool,
         patience: float = PATIENCE_SECONDS,
+        anew: Resegmented | None = None,
     ) -> None:
-        self._offsets = split.source.offsets, split.target.offsets
+        self._split, self._anew = split, anew
         self._config, self._seed, self._folder, self._patience = config, seed, folder, patience
         self._shards = shard_count(len(split), config)
-        self._name = _fingerprint(split, config, seed)
+        self._name = _fingerprint(split, config, seed, anew)
         self._executor = ThreadPoolExecutor(1, "plan") if planner else None
         self._planned: dict[Path, Future[None]] = {}
         self._closed = Event()
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
         """Batches without end, from batch `number` of an epoch on; behind its last comes the next epoch."""
-        finished: deque[tuple[int, Path]] = deque()
+        finished: deque[tuple[int, int, int]] = deque()
         taken = 0
         while True:
             first = dropped = 0
@@ -72,9 +75,9 @@ class Batches:
                     yield GlobalBatch(epoch, first + batch, shard.batch(batch), dropped)
                     taken += 1
                 first += len(shard)
-                finished.append((taken, self._path(epoch, index)))
+                finished.append((taken, epoch, index))
                 while taken - finished[0][0] > KEPT_BATCHES:
-                    self._forget(finished.popleft()[1])
+                    self._forget_shard(*finished.popleft()[1:])
             if not first:
                 limit = min(self._config.longest, self._config.tokens)
                 raise UserError(
@@ -83,9 +86,15 @@ class Batches:
                 )
             epoch, number = epoch + 1, 0
 
+    def split(self, epoch: int) -> Split:
+        """What the numbers of pairs refer to in this epoch."""
+        return self._anew.split(epoch) if self._anew else self._split
+
     def close(self) -> None:
-        """Stop planning and waiting, in whatever thread, and remove what was planned."""
+        """Stop planning and waiting, in whatever thread, and remove what was planned, and segmented anew."""
         self._closed.set()
+        if self._anew:
+            self._anew.close()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
         for path in list(self._planned):
@@ -95,6 +104,8 @@ class Batches:
         path = self._path(epoch, index)
         if self._executor:
             self._plan(self._executor, epoch, index).result()
+            if self._anew:
+                self._anew.begin(epoch + 1)
             following = (epoch, index + 1) if index + 1 < self._shards else (epoch + 1, 0)
             self._plan(self._executor, *following)
         else:
@@ -106,7 +117,9 @@ class Batches:
 
         def work() -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            plan_shard(*self._offsets, self._config, self._seed, epoch, index).save(path)
+            split = self.split(epoch)
+            offsets = split.source.offsets, split.target.offsets
+            plan_shard(*offsets, self._config, self._seed, epoch, index).save(path)
 
         path = self._path(epoch, index)
         if path not in self._planned:
@@ -124,6 +137,11 @@ class Batches:
             if self._closed.wait(POLL_SECONDS):
                 raise RuntimeError("the batches were closed while they were being waited for")
 
+    def _forget_shard(self, epoch: int, index: int) -> None:
+        self._forget(self._path(epoch, index))
+        if self._anew and index + 1 == self._shards:
+            self._anew.forget(epoch)
+
     def _forget(self, path: Path) -> None:
         if self._planned.pop(path, None) and path.exists():
             path.unlink()
@@ -132,8 +150,8 @@ class Batches:
         return self._folder / f"{self._name}-{epoch:06}-{index:06}.npy"
 
 
-def _fingerprint(split: Split, config: BatchConfig, seed: int) -> str:
+def _fingerprint(split: Split, config: BatchConfig, seed: int, anew: Resegmented | None) -> str:
     """Tells the plans of one run from those of another over the same dataset."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
-    known = (VERSION, seed, *astuple(config), len(split), *tokens)
+    known = (VERSION, seed, *astuple(config), len(split), *tokens, *(astuple(anew.config) if anew else ()))
     return hashlib.sha256(repr(known).encode()).hexdigest()[:16]

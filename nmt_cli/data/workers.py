@@ -7,9 +7,9 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
@@ -38,18 +38,33 @@ def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int
         yield from map(work, tasks)
         return
     waiting = iter(tasks)
+    first = list(islice(waiting, workers))
+    with crew(work, len(first)) as share:
+        yield from share(chain(first, waiting))
+
+
+@contextmanager
+def crew(
+    work: Callable[[Task], Result], workers: int
+) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
+    """Processes that stay. What is yielded does tasks as `in_order` does, all before it gets others."""
     with ExitStack() as stack:
-        first = list(islice(waiting, workers))
-        busy = deque(stack.enter_context(_worker(work)) for _ in first)
-        for worker, task in zip(busy, first, strict=True):
+        hired = [stack.enter_context(_worker(work)) for _ in range(workers)]
+        yield lambda tasks: _shared(hired, iter(tasks))
+
+
+def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[Any]:
+    busy = deque[Connection]()
+    for worker, task in zip(workers, waiting, strict=False):
+        _send(worker, task)
+        busy.append(worker)
+    while busy:
+        worker = busy.popleft()
+        result = _receive(worker)
+        for task in islice(waiting, 1):
             _send(worker, task)
-        while busy:
-            worker = busy.popleft()
-            result = _receive(worker)
-            for task in islice(waiting, 1):
-                _send(worker, task)
-                busy.append(worker)
-            yield result
+            busy.append(worker)
+        yield result
 
 
 def in_child(work: Callable[[Task], Result], task: Task) -> Result:
@@ -100,8 +115,8 @@ def _receive(worker: Connection) -> Any:
 
 def _killed() -> UserError:
     return UserError(
-        "a worker process was killed, most likely for want of memory; "
-        "try again with fewer --workers, or a smaller tokenizer.sample_lines where it was learning."
+        "a worker process was killed, most likely for want of memory; try again with fewer --workers, "
+        "a smaller tokenizer.sample_lines where it was learning, or without [sampling] where it was training."
     )
 
 

@@ -9,6 +9,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from subword_nmt.apply_bpe import check_vocab_and_split
 from subword_nmt.apply_bpe import encode as apply_merges
 from subword_nmt.learn_bpe import learn_bpe
 
@@ -44,8 +45,8 @@ class Bpe:
         merges = parse_codes(codes)
         self._pieces += pieces_of(merges, alphabet)
         self._ids = {piece: i for i, piece in enumerate(self._pieces, start=self._first_piece)}
-        self._ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
-        self._parts = {left + right: (left, right) for left, right in self._ranks}
+        self.ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
+        self._parts = {left + right: (left, right) for left, right in self.ranks}
         self._common = self._without(set(too_rare))
         self._cache: dict[str, list[int]] = {}
         shown = [surface if final else f"{surface}@@" for surface, final in self._pieces]
@@ -82,8 +83,8 @@ class Bpe:
         """See `Subwords`."""
         return {"codes": self._codes.encode(), "characters.txt": self._alphabet.encode()}
 
-    def _word(self, word: str) -> list[int]:
-        surfaces = word if len(word) > LONGEST_WORD else self._merged(word)
+    def ids_of(self, surfaces: Sequence[str]) -> list[int]:
+        """The ids of the parts of one word; what has no entry is spelt."""
         ids: list[int] = []
         for number, surface in enumerate(surfaces, start=1):
             final = number == len(surfaces)
@@ -91,11 +92,20 @@ class Bpe:
             ids += [known] if known is not None else self._characters(surface, final)
         return ids
 
+    def _word(self, word: str) -> list[int]:
+        return self.ids_of(word if len(word) > LONGEST_WORD else self._merged(word))
+
     def _merged(self, word: str) -> Sequence[str]:
         surfaces: Sequence[str] = apply_merges(
-            word, self._ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={}
+            word, self.ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={}
         )
         return surfaces
+
+    def common(self, surfaces: Sequence[str]) -> Sequence[str]:
+        """These parts of one word, with those that are too rare split further."""
+        if self._common is None:
+            return surfaces
+        return list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
 
     def _characters(self, surface: str, final: bool) -> list[int]:
         """A surface without an entry, spelt in characters, and those without one in bytes."""

@@ -108,3 +108,46 @@ class TokenizerConfig:
                 )
         if self.merges and self.vocab_size != type(self).__dataclass_fields__["vocab_size"].default:
             raise UserError("merges and vocab_size both say how large the vocabulary gets; give one of them.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingConfig:
+    """How train is segmented anew for each epoch; validation and translation never are."""
+
+    source_dropout: float = 0.0
+    """BPE-dropout: probability that a merge is left out on the source side, 0.1 as a rule; 0 for none. For
+    bpe, and SentencePiece's bpe models."""
+
+    target_dropout: float = 0.0
+    """The same for the target side."""
+
+    source_alpha: float = 0.0
+    """Sampling: the source side's segmentations are drawn by their probability to the power of this, 0.2 as a
+    rule, smaller ones draw more evenly; 0 for none. For SentencePiece's unigram models."""
+
+    target_alpha: float = 0.0
+    """The same for the target side."""
+
+    nbest: int = 0
+    """Draw from this many of a line's likeliest segmentations, at most 512; 0 for all there are."""
+
+    def __post_init__(self) -> None:
+        for side in ("source", "target"):
+            dropout, alpha = getattr(self, f"{side}_dropout"), getattr(self, f"{side}_alpha")
+            if not 0 <= dropout < 1:
+                raise UserError(f"{side}_dropout is {dropout}; it is a share, from 0.0 to less than 1.0.")
+            if not alpha >= 0:
+                raise UserError(f"{side}_alpha is {alpha}; take a positive number, or 0 for none.")
+        if self.nbest and not 2 <= self.nbest <= 512:
+            raise UserError(f"nbest is {self.nbest}; take one from 2 to 512, or 0 for all.")
+        if self.nbest and not (self.source_alpha or self.target_alpha):
+            raise UserError("nbest has no effect without source_alpha or target_alpha; set one of them.")
+
+    def wants(self, side: str) -> bool:
+        """Whether a side is segmented anew."""
+        return bool(getattr(self, f"{side}_dropout") or getattr(self, f"{side}_alpha"))
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any side is."""
+        return self.wants("source") or self.wants("target")

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 import sentencepiece
 
@@ -24,6 +25,9 @@ BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 
 LONGEST_LEARNT = 4000
 """Characters of a line that are learnt from; a few lines of a megabyte would take minutes."""
+
+SEEDS = 2**31
+"""How many seeds SentencePiece tells apart, at least."""
 
 LEARNING_THREADS = 8
 """Always as many: the sums, and so the model, depend on it in the last digits."""
@@ -53,7 +57,32 @@ class Pieces:
 
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
-        ids: list[int] = self._processor.encode(text)
+        return self._ours(self._processor.encode(text))
+
+    @property
+    def draws_by(self) -> Literal["alpha", "dropout", None]:
+        """What decides how evenly segmentations are drawn, if this kind of model can draw any."""
+        try:
+            self._processor.encode("", enable_sampling=True, alpha=1.0, nbest_size=-1)
+        except RuntimeError:
+            return None
+        try:
+            self._processor.nbest_encode("", nbest_size=2)
+        except RuntimeError:
+            return "dropout"
+        return "alpha"
+
+    def draw(self, text: str, seed: int, strength: float, nbest: int) -> list[int]:
+        """The ids of `text` segmented at random: a pure function of these arguments.
+
+        `strength` is the alpha or the dropout; `nbest` 0 draws from all segmentations.
+        """
+        sentencepiece.set_random_generator_seed(seed % SEEDS)
+        return self._ours(
+            self._processor.encode(text, enable_sampling=True, alpha=strength, nbest_size=nbest or -1)
+        )
+
+    def _ours(self, ids: list[int]) -> list[int]:
         if not self._same:
             ids = [self._to_ours[i] for i in ids]
         if not self._splits:

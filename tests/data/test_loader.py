@@ -35,7 +35,7 @@ def split(split_of: SplitOf) -> Split:
 @contextmanager
 def loading(split: Split, folder: Path, cut: Cut, **position: int) -> Iterator[Loader]:
     batches = Batches(split, BatchConfig(tokens=300, longest=28), 1, folder, planner=True)
-    with Loader(split, batches, cut, CPU, **position) as loader:
+    with Loader(batches, cut, CPU, **position) as loader:
         yield loader
 
 
@@ -147,7 +147,7 @@ def test_an_error_in_the_thread_reaches_whoever_takes_the_steps(
 def test_closing_ends_the_thread(tmp_path: Path, split: Split, planner: bool) -> None:
     before = threading.active_count()
     batches = Batches(split, BatchConfig(tokens=300), 1, tmp_path, planner=planner)
-    loader = Loader(split, batches, Cut(0, 1, 100), CPU)
+    loader = Loader(batches, Cut(0, 1, 100), CPU)
     assert threading.active_count() > before
     time.sleep(0.1)
     loader.close()

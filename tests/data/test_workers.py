@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.data.workers import available_cores, in_child, in_order
+from nmt_cli.data.workers import available_cores, crew, in_child, in_order
 from nmt_cli.errors import UserError
 
 
@@ -97,4 +97,11 @@ def test_results_that_nobody_wants_any_more_leave_no_process() -> None:
     assert isinstance(results, Generator)
     assert next(results) == 1
     results.close()
+    assert not multiprocessing.active_children()
+
+
+def test_a_crew_takes_one_set_of_tasks_after_another() -> None:
+    with crew(len, 2) as share:
+        assert [list(share(["a"] * count)) for count in (0, 1, 5)] == [[], [1], [1] * 5]
+        assert len(multiprocessing.active_children()) == 2
     assert not multiprocessing.active_children()

@@ -1,0 +1,200 @@
+"""Training text segmented anew for each epoch, by processes of one rank for all ranks of its machine."""
+
+import gc
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from threading import Event, Lock
+
+import numpy as np
+
+from nmt_cli.atomic import room_for
+from nmt_cli.data.arrays import TextReader
+from nmt_cli.data.dataset import (
+    TOKENIZERS,
+    TRAIN,
+    Dataset,
+    Split,
+    open_sentences,
+    read_manifest,
+    side_path,
+)
+from nmt_cli.data.encode import EncodedSide, TokensWriter, lines_of, loaded, packed
+from nmt_cli.data.workers import crew
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import SamplingConfig
+from nmt_cli.text.sampling import Draw, sampler
+from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizers import Tokenizers
+
+BLOCK_PAIRS = 2000
+"""Pairs that a worker takes at a time, so that all of them stop soon when they have to."""
+
+PURPOSE = {"source": 3, "target": 4}
+"""Tells these random numbers from those of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResegmentTask:
+    """Which bytes of the prepared text to segment, and for which epoch."""
+
+    tokenizers: Path
+    fingerprint: str
+    """Of the tokenisers in that folder."""
+
+    config: SamplingConfig
+    texts: Mapping[Side, tuple[Path, int, int]]
+    seed: int
+    epoch: int
+    first: int
+    """The number of the first of these pairs."""
+
+
+class Resegmented:
+    """The pairs of train as each epoch segments them: a pure function of seed, epoch and line.
+
+    `folder` is one that all processes on a machine know, and only they. The one that has `workers` segments;
+    the others may ask for an epoch when it is there, and what is planned is there.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        tokenizers: Tokenizers,
+        config: SamplingConfig,
+        seed: int,
+        folder: Path,
+        *,
+        workers: int,
+    ) -> None:
+        self.config, self._tokenizers = config, tokenizers
+        self._dataset, self._seed, self._folder = dataset, seed, folder
+        self._sides: list[Side] = [side for side in SIDES if config.wants(side)]
+        self._open: dict[int, Split] = {}
+        self._begun: dict[int, Future[None]] = {}
+        self._lock, self._closed, self._stack = Lock(), Event(), ExitStack()
+        self._executor = ThreadPoolExecutor(1, "resegment") if workers else None
+        self._share = self._stack.enter_context(crew(resegment, workers))
+
+    def begin(self, epoch: int) -> None:
+        """Have an epoch segmented, unless that was done before."""
+        with self._lock:
+            if self._executor and epoch not in self._begun and not self._closed.is_set():
+                self._begun[epoch] = self._executor.submit(self._write, epoch)
+
+    def split(self, epoch: int) -> Split:
+        """The pairs as this epoch segments them, when that is done."""
+        self.begin(epoch)
+        if epoch in self._begun:
+            self._begun[epoch].result()
+        with self._lock:
+            if epoch not in self._open:
+                plain = self._dataset.splits[TRAIN]
+                anew = {side: open_sentences(self._place(epoch), TRAIN, side) for side in self._sides}
+                source, target = anew.get("source", plain.source), anew.get("target", plain.target)
+                self._open[epoch] = replace(plain, source=source, target=target)
+            return self._open[epoch]
+
+    def forget(self, epoch: int) -> None:
+        """Let an epoch go that nobody asks for any more."""
+        with self._lock:
+            self._open.pop(epoch, None)
+            if self._begun.pop(epoch, None):
+                shutil.rmtree(self._place(epoch), ignore_errors=True)
+
+    def close(self) -> None:
+        """Stop segmenting, in whatever thread, and remove what was segmented."""
+        self._closed.set()
+        if self._executor:
+            self._executor.shutdown(cancel_futures=True)
+        self._stack.close()
+        for epoch in list(self._begun):
+            self.forget(epoch)
+
+    def _write(self, epoch: int) -> None:
+        """Segment all pairs for an epoch; its folder appears whole or not at all."""
+        place = self._place(epoch)
+        unfinished = place.with_suffix(".unfinished")
+        for left_over in (unfinished, place):
+            shutil.rmtree(left_over, ignore_errors=True)
+        self._refuse_changed()
+        try:
+            with room_for(place), ExitStack() as stack:
+                unfinished.mkdir(parents=True)
+                writers = {
+                    side: stack.enter_context(
+                        TokensWriter(unfinished, TRAIN, side, self._tokenizers.side(side))
+                    )
+                    for side in self._sides
+                }
+                for block in self._share(self._tasks(epoch, stack)):
+                    if self._closed.is_set():
+                        raise RuntimeError("the epochs were closed while one was being segmented")
+                    for side, encoded in block.items():
+                        writers[side].append(encoded)
+            self._refuse_changed()
+            unfinished.rename(place)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _refuse_changed(self) -> None:
+        """Text that is read long after the dataset was opened may be another's."""
+        folder = self._dataset.folder
+        if read_manifest(folder) != self._dataset.manifest:
+            raise UserError(f"{folder} was made anew while it was trained on; start another run.")
+
+    def _tasks(self, epoch: int, stack: ExitStack) -> Iterator[ResegmentTask]:
+        folder = self._dataset.folder
+        texts = {
+            side: stack.enter_context(
+                TextReader(side_path(folder, TRAIN, side, "txt"), side_path(folder, TRAIN, side, "lines.npy"))
+            )
+            for side in self._sides
+        }
+        pairs = len(self._dataset.splits[TRAIN])
+        for first in range(0, pairs, BLOCK_PAIRS):
+            extents = {
+                side: text.extent(first, min(first + BLOCK_PAIRS, pairs)) for side, text in texts.items()
+            }
+            yield ResegmentTask(
+                folder / TOKENIZERS,
+                self._tokenizers.fingerprint,
+                self.config,
+                extents,
+                self._seed,
+                epoch,
+                first,
+            )
+
+    def _place(self, epoch: int) -> Path:
+        return self._folder / f"epoch-{epoch:06}"
+
+
+def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
+    """The work of one process on one block."""
+    tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
+    return {side: _drawn(task, side, draws[side], tokenizers) for side in task.texts}
+
+
+def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
+    """How the sides that `config` wants are segmented; `UserError` where that would have no effect."""
+    return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.wants(side)}
+
+
+@cache
+def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[Tokenizers, dict[Side, Draw]]:
+    """Made once in a process, a worker's."""
+    gc.disable()  # looking for cycles, of which there are none, among all that is kept takes most of the time
+    tokenizers = loaded(folder, fingerprint)
+    return tokenizers, samplers(tokenizers, config)
+
+
+def _drawn(task: ResegmentTask, side: Side, draw: Draw, tokenizers: Tokenizers) -> EncodedSide:
+    lines = lines_of(*task.texts[side])
+    bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[side])))
+    seeds = bits.advance(task.first).random_raw(len(lines)).tolist()
+    return packed(map(draw, lines, seeds), tokenizers.side(side))

@@ -1,0 +1,118 @@
+"""Segmenting at random: what can be asked for, and that it is what SentencePiece draws."""
+
+import math
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+import sentencepiece
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import SamplingConfig, TextConfig, TokenizerConfig
+from nmt_cli.text.pieces import Pieces
+from nmt_cli.text.sampling import sampler
+from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
+
+ENDINGS = ["", "er", "est", "ly", "ness", "s", "ed", "ing"]
+WORDS = [stem + ending for stem in "low new wide strong warm help talk play".split() for ending in ENDINGS]
+LINES = ["lower lowest talking", *(" ".join(random.Random(n).choices(WORDS, k=6)) for n in range(300))]
+KINDS = {
+    "unigram": TokenizerConfig(kind="sentencepiece", vocab_size=56),
+    "pieces of bpe": TokenizerConfig(kind="sentencepiece", vocab_size=56, sentencepiece_model="bpe"),
+    "bpe": TokenizerConfig(kind="bpe", vocab_size=64),
+    "char": TokenizerConfig(kind="char", vocab_size=56),
+    "word": TokenizerConfig(kind="word", vocab_size=56),
+}
+DROPOUT, ALPHA = SamplingConfig(source_dropout=0.3), SamplingConfig(source_alpha=0.1)
+
+
+def learnt(kind: str, symbols: tuple[str, ...] = ()) -> Tokenizer:
+    config = KINDS[kind]
+    recipe = Recipe(config.kind, True, "en", "en", TextConfig(), symbols)
+    return learn_tokenizers(recipe, config, {"source": LINES, "target": LINES}).source
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"), [("unigram", ALPHA), ("pieces of bpe", DROPOUT), ("bpe", DROPOUT)]
+)
+def test_lines_are_drawn_as_their_seeds_say_and_stay_the_same_text(kind: str, config: SamplingConfig) -> None:
+    tokenizer = learnt(kind)
+    draw = sampler(tokenizer, "source", config)
+    before = tokenizer.encode(LINES[0])
+    drawn = [draw(LINES[0], seed) for seed in range(2**63, 2**63 + 50)]
+    assert drawn == [sampler(learnt(kind), "source", config)(LINES[0], 2**63 + seed) for seed in range(50)]
+    assert len({tuple(ids) for ids in drawn}) > 5
+    assert {tokenizer.decode(ids) for ids in drawn} == {LINES[0]}
+    assert tokenizer.encode(LINES[0]) == before
+
+
+@pytest.mark.parametrize("nbest", [0, 2])
+def test_unigram_segmentations_are_as_frequent_as_their_probability_to_the_power_of_alpha(nbest: int) -> None:
+    tokenizer, times = learnt("unigram"), 5000
+    draw = sampler(tokenizer, "source", SamplingConfig(source_alpha=0.1, nbest=nbest))
+    assert isinstance(tokenizer.subwords, Pieces)
+    counts = Counter(tuple(draw("lowest", seed)) for seed in range(times))
+    model = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.subwords.files()["model"])
+    ways = model.nbest_encode("lowest", nbest_size=nbest or 500)
+    weights = {tuple(way): math.exp(0.1 * sum(map(model.get_score, way))) for way in ways}
+    assert len(weights) == nbest if nbest else len(weights) > 2
+    assert max(weights.values()) < 0.9 * sum(weights.values())
+    assert counts.keys() <= weights.keys()
+    for way, weight in weights.items():
+        expected = times * weight / sum(weights.values())
+        assert abs(counts[way] - expected) < 5 * math.sqrt(expected) + 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "told"),
+    [
+        (
+            "char",
+            DROPOUT,
+            "sampling.source_dropout has no effect on a vocabulary of characters or words; leave",
+        ),
+        ("word", ALPHA, "sampling.source_alpha has no effect on a vocabulary of characters or words; leave"),
+        ("bpe", ALPHA, "sampling.source_alpha has no effect on merges; set sampling.source_dropout instead"),
+        ("unigram", DROPOUT, "on a SentencePiece model of unigram; set sampling.source_alpha instead"),
+        ("pieces of bpe", ALPHA, "on a SentencePiece model of BPE; set sampling.source_dropout instead"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(kind: str, config: SamplingConfig, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        sampler(learnt(kind), "source", config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"source_dropout": 1.0}, "source_dropout is 1.0; it is a share"),
+        ({"target_dropout": -0.1}, "target_dropout is -0.1"),
+        ({"target_alpha": -1.0}, "target_alpha is -1.0; take a positive number"),
+        ({"nbest": 1, "source_alpha": 0.2}, "nbest is 1; take one from 2 to 512, or 0 for all"),
+        ({"nbest": 64}, "nbest has no effect without source_alpha or target_alpha"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        SamplingConfig(**settings)
+
+
+def test_symbols_stay_whole_and_what_is_between_them_is_drawn_apart() -> None:
+    tokenizer = learnt("bpe", symbols=("<sep>",))
+    draw = sampler(tokenizer, "source", SamplingConfig(source_dropout=0.5))
+    symbol = tokenizer.encode("<sep>")
+    halves = []
+    for seed in range(20):
+        ids = draw("lowest <sep> lowest", seed)
+        assert ids.count(symbol[0]) == 1
+        halves.append((ids[: ids.index(symbol[0])], ids[ids.index(symbol[0]) + 1 :]))
+    assert any(left != right for left, right in halves)
+
+
+def test_a_sentencepiece_that_heeds_only_its_first_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = learnt("unigram")
+    monkeypatch.setattr(sentencepiece, "set_random_generator_seed", lambda seed: None)
+    with pytest.raises(UserError, match=r"can't be seeded line by line, .* install version 0\.2\.3 or newer"):
+        sampler(tokenizer, "source", ALPHA)
