@@ -72,8 +72,8 @@ def preprocess(
     """Make a dataset folder of raw parallel text: clean, learn subwords, encode.
 
     CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, a .tsv file, a WMT .xml,
-    or - for tab-separated pairs on stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are
-    WMT test sets.
+    a .trees file of bracketed trees (to learn parsing: words to linearised trees), or - for tab-separated
+    pairs on stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are WMT test sets.
     """
     flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
     config = settings.read(PreprocessConfig, file, assignments, flags)

@@ -8,11 +8,11 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Literal
 
-from nmt_cli.corpus import files, sgm
+from nmt_cli.corpus import files, sgm, trees
 from nmt_cli.errors import UserError
 
 STDIN = Path("-")
-FORMATS = (".tsv", *sgm.SUFFIXES)
+FORMATS = (".tsv", trees.SUFFIX, *sgm.SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Corpus:
     name: str
     source: Path
     target: Path
-    form: Literal["lines", "tsv", "sgm"]
+    form: Literal["lines", "tsv", "sgm", "trees"]
     names: tuple[str, ...] = ()
     """What the user calls the files, where they are copies of what can be read only once."""
 
@@ -68,6 +68,10 @@ class Corpus:
         """Where pair `number` stands, in words for a message."""
         return f"{self._name(side)} {'segment' if self.form == 'sgm' else 'line'} {number:,}"
 
+    def symbols(self) -> set[str]:
+        """Words that a tokeniser should not split: the brackets and tags of trees."""
+        return trees.long_symbols(files.lines(self.source)) if self.form == "trees" else set()
+
     def _name(self, side: Literal["source", "target"]) -> str:
         if self.names:
             return self.names[0 if side == "source" else -1]
@@ -76,9 +80,31 @@ class Corpus:
     def _sides(self, size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
         if self.form == "lines":
             return zip(files.blocks(self.source, size), files.blocks(self.target, size), strict=True)
-        pairs = iter(self._segment_pairs()) if self.form == "sgm" else self._columns()
+        pairs = self._pairs()
         blocks = iter(lambda: list(islice(pairs, size)), [])
         return (([source for source, _ in block], [target for _, target in block]) for block in blocks)
+
+    def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        match self.form:
+            case "sgm":
+                return iter(self._segment_pairs())
+            case "trees":
+                return self._words_and_trees()
+            case _:
+                return self._columns()
+
+    def _words_and_trees(self) -> Iterator[tuple[bytes, bytes]]:
+        for number, line in enumerate(files.lines(self.source), start=1):
+            try:
+                # What is not UTF-8 goes through as it is, to be dealt with where all text is.
+                tree = trees.parse(line.decode(errors="surrogateescape"))
+            except ValueError as error:
+                raise UserError(
+                    f"{self.place('source', number)}: {error}; a line must be one bracketed tree, such as "
+                    "(TOP (NP (DT the) (NN cat)))."
+                ) from error
+            sides = " ".join(tree.words), trees.linearised(tree)
+            yield sides[0].encode(errors="surrogateescape"), sides[1].encode(errors="surrogateescape")
 
     def _columns(self) -> Iterator[tuple[bytes, bytes]]:
         for number, line in enumerate(files.lines(self.source), start=1):
@@ -105,7 +131,7 @@ class Corpus:
 
 
 def find(spec: str, source_lang: str, target_lang: str) -> Corpus:
-    """The corpus that `spec` names: `-`, FILE.tsv, FILE.xml, PREFIX or SOURCE:TARGET."""
+    """The corpus that `spec` names: `-`, FILE.tsv, FILE.trees, FILE.xml, PREFIX or SOURCE:TARGET."""
     return replace(_find(spec, source_lang, target_lang), languages=(source_lang, target_lang))
 
 
@@ -126,7 +152,8 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     place = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
     raise UserError(
         f"{spec}{place}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it; "
-        f"give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, a .tsv or .xml, or -."
+        f"give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, "
+        "a .tsv, .trees or .xml, or -."
     )
 
 
@@ -157,11 +184,14 @@ def _single_file(file: Path) -> Corpus:
     suffixes = _suffixes(file)
     if ".tsv" in suffixes:
         return Corpus(_name(file), file, file, "tsv")
+    if trees.SUFFIX in suffixes:
+        return Corpus(_name(file), file, file, "trees")
     if ".xml" in suffixes:
         return Corpus(_name(file), file, file, "sgm")
     raise UserError(
         f"{file} is one file, but a parallel corpus has two sides; "
-        f"give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in .tsv or .xml."
+        f"give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in .tsv, .trees "
+        "or .xml."
     )
 
 

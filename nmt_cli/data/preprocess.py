@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
             inputs = find_inputs(request, spool_folder)
+        request, plan = _with_symbols_of_trees(request, plan, inputs)
         description = describe_request(request, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             return Outcome(read_manifest(out), None)
@@ -117,6 +118,24 @@ def _save_tokenizers(task: tuple[Path, reuse.Plan, TokenizerConfig]) -> None:
     else:
         tokenizers = learn_tokenizers(plan.recipe, config, draw_sample(folder, config))
     tokenizers.save(folder / TOKENIZERS)
+
+
+def _with_symbols_of_trees(
+    request: Request, plan: reuse.Plan, inputs: Sequence[Input]
+) -> tuple[Request, reuse.Plan]:
+    """Where trees are learnt, their brackets and tags are symbols: whole, they make targets half as long."""
+    if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.moses("target"):
+        raise UserError(
+            "the leaves of trees are words already, and the Moses tokeniser would split them once more; "
+            "give --set text.words=raw."
+        )
+    found = {symbol for item in inputs if item.role == TRAIN for symbol in item.corpus.symbols()}
+    if plan.ready or not found:
+        return request, plan
+    given = request.config.tokenizer.symbols
+    tokenizer = replace(request.config.tokenizer, symbols=(*given, *sorted(found - set(given))))
+    request = replace(request, config=replace(request.config, tokenizer=tokenizer))
+    return request, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.symbols))
 
 
 def _refuse_foreign(out: Path) -> None:

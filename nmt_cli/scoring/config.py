@@ -6,6 +6,11 @@ from typing import Literal
 from nmt_cli.errors import UserError
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
+"""What compares text with text."""
+
+AnyMetric = Literal[Metric, "brackets"]
+"""And what compares trees with trees."""
+
 Test = Literal["bootstrap", "randomization"]
 
 

@@ -6,17 +6,24 @@ from pathlib import Path
 from typing import get_args
 
 from nmt_cli.errors import UserError
-from nmt_cli.scoring import significance, texts
-from nmt_cli.scoring.config import Metric, ScoreConfig, Test
+from nmt_cli.scoring import brackets, significance, texts
+from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores
 from nmt_cli.scoring.paper import LANGUAGES
 
-DEFAULT: tuple[Metric, ...] = ("bleu", "paper-bleu", "chrf")
+DEFAULT: tuple[AnyMetric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
 """So many lines that end in a full stop by itself are no accident; sacrebleu thinks so too."""
 
-SECTION = {"bleu": "bleu", "chrf": "chrf", "chrf++": "chrf", "ter": "ter", "paper-bleu": "paper"}
-"""The section of settings for each metric."""
+SECTION = {
+    "bleu": "bleu",
+    "chrf": "chrf",
+    "chrf++": "chrf",
+    "ter": "ter",
+    "paper-bleu": "paper",
+    "brackets": "",
+}
+"""The section of settings for each metric; brackets has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +37,9 @@ class Request:
     target_lang: str
     """Empty: what the names of the references end in, if that is a language."""
 
-    metrics: Sequence[Metric]
-    """Empty: BLEU, chrF, and BLEU by the paper's protocol where the language is known."""
+    metrics: Sequence[AnyMetric]
+    """Empty: BLEU, chrF, and BLEU by the paper's protocol where the language is known; or brackets, where the
+    references end in .trees."""
 
     sentences: bool
     significance: Test | None
@@ -78,17 +86,44 @@ def evaluate(request: Request) -> Outcome:
     for reference in references:
         for system in systems:
             texts.refuse_unequal(system, reference)
+    warnings = list(_warnings(request, metrics, references, systems))
     lines = [reference.lines for reference in references]
-    measures = [Measure(metric, lines, request.config, language) for metric in metrics]
+    if metrics == ["brackets"]:
+        found, repairs = _parsers(request, references[0], systems)
+        warnings += repairs
+    else:
+        wanted = [metric for metric in metrics if metric != "brackets"]
+        found = _systems(
+            request, [Measure(metric, lines, request.config, language) for metric in wanted], systems
+        )
     return Outcome(
         [reference.name for reference in references],
         len(lines[0]),
         language,
-        _systems(request, measures, systems),
+        found,
         next((text.places for text in (*references, *systems) if text.places), []),
         notes,
-        list(_warnings(request, metrics, references, systems)),
+        warnings,
     )
+
+
+def _parsers(
+    request: Request, reference: texts.Text, systems: Sequence[texts.Text]
+) -> tuple[list[System], list[str]]:
+    """The scores of systems that parse, and a warning for each that made malformed trees."""
+    parsed, warnings = [], []
+    gold = brackets.read_references(reference.lines, reference.name)
+    for system in systems:
+        comparison = brackets.compare(system.lines, gold)
+        sentences = [comparison.sentences()] if request.sentences else []
+        parsed.append(System(system.name, comparison.scores(), [], sentences))
+        if comparison.flaws:
+            number, flaw = next(iter(comparison.flaws.items()))
+            warnings.append(
+                f"{system.name}: {len(comparison.flaws):,} of {len(system.lines):,} lines are no tree of "
+                f"their sentence; they were repaired, and count (line {number:,}: {flaw})."
+            )
+    return parsed, warnings
 
 
 def _systems(request: Request, measures: Sequence[Measure], systems: Sequence[texts.Text]) -> list[System]:
@@ -110,9 +145,10 @@ def _systems(request: Request, measures: Sequence[Measure], systems: Sequence[te
     ]
 
 
-def _metrics(request: Request, language: str) -> tuple[list[Metric], list[str]]:
+def _metrics(request: Request, language: str) -> tuple[list[AnyMetric], list[str]]:
     """The metrics to compute, and what is to be said of those that are not."""
-    metrics = list(dict.fromkeys(request.metrics or DEFAULT))
+    by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(request.references) else DEFAULT
+    metrics = list(dict.fromkeys(request.metrics or by_default))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
     reason = (
@@ -136,14 +172,16 @@ def _refuse_repeats(request: Request) -> None:
                 raise UserError(f"{path} is given twice; give each text once.")
 
 
-def _refuse_what_has_no_effect(request: Request, metrics: Sequence[Metric]) -> None:
+def _refuse_what_has_no_effect(request: Request, metrics: Sequence[AnyMetric]) -> None:
     useful = {SECTION[metric] for metric in metrics} | ({"significance"} if request.significance else set())
     problems = [
         f"{name} has no effect: {_missing(name.partition('.')[0])}; leave it out, or ask for that"
         for name in sorted(request.given)
         if name.partition(".")[0] not in useful
     ]
-    if request.significance and len(request.hypotheses) < 2:
+    if "brackets" in metrics:
+        problems += _problems_with_trees(request, metrics)
+    elif request.significance and len(request.hypotheses) < 2:
         problems.append("--significance compares systems with the first one; give at least two")
     if request.sentences and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
@@ -154,16 +192,25 @@ def _refuse_what_has_no_effect(request: Request, metrics: Sequence[Metric]) -> N
         raise UserError(f"{'; '.join(problems)}.")
 
 
+def _problems_with_trees(request: Request, metrics: Sequence[AnyMetric]) -> Iterator[str]:
+    if len(metrics) > 1:
+        yield "brackets compares trees, and the other metrics text; ask for one kind at a time"
+    if len(request.references) > 1:
+        yield "brackets compares with one reference; give the others in runs of their own"
+    if request.significance:
+        yield "--significance knows no brackets; leave it out"
+
+
 def _missing(section: str) -> str:
     if section == "significance":
         return "there is no --significance"
-    metrics = [metric for metric in get_args(Metric) if SECTION[metric] == section]
+    metrics = [metric for metric in get_args(AnyMetric) if SECTION[metric] == section]
     return f"{' or '.join(metrics)} is not computed"
 
 
 def _warnings(
     request: Request,
-    metrics: Sequence[Metric],
+    metrics: Sequence[AnyMetric],
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
 ) -> Iterator[str]:

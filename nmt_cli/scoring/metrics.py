@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nmt_cli.errors import UserError
-from nmt_cli.scoring.config import Metric, ScoreConfig
+from nmt_cli.scoring.config import AnyMetric, Metric, ScoreConfig
 from nmt_cli.scoring.paper import PaperProtocol
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Lines = Sequence[str]
 class Score:
     """One number and what it means."""
 
-    metric: Metric
+    metric: AnyMetric
     name: str
     """What it is called, such as "chrF2"."""
 
@@ -45,7 +45,7 @@ class Score:
 class SentenceScores:
     """One number for each sentence."""
 
-    metric: Metric
+    metric: AnyMetric
     name: str
     signature: str
     values: list[float]

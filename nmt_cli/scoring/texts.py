@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt_cli.corpus import files, sgm
+from nmt_cli.corpus import files, sgm, trees
 from nmt_cli.errors import UserError
 
 STDIN = Path("-")
@@ -74,6 +74,11 @@ def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
     """The language that the names end in (`ref.de`, `ref.de.gz`, `ref.de.sgm`); "" for none, or several."""
     found = {_ending(path) for path in paths} & known
     return found.pop() if len(found) == 1 else ""
+
+
+def are_trees(paths: Sequence[Path]) -> bool:
+    """Whether the names say that all of them hold trees."""
+    return all(trees.SUFFIX in _suffixes(path) for path in paths)
 
 
 def _ending(path: Path) -> str:

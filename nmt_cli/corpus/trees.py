@@ -1,0 +1,195 @@
+"""Constituency trees: a bracketed line to words and a linearised tree, and back.
+
+    (TOP (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))
+    The cat sleeps .
+    (S (NP-SBJ DT NN )NP-SBJ (VP VBZ )VP . )S
+
+The linearised tree is what a model writes: brackets that say what they open and close, and for each word its
+tag alone. The root bracket is left out. Traces are too, with all that holds nothing else: a source sentence
+that shows them would show part of the answer. Nothing here recurses, so no depth is too deep.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+SUFFIX = ".trees"
+ROOTS = ("TOP", "ROOT", "S1", "")
+TRACE = "-NONE-"
+UNKNOWN_TAG = "XX"
+"""Stands for a word that a damaged tree lacks."""
+
+BLANKS = " \t\n\r\f\v"
+"""What stands between the parts of a tree; other white space belongs to a word."""
+
+PARTS = re.compile(
+    r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*[^\s()]*\s*\)|\(\s*([^\s()]*)|(\))|[^\s()]+", re.ASCII
+)
+"""A tag with its word, an opening, a closing bracket; what matches without a group is no part of a tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A tree in the order in which it is read."""
+
+    symbols: tuple[str, ...]
+    """`(NP` and `)NP` for brackets, `NN` for a word with that tag."""
+
+    words: tuple[str, ...]
+    """Under the tags, in order; none at all where only the linearised tree is known."""
+
+    @property
+    def tags(self) -> list[str]:
+        """One for each word."""
+        return [symbol for symbol in self.symbols if symbol[0] not in "()"]
+
+
+def parse(line: str) -> Tree:
+    """The tree on a bracketed line; `ValueError` says what is wrong with it."""
+    tree, flaw = mended_bracketed(line)
+    if flaw:
+        raise ValueError(flaw)
+    return tree
+
+
+def restore(line: str, words: Sequence[str]) -> Tree:
+    """The tree on a linearised line, over these words; `ValueError` says what is wrong with it."""
+    tree, flaw = mended_linearised(line, len(words))
+    if flaw:
+        raise ValueError(flaw)
+    return Tree(tree.symbols, tuple(words))
+
+
+def linearised(tree: Tree) -> str:
+    """The tree without its words, on one line."""
+    return " ".join(tree.symbols)
+
+
+def bracketed(tree: Tree) -> str:
+    """The tree with its words, on one line, in a bracket TOP."""
+    words = iter(tree.words)
+    parts = (
+        symbol if symbol[0] == "(" else ")" if symbol[0] == ")" else f"({symbol} {next(words)})"
+        for symbol in tree.symbols
+    )
+    return f"(TOP {' '.join(parts)})".replace(" )", ")")
+
+
+def long_symbols(lines: Iterable[bytes]) -> set[str]:
+    """The symbols of more than one character in the linearised trees of these bracketed lines."""
+    found = set()
+    for line in lines:
+        for tag, _, label, _ in PARTS.findall(line.decode(errors="replace")):
+            found |= {f"({label}", f"){label}"} if label else {tag}
+    left_out = {TRACE, *(f"{bracket}{root}" for root in ROOTS for bracket in "()")}
+    return {symbol for symbol in found - left_out if len(symbol) > 1}
+
+
+def mended_bracketed(line: str, leaves: int | None = None) -> tuple[Tree, str]:
+    """The tree on a bracketed line, repaired where need be, and its first flaw, or nothing.
+
+    With `leaves`, it gets so many words: those beyond are cut off, and missing ones put where the line ends.
+    """
+    builder, words = _Builder(leaves), []
+    for part in PARTS.finditer(line):
+        match part.lastindex:
+            case 2:
+                if part[1] != TRACE and builder.leaf(part[1]):
+                    words.append(part[2])
+            case 3:
+                builder.open(part[3])
+            case 4:
+                builder.close("")
+            case _:
+                builder.flaw(f"{part[0]} is neither a bracket nor a word with its tag")
+    symbols = builder.finish()
+    if builder.trees > 1:
+        builder.flaw(f"there are {builder.trees} trees")
+    elif symbols and symbols[0][0] == "(" and symbols[0][1:] in ROOTS:
+        symbols = symbols[1:-1]
+    if "(" in symbols:
+        builder.flaw("a bracket has no label")
+    return Tree(tuple(symbols), tuple(words)), builder.first_flaw
+
+
+def mended_linearised(line: str, leaves: int | None = None) -> tuple[Tree, str]:
+    """The same for a linearised line; the tree has no words."""
+    builder = _Builder(leaves)
+    for symbol in line.translate(str.maketrans(BLANKS, " " * len(BLANKS))).split(" "):
+        bracket, label = symbol[:1], symbol[1:]
+        if bracket not in ("(", ")"):
+            if symbol:
+                builder.leaf(symbol)
+        elif not label:
+            builder.flaw("a bracket has no label")
+        elif bracket == "(":
+            builder.open(label)
+        else:
+            builder.close(label)
+    symbols = builder.finish()
+    if builder.empty:
+        builder.flaw("a bracket holds no word")
+    return Tree(tuple(symbols), ()), builder.first_flaw
+
+
+class _Builder:
+    """Makes a tree of whatever parts come, noting the first thing that is wrong with them."""
+
+    def __init__(self, leaves: int | None) -> None:
+        self.first_flaw = ""
+        self.trees = 0
+        self.empty = False
+        """Whether a bracket was left out because there was nothing in it."""
+
+        self._symbols: list[str] = []
+        self._open: list[str] = []
+        self._limit = leaves
+        self._count = 0
+
+    def flaw(self, what: str) -> None:
+        self.first_flaw = self.first_flaw or what
+
+    def leaf(self, tag: str) -> bool:
+        """Add a word with this tag; whether there was room for it."""
+        self._count += 1
+        if self._limit is not None and self._count > self._limit:
+            return False
+        self._symbols.append(tag)
+        self.trees += not self._open
+        return True
+
+    def open(self, label: str) -> None:
+        self._symbols.append(f"({label}")
+        self._open.append(label)
+
+    def close(self, label: str) -> None:
+        """Close the innermost bracket of this label, of any if it is empty, and all that is open in it."""
+        if (label and label not in self._open) or not self._open:
+            self.flaw(f"){label} closes nothing")
+            return
+        while (innermost := self._close()) != label and label:
+            self.flaw(f"({innermost} is not closed before ){label}")
+
+    def _close(self) -> str:
+        label = self._open.pop()
+        if self._symbols[-1] == f"({label}":
+            self._symbols.pop()
+            self.empty = True
+        else:
+            self._symbols.append(f"){label}")
+            self.trees += not self._open
+        return label
+
+    def finish(self) -> list[str]:
+        """The whole tree, with as many words as there must be, and every bracket closed."""
+        if not self._count:
+            self.flaw("there is no word")
+        if self._limit is not None and self._count != self._limit:
+            self.flaw(f"there are {self._count} words, not {self._limit}")
+            for _ in range(self._limit - self._count):
+                self.leaf(UNKNOWN_TAG)
+        if self._open:
+            self.flaw(f"({self._open[-1]} is not closed")
+        while self._open:
+            self._close()
+        return self._symbols

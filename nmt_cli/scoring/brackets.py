@@ -1,0 +1,166 @@
+"""Bracket F1: labelled brackets of parses against those of a treebank, as EVALB counts them.
+
+What EVALB leaves out by its published settings (COLLINS.prm) is left out: root brackets, traces and what
+holds nothing else, punctuation, function labels; ADVP and PRT are one. A sentence of nothing but punctuation
+has no part in the score. Unlike EVALB, which skips a parse that doesn't fit its sentence, every such parse is
+repaired and counts; and which words are punctuation the reference alone says, so that no wrong tag hides one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from nmt_cli import __version__
+from nmt_cli.corpus import trees
+from nmt_cli.corpus.trees import Tree
+from nmt_cli.errors import UserError
+from nmt_cli.scoring.metrics import Lines, Score, SentenceScores
+
+PUNCTUATION = frozenset({",", ":", "``", "''", "."})
+LEFT_OUT = PUNCTUATION | set(trees.ROOTS)
+"""Labels of brackets that don't count."""
+
+ONE_LABEL = {"PRT": "ADVP"}
+SIGNATURE = f"evalb:collins|roots:out|malformed:repaired|version:{__version__}"
+
+Bracket = tuple[str, int, int]
+"""A label, and the counted words that it starts before and ends behind."""
+
+Reader = Callable[[str, int | None], tuple[Tree, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Brackets of one sentence, or of many."""
+
+    matched: int = 0
+    reference: int = 0
+    hypothesis: int = 0
+
+    @property
+    def precision(self) -> float:
+        """In percent, as all that follow; 0 where there is nothing to divide by."""
+        return 100 * self.matched / self.hypothesis if self.hypothesis else 0.0
+
+    @property
+    def recall(self) -> float:
+        return 100 * self.matched / self.reference if self.reference else 0.0
+
+    @property
+    def f1(self) -> float:
+        return 100 * 2 * self.matched / both if (both := self.reference + self.hypothesis) else 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every bracket has its partner."""
+        return self.matched == self.reference == self.hypothesis
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a text of parses amounts to."""
+
+    lines: list[Counts | None]
+    """None for a sentence without any word that counts."""
+
+    flaws: dict[int, str]
+    """What was wrong with each malformed line, by its number."""
+
+    @property
+    def total(self) -> Counts:
+        """All lines together."""
+        counted = [line for line in self.lines if line]
+        return Counts(
+            sum(line.matched for line in counted),
+            sum(line.reference for line in counted),
+            sum(line.hypothesis for line in counted),
+        )
+
+    @property
+    def complete_match(self) -> float:
+        """The share of sentences, in percent, that are right in every bracket."""
+        counted = [line.complete for line in self.lines if line]
+        return 100 * sum(counted) / len(counted) if counted else 0.0
+
+    def scores(self) -> list[Score]:
+        """F1 and what it is made of."""
+        total, malformed = self.total, len(self.flaws)
+        values = {
+            "bracket F1": total.f1,
+            "precision": total.precision,
+            "recall": total.recall,
+            "complete match": self.complete_match,
+            "malformed": 100 * malformed / len(self.lines),
+        }
+        detail = (
+            f"{total.matched:,} brackets match, of {total.reference:,} in the reference and "
+            f"{total.hypothesis:,} in the hypotheses; malformed and repaired: {malformed:,} lines"
+        )
+        return [Score("brackets", name, "", value, SIGNATURE, detail) for name, value in values.items()]
+
+    def sentences(self) -> SentenceScores:
+        """The F1 of each line; 100 also where there was no bracket to find, and none was made up."""
+        values = [100.0 if line is None or line.complete else line.f1 for line in self.lines]
+        return SentenceScores("brackets", "bracket F1", SIGNATURE, values)
+
+
+def read_references(lines: Lines, name: str) -> list[Tree]:
+    """A tree for each line, bracketed or linearised as most lines are; a bad one is a `UserError`."""
+    found = []
+    mended = _reader(lines)
+    for number, line in enumerate(lines, start=1):
+        tree, flaw = mended(line, None)
+        if flaw:
+            raise UserError(
+                f"{name} line {number:,}: {flaw}; a line must be one tree, bracketed such as "
+                "(TOP (NP (DT the) (NN cat))) or linearised such as (NP DT NN )NP."
+            )
+        found.append(tree)
+    return found
+
+
+def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
+    """Count the brackets of each hypothesis, bracketed or linearised as most are, against its reference."""
+    lines: list[Counts | None] = []
+    flaws: dict[int, str] = {}
+    mended = _reader(hypotheses)
+    for number, (line, reference) in enumerate(zip(hypotheses, references, strict=True), start=1):
+        tags = reference.tags
+        tree, flaw = mended(line, len(tags))
+        if not flaw and tree.words and reference.words and tree.words != reference.words:
+            pairs = zip(tree.words, reference.words, strict=True)
+            flaw = "it has {} in place of {}".format(*next(pair for pair in pairs if pair[0] != pair[1]))
+        if flaw:
+            flaws[number] = flaw
+        before = list(accumulate((tag not in PUNCTUATION for tag in tags), initial=0))
+        lines.append(_counts(tree, reference, before) if before[-1] else None)
+    return Comparison(lines, flaws)
+
+
+def _reader(lines: Lines) -> Reader:
+    """Only a bracketed tree ends in a bracket without label."""
+    some = [line for line in lines if line.strip()]
+    bracketed = sum(line.rstrip().endswith(")") for line in some)
+    return trees.mended_bracketed if 2 * bracketed > len(some) else trees.mended_linearised
+
+
+def _counts(tree: Tree, reference: Tree, before: Sequence[int]) -> Counts:
+    ours, theirs = Counter(_brackets(tree, before)), Counter(_brackets(reference, before))
+    return Counts((ours & theirs).total(), theirs.total(), ours.total())
+
+
+def _brackets(tree: Tree, before: Sequence[int]) -> Iterator[Bracket]:
+    """The brackets that count; `before` says how many counted words stand before each word."""
+    word, starts = 0, []
+    for symbol in tree.symbols:
+        match symbol[0]:
+            case "(":
+                starts.append(before[word])
+            case ")":
+                label = symbol[1:].split("-")[0].split("=")[0]
+                start, end = starts.pop(), before[word]
+                if start < end and label not in LEFT_OUT:
+                    yield ONE_LABEL.get(label, label), start, end
+            case _:
+                word += 1

@@ -1,0 +1,232 @@
+"""Trees: bracketed lines to words and linearised trees and back, whatever the lines look like."""
+
+import os
+import re
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.corpus.parallel import find
+from nmt_cli.corpus.trees import (
+    Tree,
+    bracketed,
+    linearised,
+    long_symbols,
+    mended_bracketed,
+    mended_linearised,
+    parse,
+    restore,
+)
+from nmt_cli.errors import UserError
+
+CAT = "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))"
+CAT_LINEARISED = "(S (NP-SBJ DT NN )NP-SBJ (VP VBZ )VP . )S"
+
+LABELS = st.sampled_from(["NP", "NP-SBJ=2", "S", "X", "TOP"])
+TAGS = st.sampled_from(["NN", ".", ":", "-LRB-", "PRP$"])
+SYMBOLS = st.one_of(
+    TAGS, LABELS.map("({}".format), LABELS.map("){}".format), st.sampled_from(["(", ")", "NP)", "(("])
+)
+
+
+def subtree(children: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:
+    return st.builds(
+        lambda label, inner: [f"({label}", *chain.from_iterable(inner), f"){label}"],
+        LABELS,
+        st.lists(children, min_size=1, max_size=4),
+    )
+
+
+@st.composite
+def whole_trees(draw: st.DrawFn) -> Tree:
+    symbols = draw(st.lists(st.recursive(TAGS.map(lambda tag: [tag]), subtree), min_size=1, max_size=3))
+    flat = tuple(chain.from_iterable(symbols))
+    count = sum(symbol[0] not in "()" for symbol in flat)
+    words = draw(st.lists(st.sampled_from(["the", "cat", "-LRB-", "Käse", "a\u00a0b"]), min_size=count))
+    return Tree(flat, tuple(words[:count]))
+
+
+def is_balanced(symbols: tuple[str, ...]) -> bool:
+    open_labels = []
+    for symbol in symbols:
+        if symbol[0] == "(":
+            open_labels.append(symbol[1:])
+        elif symbol[0] == ")" and (not open_labels or open_labels.pop() != symbol[1:]):
+            return False
+    return not open_labels
+
+
+def test_a_tree_becomes_words_and_symbols_without_its_root() -> None:
+    tree = parse(CAT)
+    assert tree.words == ("The", "cat", "sleeps", ".")
+    assert linearised(tree) == CAT_LINEARISED
+    assert tree.tags == ["DT", "NN", "VBZ", "."]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("(ROOT (NN Introduction))", "NN"),
+        ("( (S (NN a)) )", "(S NN )S"),
+        ("(S1 (NP (NN a)) (. .))", "(NP NN )NP ."),
+        ("(S (NN a))", "(S NN )S"),
+        ("((NN a))", "NN"),
+        ("(NN a)", "NN"),
+        (" ( TOP\t( NP\r(NN  a )\v) ) ", "(NP NN )NP"),
+        ("(TOP (TOP (NN a)))", "(TOP NN )TOP"),
+        ("(TOP (NP (-LRB- -LRB-) (NN a-b) ($ $)))", "(NP -LRB- NN $ )NP"),
+    ],
+)
+def test_the_root_goes_whatever_its_name_and_all_else_stays(line: str, expected: str) -> None:
+    assert linearised(parse(line)) == expected
+
+
+def test_traces_and_what_holds_nothing_else_are_left_out() -> None:
+    tree = parse("(TOP (S (NP (-NONE- *)) (VP (VBD said) (SBAR (-NONE- 0) (S (-NONE- *T*-1)))) (. .)))")
+    assert (tree.words, linearised(tree)) == (("said", "."), "(S (VP VBD )VP . )S")
+
+
+def test_white_space_that_is_no_blank_belongs_to_its_word() -> None:
+    assert parse("(TOP (NN a\u00a0b) (NN c\u2028d))").words == ("a\u00a0b", "c\u2028d")
+
+
+@given(whole_trees())
+def test_linearising_and_restoring_are_inverse(tree: Tree) -> None:
+    assert restore(linearised(tree), tree.words) == tree
+
+
+@given(whole_trees())
+def test_writing_and_reading_brackets_are_inverse(tree: Tree) -> None:
+    assert parse(bracketed(tree)) == tree
+
+
+@pytest.mark.parametrize("name", ["train", "valid", "test"])
+def test_every_tree_of_the_treebank_comes_back_but_for_the_name_of_its_root(name: str) -> None:
+    if "NMT_DATA" not in os.environ:
+        pytest.skip("NMT_DATA does not name the folder of data sets")
+    path = Path(os.environ["NMT_DATA"], "treebank", f"{name}.trees")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    corpus = find(str(path), "en", "trees")
+    pairs = [pair for block in corpus.blocks(100) for pair in zip(block.sources, block.targets, strict=True)]
+    restored = [restore(tree.decode(), words.decode().split(" ")) for words, tree in pairs]
+    assert corpus.count() == len(lines) > 400
+    assert [bracketed(tree).replace("(TOP ", "(ROOT ", 1) for tree in restored] == lines
+
+
+@pytest.mark.parametrize(
+    ("line", "flaw"),
+    [
+        ("", "there is no word"),
+        ("( )", "( ) is neither"),
+        ("(TOP (NP (DT the) (NN cat))", "(TOP is not closed"),
+        ("( (S (NP (NNP Pierre) (NNP Vinken))", "(S is not closed"),
+        ("(TOP (NN a)))", ") closes nothing"),
+        ("(NN a) (NN b)", "there are 2 trees"),
+        ("(S (NN a)) (S (NN b))", "there are 2 trees"),
+        ("(TOP (NP the cat))", "the is neither a bracket nor a word with its tag"),
+        ("(TOP (NP (NN the cat)))", "the is neither"),
+        ("(TOP (NP) (NN a))", "(NP) is neither"),
+        ("(TOP (NP (NN a) b))", "b is neither"),
+        ("(TOP ((NN a)))", "a bracket has no label"),
+        ("the cat", "the is neither"),
+    ],
+)
+def test_a_line_that_is_not_one_tree_is_told_what_is_wrong(line: str, flaw: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(flaw)}"):
+        parse(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "repaired", "flaw"),
+    [
+        ("(S NN NN NN )S", "(S NN NN NN )S", ""),
+        ("(S (NP NN NN", "(S (NP NN NN XX )NP )S", "there are 2 words, not 3"),
+        ("(S (NP NN NN NN )NP", "(S (NP NN NN NN )NP )S", "(S is not closed"),
+        ("(S (NP NN NN NN )S", "(S (NP NN NN NN )NP )S", "(NP is not closed before )S"),
+        ("(S (NP NN )VP NN NN )NP )S", "(S (NP NN NN NN )NP )S", ")VP closes nothing"),
+        ("(S NN NN NN )S )S )NP", "(S NN NN NN )S", ")S closes nothing"),
+        ("(S NN NN NN . )S .", "(S NN NN NN )S", "there are 5 words, not 3"),
+        ("(S NN )S", "(S NN )S XX XX", "there are 1 words, not 3"),
+        ("(S (NP )NP NN NN NN )S", "(S NN NN NN )S", "a bracket holds no word"),
+        ("(S NN NN NN (NP (NP", "(S NN NN NN )S", "(NP is not closed"),
+        ("(S NN NN NN )", "(S NN NN NN )S", "a bracket has no label"),
+        ("", "XX XX XX", "there is no word"),
+        ("  (S\tNN NN  NN )S ", "(S NN NN NN )S", ""),
+    ],
+)
+def test_a_damaged_linearised_tree_is_repaired_and_told(line: str, repaired: str, flaw: str) -> None:
+    tree, found = mended_linearised(line, 3)
+    assert (linearised(tree), found) == (repaired, flaw)
+
+
+@pytest.mark.parametrize(
+    ("line", "repaired", "flaw"),
+    [
+        ("(TOP (S (NN a) (NN b", "(S NN (NN XX )NN )S", "b is neither a bracket nor a word with its tag"),
+        ("(TOP (S (NN a) (NN b)", "(S NN NN )S", "(S is not closed"),
+        ("(TOP (S (NN a)) (NN b) (NN c))", "(S NN )S NN", "there are 3 words, not 2"),
+        ("(S (NN a)) (NN b)", "(S NN )S NN", "there are 2 trees"),
+    ],
+)
+def test_a_damaged_bracketed_tree_is_repaired_and_told(line: str, repaired: str, flaw: str) -> None:
+    tree, found = mended_bracketed(line, 2)
+    assert (linearised(tree), found) == (repaired, flaw)
+
+
+@given(st.lists(SYMBOLS, max_size=30), st.integers(1, 8))
+def test_any_output_is_repaired_to_a_tree_of_as_many_words_as_the_sentence(
+    symbols: list[str], count: int
+) -> None:
+    tree, flaw = mended_linearised(" ".join(symbols), count)
+    assert is_balanced(tree.symbols)
+    assert len(tree.tags) == count
+    assert mended_linearised(linearised(tree), count) == (tree, "")
+    if not flaw:
+        assert tree.symbols == tuple(symbols)
+
+
+@given(st.text("()NPa \t", max_size=30), st.integers(1, 8))
+def test_any_bracketed_text_is_repaired_to_a_tree_of_as_many_words_as_the_sentence(
+    text: str, count: int
+) -> None:
+    tree, _ = mended_bracketed(text, count)
+    assert is_balanced(tree.symbols)
+    assert len(tree.tags) == count
+
+
+def test_no_depth_is_too_deep() -> None:
+    depth = 20_000
+    tree = parse("(S " * depth + "(NN a)" + ")" * depth)
+    assert len(tree.symbols) == 2 * depth + 1
+    assert restore(linearised(tree), ("a",)) == tree
+
+
+def test_symbols_that_must_not_be_split_are_those_of_the_linearised_trees() -> None:
+    lines = [CAT.encode(), b"( (NP (-NONE- *) (, ,) (PRP$ its)))"]
+    brackets = {f"{bracket}{label}" for bracket in "()" for label in ("S", "NP-SBJ", "VP", "NP")}
+    assert long_symbols(lines) == {*brackets, "DT", "NN", "VBZ", "PRP$"}
+
+
+def test_a_file_of_trees_is_a_corpus_named_after_it(tmp_path: Path) -> None:
+    (tmp_path / "wsj.trees").write_text(f"{CAT}\n(TOP (NP (NNP Käse)))\n", encoding="utf-8")
+    corpus = find(str(tmp_path / "wsj.trees"), "en", "trees")
+    (block,) = corpus.blocks(10)
+    assert (corpus.name, corpus.form, corpus.count()) == ("wsj", "trees", 2)
+    assert block.sources == [b"The cat sleeps .", "Käse".encode()]
+    assert block.targets == [CAT_LINEARISED.encode(), b"(NP NNP )NP"]
+    assert "(NP" in corpus.symbols()
+
+
+def test_bytes_of_a_tree_that_are_not_utf_8_go_through_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "odd.trees").write_bytes(b"(TOP (NP\xff (NN \xe9t\xe9)))\n")
+    (block,) = find(str(tmp_path / "odd.trees"), "en", "trees").blocks(10)
+    assert (block.sources, block.targets) == ([b"\xe9t\xe9"], [b"(NP\xff NN )NP\xff"])
+
+
+def test_a_bad_line_of_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.trees").write_text(f"{CAT}\n\n")
+    with pytest.raises(UserError, match=r"bad\.trees line 2: there is no word; a line must be one bracketed"):
+        list(find(str(tmp_path / "bad.trees"), "en", "trees").blocks(10))
