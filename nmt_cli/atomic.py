@@ -1,12 +1,14 @@
-"""Folders that appear whole or not at all, whenever the machine stops."""
+"""Folders and files that appear whole or not at all, whenever the machine stops."""
 
 import errno
 import fcntl
+import gzip
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from nmt_cli.errors import UserError
 
@@ -114,3 +116,27 @@ def _swap(staging: Path, place: Path, replaced: Path) -> None:
     descriptor = os.open(place.parent, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
+
+
+@contextmanager
+def file_written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that is at `path` only when all went well; a name that ends in .gz packs it."""
+    place = path.resolve()
+    staging = place.with_name(f".{place.name}.{os.getpid()}.unfinished")
+    try:
+        raw = staging.open("wb")
+    except OSError as error:
+        raise UserError(f"{path} can't be written: {error.strerror}; choose another place.") from error
+    try:
+        with room_for(path), raw:
+            if place.suffix == ".gz":
+                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+                    yield cast(BinaryIO, packed)
+            else:
+                yield raw
+            raw.flush()
+            os.fsync(raw.fileno())
+        staging.replace(place)
+    except BaseException:
+        staging.unlink(missing_ok=True)
+        raise

@@ -13,6 +13,7 @@ from nmt_cli.cli.average_checkpoints import average_checkpoints
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
+from nmt_cli.cli.translate import translate
 from nmt_cli.errors import UserError
 
 FAILED, INTERRUPTED, TERMINATED, READER_GONE = 1, 130, 143, 141
@@ -28,6 +29,7 @@ nmt.add_command(average_checkpoints)
 nmt.add_command(preprocess)
 nmt.add_command(score)
 nmt.add_command(train)
+nmt.add_command(translate)
 
 
 def main() -> NoReturn:

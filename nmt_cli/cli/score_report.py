@@ -4,6 +4,9 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -13,6 +16,9 @@ from rich.text import Text
 from nmt_cli.scoring.evaluate import Outcome, System
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.scoring.significance import Finding
+
+if TYPE_CHECKING:
+    from nmt_cli.decoding.forced import Forced  # which loads torch
 
 PIPED_WIDTH = 160
 """Tables are not squeezed into 80 columns where no terminal asks for it."""
@@ -53,6 +59,25 @@ def show_json(outcome: Outcome, quiet: bool) -> None:
     click.echo(json.dumps(content, ensure_ascii=False, indent=1))
 
 
+def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
+    """Print a log-probability a line to stdout and the perplexities to stderr, or all of it as JSON."""
+    if as_json:
+        lines = [
+            {"log_probability": total, "tokens": [*tokens], "token_scores": [*scores]}
+            for total, tokens, scores in zip(
+                forced.log_probabilities, forced.tokens, forced.token_scores, strict=True
+            )
+        ]
+        whole = {"perplexity": forced.perplexity, "word_perplexity": forced.word_perplexity, "lines": lines}
+        click.echo(json.dumps(whole, ensure_ascii=False, indent=1))
+        return
+    for total in forced.log_probabilities:
+        click.echo(f"{total:.6f}")
+    if not quiet:
+        words = f"perplexity {forced.perplexity:,.3f} of a piece, {forced.word_perplexity:,.3f} of a word"
+        click.echo(f"{len(forced.tokens):,} lines: {words}; ends of lines are counted", err=True)
+
+
 def _say(outcome: Outcome, quiet: bool) -> None:
     for warning in outcome.warnings:
         click.echo(f"Warning: {warning}", err=True)
@@ -87,10 +112,12 @@ def _cells(system: System, first: System) -> Iterator[str]:
 
 def _explanations(outcome: Outcome) -> Iterator[str]:
     first = outcome.systems[0]
-    for number, score in enumerate(first.scores):
-        yield f"{score.label}: {first.findings[number].signature if first.findings else score.signature}"
-        if score.detail and len(outcome.systems) == 1:
-            yield f"  {score.detail}"
+    signatures = [one.signature for one in first.findings or first.scores]
+    for signature, some in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
+        scores = [score for score, _ in some]
+        yield f"{', '.join(score.label for score in scores)}: {signature}"
+        if scores[0].detail and len(outcome.systems) == 1:
+            yield f"  {scores[0].detail}"
     if len({score.name for score in first.scores}) < len(first.scores):
         yield "The two BLEU are of different kinds: compare each with published numbers of its own kind only."
     if any(score.name == "TER" for score in first.scores):

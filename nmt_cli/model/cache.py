@@ -1,7 +1,9 @@
-"""What step-by-step decoding keeps: the keys and values of all tokens so far, and of the source.
+"""What step-by-step decoding keeps: B sentences, each with N places for hypotheses and a tree of M tokens.
 
-A row is one hypothesis. The rows of one sentence are neighbours, as many in each sentence, and share the keys
-and values of the source; each row has its own number of tokens.
+A token that a hypothesis of a sentence has taken is a node of the sentence's tree, kept once however many
+hypotheses go through it; a hypothesis is a path, the set of nodes from the first token to its newest. So
+hypotheses are reordered by their paths, and no key or value moves. Nodes that no path goes through any more
+are swept out when room gets short. A row is a place in use: place n of sentence b has number b x N + n.
 """
 
 from __future__ import annotations
@@ -11,65 +13,182 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-BLOCK = 32
-"""Room for tokens is made in blocks of this size."""
+ROUND = 16
+"""The number of rows is rounded up to a multiple of this: each new number costs some preparation."""
 
-
-@dataclass(slots=True)
-class SelfCache:
-    """Keys [R, H, C, K] and values [R, H, C, V] of one layer's earlier tokens; `lengths` [R] of them."""
-
-    keys: Tensor
-    values: Tensor
-    lengths: Tensor
-
-    def append(self, key_RHK: Tensor, value_RHV: Tensor) -> None:
-        """Write the next token of each row, behind its `lengths`."""
-        rows = torch.arange(len(self.lengths), device=self.lengths.device)
-        self.keys[rows, :, self.lengths] = key_RHK.to(self.keys.dtype)
-        self.values[rows, :, self.lengths] = value_RHV.to(self.values.dtype)
-
-    def seen(self, window: int) -> Tensor:
-        """[R, C]: the tokens that the newest of each row attends to, itself included."""
-        places_C = torch.arange(self.keys.shape[2], device=self.lengths.device)
-        newest_R1 = self.lengths[:, None]
-        seen_RC = places_C <= newest_R1
-        return seen_RC & (places_C >= newest_R1 - window // 2) if window else seen_RC
+BLOCK = 8
+"""Room in a tree is made for this many more steps at a time."""
 
 
 @dataclass(slots=True)
-class CrossCache:
-    """Keys [B, H, S, K] and values [B, H, S, V] of one layer's source; which of them are real, [B, S]."""
+class LayerCache:
+    """Keys [B, H, M, K] and values [B, H, M, V] of the tree, and the same of the source's S tokens."""
 
-    keys: Tensor
-    values: Tensor
-    seen: Tensor
+    own_keys: Tensor
+    own_values: Tensor
+    source_keys: Tensor
+    source_values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What all layers need to know of one step."""
+
+    to_places: Tensor
+    """[R]: the place of each row; rows that only round their number up go to a place behind the last."""
+
+    from_places: Tensor
+    """The same, but that rows which are none take a copy of the first."""
+
+    full: bool
+    """Whether each place is a row, so that nothing needs to move."""
+
+    shape: tuple[int, int]
+    """B and N."""
+
+    used: int
+    """Nodes before this step; it adds one for each place."""
+
+    own_bias: Tensor
+    """[B, 1, N, used + N]: 0 for what a place attends to, very negative for the rest."""
+
+    source_bias: Tensor
+    """[B, 1, 1, S]."""
+
+    def spread(self, x_RHC: Tensor) -> Tensor:
+        """[B, H, N, C]: rows at their places; nothing at places that are not in use."""
+        if not self.full:
+            everywhere = x_RHC.new_zeros(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
+            x_RHC = everywhere.index_copy_(0, self.to_places, x_RHC)[:-1]
+        return x_RHC.view(*self.shape, *x_RHC.shape[1:]).transpose(1, 2)
+
+    def gathered(self, x_BHNC: Tensor) -> Tensor:
+        """[R, H x C]: the inverse."""
+        x_PC = x_BHNC.transpose(1, 2).reshape(self.shape[0] * self.shape[1], -1)
+        return x_PC if self.full else x_PC.index_select(0, self.from_places)
 
 
 @dataclass(slots=True)
 class DecodingCache:
-    """All that one batch of hypotheses needs to take its next step."""
+    """All that a batch of hypotheses needs to take its next step."""
 
-    lengths: Tensor
-    """[R], int64: how many tokens each row has so far."""
+    layers: Sequence[LayerCache]
 
-    layers: Sequence[tuple[SelfCache, CrossCache]]
+    source_seen: Tensor
+    """[B, S]: which source tokens are real."""
 
-    def make_room(self, longest: int) -> None:
-        """Let every layer hold rows of `longest` tokens and one more."""
-        for own, _ in self.layers:
-            if missing := max(0, longest + 1 - own.keys.shape[2]):
-                blocks = -(-missing // BLOCK) * BLOCK
-                own.keys = torch.nn.functional.pad(own.keys, (0, 0, 0, blocks))
-                own.values = torch.nn.functional.pad(own.values, (0, 0, 0, blocks))
+    paths: Tensor
+    """[B, N, M]: which nodes each hypothesis goes through; none where a place is not in use."""
 
-    def advance(self) -> None:
-        """Count the tokens that all layers have just written."""
-        self.lengths += 1
+    depths: Tensor
+    """[B, M]: how many tokens come before a node."""
 
-    def take(self, rows: Tensor) -> None:
-        """Keep `rows` [R], any of them more than once, in this order; each stays within its sentence."""
-        self.lengths.copy_(self.lengths[rows])
-        for own, _ in self.layers:
-            own.keys, own.values = own.keys[rows], own.values[rows]
+    ages: Tensor
+    """[B]: how many tokens each hypothesis of a sentence has."""
+
+    used: int = 0
+    """Nodes so far, swept ones apart; as many in each sentence."""
+
+    @property
+    def places(self) -> int:
+        """N."""
+        return self.paths.shape[1]
+
+    def step(self, rows_R: Tensor, window: int) -> Step:
+        """Give each of `rows_R` a node for its next token, which it attends to as well."""
+        sentences, places, room = self.paths.shape
+        if self.used + places > room:
+            self.take(torch.arange(sentences, device=self.paths.device))
+        new = slice(self.used, self.used + places)
+        own = torch.eye(places, dtype=torch.bool, device=self.paths.device)
+        in_use = torch.zeros(sentences * places, dtype=torch.bool, device=self.paths.device)
+        in_use[rows_R] = True
+        self.paths[:, :, new] = own & in_use.view(sentences, places, 1)
+        self.depths[:, new] = self.ages[:, None]
+        seen = self.paths[:, :, : new.stop]
+        if window:
+            seen = seen & (self.depths[:, None, : new.stop] >= self.ages[:, None, None] - window // 2)
+        dtype = self.layers[0].own_keys.dtype
+        extra = -len(rows_R) % ROUND
+        step = Step(
+            to_places=F.pad(rows_R, (0, extra), value=sentences * places),
+            from_places=F.pad(rows_R, (0, extra)),
+            full=len(rows_R) == sentences * places and not extra,
+            shape=(sentences, places),
+            used=self.used,
+            own_bias=_bias(seen, dtype)[:, None],
+            source_bias=_bias(self.source_seen, dtype)[:, None, None],
+        )
+        self.used = new.stop
+        return step
+
+    def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
+        """Let each place go on from where its parent stands, a place of the same sentence."""
+        index = parents_BN[:, :, None].expand(-1, -1, self.paths.shape[2])
+        self.paths = self.paths.gather(1, index) & in_use_BN[:, :, None]
+
+    def take(self, sentences: Tensor) -> None:
+        """Keep `sentences`, in this order, and of their trees what some hypothesis goes through."""
+        alive = self.paths[sentences].any(1)
+        live = int(alive.sum(1).max()) if alive.numel() else 0
+        room = live + BLOCK * self.places
+        wide = F.pad(alive, (0, max(0, room - alive.shape[1])))
+        order = torch.sort(wide, dim=1, descending=True, stable=True).indices
+        order = order[:, :room].clamp(max=alive.shape[1] - 1)
+        behind = torch.arange(room, device=order.device) >= alive.sum(1, keepdim=True)
+        self.paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.places, -1))
+        self.paths &= ~behind[:, None]
+        self.depths = self.depths[sentences].gather(1, order)
+        self.ages, self.used = self.ages[sentences], live
+        self.source_seen = self.source_seen[sentences]
+        longest = int(self.source_seen.sum(1).max()) if len(sentences) else 0
+        self.source_seen = self.source_seen[:, :longest]
+        for layer in self.layers:
+            layer.own_keys = _nodes(layer.own_keys, sentences, order)
+            layer.own_values = _nodes(layer.own_values, sentences, order)
+            layer.source_keys = layer.source_keys[sentences, :, :longest]
+            layer.source_values = layer.source_values[sentences, :, :longest]
+
+    def join(self, others: DecodingCache) -> None:
+        """Put the sentences of `others`, which have taken no step yet, behind those that are here."""
+        count, room = len(others.ages), self.paths.shape[2]
+        longest = max(self.source_seen.shape[1], others.source_seen.shape[1])
+        self.source_seen = torch.cat([_wider(x.source_seen, longest) for x in (self, others)])
+        self.paths = torch.cat([self.paths, self.paths.new_zeros(count, self.places, room)])
+        self.depths = torch.cat([self.depths, self.depths.new_zeros(count, room)])
+        self.ages = torch.cat([self.ages, others.ages])
+        for layer, other in zip(self.layers, others.layers, strict=True):
+            layer.own_keys = _more(layer.own_keys, count)
+            layer.own_values = _more(layer.own_values, count)
+            layer.source_keys = _together(layer.source_keys, other.source_keys, longest)
+            layer.source_values = _together(layer.source_values, other.source_values, longest)
+
+
+def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(
+        ~seen, torch.finfo(dtype).min
+    )
+
+
+def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor) -> Tensor:
+    """The nodes `order_BM` of `sentences`."""
+    _, heads, room, channels = x_BHMC.shape
+    each_head = torch.arange(heads, device=sentences.device)
+    first_BH1 = ((sentences[:, None] * heads + each_head) * room)[:, :, None]
+    index_BHM = first_BH1 + order_BM[:, None]
+    taken = x_BHMC.reshape(-1, channels).index_select(0, index_BHM.flatten())
+    return taken.view(*index_BHM.shape, channels)
+
+
+def _wider(x_BS: Tensor, longest: int) -> Tensor:
+    return F.pad(x_BS, (0, longest - x_BS.shape[1]))
+
+
+def _more(x_BHMC: Tensor, count: int) -> Tensor:
+    return torch.cat([x_BHMC, x_BHMC.new_zeros(count, *x_BHMC.shape[1:])])
+
+
+def _together(one: Tensor, other: Tensor, longest: int) -> Tensor:
+    return torch.cat([F.pad(x, (0, 0, 0, longest - x.shape[2])) for x in (one, other)])

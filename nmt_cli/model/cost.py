@@ -7,6 +7,9 @@ from nmt_cli.model.config import ModelConfig
 P100 = 9.5e12
 """Floating-point operations a second that the paper reckons with for one of its devices."""
 
+PAPER_RUNS = {"base": (12.0, 8), "big": (84.0, 8)}
+"""Hours and devices that the paper's two models took, from which its Table 2 has their cost."""
+
 
 def parameters(model: nn.Module) -> int:
     """How many numbers the model learns; a matrix that serves twice counts once."""

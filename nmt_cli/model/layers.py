@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from nmt_cli.attention.cached import attend_cached
 from nmt_cli.attention.dispatch import attend
-from nmt_cli.model.cache import CrossCache, SelfCache
+from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
 from nmt_cli.ragged import Layout
@@ -71,13 +71,15 @@ class SelfAttention(nn.Module):
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
 
-    def step(self, x_RD: Tensor, cache: SelfCache) -> Tensor:
-        """The next token of each row, which sees those in the cache and itself; [R, D] to [R, D]."""
-        query_RHK, key_RHK, value_RHV = self._projected(x_RD)
-        cache.append(key_RHK, value_RHV)
-        seen_RC = cache.seen(self.window)
-        mixed_R1HV = attend_cached(query_RHK[:, None], cache.keys, cache.values, seen_RC)
-        mixed: Tensor = self.output(mixed_R1HV.flatten(1))
+    def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
+        """The next token of each row, which sees its path in the cache and itself; [R, D] to [R, D]."""
+        query_BHNK, key_BHNK, value_BHNV = (step.spread(x) for x in self._projected(x_RD))
+        end = step.used + key_BHNK.shape[2]
+        cache.own_keys[:, :, step.used : end] = key_BHNK
+        cache.own_values[:, :, step.used : end] = value_BHNV
+        keys, values = cache.own_keys[:, :, :end], cache.own_values[:, :, :end]
+        mixed_BHNV = attend_cached(query_BHNK, keys, values, step.own_bias)
+        mixed: Tensor = self.output(step.gathered(mixed_BHNV))
         return mixed
 
     def _projected(self, x_TD: Tensor) -> list[Tensor]:
@@ -113,11 +115,11 @@ class CrossAttention(nn.Module):
         keys, values = packed.split([self.query.out_features, self.output.in_features], dim=-1)
         return by_head(keys, self.heads), by_head(values, self.heads)
 
-    def step(self, x_RD: Tensor, cache: CrossCache) -> Tensor:
-        """[R, D] to [R, D]; the rows of one sentence are neighbours and share its keys and values."""
-        query_BNHK = self.query(x_RD).view(cache.keys.shape[0], -1, self.heads, cache.keys.shape[-1])
-        mixed_BNHV = attend_cached(query_BNHK, cache.keys, cache.values, cache.seen)
-        mixed: Tensor = self.output(mixed_BNHV.flatten(2).flatten(0, 1))
+    def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
+        """[R, D] to [R, D]; the rows of one sentence share its keys and values."""
+        query_BHNK = step.spread(by_head(self.query(x_RD), self.heads))
+        mixed_BHNV = attend_cached(query_BHNK, cache.source_keys, cache.source_values, step.source_bias)
+        mixed: Tensor = self.output(step.gathered(mixed_BHNV))
         return mixed
 
 

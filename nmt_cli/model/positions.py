@@ -23,7 +23,8 @@ class Sinusoids(nn.Module):
         super().__init__()
         self.width = width
         self.table: Tensor
-        self.register_buffer("table", sinusoids(FIRST_ROWS, width), persistent=False)
+        with torch.device("cpu"):  # also in a model that is built without memory, to be filled from a file
+            self.register_buffer("table", sinusoids(FIRST_ROWS, width), persistent=False)
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
         """The vectors of `positions`, all of which are less than `longest`."""

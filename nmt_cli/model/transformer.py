@@ -3,6 +3,7 @@
 Everything runs on flat tokens: S of the source, T of the target, D channels, V entries of the vocabulary.
 """
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -11,7 +12,8 @@ from torch.nn import functional as F
 
 from nmt_cli.attention.padded import padded
 from nmt_cli.errors import UserError
-from nmt_cli.model.cache import CrossCache, DecodingCache, SelfCache
+from nmt_cli.model import cache as cached
+from nmt_cli.model.cache import DecodingCache, LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, embedding_matrix
 from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
@@ -50,10 +52,10 @@ class DecoderLayer(nn.Module):
         out: Tensor = self.after_feed_forward(x_TD, self.feed_forward)
         return out
 
-    def step(self, x_RD: Tensor, own: SelfCache, source: CrossCache) -> Tensor:
+    def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """The next token of each row, [R, D] to [R, D]."""
-        x_RD = self.after_attention(x_RD, lambda x: self.attention.step(x, own))
-        x_RD = self.after_cross(x_RD, lambda x: self.cross.step(x, source))
+        x_RD = self.after_attention(x_RD, lambda x: self.attention.step(x, cache, step))
+        x_RD = self.after_cross(x_RD, lambda x: self.cross.step(x, cache, step))
         out: Tensor = self.after_feed_forward(x_RD, self.feed_forward)
         return out
 
@@ -83,6 +85,7 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
+        self.packed_output: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, source_S: Tensor, inputs_T: Tensor, source: Layout, target: Layout) -> Tensor:
         """[T, D]: what the decoder makes of each target token, given the source and the tokens up to it."""
@@ -103,43 +106,54 @@ class Transformer(nn.Module):
 
     def logits(self, decoded_TD: Tensor) -> Tensor:
         """[T, V]; training never holds them, see `nmt_cli.loss`."""
+        if self.packed_output:
+            return self.packed_output(decoded_TD)
         return F.linear(decoded_TD, self.output_matrix)
 
-    def start(self, encoded_SD: Tensor, source: Layout, siblings: int) -> DecodingCache:
-        """A cache without target tokens, of `siblings` rows for each source sentence."""
-        sentences = len(source.lengths)
-        lengths = torch.zeros(sentences * siblings, dtype=torch.int64, device=encoded_SD.device)
-        layers = [
-            (self._own(encoded_SD, lengths), _of_source(layer, encoded_SD, source))
-            for layer in self._decoder_layers()
-        ]
-        return DecodingCache(lengths, layers)
+    def start(self, encoded_SD: Tensor, source: Layout, places: int) -> DecodingCache:
+        """A cache without target tokens, with `places` for hypotheses of each source sentence."""
+        sentences, device = len(source.lengths), encoded_SD.device
+        room = cached.BLOCK * places
+        seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]
+        return DecodingCache(
+            layers=[
+                self._layer_cache(layer.cross.keys_values(encoded_SD), source, seen_BS, room)
+                for layer in self._decoder_layers()
+            ],
+            source_seen=seen_BS,
+            paths=torch.zeros(sentences, places, room, dtype=torch.bool, device=device),
+            depths=torch.zeros(sentences, room, dtype=torch.int64, device=device),
+            ages=torch.zeros(sentences, dtype=torch.int64, device=device),
+        )
 
-    def step(self, tokens_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
-        """[R, D]: as `forward`, for the next token of each row, none of which has `longest` tokens yet."""
-        cache.make_room(longest)
-        x_RD = self.target_embedding(tokens_R, cache.lengths, longest)
-        for layer, (own, of_source) in zip(self._decoder_layers(), cache.layers, strict=True):
-            x_RD = layer.step(x_RD, own, of_source)
-        cache.advance()
-        out: Tensor = self.decoder_norm(x_RD)
+    def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
+        """[R, D]: as `forward`, for the next token of each place in use, of which there are `rows_R`,
+        ascending; none of their sentences has `longest` tokens yet."""
+        step = cache.step(rows_R, self.config.decoder_window)
+        sentences_R = step.from_places // cache.places
+        tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
+        x_RD = self.target_embedding(tokens_R, cache.ages[sentences_R], longest)
+        for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
+            x_RD = layer.step(x_RD, kept, step)
+        cache.ages += 1
+        out: Tensor = self.decoder_norm(x_RD[: len(rows_R)])
         return out
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return cast(list[DecoderLayer], list(self.decoder))
 
-    def _own(self, encoded_SD: Tensor, lengths_R: Tensor) -> SelfCache:
-        rows, heads = len(lengths_R), self.config.heads
-        keys = encoded_SD.new_zeros(rows, heads, 0, self.config.d_k)
-        values = encoded_SD.new_zeros(rows, heads, 0, self.config.d_v)
-        return SelfCache(keys, values, lengths_R)
-
-
-def _of_source(layer: DecoderLayer, encoded_SD: Tensor, source: Layout) -> CrossCache:
-    keys_SHK, values_SHV = layer.cross.keys_values(encoded_SD)
-    keys_BHMK, values_BHMV = (padded(x, source).contiguous() for x in (keys_SHK, values_SHV))
-    places_M = torch.arange(source.longest, device=encoded_SD.device)
-    return CrossCache(keys_BHMK, values_BHMV, places_M < source.starts.diff()[:, None])
+    def _layer_cache(
+        self, keys_values: tuple[Tensor, Tensor], source: Layout, seen_BS: Tensor, room: int
+    ) -> LayerCache:
+        unseen_BHS1 = ~seen_BS[:, None, :, None]
+        keys, values = (padded(x, source).masked_fill(unseen_BHS1, 0.0) for x in keys_values)
+        own = (len(source.lengths), self.config.heads, room)
+        return LayerCache(
+            own_keys=keys.new_zeros(*own, self.config.d_k),
+            own_values=keys.new_zeros(*own, self.config.d_v),
+            source_keys=keys,
+            source_values=values,
+        )
 
 
 def _last_norm(config: ModelConfig) -> nn.Module:

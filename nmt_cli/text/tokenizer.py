@@ -28,17 +28,27 @@ class Tokenizer:
         known = [*MARKS, *self.symbols, *self.subwords.entries]
         return known + [""] * (padded_size(len(known)) - len(known))
 
+    @property
+    def unused(self) -> range:
+        """The ids of the filler entries."""
+        known = len(MARKS) + len(self.symbols) + len(self.subwords.entries)
+        return range(known, padded_size(known))
+
     def prepare(self, raw: str) -> str:
         """The text that is segmented: normalised, in words. Preparing twice is not needed, nor harmless."""
         return prepared(raw, self.normalizer, self.moses, self.symbols)
 
     def encode(self, text: str) -> list[int]:
         """The ids of prepared text."""
+        return self.segmented(text, self.subwords.encode)
+
+    def segmented(self, text: str, segment: Callable[[str], list[int]]) -> list[int]:
+        """The ids of prepared text, with those of all that is no symbol from `segment`."""
         if not self.symbols:
-            return self.subwords.encode(text)
+            return segment(text)
         ids: list[int] = []
         for symbol, run in _runs(text, self.symbols):
-            ids += [len(MARKS) + self.symbols.index(symbol)] if symbol else self.subwords.encode(run)
+            ids += [len(MARKS) + self.symbols.index(symbol)] if symbol else segment(run)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:

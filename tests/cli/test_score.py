@@ -23,6 +23,8 @@ FLAGS = [
     "--metric",
     "--sentences",
     "--significance",
+    "--model",
+    "--source",
     "--json",
     "--config",
     "--set",

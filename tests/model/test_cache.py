@@ -30,17 +30,27 @@ CONFIGS = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room in blocks of three tokens, so that a few of them cross a border."""
+    """Room for three steps at a time, so that a few of them cross a border."""
     monkeypatch.setattr(cache_module, "BLOCK", 3)
 
 
-def stepped(model: Transformer, rows: Sequence[Tensor], cache: DecodingCache) -> list[Tensor]:
-    """The logits [tokens of a row, V] of each row of the same length, fed one token after another."""
+def stepped(
+    model: Transformer, rows: Sequence[Tensor], cache: DecodingCache, places: Sequence[int] | None = None
+) -> list[Tensor]:
+    """The logits [tokens of a row, V] of each row of the same length, fed one token after another; rows
+    stand at `places`, or fill them all."""
+    standing = torch.arange(len(rows)) if places is None else torch.tensor(places)
     steps = []
     for tokens_R in torch.stack(list(rows)).T:
-        longest = int(cache.lengths.max()) + 1
-        steps.append(model.logits(model.step(tokens_R, cache, longest)))
+        longest = int(cache.ages.max()) + 1
+        steps.append(model.logits(model.step(tokens_R, standing, cache, longest)))
     return list(torch.stack(steps, dim=1)) if steps else []
+
+
+def follow(cache: DecodingCache, parents: Sequence[Sequence[int]]) -> None:
+    """Let each place go on from its parent; -1 for a place that is in use no more."""
+    chosen = torch.tensor(parents)
+    cache.follow(chosen.clamp(min=0), chosen >= 0)
 
 
 def forced(model: Transformer, source_S: Tensor, source: Layout, rows: Sequence[Tensor]) -> list[Tensor]:
@@ -109,31 +119,57 @@ def test_reordered_siblings_go_on_as_if_they_had_begun_so(
     kept = torch.tensor([3 * sentence + row for sentence, chosen in enumerate(order) for row in chosen])
     cache = model.start(model.encode(source_S, source), source, 3)
     stepped(model, list(prefixes), cache)
-    cache.take(kept)
+    follow(cache, order)
     found = stepped(model, list(ends), cache)
     wanted = forced(model, source_S, source, list(torch.cat([prefixes[kept], ends], dim=1)))
     assert_alike(found, [row[before:] for row in wanted])
 
 
-@pytest.mark.parametrize("kept", [[0, 1, 2, 3], [1, 0, 3, 3]], ids=["as they were", "reordered"])
 @pytest.mark.parametrize("name", CONFIGS)
+@given(data=st.data(), lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3))
+@settings(max_examples=12)
 @torch.no_grad()
-def test_rows_of_different_lengths_take_a_step_together(
-    name: str, kept: list[int], build: Callable[..., Transformer], batch: Callable[..., Batch]
+def test_any_history_of_branching_leaving_and_joining_gives_the_logits_of_teacher_forcing(
+    name: str,
+    data: st.DataObject,
+    lengths: list[int],
+    build: Callable[..., Transformer],
+    batch: Callable[..., Batch],
 ) -> None:
-    """Each row stands where its own tokens end; rows are wound back here to 1, 7, 4 and 2 of 7 tokens."""
-    model = build(CONFIGS[name])
-    source_S, _, source, _ = batch([5, 2], [])
-    rows, ends, lengths = list(ids(4, 7)), list(ids(4, 3, seed=5)), [1, 7, 4, 2]
-    cache = model.start(model.encode(source_S, source), source, 2)
-    stepped(model, rows, cache)
-    cache.lengths.copy_(torch.tensor(lengths))
-    cache.take(torch.tensor(kept))
-    found = stepped(model, ends, cache)
-    whole = [torch.cat([rows[row][: lengths[row]], end]) for row, end in zip(kept, ends, strict=True)]
-    wanted = forced(model, source_S, source, whole)
-    assert_alike(found, [logits[-3:] for logits in wanted])
-    assert cache.lengths.tolist() == [lengths[row] + 3 for row in kept]
+    """Hypotheses are kept as plain lists beside the cache, and run through a whole forward at each step."""
+    model, places = build(CONFIGS[name]), 3
+    source_S, _, source, _ = batch(lengths, [])
+    sources = [source_S[part] for part in source.slices()]
+    cache = model.start(model.encode(source_S, source), source, places)
+    texts: list[list[list[int] | None]] = [[[], None, None] for _ in sources]
+    for number in range(data.draw(st.integers(1, 9))):
+        use = [(b, n) for b, some in enumerate(texts) for n, text in enumerate(some) if text is not None]
+        tokens = ids(len(use), seed=number)
+        rows = torch.tensor([b * places + n for b, n in use])
+        found = model.logits(model.step(tokens, rows, cache, int(cache.ages.max()) + 1))
+        for (b, n), token in zip(use, tokens.tolist(), strict=True):
+            texts[b][n] = [*(texts[b][n] or []), token]
+        wanted = [
+            forced(model, sources[b], Layout.of([len(sources[b])]), [torch.tensor(texts[b][n])])[0][-1]
+            for b, n in use
+        ]
+        assert_alike(list(found), wanted)
+        parents = []
+        for some in texts:
+            standing = [n for n, text in enumerate(some) if text is not None]
+            chosen = data.draw(st.lists(st.sampled_from([-1, *standing]), min_size=places, max_size=places))
+            parents.append(chosen if any(n >= 0 for n in chosen) else [standing[0], -1, -1])
+        follow(cache, parents)
+        texts = [
+            [some[n] if n >= 0 else None for n in chosen] for some, chosen in zip(texts, parents, strict=True)
+        ]
+        staying = sorted(data.draw(st.sets(st.integers(0, len(texts) - 1))))
+        cache.take(torch.tensor(staying, dtype=torch.int64))
+        texts, sources = [texts[b] for b in staying], [sources[b] for b in staying]
+        if data.draw(st.booleans()) or not texts:
+            new_S, _, new, _ = batch([data.draw(st.integers(1, 9))], [], number)
+            cache.join(model.start(model.encode(new_S, new), new, places))
+            texts, sources = [*texts, [[], None, None]], [*sources, new_S]
 
 
 @torch.no_grad()
@@ -146,8 +182,8 @@ def test_siblings_share_the_keys_and_values_of_their_source(
     def held(siblings: int) -> list[int]:
         cache = model.start(model.encode(source_S, source), source, siblings)
         stepped(model, list(ids(2 * siblings, 4)), cache)
-        cache.take(torch.arange(2 * siblings))
-        shared = [tensor for _, part in cache.layers for tensor in (part.keys, part.values, part.seen)]
+        follow(cache, [list(range(siblings))] * 2)
+        shared = [tensor for part in cache.layers for tensor in (part.source_keys, part.source_values)]
         return [tensor.untyped_storage().nbytes() for tensor in shared]
 
     assert held(1) == held(8)
@@ -183,28 +219,35 @@ def test_a_source_without_tokens_gives_the_logits_of_teacher_forcing_too(
 
 
 @torch.no_grad()
-def test_room_grows_in_blocks_and_only_when_it_is_needed(
+def test_a_token_that_hypotheses_share_is_kept_once(
+    build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    """Four hypotheses that part only at their last token: as many nodes as tokens, and three more."""
+    model = build(POST)
+    source_S, _, source, _ = batch([3], [])
+    cache = model.start(model.encode(source_S, source), source, 4)
+    for token in range(20):
+        stepped(model, list(ids(1, 1, seed=token)), cache, [0])
+        follow(cache, [[0, -1, -1, -1]])
+    follow(cache, [[0, 0, 0, 0]])
+    stepped(model, list(ids(4, 1)), cache)
+    cache.take(torch.tensor([0]))
+    assert cache.used == 20 + 4
+
+
+@torch.no_grad()
+def test_nodes_of_hypotheses_that_were_left_are_swept_out_when_room_gets_short(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     model = build(POST)
     source_S, _, source, _ = batch([3], [])
-    cache = model.start(model.encode(source_S, source), source, 1)
+    cache = model.start(model.encode(source_S, source), source, 2)
     room = []
-    for tokens_R in ids(10, 1):
-        model.step(tokens_R, cache, int(cache.lengths.max()) + 1)
-        room.append(cache.layers[0][0].keys.shape[2])
-    assert all(have % 3 == 0 and 0 <= have - needed <= 3 for needed, have in enumerate(room, start=1))
-
-
-@torch.no_grad()
-def test_more_room_than_needed_changes_nothing(
-    build: Callable[..., Transformer], batch: Callable[..., Batch]
-) -> None:
-    model, rows = build(POST), list(ids(2, 4))
-    source_S, _, source, _ = batch([3, 5], [])
-    tight, wide = (model.start(model.encode(source_S, source), source, 1) for _ in range(2))
-    wide.make_room(30)
-    assert_alike(stepped(model, rows, wide), stepped(model, rows, tight))
+    for number in range(40):
+        stepped(model, list(ids(2, 1, seed=number)), cache)
+        follow(cache, [[0, 0]])
+        room.append(cache.layers[0].own_keys.shape[2])
+    assert max(room) <= 40 + 2 * (cache_module.BLOCK + 1)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Hugging Face's Marian with the same weights gives the same logits."""
+"""Hugging Face's Marian with the same weights gives the same logits, and finds the same translations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
@@ -153,3 +155,58 @@ def test_marian_gives_the_same_logits_with_the_same_weights(
         found = ours.logits(ours(*pairs))
     assert (found - wanted).abs().max() <= 1e-4
     assert wanted.std() > 0.5
+
+
+def generated(
+    theirs: MarianMTModel, source: list[int], beam: int, penalty: float
+) -> tuple[list[int], float] | None:
+    """What `transformers` finds, under the rules that both have.
+
+    Scores are sums of log-probabilities over length^penalty; the search goes on as long as a live hypothesis
+    could still win. At its greatest length `transformers` takes hypotheses without end mark for finished and
+    ours demands the mark: None where it is reached.
+    """
+    out = theirs.generate(
+        input_ids=torch.tensor([[*source, 0]]),
+        attention_mask=torch.ones(1, len(source) + 1, dtype=torch.int64),
+        decoder_start_token_id=0,
+        num_beams=beam,
+        do_sample=False,
+        length_penalty=penalty,
+        early_stopping="never" if beam > 1 else False,
+        max_new_tokens=30,
+        suppress_tokens=[PAD],
+        output_scores=True,
+        return_dict_in_generate=True,
+    )
+    tokens = out.sequences[0].tolist()[1:]
+    score = float(out.sequences_scores[0]) if beam > 1 else 0.0
+    return (tokens[: tokens.index(0)], score) if 0 in tokens else None
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.3])
+def test_transformers_finds_the_same_translations_with_the_same_weights(beam: int, penalty: float) -> None:
+    theirs = marian(encoder_layers=2, decoder_layers=2, tie_word_embeddings=False)
+    with torch.no_grad():
+        always = theirs.model.decoder.layers[-1].final_layer_norm.bias
+        theirs.model.decoder.embed_tokens.weight *= 0.3
+        theirs.lm_head.weight *= 1.5
+        theirs.lm_head.weight[0] += 6.0 * always / always.dot(always)  # so that sentences end
+        ours = copied(theirs, model_config(theirs))
+    generator = torch.Generator().manual_seed(5)
+    sources = [torch.randint(1, PAD, (n,), generator=generator).tolist() for n in (1, 2, 4, 7, 9, 12) * 2]
+    config = SearchConfig(
+        beam=beam, length_rule="power", length_penalty=penalty, cap_ratio=0.0, cap_extra=29, unknown=True
+    )
+    different = set()
+    for source, found in zip(sources, translate_ids([ours], sources, config, never=[PAD]), strict=True):
+        wanted = generated(theirs, source, beam, penalty)
+        if wanted is None:
+            continue
+        tokens, score = wanted
+        assert list(found[0].tokens) == tokens
+        if beam > 1:
+            assert found[0].score == pytest.approx(score, abs=1e-4)
+        different.add(tuple(tokens))
+    assert len(different) > 1

@@ -1,0 +1,134 @@
+"""`nmt translate`: raw text in, translations out, a line for a line."""
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from nmt_cli import config as settings
+from nmt_cli.atomic import file_written_whole
+from nmt_cli.cli.options import CommandWithSettings, common
+from nmt_cli.corpus.files import open_bytes
+from nmt_cli.decoding.config import TranslateConfig
+
+if TYPE_CHECKING:
+    from nmt_cli.cli.translate_report import Reporter
+    from nmt_cli.decoding.stream import Workers
+    from nmt_cli.decoding.translator import Translation, Translator
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(cls=CommandWithSettings, settings=TranslateConfig)
+@click.argument(
+    "models", nargs=-1, required=True, metavar="MODEL ...", type=click.Path(exists=True, path_type=Path)
+)
+@click.option("--beam", type=int, help="Hypotheses that are followed at a time; 1 is greedy search.")
+@click.option("--length-penalty", type=float, help="The more, the longer; 0 for none.")
+@click.option(
+    "--n-best", type=int, help='Translations of each line, as "line ||| text ||| scores ||| score".'
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "fp16", "bf16", "int8"]),
+    help="Numbers to compute with.  [default: fp16 on a GPU, fp32 elsewhere]",
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Processors to use.  [default: all]")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="What to run on.")
+@click.option("--devices", type=click.IntRange(min=1), default=1, help="GPUs that share the work.")
+@click.option("--input", "source", type=FILE, help="Text to translate, in place of stdin; may be packed.")
+@click.option("--output", "target", type=FILE, help="Where to write, in place of stdout; .gz packs it.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="json: an object a line."
+)
+@click.option(
+    "--attention", "page", type=FILE, help="HTML page to write: where each head of each layer looks."
+)
+@click.option(
+    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
+)
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@common
+def translate(
+    models: tuple[Path, ...],
+    beam: int | None,
+    length_penalty: float | None,
+    n_best: int | None,
+    precision: str | None,
+    threads: int | None,
+    device: str,
+    devices: int,
+    source: Path | None,
+    target: Path | None,
+    form: str,
+    page: Path | None,
+    file: Path | None,
+    assignments: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Translate stdin line for line with MODEL, a model, checkpoint or run folder; several are an ensemble.
+
+    Text goes in and comes out as people write it. A line is translated as soon as it is there.
+    """
+    flags = {"search.beam": beam, "search.length_penalty": length_penalty, "search.n_best": n_best}
+    config = settings.read(TranslateConfig, file, assignments, flags)
+    if config.output.alignments and form != "json":
+        raise click.UsageError("output.alignments has no effect without --format json.")
+
+    from nmt_cli.cli.translate_report import AttentionPage, Reporter, as_json, as_text
+    from nmt_cli.decoding.loading import Where, load
+
+    where = Where(device, devices, threads or 0, precision)  # type: ignore[arg-type]  # click knows the choices
+    translator, workers = load(models, config, where)
+    with ExitStack() as stack:
+        outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
+        read = _reader(stack.enter_context(open_bytes(source)) if source else None)
+        report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
+        attention = AttentionPage(page, translator, workers.ensembles[0].models[0])
+        flush = _nothing if target else outgoing.flush
+        translations = _translations(translator, workers, read, report, flush)
+        for translation in stack.enter_context(closing(translations)):
+            attention.add(translation)
+            if form == "json":
+                outgoing.write(as_json(translation, attention.aligned(translation)))
+            else:
+                outgoing.write(as_text(translation, config.search.n_best))
+        outgoing.flush()
+        attention.write()
+
+
+def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
+    """Reads what is there, from stdin if there is no file."""
+    if file:
+        return file.read1  # type: ignore[attr-defined, no-any-return]  # all binary files have it
+    # A thread that waits in Python's own stdin holds a lock that Python needs to exit.
+    return partial(os.read, sys.stdin.fileno())
+
+
+def _nothing() -> None:
+    """Files are seen only at the end, and those that are packed get larger by every flush."""
+
+
+def _translations(
+    translator: "Translator",
+    workers: "Workers",
+    read: Callable[[int], bytes],
+    report: "Reporter",
+    flush: Callable[[], None],
+) -> Generator["Translation"]:
+    """The translation of each line, when it has been reported."""
+    from nmt_cli.decoding.odd_input import OddInput
+    from nmt_cli.decoding.stream import lines_of, stream
+
+    tokenizers = translator.tokenizers
+    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.entries, translator.config.input.most_unknown)
+    lines = ((number, odd.text(number, raw)) for number, raw in enumerate(lines_of(read), start=1))
+    report.begin(odd)
+    for translation in stream(translator, workers, lines, flush):
+        report.line(translation)
+        yield translation

@@ -1,0 +1,168 @@
+"""What `nmt translate` prints: lines on stdout, and on stderr how it goes and what is odd."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import click
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from nmt_cli.decoding.attention_maps import alignment
+from nmt_cli.decoding.attention_page import write_attention_page
+from nmt_cli.decoding.degenerate import Degenerate
+from nmt_cli.decoding.noted import Noted
+from nmt_cli.decoding.odd_input import OddInput
+from nmt_cli.decoding.translator import Candidate, Translation, Translator
+from nmt_cli.model.transformer import Transformer
+
+MOST_ON_PAGE = 100
+"""Lines; each takes tens of kilobytes."""
+
+
+def as_text(translation: Translation, n_best: int) -> bytes:
+    """The translation as a line; several as lines of an n-best list, with line numbers from 0."""
+    if n_best == 1:
+        return f"{translation.text}\n".encode()
+    number = translation.line.number - 1
+    lines = [
+        f"{number} ||| {one.text} ||| logprob= {one.log_probability:.6f} ||| {one.score:.6f}\n"
+        for one in translation.candidates
+    ]
+    return "".join(lines or [f"{number} |||  ||| logprob= 0 ||| 0\n"]).encode()
+
+
+def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
+    """One object a line."""
+    found: dict[str, Any] = {
+        "line": translation.line.number,
+        "hypotheses": [_described(one) for one in translation.candidates],
+        "flags": [*translation.flags],
+        "too_long": translation.line.too_long,
+        "failed": translation.failed,
+    }
+    if aligned is not None:
+        found["alignment"] = [*aligned]
+    return (json.dumps(found, ensure_ascii=False) + "\n").encode()
+
+
+def _described(candidate: Candidate) -> Mapping[str, Any]:
+    return {
+        "text": candidate.text,
+        "score": candidate.score,
+        "log_probability": candidate.log_probability,
+        "tokens": [*candidate.tokens],
+        "token_scores": [round(score, 6) for score in candidate.token_scores],
+    }
+
+
+class AttentionPage:
+    """Where the model looks: for the alignments of a line, and for a page of the first lines."""
+
+    def __init__(self, path: Path | None, translator: Translator, model: Transformer) -> None:
+        """Without a `path` there is no page."""
+        self._path, self._translator, self._model = path, translator, model
+        self._pairs: list[tuple[str, list[int], list[int]]] = []
+        self._left_out = 0
+
+    def aligned(self, translation: Translation) -> list[int] | None:
+        """The alignment of the best translation, if the settings ask for it."""
+        if not self._translator.config.output.alignments:
+            return None
+        parts = translation.candidates[0].parts if translation.candidates else ()
+        sources = [sentence.tokens for sentence in translation.line.sentences[: len(parts)]]
+        return alignment(self._model, sources, [part.tokens for part in parts])
+
+    def add(self, translation: Translation) -> None:
+        """Keep a line for the page."""
+        if not self._path or not translation.candidates:
+            return
+        if len(self._pairs) >= MOST_ON_PAGE:
+            self._left_out += 1
+            return
+        parts = translation.candidates[0].parts
+        for sentence, part in zip(translation.line.sentences, parts, strict=True):
+            self._pairs.append((translation.line.raw, [*sentence.tokens], [*part.tokens]))
+
+    def write(self) -> None:
+        """Write the page, if there shall be one."""
+        if not self._path:
+            return
+        write_attention_page(self._path, self._model, self._translator.tokenizers, self._pairs)
+        if self._left_out:
+            click.echo(f"{self._path} shows the first {MOST_ON_PAGE} lines only.", err=True)
+
+
+class Reporter:
+    """Tells on stderr how far it is, what to know about a line, and at the end what to look at."""
+
+    def __init__(self, quiet: bool, *, prompt: bool) -> None:
+        self._quiet, self._prompt = quiet, prompt
+        self._odd: OddInput | None = None
+        self._degenerate, self._too_long = Degenerate(), Noted()
+        self._lines, self._since = 0, time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.completed:,.0f} lines"),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=quiet or prompt or not sys.stderr.isatty(),
+        )
+
+    def __enter__(self) -> Self:
+        self._bar.__enter__()
+        self._task = self._bar.add_task("", total=None, rate="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.__exit__(kind, error, trace)
+        if kind is None:
+            self._end()
+
+    def begin(self, odd: OddInput) -> None:
+        """The models are loaded."""
+        self._odd, self._since = odd, time.monotonic()
+        if self._prompt and not self._quiet:
+            click.echo("Type a sentence to have it translated; Ctrl-D ends.", err=True)
+
+    def line(self, translation: Translation) -> None:
+        """A line is done."""
+        line = translation.line
+        self._lines += 1
+        self._degenerate.add(line.number, translation.flags)
+        ids = line.sentences[0].tokens if line.sentences else ()
+        if self._odd and (warning := self._odd.warning(line.number, line.raw, ids)):
+            self._warn(warning)
+        if line.too_long:
+            self._too_long.add(line.number)
+            if self._too_long.count == 1:
+                self._warn(f"line {line.number:,} has {line.pieces:,} pieces, too many to translate at once.")
+        if translation.failed:
+            what = f"line {line.number:,} ({line.pieces:,} pieces)"
+            click.echo(
+                f"Error: {what} does not fit into memory; an empty line stands in its place.", err=True
+            )
+        rate = self._lines / max(time.monotonic() - self._since, 1e-9)
+        self._bar.update(self._task, completed=self._lines, rate=f"{rate:,.1f}/s")
+
+    def _end(self) -> None:
+        for warning in self._degenerate.report():
+            self._warn(warning)
+        if self._too_long.count:
+            self._warn(f"{self._too_long}: too long, and treated as input.too_long says.")
+        if self._odd and (replaced := self._odd.report()):
+            self._warn(replaced)
+        if self._lines and not (self._quiet or self._prompt):
+            seconds = time.monotonic() - self._since
+            rate = self._lines / max(seconds, 1e-9)
+            click.echo(f"{self._lines:,} lines in {seconds:,.1f} s, {rate:,.1f} a second", err=True)
+
+    @staticmethod
+    def _warn(text: str) -> None:
+        click.echo(f"Warning: {text}", err=True)

@@ -1,0 +1,165 @@
+"""The hypotheses of a batch in search: B sentences of N places each, and the best K that have ended.
+
+T is the room for tokens. Sentences need not have begun together: each has an age, the number of its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import islice, pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt_cli.decoding.hypotheses import Hypothesis
+from nmt_cli.decoding.lengths import LengthRule
+from nmt_cli.text.subwords import END
+
+BLOCK = 32
+"""Room for tokens is made in blocks of this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How the hypotheses of each sentence go on: E ways to end, N to go on; -inf for ways not taken."""
+
+    ended_totals: Tensor
+    """[B, E]"""
+
+    ended_parents: Tensor
+    live_totals: Tensor
+    """[B, N]"""
+
+    live_parents: Tensor
+    live_tokens: Tensor
+
+
+@dataclass(slots=True)
+class Beams:
+    """A place that is not in use has the total -inf, and an ending not found yet the score -inf."""
+
+    ages: Tensor
+    """[B]"""
+
+    caps: Tensor
+    """[B]: the most tokens of a translation, end mark not counted."""
+
+    totals: Tensor
+    """[B, N]: sums of log-probabilities."""
+
+    tokens: Tensor
+    """[B, N, T]"""
+
+    token_totals: Tensor
+    """[B, N, T]: the sums up to each token."""
+
+    ended_scores: Tensor
+    """[B, K], best first."""
+
+    ended_lengths: Tensor
+    """[B, K]: end marks counted."""
+
+    ended_tokens: Tensor
+    """[B, K, T]"""
+
+    ended_token_totals: Tensor
+
+    @staticmethod
+    def begin(caps: Tensor, places: int, in_use: int, best: int) -> Beams:
+        """Sentences without tokens, the first `in_use` of their places in use."""
+        count, like = len(caps), torch.zeros((), device=caps.device)
+        totals = like.new_full((count, places), -torch.inf)
+        totals[:, :in_use] = 0.0
+        return Beams(
+            ages=torch.zeros_like(caps),
+            caps=caps,
+            totals=totals,
+            tokens=caps.new_zeros(count, places, BLOCK),
+            token_totals=like.new_zeros(count, places, BLOCK),
+            ended_scores=like.new_full((count, best), -torch.inf),
+            ended_lengths=caps.new_zeros(count, best),
+            ended_tokens=caps.new_zeros(count, best, BLOCK),
+            ended_token_totals=like.new_zeros(count, best, BLOCK),
+        )
+
+    @property
+    def in_use(self) -> Tensor:
+        """[B, N]"""
+        return self.totals > -torch.inf
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """[R] places in use, and [R] the newest token of each; the first is fed the end mark."""
+        rows = self.in_use.flatten().nonzero()[:, 0]
+        newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
+        newest = self.tokens.gather(2, newest_BN1).masked_fill(self.ages[:, None, None] == 0, END)
+        return rows, newest.flatten()[rows]
+
+    def follow(self, choice: Choice, rule: LengthRule, longest: int) -> None:
+        """Go on as chosen; `longest` is more than any age."""
+        self._make_room(longest + 1)
+        self._end(choice.ended_totals, choice.ended_parents, rule)
+        self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
+        self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
+        self.totals = choice.live_totals
+        self.ages = self.ages + 1
+
+    def give_up_hopeless(self, rule: LengthRule) -> None:
+        """Leave the hypotheses that can get no better any more than the worst of the best K that ended."""
+        bound = rule.bound(self.totals, self.ages[:, None] + 1, self.caps[:, None] + 1)
+        self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
+
+    def take(self, sentences: Tensor) -> None:
+        """Keep `sentences` only."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name)[sentences])
+
+    def join(self, others: Beams) -> None:
+        """Put the sentences of `others` behind those that are here."""
+        for each, other in ((self, others), (others, self)):
+            each._make_room(other.tokens.shape[2])
+        for field in fields(self):
+            setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(others, field.name)]))
+
+    def found(self, sentences: Tensor) -> list[list[Hypothesis]]:
+        """The endings of `sentences`, best first."""
+        tensors = (self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals)
+        found = []
+        for scores, lengths, tokens, totals in zip(*(x[sentences].tolist() for x in tensors), strict=True):
+            each = zip(scores, lengths, tokens, totals, strict=True)
+            found.append([_hypothesis(*one) for one in each if one[0] > -torch.inf])
+        return found
+
+    def _end(self, totals: Tensor, parents: Tensor, rule: LengthRule) -> None:
+        lengths = (self.ages + 1)[:, None].expand_as(totals)
+        scores = torch.cat([self.ended_scores, rule.score(totals, lengths)], dim=1)
+        self.ended_scores, kept = scores.topk(self.ended_scores.shape[1])
+        if not bool((kept >= self.ended_scores.shape[1]).any()):
+            return
+        self.ended_lengths = torch.cat([self.ended_lengths, lengths], dim=1).gather(1, kept)
+        tokens = _grown(self.tokens, parents, torch.full_like(parents, END), self.ages)
+        token_totals = _grown(self.token_totals, parents, totals, self.ages)
+        self.ended_tokens = _chosen(torch.cat([self.ended_tokens, tokens], dim=1), kept)
+        self.ended_token_totals = _chosen(torch.cat([self.ended_token_totals, token_totals], dim=1), kept)
+
+    def _make_room(self, tokens: int) -> None:
+        if (missing := tokens - self.tokens.shape[2]) > 0:
+            more = (0, -(-missing // BLOCK) * BLOCK)
+            for name in ("tokens", "token_totals", "ended_tokens", "ended_token_totals"):
+                setattr(self, name, F.pad(getattr(self, name), more))
+
+
+def _chosen(x_BNT: Tensor, which_BM: Tensor) -> Tensor:
+    return x_BNT.gather(1, which_BM[:, :, None].expand(-1, -1, x_BNT.shape[2]))
+
+
+def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor) -> Tensor:
+    """What the parents have, and the newest behind it."""
+    place = ages_B[:, None, None].expand(*parents_BM.shape, 1)
+    return _chosen(x_BNT, parents_BM).scatter_(2, place, newest_BM[:, :, None])
+
+
+def _hypothesis(score: float, length: int, tokens: Sequence[int], totals: Sequence[float]) -> Hypothesis:
+    sums = [0.0, *islice(totals, length)]
+    return Hypothesis(tokens[: length - 1], score, [after - before for before, after in pairwise(sums)])

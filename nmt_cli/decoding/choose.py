@@ -1,0 +1,82 @@
+"""How hypotheses go on: the best ways over all of a sentence's beam, or each by lot.
+
+R rows, the places in use of B sentences with N places each, and V entries of the vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt_cli.decoding.beams import Choice
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.text.subwords import END
+
+
+def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor) -> Choice:
+    """The likeliest ways on: N that go on, and those that end among the N likeliest of all.
+
+    A single hypothesis has ended when its end is the likeliest way: that is greedy search.
+    """
+    sentences, places = totals_BN.shape
+    width = min(places + 1, log_probs_RV.shape[1])  # one of a row's ways may be its end
+    steps_RW, tokens_RW = log_probs_RV.topk(width)
+    totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
+    if len(rows_R) < sentences * places:
+        nowhere = totals_RW.new_full((sentences * places, width), -torch.inf)
+        totals_RW = nowhere.index_copy_(0, rows_R, totals_RW)
+        tokens_RW = tokens_RW.new_zeros(sentences * places, width).index_copy_(0, rows_R, tokens_RW)
+    totals, where = totals_RW.view(sentences, -1).topk(min(2 * places, places * width))
+    tokens, parents = tokens_RW.view(sentences, -1).gather(1, where), where // width
+    ends = tokens == END
+    ended = totals[:, :places].masked_fill(~ends[:, :places], -torch.inf)
+    live, order = totals.masked_fill(ends, -torch.inf).topk(places)
+    if places == 1:
+        live = live.masked_fill(ended > -torch.inf, -torch.inf)
+    return Choice(ended, parents[:, :places], live, parents.gather(1, order), tokens.gather(1, order))
+
+
+def drawn(
+    log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, chances_R: Tensor, config: SearchConfig
+) -> Choice:
+    """One way on for each hypothesis, drawn by a number from 0 to 1; totals are the model's own."""
+    shaped = (log_probs_RV / config.temperature).softmax(-1)
+    ordered, tokens = shaped.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    keep = before < config.top_p
+    if config.top_k:
+        keep[:, config.top_k :] = False
+    kept = ordered * keep
+    upto = kept.cumsum(-1)
+    place = (upto <= chances_R[:, None] * upto[:, -1:]).sum(-1, keepdim=True)
+    last = (kept > 0).sum(-1, keepdim=True) - 1
+    token_R1 = tokens.gather(1, place.minimum(last))
+    total_R = log_probs_RV.gather(1, token_R1)[:, 0] + totals_BN.flatten()[rows_R]
+    nowhere = torch.full_like(totals_BN, -torch.inf).flatten()
+    totals = nowhere.index_copy(0, rows_R, total_R).view_as(totals_BN)
+    chosen = torch.zeros_like(nowhere, dtype=torch.int64).index_copy_(0, rows_R, token_R1[:, 0])
+    ends = chosen.view_as(totals_BN) == END
+    parents = torch.arange(totals.shape[1], device=totals.device).expand_as(totals)
+    ended, live = (totals.masked_fill(without, -torch.inf) for without in (~ends, ends))
+    return Choice(ended, parents, live, parents, chosen.view_as(totals_BN))
+
+
+def chances(
+    seed: int, keys: Sequence[int], places: Sequence[int], ages: Sequence[int]
+) -> NDArray[np.float32]:
+    """A number from 0 to 1 for each row: the same whatever else is in the batch."""
+    mixed = np.full(len(keys), seed, dtype=np.uint64)
+    for part in (keys, places, ages):
+        mixed = _mixed(mixed ^ np.asarray(part, dtype=np.uint64))
+    shares: NDArray[np.float32] = (mixed >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
+    return shares
+
+
+def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of splitmix64."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,121 @@
+"""Keeps a search full: sentences that are done leave at once, and waiting ones take their place."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import torch
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search import Search
+from nmt_cli.model.transformer import Transformer
+
+ROWS = {"cpu": 256}
+MOST_ROWS = 2048
+REFILL = 0.75
+"""Waiting sentences join when no more than this share of the batch is left: few at a time would be slow."""
+
+
+class Waiting(Protocol):
+    """Sentences that wait for their turn."""
+
+    def take(self, most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+        """Up to `most` sentences which, each as long as the longest of them, have at most `tokens`; at least
+        one if there is any. None there: wait for them if told to; nothing to wait for: an empty list."""
+
+    def put_back(self, sentences: Sequence[Sentence]) -> None:
+        """To be taken again."""
+
+
+Found = tuple[Sentence, list[Hypothesis] | None]
+"""A sentence and its translations; None where it does not fit into memory even alone."""
+
+
+def translated(
+    ensemble: Ensemble,
+    config: SearchConfig,
+    never: Sequence[int],
+    waiting: Waiting,
+    before_step: Callable[[], None] = lambda: None,
+) -> Iterator[Found]:
+    """Translate until nothing waits any more, in no particular order; ids in `never` are not produced."""
+    rows = config.rows or ROWS.get(ensemble.device.type, MOST_ROWS)
+    most = max(1, rows // config.places)
+    search = Search(ensemble, config, never)
+    while True:
+        joining: list[Sentence] = []
+        try:
+            if len(search.sentences) <= REFILL * most:
+                joining = waiting.take(
+                    most - len(search.sentences), _free(search, config), wait=not search.sentences
+                )
+                if joining:
+                    search.join(joining)
+                    joining = []
+            if not search.sentences:
+                return
+            before_step()
+            yield from search.step()
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            everything = [*search.sentences, *joining]
+            search = Search(ensemble, config, never)
+            if len(everything) == 1:
+                yield everything[0], None
+            else:
+                most = max(1, len(everything) // 2)
+                waiting.put_back(everything)
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether it tells of memory that could not be had, on any device."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _free(search: Search, config: SearchConfig) -> int:
+    longest = max((len(sentence.tokens) + 1 for sentence in search.sentences), default=0)
+    return config.tokens - longest * len(search.sentences)
+
+
+class Listed:
+    """All sentences are there from the beginning; the longest go first."""
+
+    def __init__(self, sentences: Sequence[Sentence]) -> None:
+        self._sentences = sorted(sentences, key=lambda sentence: len(sentence.tokens))
+
+    def take(self, most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+        """See `Waiting`."""
+        return taken(self._sentences, most, tokens, wait=wait)
+
+    def put_back(self, sentences: Sequence[Sentence]) -> None:
+        """See `Waiting`."""
+        self._sentences = sorted([*self._sentences, *sentences], key=lambda sentence: len(sentence.tokens))
+
+
+def taken(ascending: list[Sentence], most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+    """The longest of `ascending`, which leave it: as many as fit, see `Waiting`."""
+    if not ascending:
+        return []
+    fitting = tokens // (len(ascending[-1].tokens) + 1)
+    count = min(most, max(fitting, int(wait)), len(ascending))
+    chosen = ascending[len(ascending) - count :]
+    del ascending[len(ascending) - count :]
+    return chosen
+
+
+def translate_ids(
+    models: Sequence[Transformer],
+    sources: Sequence[Sequence[int]],
+    config: SearchConfig,
+    never: Sequence[int] = (),
+) -> list[list[Hypothesis]]:
+    """The translations of each source, both without end marks; ids in `never` are not produced."""
+    sentences = [Sentence(key, tokens) for key, tokens in enumerate(sources)]
+    found: dict[int, list[Hypothesis]] = {}
+    for sentence, hypotheses in translated(Ensemble.of(models, config), config, never, Listed(sentences)):
+        if hypotheses is None:
+            raise MemoryError(f"a sentence of {len(sentence.tokens)} tokens does not fit into memory")
+        found[sentence.key] = hypotheses
+    return [found[key] for key in range(len(sentences))]

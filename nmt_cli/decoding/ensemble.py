@@ -1,0 +1,66 @@
+"""One or more models that decide together about each token."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.errors import UserError
+from nmt_cli.model.cache import DecodingCache
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+from nmt_cli.text.subwords import END
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """Models with the same vocabularies, each with its weight; the weights sum to 1."""
+
+    models: Sequence[Transformer]
+    weights: Sequence[float]
+    combine: str
+    """Whether the mean is of "probability" or of "log-probability"."""
+
+    @staticmethod
+    def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
+        """As the settings have it."""
+        weights = config.weights or (1.0,) * len(models)
+        if len(weights) != len(models):
+            raise UserError(
+                f"search.weights has {len(weights)} numbers for {len(models)} models; give one for each."
+            )
+        return Ensemble(models, [weight / sum(weights) for weight in weights], config.combine)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the models are."""
+        return self.models[0].output_matrix.device
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that a sentence may have on either side, end mark counted; 0 for no limit."""
+        limits = [model.config.longest for model in self.models if model.config.positions == "learned"]
+        return min(limits, default=0)
+
+    def start(self, sources: Sequence[Sequence[int]], places: int) -> list[DecodingCache]:
+        """The caches, of each model one, of sentences without end marks."""
+        source = Layout.of([len(tokens) + 1 for tokens in sources])
+        flat = torch.tensor([token for tokens in sources for token in (*tokens, END)])
+        flat, source = flat.to(self.device), source.to(self.device)
+        return [model.start(model.encode(flat, source), source, places) for model in self.models]
+
+    def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
+        """[R, V]: the log-probability of each next token, fp32."""
+        each = [
+            model.logits(model.step(tokens_R, rows_R, cache, longest)).float().log_softmax(-1)
+            for model, cache in zip(self.models, caches, strict=True)
+        ]
+        return each[0] if len(each) == 1 else self._mean(torch.stack(each))
+
+    def _mean(self, each_MRV: Tensor) -> Tensor:
+        weights = each_MRV.new_tensor(self.weights)[:, None, None]
+        if self.combine == "log-probability":
+            return (each_MRV * weights).sum(0)
+        return (each_MRV + weights.log()).logsumexp(0)

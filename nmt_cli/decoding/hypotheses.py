@@ -1,0 +1,32 @@
+"""What goes into a search and what comes out of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A source sentence as ids."""
+
+    key: int
+    """Tells it apart; sampling draws other numbers for another one."""
+
+    tokens: Sequence[int]
+    """Without end mark."""
+
+    prefix: Sequence[int] = ()
+    """What each of its translations begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A finished translation as ids."""
+
+    tokens: Sequence[int]
+    """Without end mark."""
+
+    score: float
+    """The sum of the log-probabilities, divided by the length penalty."""
+
+    token_scores: Sequence[float]
+    """The log-probability of each token, and of the end mark."""

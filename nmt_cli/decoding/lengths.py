@@ -1,0 +1,33 @@
+"""How the length of a hypothesis enters its score, and how good a hypothesis may still become.
+
+A length counts the target pieces and the end mark.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt_cli.decoding.config import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRule:
+    """A score is a sum of log-probabilities divided by a penalty, which grows with the length."""
+
+    name: Rule
+    """gnmt: ((5 + n) / 6)^exponent, the paper's; power: n^exponent."""
+
+    exponent: float
+
+    def score(self, total: Tensor, length: Tensor) -> Tensor:
+        """The score of hypotheses whose log-probabilities sum to `total`."""
+        base = (5 + length) / 6 if self.name == "gnmt" else length.to(torch.float32)
+        return total / base**self.exponent
+
+    def bound(self, total: Tensor, least: Tensor, most: Tensor) -> Tensor:
+        """The best score an unfinished hypothesis may get, if it ends at a length from `least` to `most`.
+
+        No further token adds to `total`, which is never positive, so that one of the two ends is the best.
+        """
+        return torch.maximum(self.score(total, least), self.score(total, most))

@@ -1,0 +1,27 @@
+"""How many lines something was seen in, and the first few of their numbers."""
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+SHOWN = 5
+
+
+@dataclass(slots=True)
+class Noted:
+    """Line numbers, which may come in any order; takes the same memory however many they are."""
+
+    count: int = 0
+    first: list[int] = field(default_factory=list)
+
+    def add(self, number: int) -> None:
+        """Note a line."""
+        self.count += 1
+        if len(self.first) < SHOWN or number < self.first[-1]:
+            insort(self.first, number)
+            del self.first[SHOWN:]
+
+    def __str__(self) -> str:
+        """Such as "line 17" or "lines 17, 40, 512"; the last words of a report."""
+        numbers = ", ".join(f"{number:,}" for number in self.first)
+        more = f" and {self.count - SHOWN:,} more" if self.count > SHOWN else ""
+        return f"line{'s' if self.count > 1 else ''} {numbers}{more}"

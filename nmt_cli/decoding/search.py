@@ -1,0 +1,133 @@
+"""A batch in search: sentences come in, take steps together, and leave when nothing can get better."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from nmt_cli.decoding.beams import Beams, Choice
+from nmt_cli.decoding.choose import best, chances, drawn
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.lengths import LengthRule
+from nmt_cli.model.cache import DecodingCache
+from nmt_cli.text.subwords import END, UNKNOWN
+
+FEW = 0.75
+"""When no more than this share of a batch is still in search, the rest of it is cleared away."""
+
+Done = tuple[Sentence, list[Hypothesis]]
+
+
+class Search:
+    """Sentences in search, whatever step each of them is at."""
+
+    def __init__(self, ensemble: Ensemble, config: SearchConfig, never: Sequence[int] = ()) -> None:
+        """The ids in `never` are not produced, nor is the unknown mark unless the settings allow it."""
+        self._sentences: list[Sentence] = []
+        self._active: list[bool] = []
+        self._ensemble, self._config = ensemble, config
+        self._rule = LengthRule(config.length_rule, config.length_penalty)
+        banned = {*never} if config.unknown else {*never, UNKNOWN}
+        self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
+        self._ages: list[int] = []
+        self._caps: list[int] = []
+        self._caches: list[DecodingCache] = []
+        self._beams: Beams | None = None
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """Those that are not done."""
+        return [one for one, active in zip(self._sentences, self._active, strict=True) if active]
+
+    @torch.inference_mode()
+    def join(self, sentences: Sequence[Sentence]) -> None:
+        """Begin with `sentences`."""
+        config, places = self._config, self._config.places
+        caches = self._ensemble.start([sentence.tokens for sentence in sentences], places)
+        pieces = [len(sentence.tokens) for sentence in sentences]
+        caps = config.caps(pieces, self._ensemble.longest)
+        caps = [max(cap, len(sentence.prefix)) for cap, sentence in zip(caps, sentences, strict=True)]
+        on_device = torch.tensor(caps, device=self._ensemble.device)
+        beams = Beams.begin(on_device, places, places if config.sample else 1, config.n_best)
+        if self._beams is not None and not all(self._active):
+            self._clear(self._beams)
+        if self._beams is None or not self._sentences:
+            self._beams, self._caches = beams, caches
+        else:
+            self._beams.join(beams)
+            for cache, other in zip(self._caches, caches, strict=True):
+                cache.join(other)
+        self._sentences = [*self._sentences, *sentences]
+        self._active = [*self._active, *(True for _ in sentences)]
+        self._ages, self._caps = [*self._ages, *(0 for _ in sentences)], [*self._caps, *caps]
+
+    @torch.inference_mode()
+    def step(self) -> list[Done]:
+        """Let all hypotheses take a token; returns the sentences that are done, which leave."""
+        assert self._beams is not None
+        beams, longest = self._beams, max(self._ages) + 1
+        rows, newest = beams.rows()
+        log_probs = self._ensemble.step(newest, rows, self._caches, longest)
+        log_probs.index_fill_(1, self._banned, -torch.inf)
+        self._constrain(log_probs, rows)
+        choice = self._choice(log_probs, rows, beams.totals)
+        beams.follow(choice, self._rule, longest)
+        if not self._config.sample:
+            beams.give_up_hopeless(self._rule)
+        for cache in self._caches:
+            cache.follow(choice.live_parents, beams.in_use)
+        self._ages = [age + 1 for age in self._ages]
+        return self._leave(beams)
+
+    def _choice(self, log_probs: Tensor, rows: Tensor, totals: Tensor) -> Choice:
+        if not self._config.sample:
+            return best(log_probs, rows, totals)
+        places = self._config.places
+        where = [divmod(row, places) for row in rows.tolist()]
+        keys = [self._sentences[sentence].key for sentence, _ in where]
+        ages = [self._ages[sentence] for sentence, _ in where]
+        lots = chances(self._config.seed, keys, [place for _, place in where], ages)
+        return drawn(log_probs, rows, totals, torch.from_numpy(lots).to(log_probs.device), self._config)
+
+    def _constrain(self, log_probs_RV: Tensor, rows: Tensor) -> None:
+        """Allow only the token that must come, and no end before its time."""
+        must = [self._must(*each) for each in zip(self._sentences, self._ages, self._caps, strict=True)]
+        if any(token is not None for token in must):
+            of_row = [must[sentence] for sentence in (rows // self._config.places).tolist()]
+            for row, token in enumerate(of_row):
+                if token is not None:
+                    kept = log_probs_RV[row, token].clone()
+                    log_probs_RV[row] = -torch.inf
+                    log_probs_RV[row, token] = kept
+        early = [age < self._config.min_length for age in self._ages]
+        if any(early):
+            too_early = torch.tensor(early, device=rows.device)[rows // self._config.places]
+            log_probs_RV[:, END].masked_fill_(too_early, -torch.inf)
+
+    def _must(self, sentence: Sentence, age: int, cap: int) -> int | None:
+        if age >= cap:
+            return END
+        return sentence.prefix[age] if age < len(sentence.prefix) else None
+
+    def _leave(self, beams: Beams) -> list[Done]:
+        """Those that are done; they go on to have their places in the tensors until it pays to clear them."""
+        goes_on = beams.in_use.any(1).tolist()
+        left = [i for i, (before, now) in enumerate(zip(self._active, goes_on, strict=True)) if before > now]
+        self._active = goes_on
+        found = beams.found(torch.tensor(left, device=beams.totals.device)) if left else []
+        done = [(self._sentences[i], one) for i, one in zip(left, found, strict=True)]
+        if sum(goes_on) <= FEW * len(goes_on):
+            self._clear(beams)
+        return done
+
+    def _clear(self, beams: Beams) -> None:
+        stay = [i for i, active in enumerate(self._active) if active]
+        on_device = torch.tensor(stay, dtype=torch.int64, device=beams.totals.device)
+        beams.take(on_device)
+        for cache in self._caches:
+            cache.take(on_device)
+        for name in ("_sentences", "_ages", "_caps", "_active"):
+            values = getattr(self, name)
+            setattr(self, name, [values[i] for i in stay])

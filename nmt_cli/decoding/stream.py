@@ -1,0 +1,212 @@
+"""Lines come in and their translations go out, in order, while workers translate what has arrived.
+
+When the lines come slowly, each is translated as it comes; when they flood, so many wait that sentences of
+like length are translated together. No more than a window of lines is ever between input and output.
+"""
+
+import threading
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch
+
+from nmt_cli.corpus.files import UTF8_MARK
+from nmt_cli.decoding.engine import taken, translated
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.translator import PARTS, Line, Translation, Translator
+
+CHUNK = 1 << 16
+PATIENCE_SECONDS = 5.0
+"""That the workers have to finish their step when all is over."""
+
+
+def lines_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """The lines as they arrive, without their ends; only a line feed ends a line.
+
+    `read` waits for some bytes and gives what there is up to a number, nothing at the end. A byte-order mark
+    at the start belongs to no line.
+    """
+    pieces: list[bytes] = []
+    mark = UTF8_MARK
+    while chunk := read(CHUNK):
+        first, *rest = chunk.split(b"\n")
+        pieces.append(first)
+        if rest:
+            yield b"".join(pieces).removeprefix(mark)
+            yield from rest[:-1]
+            pieces, mark = [rest[-1]], b""
+    if last := b"".join(pieces):
+        yield last.removeprefix(mark)
+
+
+@dataclass
+class Workers:
+    """Who translates: each has its own models, or shares them with others on the same processor."""
+
+    ensembles: Sequence[Ensemble]
+    threads: int = 0
+    """Processor threads that they share; 0 where they work elsewhere."""
+
+
+@dataclass
+class _Pool:
+    """What is between input and output. All of it belongs to whoever holds `change`."""
+
+    window: int
+    workers: int
+    change: threading.Condition = field(default_factory=threading.Condition)
+    lines: dict[int, Line] = field(default_factory=dict)
+    waiting: dict[int, list[Sentence]] = field(default_factory=dict)
+    """By generation, half a window of lines; each from short to long, and the newest of a length first."""
+
+    found: dict[int, list[Hypothesis] | None] = field(default_factory=dict)
+    shown: int = 0
+    busy: int = 0
+    complete: bool = False
+    """No more lines will come."""
+
+    closed: bool = False
+    error: BaseException | None = None
+
+    def add(self, line: Line) -> bool:
+        """Take a line in, when there is room; false if nobody wants it any more."""
+        with self.change:
+            self.change.wait_for(lambda: self.closed or line.number - self.shown <= self.window)
+            self.lines[line.number] = line
+            for sentence in line.sentences:
+                self._wait(sentence)
+            self.change.notify_all()
+            return not self.closed
+
+    def take(self, most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+        """See `nmt_cli.decoding.engine.Waiting`."""
+        with self.change:
+            if self.closed:
+                raise _Closed
+            if wait:
+                self.busy -= 1
+                self.change.wait_for(lambda: self.waiting or self.complete or self.closed)
+                self.busy += bool(self.waiting)
+            for generation in sorted(self.waiting):
+                sentences = self.waiting[generation]
+                together = sum(map(len, self.waiting.values()))
+                chosen = taken(sentences, min(most, -(-together // self.workers)), tokens, wait=wait)
+                if not sentences:
+                    del self.waiting[generation]
+                return chosen
+            return []
+
+    def put_back(self, sentences: Sequence[Sentence]) -> None:
+        """See `nmt_cli.decoding.engine.Waiting`."""
+        with self.change:
+            for sentence in sentences:
+                self._wait(sentence)
+
+    def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
+        """Note what was found."""
+        with self.change:
+            self.found[sentence.key] = hypotheses
+            self.change.notify_all()
+
+    def next(self, before_waiting: Callable[[], None]) -> tuple[Line, list[list[Hypothesis] | None]] | None:
+        """The next line when it is done, and what was found for its sentences; None at the end."""
+        number = self.shown + 1
+        while True:
+            with self.change:
+                if self.error:
+                    raise self.error
+                if line := self._done(number):
+                    self.shown = number
+                    self.change.notify_all()
+                    return self.lines.pop(number), [self.found.pop(one.key) for one in line.sentences]
+                if self.complete and number not in self.lines:
+                    return None
+            before_waiting()
+            with self.change:
+                self.change.wait_for(
+                    lambda: self._done(number) or self.error or (self.complete and number not in self.lines)
+                )
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Say that nothing more comes, or why nothing more can come."""
+        with self.change:
+            self.complete, self.error = True, self.error or error
+            self.change.notify_all()
+
+    def close(self) -> None:
+        """Send everybody home."""
+        with self.change:
+            self.closed = True
+            self.change.notify_all()
+
+    def _done(self, number: int) -> Line | None:
+        line = self.lines.get(number)
+        done = line is not None and all(one.key in self.found for one in line.sentences)
+        return line if done else None
+
+    def _wait(self, sentence: Sentence) -> None:
+        generation = sentence.key // PARTS // max(1, self.window // 2)
+        insort(self.waiting.setdefault(generation, []), sentence, key=lambda one: (len(one.tokens), -one.key))
+
+
+class _Closed(Exception):
+    """Nobody wants more translations."""
+
+
+def stream(
+    translator: Translator,
+    workers: Workers,
+    lines: Iterator[tuple[int, str]],
+    before_waiting: Callable[[], None],
+) -> Iterator[Translation]:
+    """Translate numbered lines; calls `before_waiting` whenever the next translation is not there yet."""
+    pool = _Pool(translator.config.input.window, len(workers.ensembles), busy=len(workers.ensembles))
+    threads = [threading.Thread(target=_feed, args=(pool, translator, lines), daemon=True)]
+    threads += [
+        threading.Thread(target=_work, args=(pool, translator, workers, ensemble), daemon=True)
+        for ensemble in workers.ensembles
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while done := pool.next(before_waiting):
+            yield translator.translation(*done)
+    finally:
+        pool.close()
+        for thread in threads[1:]:
+            thread.join(PATIENCE_SECONDS)
+
+
+def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]]) -> None:
+    try:
+        for number, raw in lines:
+            if not pool.add(translator.line(number, raw)):
+                return
+        pool.end()
+    except BaseException as error:
+        pool.end(error)
+
+
+def _work(pool: _Pool, translator: Translator, workers: Workers, ensemble: Ensemble) -> None:
+    mine = 0
+
+    def share_processor() -> None:
+        nonlocal mine
+        if workers.threads and mine != (fair := max(1, workers.threads // max(1, pool.busy))):
+            torch.set_num_threads(fair)
+            mine = fair
+
+    try:
+        with suppress(_Closed), _on(ensemble.device):
+            never, search = translator.never, translator.config.search
+            for sentence, hypotheses in translated(ensemble, search, never, pool, share_processor):
+                pool.finish(sentence, hypotheses)
+    except BaseException as error:
+        pool.end(error)
+
+
+def _on(device: torch.device) -> torch.cuda.device:
+    return torch.cuda.device(device if device.type == "cuda" else -1)

@@ -1,0 +1,370 @@
+"""Times translation on two threads of a CPU: ours and others, with the same weights. Prints tables.
+
+python -m recipes.benchmarks.translate --model MODEL [--fairseq BIN]     needs NMT_DATA
+
+MODEL translates English to German and is built like the base model; BIN is the bin folder of a virtual
+environment that has fairseq. All search with a beam of 4, divide sums of log-probabilities by n^0.6, and may
+write 50 pieces more than they read. Ids go in and ids come out, and all take turns, each in the batches that
+it was fastest with in a short trial (`2 x 64`: two workers that have a thread and 64 sentences each).
+
+The floor is what the matrix products of a full beam would take at the rate of a large product in fp32, which
+is measured beside each run: the encoder, and four rows of the decoder for each token of the output.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.checkpoints.run_folder import find_model
+from nmt_cli.model.cost import training_flops
+from recipes.benchmarks import train as machine
+from recipes.benchmarks import translation_peers as peers
+from recipes.benchmarks.training_peers import ROOT, STUBS
+from recipes.benchmarks.translation_peers import BEAM, Ids
+from recipes.benchmarks.translation_texts import Text, multi30k, wmt_like
+
+THREADS = 2
+BATCHES = (32, 64, 128)
+TRIED = 256
+"""Sentences of the trial, of middling length."""
+
+OURS = {"nmt fp32": "fp32", "nmt int8": "int8"}
+
+LINES, PAUSE_SECONDS = 30, 0.2
+"""Single lines that an idle process is given, and how long it is left idle before each."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who translates in a process of its own."""
+
+    name: str
+    kind: str
+    workers: Sequence[int] = (1,)
+    """What it may share the threads out among."""
+
+    python: Path = Path(sys.executable)
+    python_path: Path = ROOT
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a contestant was fastest with."""
+
+    workers: int
+    batches: Mapping[str, int]
+    """By the name of the text."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A text, translated."""
+
+    seconds: float
+    targets: Ids
+    steps: int
+    rows: int
+    peak_bytes: int
+    core_seconds: float = 0.0
+    product_rate: float = 0.0
+    others: float = 0.0
+    """Share of the cores that other processes took."""
+
+
+@dataclass
+class Seen:
+    """All that was measured of a contestant."""
+
+    plan: Plan
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    start_seconds: float = 0.0
+    load_seconds: float = 0.0
+    line_seconds: float = 0.0
+
+
+class Process:
+    """A contestant that has loaded, and waits."""
+
+    def __init__(self, contestant: Contestant, folder: Path, workers: int) -> None:
+        began = time.perf_counter()
+        command = [str(contestant.python), "-P", peers.__file__, contestant.kind, str(folder), str(workers)]
+        environment = os.environ | {"PYTHONPATH": str(contestant.python_path)}
+        with (folder / f"{contestant.kind}.log").open("w") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._name, self._log = contestant.name, Path(log.name)
+        self.load_seconds: float = self._answer()["load_seconds"]
+        self.start_seconds = time.perf_counter() - began
+
+    @property
+    def session(self) -> int:
+        """All its processes have this."""
+        return self._process.pid
+
+    def ask(self, sources: Ids, batch: int) -> Run:
+        """Let it translate."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps({"sources": sources, "batch": batch}) + "\n")
+        self._process.stdin.flush()
+        return Run(**self._answer())
+
+    def stop(self) -> None:
+        """Nothing more is asked."""
+        self._process.communicate()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise click.ClickException(f"{self._name} ended: {self._log.read_text().strip()[-500:]}")
+        return json.loads(line)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--fairseq", type=machine.BIN)
+@click.option("--rounds", default=3, help="How often each translates each text.")
+@click.option("--sentences", default=1000, help="Of Multi30k; the mix has half as many.")
+def main(model: Path, fairseq: Path | None, rounds: int, sentences: int) -> None:
+    """Measure sentences and tokens a second, memory, start-up, and how long a single line takes."""
+    if "NMT_DATA" not in os.environ:
+        raise click.ClickException(
+            "set NMT_DATA to a folder that holds multi30k/test_2016_flickr.en and so on."
+        )
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+    torch.set_num_threads(THREADS)
+    os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(THREADS)}
+    print(f"{date.today()}, {machine._processor()}, {THREADS} threads, torch {torch.__version__}")
+    print(
+        f"`python -m recipes.benchmarks.translate {' '.join(machine._anonymous(sys.argv[1:]))}`\n", flush=True
+    )
+    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as scratch:
+        folder = Path(scratch)
+        found = _prepare(find_model(model), folder)
+        tokenizers = found.identity.tokenizers
+        texts = [multi30k(tokenizers, sentences), wmt_like(tokenizers, sentences // 2)]
+        for text in texts:
+            lengths = [len(source) - 1 for source in text.sources]
+            told = (
+                f"{len(lengths):,} sentences of {statistics.mean(lengths):.1f} pieces, at most {max(lengths)}"
+            )
+            print(f"{text.name}: {told}")
+        seen = _compared(_contestants(folder, fairseq), folder, texts, rounds)
+        for text in texts:
+            _print_table(found, text, seen)
+        _print_single_lines(seen)
+        for text in texts:
+            _print_whole_commands(folder, text)
+
+
+def _prepare(place: Path, folder: Path) -> Model:
+    """Read the model, and give it to everybody; a run that goes on may remove it meanwhile."""
+    shutil.copytree(place, folder / peers.MODEL, ignore=shutil.ignore_patterns("optimizer*", "state.json"))
+    model = read_model(folder / peers.MODEL)
+    peers.export(model.transformer, folder)
+    for name, content in STUBS["fairseq"].items():
+        (folder / name).write_text(content)
+    return model
+
+
+def _contestants(folder: Path, fairseq: Path | None) -> list[Contestant]:
+    listed = [Contestant(name, kind) for name, kind in OURS.items()]
+    listed += [
+        Contestant("CTranslate2 fp32", "ctranslate2-float32", (1, THREADS)),
+        Contestant("CTranslate2 int8", "ctranslate2-int8", (1, THREADS)),
+        Contestant("transformers Marian", peers.MARIAN),
+    ]
+    if fairseq:
+        listed.append(Contestant("fairseq", peers.FAIRSEQ, python=fairseq / "python", python_path=folder))
+    return listed
+
+
+def _compared(
+    contestants: Sequence[Contestant], folder: Path, texts: Sequence[Text], rounds: int
+) -> dict[str, Seen]:
+    """What each did, by name; the processes live side by side, and one at a time is at work."""
+    seen = {one.name: Seen(_tried(one, folder, texts)) for one in contestants}
+    with ExitStack() as stack:
+        processes = {
+            one.name: stack.enter_context(_process(one, folder, seen[one.name].plan.workers))
+            for one in contestants
+        }
+        for process in processes.values():
+            process.ask(texts[0].part(BEAM), BEAM)
+        for _ in range(rounds):
+            for text in texts:
+                for name, process in processes.items():
+                    batch = seen[name].plan.batches[text.name]
+                    seen[name].runs.setdefault(text.name, []).append(_watched(name, process, text, batch))
+    for one in contestants:
+        with _process(one, folder, workers=1) as process:
+            seen[one.name].start_seconds = process.start_seconds
+            seen[one.name].load_seconds = process.load_seconds
+            seen[one.name].line_seconds = _line_seconds(process, texts[0])
+    return seen
+
+
+@contextmanager
+def _process(contestant: Contestant, folder: Path, workers: int) -> Iterator[Process]:
+    process = Process(contestant, folder, workers)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Plan:
+    """Try all batches with all ways to share out the threads."""
+    plans: list[tuple[float, Plan]] = []
+    for workers in contestant.workers:
+        batches: dict[str, int] = {}
+        total = 0.0
+        with _process(contestant, folder, workers) as process:
+            for text in texts:
+                some = text.part(TRIED)
+                process.ask(text.part(BEAM), BEAM)
+                seconds = {batch: process.ask(some, batch).seconds for batch in BATCHES}
+                batches[text.name] = min(seconds, key=seconds.__getitem__)
+                total += min(seconds.values())
+                told = ", ".join(f"{batch}: {len(some) / took:.1f}" for batch, took in seconds.items())
+                print(
+                    f"{contestant.name}, {workers} workers, {text.name}, batches of {told}", file=sys.stderr
+                )
+        plans.append((total, Plan(workers, batches)))
+    return min(plans, key=lambda plan: plan[0])[1]
+
+
+def _watched(name: str, process: Process, text: Text, batch: int) -> Run:
+    """A run, and what else went on."""
+    machine._wait_for_quiet()
+    before = machine._product_rate()
+    busy, used, began = machine._busy_seconds(), machine._used_seconds(process.session), time.perf_counter()
+    run = process.ask(text.sources, batch)
+    mine = machine._used_seconds(process.session) - used
+    others = (machine._busy_seconds() - busy - mine) / (time.perf_counter() - began) / THREADS
+    rate = max(before, machine._product_rate())
+    told = f"{len(text.sources) / run.seconds:.1f} sentences/s, others {others:.1%}, {rate / 1e9:.0f} GF/s"
+    print(f"{name}, {text.name}: {told}", file=sys.stderr, flush=True)
+    return replace(run, core_seconds=mine, product_rate=rate, others=max(others, 0.0))
+
+
+def _line_seconds(process: Process, text: Text) -> float:
+    """The median line, given to a process that has nothing else to do."""
+    seconds = []
+    for source in text.sources[:LINES]:
+        time.sleep(PAUSE_SECONDS)
+        seconds.append(process.ask([source], 1).seconds)
+    return statistics.median(seconds)
+
+
+def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
+    """Speeds, compared with ours, and with the floor."""
+    ours = {name: seen[name].runs[text.name] for name in OURS}
+    exact = ours["nmt fp32"][0].targets
+    print(f"\n{text.name}\n")
+    head = ["", "sentences/s: each round", "median", "output tokens/s", *(f"`{name}` does" for name in OURS)]
+    head += [
+        "share of floor",
+        "core seconds",
+        "steps",
+        "rows",
+        "batch",
+        "BLEU",
+        "same as `nmt fp32`",
+        "peak MB",
+    ]
+    head += ["others' share of the cores"]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for name, one in seen.items():
+        runs = one.runs[text.name]
+        tokens = sum(len(target) + 1 for target in runs[0].targets)
+        same = sum(mine == other for mine, other in zip(exact, runs[0].targets, strict=True))
+        speeds = [len(text.sources) / run.seconds for run in runs]
+        cells = [name, ", ".join(f"{speed:.1f}" for speed in speeds), f"{statistics.median(speeds):.1f}"]
+        cells += [f"{statistics.median(tokens / run.seconds for run in runs):,.0f}"]
+        for each in ours.values():
+            pairs = zip(each, runs, strict=True)
+            cells += [f"{statistics.median(other.seconds / mine.seconds for mine, other in pairs):.2f} x"]
+        cells += [f"{statistics.median(_floor_seconds(model, text, run) / run.seconds for run in runs):.0%}"]
+        cells += [f"{statistics.median(run.core_seconds for run in runs):.0f}"]
+        cells += [f"{count:,}" if count else "not told" for count in (runs[0].steps, runs[0].rows)]
+        cells += [f"{one.plan.workers} x {one.plan.batches[text.name]}"]
+        cells += [f"{_bleu(text, _lines(model, runs[0].targets)):.2f}"]
+        cells += [f"{same:,} of {len(text.sources):,}", f"{runs[-1].peak_bytes / 1e6:,.0f}"]
+        cells += [f"{max(run.others for run in runs):.0%}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _floor_seconds(model: Model, text: Text, run: Run) -> float:
+    """What the products of a full beam over this output would take; there is no way back as in training."""
+    read = sum(map(len, text.sources))
+    written = sum(len(target) + 1 for target in run.targets)
+    vocabulary = model.transformer.output_matrix.shape[0]
+    flops = training_flops(model.identity.config, vocabulary, read, BEAM * written) / 3
+    return flops / run.product_rate
+
+
+def _lines(model: Model, targets: Ids) -> list[str]:
+    tokenizer = model.identity.tokenizers.target
+    return [tokenizer.restore(tokenizer.decode(target)) for target in targets]
+
+
+def _bleu(text: Text, lines: Sequence[str]) -> float:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return float(BLEU().corpus_score(lines, [text.references]).score)
+
+
+def _print_single_lines(seen: Mapping[str, Seen]) -> None:
+    print(f"\nA process that has all threads and is given {LINES} lines of Multi30k, one at a time\n")
+    print("| | start-up, s | of which loading | a line, ms (median) |\n|---|---|---|---|")
+    for name, one in seen.items():
+        cells = [f"{one.start_seconds:.1f}", f"{one.load_seconds:.1f}", f"{1000 * one.line_seconds:.0f}"]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def _print_whole_commands(folder: Path, text: Text) -> None:
+    """`nmt translate` as it is used, from its start to its end, under its own length rule."""
+    print(f"\n`nmt translate` of {text.name}, the whole command\n")
+    print("| precision | seconds | sentences/s | BLEU |\n|---|---|---|---|")
+    for precision in ("fp32", "int8"):
+        command = [sys.executable, "-m", "nmt_cli", "translate", str(folder / peers.MODEL)]
+        began = time.perf_counter()
+        done = subprocess.run(
+            [*command, "--precision", precision, "--threads", str(THREADS)],
+            input="".join(f"{line}\n" for line in text.lines),
+            capture_output=True,
+            encoding="utf-8",
+        )
+        seconds = time.perf_counter() - began
+        if done.returncode:
+            raise click.ClickException(f"nmt translate: {done.stderr.strip()[-500:]}")
+        bleu = _bleu(text, done.stdout.removesuffix("\n").split("\n"))
+        print(f"| {precision} | {seconds:.1f} | {len(text.lines) / seconds:.1f} | {bleu:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

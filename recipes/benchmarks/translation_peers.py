@@ -1,0 +1,383 @@
+"""Who can translate: the same weights as each wants them, and processes that translate on command.
+
+python translation_peers.py KIND FOLDER WORKERS     loads, then answers a request a line
+
+FOLDER holds what `export` writes, and `model`, ours. Sources hold the end mark, translations don't. A toolkit
+that has a virtual environment of its own runs this file there, so ours is imported only where it is used.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+if TYPE_CHECKING:
+    from nmt_cli.model.packed import Precision
+    from nmt_cli.model.transformer import Transformer
+
+END, BANNED = 0, 1
+"""The end mark starts translations too. What no translation holds, nor any source here, is filler."""
+
+BEAM, ALPHA, CAP = 4, 0.6, 50
+"""Hypotheses; the power of a hypothesis' length, end mark included, that its score is divided by; tokens that
+a translation may have more than its source, or where that can't be said, than the longest of its batch."""
+
+LONGEST = 1024
+CTRANSLATE2 = ("ctranslate2-float32", "ctranslate2-int8")
+FAIRSEQ, MARIAN = "fairseq", "marian"
+MODEL, WEIGHTS, SHAPE = "model", "weights.pt", "shape.json"
+EMBEDDING, POSITIONS = "embedding", "positions"
+
+Ids = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a model is, besides its weights."""
+
+    encoder_layers: int
+    decoder_layers: int
+    width: int
+    feed_forward: int
+    heads: int
+    epsilon: float
+    vocabulary: int
+
+
+@dataclass
+class Work:
+    """Steps of the decoder, and rows altogether that went through it; 0 where nobody tells."""
+
+    steps: int = 0
+    rows: int = 0
+
+
+Translate = Callable[[Ids, int], Ids]
+"""Translates sentences, so many at a time; batches are cut from sorted ones."""
+
+
+def export(model: "Transformer", folder: Path) -> None:
+    """Write the weights for all others into `folder`; `ValueError` for a model that not all of them have."""
+    config = model.config
+    asked = (config.norm, config.activation, config.positions, config.tie, config.attention_bias)
+    if (
+        asked != ("post", "relu", "sinusoidal", "all", False)
+        or config.encoder_window
+        or config.decoder_window
+    ):
+        raise ValueError("the model is not built as the paper's base model is")
+    sizes = (config.encoder_layers, config.decoder_layers, config.width, config.feed_forward, config.heads)
+    shape = Shape(*sizes, config.norm_epsilon, model.output_matrix.shape[0])
+    (folder / SHAPE).write_text(json.dumps(asdict(shape)))
+    torch.save(dict(_usual_names(model)), folder / WEIGHTS)
+    for kind in CTRANSLATE2:
+        _export_ctranslate2(model, shape, kind, folder)
+
+
+def _usual_names(model: "Transformer") -> Iterator[tuple[str, Tensor]]:
+    """The tensors as fairseq and `transformers` call them, who also want biases everywhere."""
+    yield EMBEDDING, model.output_matrix.detach()
+    yield POSITIONS, _sinusoids(model.config.width)
+    for name, value in model.named_parameters():
+        if name == "output_matrix":
+            continue
+        stack, number, *inner, kind = name.split(".")
+        parts = USUAL_NAMES[".".join(inner)]
+        rows = [value.detach()] if len(parts) == 1 else value.detach().chunk(len(parts))
+        for part, row in zip(parts, rows, strict=True):
+            yield f"{stack}.layers.{number}.{part}.{kind}", row.clone()
+            if part.endswith("_proj"):
+                yield f"{stack}.layers.{number}.{part}.bias", torch.zeros(len(row))
+
+
+USUAL_NAMES = {
+    "attention.query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.output": ("self_attn.out_proj",),
+    "after_attention.norm": ("self_attn_layer_norm",),
+    "cross.query": ("encoder_attn.q_proj",),
+    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross.output": ("encoder_attn.out_proj",),
+    "after_cross.norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "after_feed_forward.norm": ("final_layer_norm",),
+}
+
+
+def _export_ctranslate2(model: "Transformer", shape: Shape, kind: str, folder: Path) -> None:
+    """Write a model whose pieces are the ids in digits."""
+    layers = (shape.encoder_layers, shape.decoder_layers)
+    spec = importlib.import_module("ctranslate2.specs").TransformerSpec.from_config(
+        layers, shape.heads, pre_norm=False
+    )
+    given = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    matrix = model.output_matrix.detach().numpy()
+    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = spec.decoder.projection.weight = (
+        matrix
+    )
+    for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
+        stack.position_encodings.encodings = _sinusoids(shape.width).numpy()
+        for number, layer in enumerate(stack.layer):
+            for to, place in _ctranslate2_places(layer):
+                weight, bias = (given.get(f"{name}.{number}.{place}.{kind}") for kind in ("weight", "bias"))
+                if place.endswith("norm"):
+                    to.gamma, to.beta = weight, bias
+                else:
+                    to.weight = weight
+                    to.bias = bias if bias is not None else to.bias
+    pieces = list(map(str, range(shape.vocabulary)))
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.layer_norm_epsilon = shape.epsilon
+    spec.config.unk_token = pieces[BANNED]
+    spec.config.bos_token = spec.config.eos_token = spec.config.decoder_start_token = pieces[END]
+    spec.validate()
+    spec.optimize(quantization=_precision(kind))
+    (folder / kind).mkdir()
+    spec.save(str(folder / kind))
+
+
+def _precision(kind: str) -> str:
+    return kind.rpartition("-")[2]
+
+
+def _ctranslate2_places(layer: Any) -> Iterator[tuple[Any, str]]:
+    own = layer.self_attention
+    yield from zip(own.linear, ("attention.query_key_value", "attention.output"), strict=True)
+    yield own.layer_norm, "after_attention.norm"
+    if hasattr(layer, "attention"):
+        yield from zip(
+            layer.attention.linear, ("cross.query", "cross.key_value", "cross.output"), strict=True
+        )
+        yield layer.attention.layer_norm, "after_cross.norm"
+    yield layer.ffn.linear_0, "feed_forward.inner"
+    yield layer.ffn.linear_1, "feed_forward.outer"
+    yield layer.ffn.layer_norm, "after_feed_forward.norm"
+
+
+def _sinusoids(width: int) -> Tensor:
+    """[LONGEST, width]."""
+    from nmt_cli.model.positions import sinusoids
+
+    return sinusoids(LONGEST, width)
+
+
+def serve(kind: str, folder: Path, workers: int) -> None:
+    """Load, say so, and answer each line of standard input; nothing else reaches standard output."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    began = time.perf_counter()
+    work = Work()
+    translate = _loaded(kind, folder, workers, work)
+    print(json.dumps({"load_seconds": time.perf_counter() - began}), file=answers, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        work.steps = work.rows = 0
+        began = time.perf_counter()
+        targets = translate(request["sources"], request["batch"])
+        seconds = time.perf_counter() - began
+        answer = {"seconds": seconds, "targets": targets, **asdict(work), "peak_bytes": _peak_bytes()}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _loaded(kind: str, folder: Path, workers: int, work: Work) -> Translate:
+    if kind in ("fp32", "int8"):
+        return _ours(cast("Precision", kind), folder, work)
+    if kind in CTRANSLATE2:
+        return _ctranslate2(kind, folder, workers)
+    shape = Shape(**json.loads((folder / SHAPE).read_text()))
+    weights = torch.load(folder / WEIGHTS, weights_only=True)
+    return _marian(shape, weights, work) if kind == MARIAN else _fairseq(shape, weights, work)
+
+
+def _peak_bytes() -> int:
+    """That were resident at once; `getrusage` would count those of the process that started this one too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
+def _in_batches(sources: Ids, size: int, translate: Callable[[Ids], Ids]) -> Ids:
+    """The longest first, so that what runs out of memory does so at once."""
+    order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+    targets: Ids = [[] for _ in sources]
+    for start in range(0, len(order), size):
+        some = order[start : start + size]
+        for i, target in zip(some, translate([sources[i] for i in some]), strict=True):
+            targets[i] = target
+    return targets
+
+
+def _until_end(ids: Sequence[int]) -> list[int]:
+    some = list(ids)
+    return some[: some.index(END)] if END in some else some
+
+
+def _cap(sources: Ids) -> int:
+    return max(map(len, sources)) - 1 + CAP
+
+
+def _ours(precision: "Precision", folder: Path, work: Work) -> Translate:
+    """Our engine, under the others' length rule."""
+    from nmt_cli.checkpoints.model_folder import read_model
+    from nmt_cli.decoding.config import SearchConfig
+    from nmt_cli.decoding.engine import translate_ids
+    from nmt_cli.decoding.ensemble import Ensemble
+    from nmt_cli.model.packed import pack
+
+    model = read_model(folder / MODEL).transformer
+    pack(model, precision)
+    _count(Ensemble, "step", 1, work)
+
+    def translate(sources: Ids, size: int) -> Ids:
+        config = SearchConfig(
+            beam=BEAM, length_rule="power", length_penalty=ALPHA, cap_extra=CAP, rows=BEAM * size
+        )
+        found = translate_ids([model], [source[:-1] for source in sources], config)
+        return [list(hypotheses[0].tokens) for hypotheses in found]
+
+    return translate
+
+
+def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
+    """The threads are shared out among so many workers, who take a batch each."""
+    threads = int(os.environ["OMP_NUM_THREADS"]) // workers
+    translator = importlib.import_module("ctranslate2").Translator(
+        str(folder / kind), compute_type=_precision(kind), inter_threads=workers, intra_threads=threads
+    )
+
+    def translate(sources: Ids, size: int) -> Ids:
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        waiting = []
+        for start in range(0, len(order), size):
+            some = [sources[i] for i in order[start : start + size]]
+            waiting += translator.translate_batch(
+                [list(map(str, source)) for source in some],
+                beam_size=BEAM,
+                length_penalty=ALPHA,
+                disable_unk=True,
+                max_decoding_length=_cap(some),
+                asynchronous=True,
+            )
+        targets: Ids = [[] for _ in sources]
+        for i, one in zip(order, waiting, strict=True):
+            targets[i] = list(map(int, one.result().hypotheses[0]))
+        return targets
+
+    return translate
+
+
+def _count(owner: Any, name: str, place: int, work: Work) -> None:
+    """Let a function tell of each step, from as many rows as its argument there has."""
+    does = getattr(owner, name)
+
+    def told(*inputs: Any, **settings: Any) -> Any:
+        work.steps += 1
+        work.rows += len(inputs[place] if inputs else settings["input_ids"])
+        return does(*inputs, **settings)
+
+    setattr(owner, name, told)
+
+
+def _with_our_norms(model: nn.Module, shape: Shape) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = shape.epsilon
+
+
+def _marian(shape: Shape, weights: dict[str, Tensor], work: Work) -> Translate:
+    """`generate` of `transformers`; positions are put in as ours, so channels can stay where they are."""
+    from transformers import MarianConfig, MarianMTModel
+
+    both = {"attention_heads": shape.heads, "ffn_dim": shape.feed_forward}
+    settings: dict[str, Any] = {
+        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in both.items()},
+        **{"encoder_layers": shape.encoder_layers, "decoder_layers": shape.decoder_layers},
+        **{"d_model": shape.width, "vocab_size": shape.vocabulary, "max_position_embeddings": LONGEST},
+        **{"scale_embedding": True, "activation_function": "relu", "pad_token_id": BANNED},
+        **{"decoder_start_token_id": END, "eos_token_id": END, "forced_eos_token_id": None},
+    }
+    model: Any = MarianMTModel(MarianConfig(**settings))
+    model.train(False)
+    matrix, positions = weights.pop(EMBEDDING), weights.pop(POSITIONS)
+    tensors = {f"model.{name}": value for name, value in weights.items()}
+    names = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
+    tensors |= dict.fromkeys((f"{name}.weight" for name in names), matrix)
+    tensors |= dict.fromkeys(
+        (f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")), positions
+    )
+    tensors["final_logits_bias"] = torch.zeros(1, shape.vocabulary)
+    tensors["final_logits_bias"][0, BANNED] = float("-inf")
+    model.load_state_dict(tensors)
+    _with_our_norms(model, shape)
+    _count(model.model.decoder, "forward", 0, work)
+
+    def batch(sources: Ids) -> Ids:
+        padded = pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
+        found = model.generate(
+            input_ids=padded,
+            attention_mask=(padded != BANNED).long(),
+            num_beams=BEAM,
+            length_penalty=ALPHA,
+            early_stopping=True,
+            max_new_tokens=_cap(sources),
+        )
+        return [_until_end(row[1:]) for row in found.tolist()]
+
+    return lambda sources, size: _in_batches(sources, size, batch)
+
+
+def _fairseq(shape: Shape, weights: dict[str, Tensor], work: Work) -> Translate:
+    """Its `SequenceGenerator`, without its command; positions are put in as ours."""
+    transformer = importlib.import_module("fairseq.models.transformer")
+    entries = importlib.import_module("fairseq.data").Dictionary(add_special_symbols=False)
+    for number in range(shape.vocabulary):
+        entries.add_symbol(str(number))
+    entries.bos_index = entries.eos_index = END
+    entries.pad_index = entries.unk_index = BANNED
+    settings = SimpleNamespace(
+        encoder_layers=shape.encoder_layers,
+        decoder_layers=shape.decoder_layers,
+        encoder_embed_dim=shape.width,
+        encoder_ffn_embed_dim=shape.feed_forward,
+        encoder_attention_heads=shape.heads,
+        decoder_attention_heads=shape.heads,
+        share_all_embeddings=True,
+        max_source_positions=LONGEST,
+        max_target_positions=LONGEST,
+    )
+    transformer.base_architecture(settings)
+    task = SimpleNamespace(source_dictionary=entries, target_dictionary=entries)
+    model = transformer.TransformerModel.build_model(settings, task).eval()
+    matrix, positions = weights.pop(EMBEDDING), weights.pop(POSITIONS)
+    names = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
+    model.load_state_dict(weights | dict.fromkeys((f"{name}.weight" for name in names), matrix))
+    _with_our_norms(model, shape)
+    for side in (model.encoder, model.decoder):
+        before = torch.zeros(BANNED + 1, shape.width)
+        side.embed_positions.weights = torch.cat([before, positions])
+    _count(model.decoder, "forward", 0, work)
+    search = importlib.import_module("fairseq.sequence_generator").SequenceGenerator(
+        [model], entries, beam_size=BEAM, max_len_a=1, max_len_b=CAP - 1, len_penalty=ALPHA
+    )
+
+    def batch(sources: Ids) -> Ids:
+        lengths = torch.tensor([len(source) for source in sources])
+        padded = pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
+        found = search.generate([model], {"net_input": {"src_tokens": padded, "src_lengths": lengths}})
+        return [_until_end(hypotheses[0]["tokens"].tolist()) for hypotheses in found]
+
+    return lambda sources, size: _in_batches(sources, size, batch)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

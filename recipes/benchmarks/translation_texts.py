@@ -1,0 +1,81 @@
+"""What is translated: captions of Multi30k, English to German, alone and joined to longer sentences."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+
+import click
+import numpy as np
+
+from nmt_cli.text.subwords import END, UNKNOWN
+from nmt_cli.text.tokenizers import Tokenizers
+
+CAPTIONS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+WMT_MEAN, WMT_SPREAD, WMT_LONGEST = 27, 0.6, 100
+"""Of pieces; the spread is that of the logarithm."""
+
+Ids = list[list[int]]
+Caption = tuple[str, list[int], str]
+"""A line, its pieces, and its translation."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Lines to translate, as ids with the end mark too, and their references."""
+
+    name: str
+    lines: Sequence[str]
+    sources: Ids
+    references: Sequence[str]
+
+    def part(self, count: int) -> Ids:
+        """So many of middling length."""
+        ordered = sorted(self.sources, key=len)
+        first = max(0, (len(ordered) - count) // 2)
+        return ordered[first : first + count]
+
+
+def multi30k(tokenizers: Tokenizers, count: int) -> Text:
+    """The first captions of a test set."""
+    captions = list(_captions(tokenizers, CAPTIONS[0]))
+    return _text("Multi30k", [[caption] for caption in captions[:count]])
+
+
+def wmt_like(tokenizers: Tokenizers, count: int) -> Text:
+    """Neighbouring captions joined until they are nearest to a length drawn from a log-normal."""
+    draw = np.random.default_rng(1)
+    groups: list[list[Caption]] = []
+    pieces, wanted = 0, 0.0
+    for caption in (one for name in CAPTIONS for one in _captions(tokenizers, name)):
+        more = len(caption[1])
+        if not groups or pieces + more / 2 > wanted:
+            groups.append([])
+            logarithm = np.log(WMT_MEAN) - WMT_SPREAD**2 / 2 + WMT_SPREAD * draw.standard_normal()
+            pieces, wanted = 0, min(float(np.exp(logarithm)), WMT_LONGEST)
+        groups[-1].append(caption)
+        pieces += more
+    return _text("WMT-like mix", groups[:count])
+
+
+def _text(name: str, groups: Sequence[Sequence[Caption]]) -> Text:
+    lines, sources, references = [], [], []
+    for group in groups:
+        lines.append(" ".join(line for line, _, _ in group))
+        sources.append([piece for _, ids, _ in group for piece in ids] + [END])
+        references.append(" ".join(reference for _, _, reference in group))
+    return Text(name, lines, sources, references)
+
+
+def _captions(tokenizers: Tokenizers, name: str) -> Iterator[Caption]:
+    folder = Path(environ["NMT_DATA"]) / "multi30k"
+    english, german = (
+        (folder / f"{name}.{lang}").read_text("utf-8").removesuffix("\n").split("\n") for lang in ("en", "de")
+    )
+    for line, reference in zip(english, german, strict=True):
+        ids = tokenizers.source.encode(tokenizers.source.prepare(line))
+        if UNKNOWN in ids:
+            raise click.ClickException(
+                "a source has unknown pieces, which are filler to others; take another MODEL."
+            )
+        yield line, ids, reference

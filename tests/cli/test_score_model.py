@@ -1,0 +1,138 @@
+"""`nmt score --model`: what a model thinks of translations."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import torch
+
+from nmt_cli.checkpoints.model_folder import Identity, read_model, write_model
+from nmt_cli.data.dataset import TOKENIZERS
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.ragged import Layout
+from nmt_cli.text.subwords import END
+from nmt_cli.text.tokenizers import load_tokenizers
+
+Nmt = Callable[..., CompletedProcess[str]]
+
+CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, norm="pre")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path) -> Path:
+    """A model with opinions of its own."""
+    identity = Identity(CONFIG, load_tokenizers(toy_dataset / TOKENIZERS), {})
+    torch.manual_seed(7)
+    folder = tmp_path_factory.mktemp("scoring") / "model"
+    folder.mkdir()
+    tensors = {name: 2 * tensor.detach() for name, tensor in identity.build().named_parameters()}
+    write_model(folder, identity, tensors, {"step": 1})
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_text("abc de\n\nfed cab\nab\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def hypotheses(tmp_path: Path) -> Path:
+    path = tmp_path / "hypotheses"
+    path.write_text("cba ed\nab\n\nba ba ba\n", encoding="utf-8")
+    return path
+
+
+@torch.no_grad()
+def scores(folder: Path, source: str, target: str) -> list[float]:
+    """By one whole forward in float64."""
+    model = read_model(folder)
+    tokenizers, transformer = model.identity.tokenizers, model.transformer.double()
+    ids = [
+        [*side.encode(side.prepare(text)), END]
+        for side, text in ((tokenizers.source, source), (tokenizers.target, target))
+    ]
+    tokens = [torch.tensor(some) for some in ids]
+    decoded = transformer(tokens[0], tokens[1].roll(1), *(Layout.of([len(some)]) for some in ids))
+    return list(transformer.logits(decoded).log_softmax(-1).gather(1, tokens[1][:, None])[:, 0].tolist())
+
+
+def test_each_line_gets_its_log_probability_and_the_text_its_perplexities(
+    nmt: Nmt, model: Path, source: Path, hypotheses: Path
+) -> None:
+    result = nmt("score", "--model", model, "--source", source, hypotheses)
+    assert result.returncode == 0
+    pairs = list(zip(source.read_text().splitlines(), hypotheses.read_text().splitlines(), strict=True))
+    wanted = [scores(model, *pair) for pair in pairs]
+    assert [float(line) for line in result.stdout.splitlines()] == pytest.approx(
+        [sum(each) for each in wanted], abs=1e-4
+    )
+    everything = [score for each in wanted for score in each]
+    pieces, words = (math.exp(-sum(everything) / count) for count in (len(everything), 2 + 1 + 0 + 3 + 4))
+    told = re.search(r"perplexity ([\d,.]+) of a piece, ([\d,.]+) of a word", result.stderr)
+    assert told
+    assert [float(one.replace(",", "")) for one in told.groups()] == pytest.approx([pieces, words], rel=1e-3)
+
+
+def test_json_holds_the_score_of_each_piece(nmt: Nmt, model: Path, source: Path, hypotheses: Path) -> None:
+    result = nmt("score", "--model", model, "--source", source, "--json", hypotheses)
+    found = json.loads(result.stdout)
+    first = found["lines"][0]
+    assert first["token_scores"] == pytest.approx(scores(model, "abc de", "cba ed"), abs=1e-4)
+    assert first["log_probability"] == pytest.approx(sum(first["token_scores"]))
+    assert len(first["tokens"]) == len(first["token_scores"])
+    assert first["tokens"][-1] == "</s>"
+    assert set(found) == {"perplexity", "word_perplexity", "lines"}
+
+
+def test_what_the_model_itself_translated_gets_the_score_it_gave(
+    nmt: Nmt, model: Path, source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    # Characters: the text of a translation has the pieces that it was made of, blanks at its ends apart.
+    nmt("translate", model, "--format", "json", "--input", source, "--output", out)
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    best = [line["hypotheses"][0] for line in lines if line["hypotheses"]]
+    kept = [number for number, one in enumerate(best) if "".join(one["tokens"][:-1]) == one["text"]]
+    assert kept
+    words = [line for line in source.read_text(encoding="utf-8").splitlines() if line]
+    (tmp_path / "some.source").write_text("".join(f"{words[i]}\n" for i in kept), encoding="utf-8")
+    (tmp_path / "some").write_text("".join(f"{best[i]['text']}\n" for i in kept), encoding="utf-8")
+    result = nmt("score", "--model", model, "--source", tmp_path / "some.source", tmp_path / "some")
+    assert [float(line) for line in result.stdout.splitlines()] == pytest.approx(
+        [best[i]["log_probability"] for i in kept], abs=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--model", "MODEL", "SOURCE"), "--model and --source need each other"),
+        (("--source", "SOURCE", "SOURCE"), "--model and --source need each other"),
+        (("--model", "MODEL", "--source", "SOURCE", "--metric", "bleu", "SOURCE"), "nothing else"),
+        (("SOURCE",), "Missing option '--reference'"),
+    ],
+    ids=["no source", "no model", "a metric too", "neither"],
+)
+def test_half_a_question_is_wrong_usage(
+    nmt: Nmt, model: Path, source: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    names = {"MODEL": str(model), "SOURCE": str(source)}
+    result = nmt("score", *(names.get(word, word) for word in arguments))
+    assert result.returncode == 2
+    assert told in result.stderr
+
+
+def test_texts_of_different_lengths_are_one_line_of_error(
+    nmt: Nmt, model: Path, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "short").write_text("ab\n")
+    result = nmt("score", "--model", model, "--source", source, tmp_path / "short")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "1 lines" in result.stderr
+    assert "4" in result.stderr

@@ -1,0 +1,163 @@
+"""The weights of every head against what the model itself makes of them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nmt_cli.decoding.attention_maps import AttentionMaps, attention_maps
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.layers import CrossAttention, SelfAttention, by_head
+from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from nmt_cli.text.subwords import END
+
+VOCABULARY = 12
+PAIRS = [([5, 3, 8], [4, 4, 9, 2, 7]), ([], [3]), ([7, 7, 4, 9, 10, 11, 3], []), ([6, 1], [8, 2])]
+PLAIN = {"encoder_layers": 2, "decoder_layers": 3, "width": 16, "heads": 2, "feed_forward": 32}
+
+Attention = SelfAttention | CrossAttention
+Call = tuple[Attention, tuple[Tensor, ...], Tensor]
+"""An attention, its inputs and its output."""
+
+
+@pytest.fixture(scope="module")
+def build() -> Callable[..., Transformer]:
+    """`build(**settings)`: an evaluating model, exact enough to compare, that attends unevenly."""
+
+    def build(**settings: object) -> Transformer:
+        torch.manual_seed(3)
+        config = ModelConfig(**{**PLAIN, **settings})  # type: ignore[arg-type]  # a table's settings
+        model = Transformer(config, VOCABULARY, VOCABULARY, joint=True).double().eval()
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.data *= 2
+        return model
+
+    return build
+
+
+def watched(model: Transformer) -> tuple[list[Call], list[AttentionMaps]]:
+    """What every attention is given and gives while the pairs run as one batch, and their maps."""
+    calls: list[Call] = []
+    hooks = [
+        module.register_forward_hook(lambda *call: calls.append(call))
+        for module in model.modules()
+        if isinstance(module, Attention)
+    ]
+    maps = attention_maps(model, PAIRS)
+    for hook in hooks:
+        hook.remove()
+    return calls, maps
+
+
+def values(attention: Attention, inputs: tuple[Tensor, ...]) -> Tensor:
+    """[tokens, heads, channels]: what the attention takes its means of."""
+    if isinstance(attention, CrossAttention):
+        return attention.keys_values(inputs[1])[1]
+    channels = attention.output.in_features
+    packed: Tensor = attention.query_key_value(inputs[0])
+    return by_head(packed[:, -channels:], attention.heads)
+
+
+def named(model: Transformer) -> dict[Attention, tuple[str, int]]:
+    """The kind and the layer of every attention."""
+    places: dict[Attention, tuple[str, int]] = {}
+    for i, layer in enumerate(model.encoder):
+        assert isinstance(layer, EncoderLayer)
+        places[layer.attention] = ("encoder", i)
+    for i, layer in enumerate(model.decoder):
+        assert isinstance(layer, DecoderLayer)
+        places |= {layer.attention: ("decoder", i), layer.cross: ("cross", i)}
+    return places
+
+
+SETTINGS = {
+    "plain": {},
+    "heads of other widths, biases": {"key_width": 6, "value_width": 10, "attention_bias": True},
+    "pre-norm, windows": {"norm": "pre", "encoder_window": 3, "decoder_window": 4},
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_the_weights_make_of_the_values_what_the_model_makes(
+    build: Callable[..., Transformer], settings: dict[str, object]
+) -> None:
+    model = build(**settings)
+    calls, maps = watched(model)
+    places = named(model)
+    assert {places[attention] for attention, _, _ in calls} == set(places.values())
+    for attention, inputs, output in calls:
+        kind, layer = places[attention]
+        sizes = [len(pair.target if kind == "decoder" else pair.source) for pair in maps]
+        each = torch.split(values(attention, inputs), sizes)
+        mixed = [
+            torch.einsum("hts,shv->thv", getattr(pair, kind)[layer], value_SHV)
+            for pair, value_SHV in zip(maps, each, strict=True)
+        ]
+        ours = attention.output(torch.cat(mixed).flatten(1))
+        torch.testing.assert_close(ours, output, rtol=0, atol=1e-12)
+
+
+def test_a_row_is_a_token_being_written_and_a_column_what_it_sees(build: Callable[..., Transformer]) -> None:
+    maps = attention_maps(build(), PAIRS)
+    for pair, (source, target) in zip(maps, PAIRS, strict=True):
+        assert (pair.source, pair.target) == ([*source, END], [*target, END])
+        s, t = len(source) + 1, len(target) + 1
+        assert pair.encoder.shape == (2, 2, s, s)
+        assert pair.decoder.shape == (3, 2, t, t)
+        assert pair.cross.shape == (3, 2, t, s)
+        for weights in (pair.encoder, pair.decoder, pair.cross):
+            torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+        assert not pair.decoder.triu(1).any()
+
+
+def test_the_maps_of_a_pair_do_not_depend_on_its_mates(build: Callable[..., Transformer]) -> None:
+    model = build()
+    for pair, together in zip(PAIRS, attention_maps(model, PAIRS), strict=True):
+        (alone,) = attention_maps(model, [pair])
+        torch.testing.assert_close(alone.cross, together.cross, rtol=0, atol=1e-12)
+    assert attention_maps(model, []) == []
+
+
+def test_the_model_is_left_as_it_was(build: Callable[..., Transformer]) -> None:
+    model = build()
+    attention_maps(model, PAIRS)
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_piece_is_aligned_with_the_source_piece_that_has_most_of_the_mean() -> None:
+    cross = torch.tensor(
+        [
+            [[[0.5, 0.1, 0.4], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4]]],
+            [[[0.2, 0.3, 0.5], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]]],
+        ]
+    )
+    maps = AttentionMaps([5, 6, END], [7, 8, END], torch.zeros(0), torch.zeros(0), cross)
+    assert maps.alignment() == [0, 1]  # never the end mark, which the first row prefers
+
+
+@pytest.mark.parametrize(("source", "target"), [([], [3, 4]), ([3, 4], []), ([], [])], ids=str)
+def test_where_a_side_has_no_pieces_nothing_is_aligned(
+    build: Callable[..., Transformer], source: list[int], target: list[int]
+) -> None:
+    (maps,) = attention_maps(build(), [(source, target)])
+    assert maps.alignment() == []
+
+
+def test_a_translation_that_fills_all_learned_positions_has_no_row_for_its_end(
+    build: Callable[..., Transformer],
+) -> None:
+    model = build(positions="learned", longest=4)
+    filled, shorter = attention_maps(model, [([5, 3], [4, 4, 9, 2]), ([5, 3], [4, 4, 9])])
+    assert (filled.target, shorter.target) == ([4, 4, 9, 2], [4, 4, 9, END])
+    assert [len(maps.alignment()) for maps in (filled, shorter)] == [4, 3]
+
+
+def test_what_is_being_written_is_not_yet_seen(build: Callable[..., Transformer]) -> None:
+    one, other = attention_maps(build(), [([5, 3], [4, 9, 2]), ([5, 3], [4, 9, 7])])
+    for kind in ("decoder", "cross"):
+        rows, others = getattr(one, kind), getattr(other, kind)
+        torch.testing.assert_close(rows[:, :, :3], others[:, :, :3], rtol=0, atol=1e-12)
+        assert (rows[:, :, 3] - others[:, :, 3]).abs().max() > 1e-3

@@ -1,0 +1,263 @@
+"""The batch that is kept full: who joins when, and what happens where memory ends."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import Found, Listed, out_of_memory, taken, translate_ids, translated
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Sentence
+from nmt_cli.model.cache import DecodingCache
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+from nmt_cli.text.subwords import END
+
+MODEL = ModelConfig(encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre")
+VOCABULARY = 16
+TO_THE_CAP = SearchConfig(beam=1, cap_ratio=1.0, cap_extra=0)
+"""With a model that never ends of itself: as many pieces as the source has."""
+
+Where = Literal["encode", "step"]
+
+
+@dataclass(slots=True)
+class Room:
+    """What memory there is, and what was done with it."""
+
+    place: Where = "encode"
+    sentences: int = 10**9
+    tokens: int = 10**9
+    """Of the longest sentence, end mark counted."""
+
+    age: int = 0
+    """Memory gets short only after so many steps."""
+
+    error: Exception = field(default_factory=lambda: torch.OutOfMemoryError("CUDA out of memory."))
+    encoded: list[int] = field(default_factory=list)
+    """Sentences of each call."""
+
+    steps: list[tuple[int, int, int]] = field(default_factory=list)
+    """Rows, sentences and longest source of each call."""
+
+    def take(self, place: Where, sentences: int, longest: int, age: int) -> None:
+        """Fail where there is too little of it."""
+        assert sentences <= 100 and len(self.steps) < 2000, "it goes on for ever"
+        too_much = sentences > self.sentences or longest > self.tokens
+        if place == self.place and age >= self.age and too_much:
+            raise self.error
+
+
+class Cramped(Transformer):
+    """A model in a room."""
+
+    room: Room
+
+    def encode(self, source_S: Tensor, source: Layout) -> Tensor:
+        """See `Transformer`."""
+        self.room.encoded.append(len(source.lengths))
+        self.room.take("encode", len(source.lengths), source.longest, self.room.age)
+        return super().encode(source_S, source)
+
+    def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
+        """See `Transformer`."""
+        sentences, width = cache.source_seen.shape
+        self.room.steps.append((len(rows_R), sentences, width))
+        self.room.take("step", sentences, width, int(cache.ages.max()))
+        return super().step(tokens_R, rows_R, cache, longest)
+
+
+def model_in(room: Room) -> Cramped:
+    """It never ends a sentence of itself."""
+    torch.manual_seed(2)
+    model = Cramped(MODEL, VOCABULARY, VOCABULARY, joint=True).eval()
+    model.room = room
+    with torch.no_grad():
+        model.decoder_norm.bias[0] = 30.0
+        model.output_matrix[:, 0] = 0.1
+        model.output_matrix[END, 0] = -10.0
+    return model
+
+
+def sources(*lengths: int) -> list[list[int]]:
+    chosen = random.Random(3)
+    return [chosen.choices(range(2, VOCABULARY), k=length) for length in lengths]
+
+
+SOURCES = sources(3, 9, 1, 5, 12, 0, 7, 2, 2, 8, 11, 4)
+
+
+def found_in(room: Room, config: SearchConfig, texts: Sequence[Sequence[int]]) -> dict[int, list[int] | None]:
+    """The translation of each source by its number; None where there is none."""
+    ensemble = Ensemble.of([model_in(room)], config)
+    waiting = Listed([Sentence(key, tokens) for key, tokens in enumerate(texts)])
+    everything = list(translated(ensemble, config, (), waiting))
+    assert len(everything) == len({sentence.key for sentence, _ in everything}), "answered twice"
+    return {sentence.key: found and list(found[0].tokens) for sentence, found in everything}
+
+
+ON_THE_CPU = (
+    "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+    "allocate 4398046511104 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        Room("encode", sentences=3),
+        Room("encode", sentences=1),
+        Room("step", sentences=3),
+        Room("step", sentences=1),
+        Room("step", sentences=2, age=4),
+        Room("encode", sentences=3, error=RuntimeError(ON_THE_CPU)),
+    ],
+    ids=["encoding", "encoding alone", "first step", "first step alone", "later step", "on the CPU"],
+)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_out_of_memory_every_sentence_still_gets_its_translation(room: Room, beam: int) -> None:
+    config = replace(TO_THE_CAP, beam=beam)
+    room = replace(room, encoded=[], steps=[])
+    found = found_in(room, config, SOURCES)
+    assert [len(found[key] or []) for key in range(len(SOURCES))] == [len(source) for source in SOURCES]
+    assert found == found_in(Room(), config, SOURCES)
+    assert len(room.encoded) > 1
+
+
+@pytest.mark.parametrize("place", ["encode", "step"])
+@pytest.mark.parametrize("age", [0, 3])
+def test_a_sentence_that_does_not_fit_alone_has_none_and_the_others_have_theirs(
+    place: Where, age: int
+) -> None:
+    found = found_in(Room(place, tokens=10, age=age), TO_THE_CAP, SOURCES)
+    fits = {key: source for key, source in enumerate(SOURCES) if len(source) < 10}
+    assert {key for key in found if found[key] is None} == set(range(len(SOURCES))) - fits.keys()
+    roomy = found_in(Room(), TO_THE_CAP, SOURCES)
+    assert all(found[key] == roomy[key] for key in fits)
+
+
+@pytest.mark.parametrize("name", ["take", "join"])
+def test_memory_that_ends_while_the_batch_is_put_in_order_loses_no_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: Literal["take", "join"]
+) -> None:
+    in_order, left = getattr(DecodingCache, name), [2]
+
+    def cramped(cache: DecodingCache, other: object) -> None:
+        if left:
+            left.pop()
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        in_order(cache, other)
+
+    expected = found_in(Room(), TO_THE_CAP, SOURCES)
+    monkeypatch.setattr(DecodingCache, name, cramped)
+    assert found_in(Room(), replace(TO_THE_CAP, rows=4), SOURCES) == expected
+    assert not left
+
+
+def test_a_batch_that_was_too_large_is_not_tried_again() -> None:
+    room = Room("encode", sentences=3)
+    found_in(room, TO_THE_CAP, sources(*[6] * 24))
+    assert sum(count > 3 for count in room.encoded) <= 4
+
+
+@pytest.mark.parametrize("place", ["encode", "step"])
+def test_any_other_error_is_not_taken_for_lack_of_memory(place: Where) -> None:
+    room = Room(place, sentences=3, error=RuntimeError("shapes differ"))
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        found_in(room, TO_THE_CAP, SOURCES)
+
+
+def test_what_pytorch_says_without_memory_is_understood() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 55, dtype=torch.uint8)
+    assert out_of_memory(caught.value)
+    assert not out_of_memory(RuntimeError("no such kernel"))
+
+
+def test_who_asks_for_ids_is_told_of_a_sentence_that_fits_nowhere() -> None:
+    with pytest.raises(MemoryError, match="a sentence of 12 tokens does not fit into memory"):
+        translate_ids([model_in(Room(tokens=12))], SOURCES, TO_THE_CAP)
+
+
+@pytest.mark.parametrize(("rows", "beam", "most"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (7, 3, 2), (2, 3, 1)])
+def test_no_more_rows_are_worked_on_than_the_settings_say(rows: int, beam: int, most: int) -> None:
+    """But for the beam of a single sentence."""
+    room = Room()
+    found = found_in(room, replace(TO_THE_CAP, rows=rows, beam=beam), SOURCES)
+    assert len(found) == len(SOURCES)
+    assert max(sentences for _, sentences, _ in room.steps) == most
+    assert max(count for count, _, _ in room.steps) <= max(rows, beam)
+
+
+@pytest.mark.parametrize("tokens", [1, 13, 14, 30, 1000])
+def test_no_more_source_tokens_are_worked_on_than_the_settings_say(tokens: int) -> None:
+    """But for those of a single sentence."""
+    room = Room()
+    found = found_in(room, replace(TO_THE_CAP, tokens=tokens), SOURCES)
+    assert len(found) == len(SOURCES)
+    assert all(sentences * longest <= tokens for _, sentences, longest in room.steps if sentences > 1)
+    most = max(sentences for _, sentences, _ in room.steps)
+    assert most == (1 if tokens < 3 else len(SOURCES) if tokens == 1000 else most)
+
+
+class Late(Listed):
+    """Long sentences that come when short ones are in search."""
+
+    def __init__(self, short: Sequence[Sentence], long: Sequence[Sentence]) -> None:
+        super().__init__(short)
+        self._late = long
+
+    def take(self, most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+        """See `Waiting`."""
+        chosen = super().take(most, tokens, wait=wait)
+        self.put_back(self._late)
+        self._late = []
+        return chosen
+
+
+def test_long_sentences_that_come_late_do_not_stretch_short_ones_beyond_the_limit() -> None:
+    room = Room()
+    config = replace(TO_THE_CAP, tokens=60, rows=20)
+    short = [Sentence(key, tokens) for key, tokens in enumerate(sources(*[2, 2, 2, 2, 2, 8, 8, 8, 8]))]
+    long = [Sentence(100 + key, tokens) for key, tokens in enumerate(sources(*[28] * 4))]
+    found = list(translated(Ensemble.of([model_in(room)], config), config, (), Late(short, long)))
+    assert len(found) == 13
+    assert all(sentences * longest <= 60 for _, sentences, longest in room.steps if sentences > 1)
+
+
+def test_waiting_sentences_take_the_places_of_those_that_are_done() -> None:
+    """One of twenty pieces and ten of three, two at a time: those three go in beside the long one."""
+    room = Room()
+    texts = sources(20, *[3] * 10)
+    found = found_in(room, replace(TO_THE_CAP, rows=2), texts)
+    assert [len(found[key] or []) for key in range(11)] == [len(source) for source in texts]
+    in_turn = 21 + 5 * 4
+    at_best = (21 + 10 * 4) / 2
+    assert at_best <= len(room.steps) <= at_best + 3 < in_turn
+
+
+def test_the_longest_that_wait_are_taken_first_and_as_many_as_fit() -> None:
+    waiting = [Sentence(length, [2] * length) for length in (1, 2, 3, 4, 5)]
+
+    def keys(some: Sequence[Sentence]) -> list[int]:
+        return [sentence.key for sentence in some]
+
+    assert keys(taken(waiting, most=9, tokens=17, wait=False)) == [4, 5]
+    assert keys(taken(waiting, most=1, tokens=17, wait=False)) == [3]
+    assert keys(taken(waiting, most=9, tokens=2, wait=False)) == []
+    assert keys(taken(waiting, most=9, tokens=2, wait=True)) == [2]
+    assert keys(waiting) == [1]
+    assert taken([], most=9, tokens=9, wait=True) == []
+
+
+def test_nothing_waits_and_nothing_is_found() -> None:
+    everything: list[Found] = list(
+        translated(Ensemble.of([model_in(Room())], TO_THE_CAP), TO_THE_CAP, (), Listed([]))
+    )
+    assert everything == []

@@ -1,0 +1,229 @@
+"""Beam search against brute force, whole forwards and transformers."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import translate_ids
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+from nmt_cli.text.subwords import END
+
+TINY = ModelConfig(
+    encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre", tie="none"
+)
+VOCABULARY = 5
+NO_CAP = {"cap_ratio": 0.0}
+Ranked = list[tuple[float, tuple[int, ...]]]
+
+
+def model_of(seed: int, vocabulary: int = VOCABULARY, config: ModelConfig = TINY) -> Transformer:
+    """A model with weights large enough to have opinions."""
+    torch.manual_seed(seed)
+    model = Transformer(config, vocabulary, vocabulary, joint=True).eval()
+    with torch.no_grad():
+        model.output_matrix *= 3.0
+    return model
+
+
+@torch.no_grad()
+def log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) -> torch.Tensor:
+    """[tokens and end mark, V], by a whole forward."""
+    tokens = torch.tensor([*source, END])
+    inputs = torch.tensor([END, *target])
+    decoded = model(tokens, inputs, Layout.of([len(tokens)]), Layout.of([len(inputs)]))
+    return model.logits(decoded).double().log_softmax(-1)
+
+
+def total(rows: torch.Tensor, target: Sequence[int]) -> float:
+    return sum(float(row[token]) for row, token in zip(rows, [*target, END], strict=True))
+
+
+def brute_force(
+    total_of: Callable[[Sequence[int]], float], allowed: Sequence[int], config: SearchConfig, cap: int
+) -> Ranked:
+    """All translations there are, best first."""
+
+    def score(target: Sequence[int]) -> float:
+        n = len(target) + 1
+        base = (5 + n) / 6 if config.length_rule == "gnmt" else n
+        return total_of(target) / base**config.length_penalty
+
+    everything = [
+        target
+        for count in range(config.min_length, cap + 1)
+        for target in itertools.product(allowed, repeat=count)
+    ]
+    return sorted(((score(target), target) for target in everything), reverse=True)
+
+
+RULES = st.builds(
+    dict,
+    length_rule=st.sampled_from(["gnmt", "power"]),
+    length_penalty=st.sampled_from([0.0, 0.6, 1.0, 2.5]),
+    min_length=st.integers(0, 2),
+    cap_extra=st.integers(2, 3),
+    n_best=st.integers(1, 3),
+)
+
+
+@given(rules=RULES, seed=st.integers(0, 200))
+@settings(max_examples=60)
+def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, object], seed: int) -> None:
+    """No search stops before its time, under any length rule, least length and cap."""
+    model = model_of(seed)
+    config = SearchConfig(beam=4**3, unknown=True, **NO_CAP, **rules)  # type: ignore[arg-type]
+    source = [2, 4, 3]
+    wanted = brute_force(
+        lambda target: total(log_probs(model, source, target), target),
+        range(1, VOCABULARY),
+        config,
+        config.cap_extra,
+    )
+    found = translate_ids([model], [source], config)[0]
+    best = wanted[: config.n_best]
+    assert [tuple(each.tokens) for each in found] == [target for _, target in best]
+    assert [each.score for each in found] == pytest.approx([score for score, _ in best], abs=1e-4)
+
+
+@pytest.mark.parametrize("combine", ["probability", "log-probability"])
+def test_an_ensemble_finds_the_best_of_its_weighted_mean(combine: str) -> None:
+    models, weights = [model_of(seed) for seed in (1, 2, 3)], (2.0, 1.0, 1.0)
+    config = SearchConfig(
+        beam=64,
+        combine=combine,
+        weights=weights,
+        unknown=True,
+        cap_extra=3,
+        **NO_CAP,  # type: ignore[arg-type]
+    )
+    source = [2, 4, 3]
+
+    def total_of(target: Sequence[int]) -> float:
+        each = torch.stack([log_probs(model, source, target) for model in models])
+        shares = torch.tensor([0.5, 0.25, 0.25]).double()[:, None, None]
+        mean = (each * shares).sum(0) if combine == "log-probability" else (each.exp() * shares).sum(0).log()
+        return total(mean, target)
+
+    score, target = brute_force(total_of, range(1, VOCABULARY), config, 3)[0]
+    found = translate_ids(models, [source], config)[0][0]
+    assert (tuple(found.tokens), found.score) == (target, pytest.approx(score, abs=1e-4))
+
+
+def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequence[int]) -> list[int]:
+    """The likeliest token after each prefix, by whole forwards."""
+    target: list[int] = []
+    while len(target) < cap:
+        last = log_probs(model, source, target)[-1]
+        token = max([END, *allowed], key=lambda i: float(last[i]))
+        if token == END:
+            break
+        target.append(token)
+    return target
+
+
+@given(seed=st.integers(0, 500), source=st.lists(st.integers(1, 11), max_size=9))
+@settings(max_examples=40)
+def test_a_beam_of_one_is_greedy_search(seed: int, source: list[int]) -> None:
+    model = model_of(seed, 12)
+    config = SearchConfig(beam=1, cap_extra=6)
+    found = translate_ids([model], [source], config, never=[4])[0]
+    assert list(found[0].tokens) == greedy(model, source, len(source) + 6, [2, 3, *range(5, 12)])
+
+
+SOURCES = [[5, 3, 8], [2], [], [7, 7, 4, 9, 10, 11, 3], [6, 1], [3, 9, 9, 9, 2, 5, 6, 7, 8, 10, 4]]
+SEARCHES = {
+    "beam": SearchConfig(beam=4, n_best=3),
+    "greedy": SearchConfig(beam=1),
+    "sampling": SearchConfig(sample=True, n_best=4, temperature=0.8, top_k=7, top_p=0.9),
+    "at least four": SearchConfig(beam=3, min_length=4),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@given(seed=st.integers(0, 100))
+@settings(max_examples=10)
+def test_scores_are_those_of_teacher_forcing(name: str, seed: int) -> None:
+    model, config = model_of(seed, 12), SEARCHES[name]
+    for source, found in zip(SOURCES, translate_ids([model], SOURCES, config), strict=True):
+        assert len(found) == config.n_best
+        for each in found:
+            rows = log_probs(model, source, each.tokens)
+            wanted = [float(row[token]) for row, token in zip(rows, [*each.tokens, END], strict=True)]
+            assert list(each.token_scores) == pytest.approx(wanted, abs=1e-4)
+            length = len(each.tokens) + 1
+            assert each.score == pytest.approx(sum(wanted) / ((5 + length) / 6) ** 0.6, abs=1e-4)
+            assert config.min_length <= len(each.tokens) <= len(source) + 50
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("rows", [1, 3, 8, 256])
+def test_what_else_is_in_the_batch_changes_nothing(name: str, rows: int) -> None:
+    model, config = model_of(5, 12), SEARCHES[name]
+    alone = [translate_ids([model], [[]] * key + [source], config)[key] for key, source in enumerate(SOURCES)]
+    together = translate_ids([model], SOURCES, replace(config, rows=rows, tokens=20))
+    assert [[each.tokens for each in found] for found in together] == [
+        [each.tokens for each in found] for found in alone
+    ]
+
+
+def test_what_is_drawn_follows_the_models_probabilities() -> None:
+    """2,000 draws of a first token; 4.9 standard deviations is one failure in a million for each token."""
+    model, count, source = model_of(3, 12), 2000, [5, 3]
+    config = SearchConfig(sample=True, n_best=count, max_length=1, rows=4096, unknown=True)
+    found = translate_ids([model], [source], config)[0]
+    shares = log_probs(model, source, [])[0].exp()
+    for token in range(12):
+        drawn = sum((list(each.tokens) or [END])[0] == token for each in found)
+        share = float(shares[token])
+        assert abs(drawn - count * share) <= 4.9 * math.sqrt(count * share * (1 - share)) + 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [({"top_k": 3}, 3), ({"top_p": 0.5}, None), ({"temperature": 0.001}, 1)],
+    ids=["top 3", "top half", "cold"],
+)
+def test_unlikely_tokens_are_not_drawn_where_that_is_asked_for(
+    settings: dict[str, float], kept: int | None
+) -> None:
+    model, source = model_of(3, 12), [5, 3]
+    shares = log_probs(model, source, [])[0].exp().sort(descending=True)
+    if kept is None:
+        kept = int((shares.values.cumsum(0) < 0.5).sum()) + 1
+    config = SearchConfig(sample=True, n_best=400, max_length=1, rows=400, unknown=True, **settings)  # type: ignore[arg-type]
+    found = translate_ids([model], [source], config)[0]
+    assert {(list(each.tokens) or [END])[0] for each in found} == set(shares.indices[:kept].tolist())
+
+
+def test_another_seed_and_another_line_draw_something_else() -> None:
+    model = model_of(3, 12)
+    config = SearchConfig(sample=True, n_best=5)
+    first, second = translate_ids([model], [[5, 3], [5, 3]], config)
+    other = translate_ids([model], [[5, 3]], replace(config, seed=2))[0]
+    assert len({tuple(tuple(each.tokens) for each in found) for found in (first, second, other)}) == 3
+
+
+def test_what_never_may_be_produced_is_not() -> None:
+    model = model_of(4, 12)
+    said = {token for found in translate_ids([model], SOURCES, SearchConfig()) for token in found[0].tokens}
+    assert len(said) > 1
+    rest = translate_ids([model], SOURCES, SearchConfig(unknown=True), never=sorted(said))
+    assert not said & {token for found in rest for token in found[0].tokens}
+
+
+def test_a_model_with_learned_positions_stops_where_they_end() -> None:
+    model = model_of(4, 12, replace(TINY, positions="learned", longest=9))
+    with torch.no_grad():
+        model.output_matrix[END] = -100 * model.output_matrix[END].abs()
+    assert Ensemble.of([model], SearchConfig()).longest == 9
+    assert max(len(found[0].tokens) for found in translate_ids([model], SOURCES[:3], SearchConfig())) <= 8

@@ -1,0 +1,278 @@
+"""Lines in, translations out: in order, as they come, and with an end that leaves nothing behind."""
+
+import io
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.decoding import stream as stream_module
+from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.loading import Where, load
+from nmt_cli.decoding.stream import Workers, lines_of, stream
+from nmt_cli.decoding.translator import LINE_ENDS, Translation, Translator
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+
+PATIENCE = 60.0
+GREEDY = TranslateConfig(search=SearchConfig(beam=1))
+
+
+@pytest.fixture(scope="module")
+def copier(made_models: Path) -> tuple[Translator, Ensemble]:
+    """What gives back its input."""
+    translator, workers = load([made_models / "copies"], GREEDY, Where("cpu", 1, 1, "fp32"))
+    return translator, workers.ensembles[0]
+
+
+Streamed = Callable[..., Iterator[Translation]]
+
+
+@pytest.fixture(scope="module")
+def streamed(copier: tuple[Translator, Ensemble]) -> Streamed:
+    """`streamed(lines, window=…, workers=…)`: what `stream` makes of raw lines."""
+
+    def streamed(
+        lines: Iterator[str],
+        window: int = 8192,
+        workers: int = 2,
+        threads: int = 1,
+        before_waiting: Callable[[], None] = lambda: None,
+    ) -> Iterator[Translation]:
+        translator, ensemble = copier
+        inputs = InputConfig(window=window)
+        translator = Translator(
+            translator.tokenizers, ensemble.models, replace(translator.config, input=inputs)
+        )
+        pool = Workers([ensemble] * workers, threads)
+        return stream(translator, pool, enumerate(lines, start=1), before_waiting)
+
+    return streamed
+
+
+def sentences(count: int) -> list[str]:
+    """From nothing to thirty letters."""
+    chosen = random.Random(1)
+    return ["".join(chosen.choices("abcdefgh", k=chosen.choice([0, 1, 4, 9, 30]))) for _ in range(count)]
+
+
+def answers(translations: Iterator[Translation]) -> list[str]:
+    return [translation.text for translation in translations]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("window", [1, 2, 7, 8192])
+def test_lines_keep_their_order(streamed: Streamed, window: int, workers: int) -> None:
+    lines = sentences(60)
+    found = list(streamed(iter(lines), window=window, workers=workers))
+    assert [translation.line.number for translation in found] == list(range(1, 61))
+    assert [translation.text for translation in found] == lines
+
+
+def test_no_line_gives_no_line(streamed: Streamed) -> None:
+    assert answers(streamed(iter([]))) == []
+
+
+ODD = st.sampled_from(
+    [
+        *(
+            b"\n",
+            b"\r",
+            b"\r\n",
+            b"\v",
+            b"\f",
+            b"\x1c",
+            b"\x85",
+            b"\xc2\x85",
+            b"\xe2\x80\xa8",
+            b"\xe2\x80\xa9",
+        ),
+        *(b"\x00", b"\xff", b"\xef\xbb\xbf", b" ", b"\t", b"a. B", "ä日本😀".encode()),
+    ]
+)
+BYTES = st.lists(st.one_of(ODD, st.binary(max_size=4)), max_size=40).map(b"".join)
+
+
+def in_small_chunks(data: bytes, sizes: Sequence[int]) -> Callable[[int], bytes]:
+    """Reads a few bytes at a time, as a pipe may give them."""
+    file, left = io.BytesIO(data), iter(sizes)
+    return lambda most: file.read(min(most, next(left, most)))
+
+
+@given(data=BYTES, sizes=st.lists(st.integers(1, 9), max_size=30))
+@settings(max_examples=200)
+def test_only_a_line_feed_ends_a_line_however_the_bytes_arrive(data: bytes, sizes: list[int]) -> None:
+    without_mark = data.removeprefix(b"\xef\xbb\xbf")
+    expected = without_mark.split(b"\n")
+    if data.endswith(b"\n") or not data:
+        expected.pop()
+    assert list(lines_of(in_small_chunks(data, sizes))) == expected
+
+
+@given(data=BYTES)
+@settings(max_examples=30)
+def test_any_bytes_come_out_as_one_line_for_each_line(streamed: Streamed, data: bytes) -> None:
+    lines = (raw.decode(errors="replace") for raw in lines_of(io.BytesIO(data).read))
+    found = answers(streamed(lines, window=5))
+    assert len(found) == data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+    assert not any(LINE_ENDS.search(text) for text in found)
+
+
+@pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_what_others_take_for_the_end_of_a_line_is_a_blank(streamed: Streamed, end: str) -> None:
+    assert answers(streamed(iter([f"ab{end}cd", f"{end}", f"ef{end}"]))) == ["ab cd", "", "ef"]
+
+
+@pytest.mark.parametrize("window", [1, 10])
+def test_no_more_than_a_window_is_between_input_and_output(streamed: Streamed, window: int) -> None:
+    """And one line in the hand of the reader."""
+    shown, far = 0, []
+
+    def lines() -> Iterator[str]:
+        for number, line in enumerate(sentences(100), start=1):
+            far.append(number - shown)
+            yield line
+
+    for translation in streamed(lines(), window=window):
+        shown = translation.line.number
+        time.sleep(0.002)  # the reader would run ahead if it could
+    assert window < max(far) <= window + 2
+
+
+def test_a_line_alone_is_answered_and_flushed_before_the_next_one_comes(streamed: Streamed) -> None:
+    seen: list[str] = []
+    flushed: list[str] = []
+    answered = threading.Semaphore(0)
+
+    def flush() -> None:
+        if len(seen) > len(flushed):
+            flushed[:] = seen
+            answered.release()
+
+    def lines() -> Iterator[str]:
+        for line in ("abc", "", "de", "f"):
+            yield line
+            assert answered.acquire(timeout=PATIENCE)
+
+    for translation in streamed(lines(), before_waiting=flush):
+        seen.append(translation.text)
+    assert seen == ["abc", "", "de", "f"]
+
+
+class Broken(Exception):
+    """Something nobody expects."""
+
+
+def test_an_error_of_the_reader_reaches_the_caller(streamed: Streamed) -> None:
+    def lines() -> Iterator[str]:
+        yield "abc"
+        raise Broken("the disk is gone")
+
+    with pytest.raises(Broken, match="the disk is gone"):
+        answers(streamed(lines()))
+
+
+@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
+def test_an_error_of_a_worker_reaches_the_caller_though_more_input_may_come(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("no such instruction")
+
+    def lines() -> Iterator[str]:
+        yield "abc"
+        forever.wait(PATIENCE)
+
+    forever = threading.Event()
+    monkeypatch.setattr(Transformer, "step", fails)
+    with pytest.raises(error, match="no such instruction"):
+        answers(streamed(lines()))
+    forever.set()
+
+
+def flood() -> Iterator[str]:
+    while True:
+        yield from ("abc def", "gh", "ijklmnopqrstuvwxyz " * 2)
+
+
+def assert_gone(threads: set[threading.Thread]) -> None:
+    until = time.monotonic() + PATIENCE
+    while any(thread.is_alive() for thread in threads):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("seen", [1, 50])
+def test_an_early_end_sends_everybody_home(streamed: Streamed, seen: int) -> None:
+    before = set(threading.enumerate())
+    translations = streamed(flood(), window=20, workers=3)
+    for _ in range(seen):
+        next(translations)
+    started = set(threading.enumerate()) - before
+    assert len(started) == 4
+    translations.close()  # type: ignore[attr-defined]  # it is a generator
+    assert sum(thread.is_alive() for thread in started) <= 1  # the reader, which may be waiting for input
+    assert_gone(started)
+
+
+def test_an_error_of_the_caller_sends_everybody_home(streamed: Streamed) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(Broken):
+        for translation in streamed(flood(), window=20):
+            if translation.line.number == 30:
+                raise Broken
+    assert_gone(set(threading.enumerate()) - before)
+
+
+def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Streamed) -> None:
+    def lines() -> Iterator[str]:
+        yield "abc"
+        forever.wait(PATIENCE)
+
+    forever = threading.Event()
+    translations = streamed(lines())
+    assert next(translations).text == "abc"
+    since = time.monotonic()
+    translations.close()  # type: ignore[attr-defined]  # it is a generator
+    assert time.monotonic() - since < PATIENCE / 2
+    forever.set()
+
+
+def test_who_is_alone_at_work_has_all_threads(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    answered = threading.Semaphore(0)
+    monkeypatch.setattr(stream_module.torch, "set_num_threads", taken.append)
+
+    def lines() -> Iterator[str]:
+        for _ in range(8):
+            yield "abcdefghijklmnopqrstuvwxyz " * 2
+            assert answered.acquire(timeout=PATIENCE)
+
+    for _ in streamed(lines(), workers=3, threads=3):
+        answered.release()
+    assert taken[-1] == 3
+
+
+def test_lines_that_did_not_fit_together_still_come_out_in_order(
+    copier: tuple[Translator, Ensemble], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Transformer.encode
+
+    def cramped(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
+        if len(source.lengths) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return encode(model, source_S, source)
+
+    translator, ensemble = copier
+    monkeypatch.setattr(Transformer, "encode", cramped)
+    lines, pool = sentences(60), Workers([ensemble] * 3, threads=1)
+    found = stream(translator, pool, enumerate(lines, start=1), lambda: None)
+    assert answers(found) == lines

@@ -1,0 +1,189 @@
+"""Models laid out for translating compute what they did before, as exactly as the precision allows."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nmt_cli.errors import UserError
+from nmt_cli.model import packed
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.packed import Packed, Precision, pack, precisions
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+
+Batch = tuple[Tensor, Tensor, Layout, Layout]
+
+POST = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=64, heads=4)
+CONFIGS = {
+    "post": POST,
+    "pre, biases": replace(POST, norm="pre", activation="gelu", attention_bias=True),
+    "nothing tied": replace(POST, tie="none", positions="learned", longest=320),
+}
+CPU = torch.device("cpu")
+
+
+def needs(precision: Precision) -> None:
+    if precision not in precisions(CPU):
+        pytest.skip(f"this CPU has no {precision}")
+
+
+def packed_as(model: Transformer, precision: Precision) -> Transformer:
+    """A copy that is packed."""
+    copy = deepcopy(model)
+    pack(copy, precision)
+    return copy
+
+
+@torch.inference_mode()
+def logits(model: Transformer, batch: Batch) -> Tensor:
+    """Of a batch, by whole forwards."""
+    return model.logits(model(*batch)).double()
+
+
+@torch.inference_mode()
+def stepped(model: Transformer, batch: Batch) -> Tensor:
+    """[steps x sentences, V]: of the first three target tokens of each sentence, one at a time."""
+    source_S, inputs_T, source, target = batch
+    cache = model.start(model.encode(source_S, source), source, 1)
+    places = torch.arange(len(source.lengths))
+    steps = [
+        model.logits(model.step(inputs_T[target.starts[:-1] + age], places, cache, age + 1))
+        for age in range(3)
+    ]
+    return torch.cat(steps).double()
+
+
+@pytest.mark.parametrize("run", [logits, stepped], ids=["whole", "step by step"])
+@pytest.mark.parametrize("sentences", [1, 3, 60])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_fp32_gives_the_logits_of_the_plain_model(
+    name: str,
+    sentences: int,
+    run: Callable[[Transformer, Batch], Tensor],
+    build: Callable[..., Transformer],
+    batch: Callable[..., Batch],
+) -> None:
+    model, some = build(CONFIGS[name]), batch([7] * sentences, [5] * sentences)
+    assert (run(packed_as(model, "fp32"), some) - run(model, some)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("run", [logits, stepped], ids=["whole", "step by step"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bf16_errs_at_most_twice_as_much_as_plain_pytorch(
+    name: str,
+    run: Callable[[Transformer, Batch], Tensor],
+    build: Callable[..., Transformer],
+    batch: Callable[..., Batch],
+) -> None:
+    needs("bf16")
+    model, some = build(CONFIGS[name]), batch([7, 3, 9], [5, 4, 3])
+    exact = run(deepcopy(model).double(), some)
+    plain = run(deepcopy(model).bfloat16(), some)
+    ours = run(packed_as(model, "bf16"), some)
+    assert 0 < (ours - exact).abs().max() <= 2 * (plain - exact).abs().max()
+
+
+def linear_of(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
+    torch.manual_seed(4)
+    return nn.Linear(inputs, outputs, bias=bias)
+
+
+def stands_in_for(linear: nn.Linear, precision: Precision) -> Packed:
+    """What `pack` puts into the place of a linear layer."""
+    model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), 8, 8, joint=True)
+    model.encoder.append(linear)
+    pack(model, precision)
+    found = model.encoder[-1]
+    assert isinstance(found, Packed)
+    return found
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 5, 300])
+@pytest.mark.parametrize("outliers", [1.0, 100.0])
+def test_int8_errs_by_no_more_than_rounding_does(rows: int, outliers: float, bias: bool) -> None:
+    """Half a step of each weight's scale and of the inputs', and as much again for where their zero is."""
+    needs("int8")
+    linear = linear_of(96, 40, bias=bias)
+    x = torch.randn(rows, 96)
+    x[0, 0] *= outliers
+    weight = linear.weight.detach().double()
+    weight_step = weight.abs().amax(1, keepdim=True) / 127
+    levels = 255 if torch.cpu._is_vnni_supported() else 127
+    input_step = (max(float(x.max()), 0.0) - min(float(x.min()), 0.0)) / levels
+    with torch.inference_mode():
+        error = (stands_in_for(linear, "int8")(x).double() - linear.double()(x.double())).abs()
+    of_weights = (x.abs().double() @ torch.ones(96, 40, dtype=torch.float64)) * weight_step.T / 2
+    of_inputs = (weight.abs() + weight_step / 2).sum(1) * input_step
+    assert error.max() > 0
+    assert (error <= of_weights + of_inputs + 1e-5).all()
+
+
+def test_int8_bears_outputs_whose_weights_are_all_zero() -> None:
+    needs("int8")
+    linear = linear_of(32, 8)
+    with torch.no_grad():
+        linear.weight[3] = 0.0
+        bias = float(linear.bias[3])
+    out = stands_in_for(linear, "int8")(torch.randn(4, 32))
+    assert torch.isfinite(out).all()
+    assert out[:, 3].tolist() == pytest.approx([bias] * 4)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_several_threads_may_use_it_at_once(
+    precision: Precision, build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    needs(precision)
+    model = packed_as(build(POST), precision)
+    batches = [batch([7] * count, [5] * count, seed=count) for count in range(1, 9)]
+    alone = [logits(model, some) for some in batches]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda i: logits(model, batches[i % 8]), range(40)))
+    assert all(torch.equal(found, alone[i % 8]) for i, found in enumerate(together))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "choice"),
+    [
+        ("fp16", ["fp32"], "fp32"),
+        ("fp16", ["fp32", "bf16", "int8"], "fp32 or bf16 or int8"),
+        ("int8", ["fp32", "bf16"], "fp32 or bf16"),
+    ],
+)
+def test_a_precision_that_the_device_lacks_is_an_error_that_names_those_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+    build: Callable[..., Transformer],
+    wanted: Precision,
+    there: list[Precision],
+    choice: str,
+) -> None:
+    monkeypatch.setattr(packed, "precisions", lambda device: there)
+    with pytest.raises(UserError) as caught:
+        pack(build(POST), wanted)
+    assert str(caught.value) == f"this CPU can't compute in {wanted}; choose --precision {choice}."
+
+
+def test_a_cpu_has_fp32_and_never_fp16() -> None:
+    assert precisions(CPU)[0] == "fp32"
+    assert "fp16" not in precisions(CPU)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_gpu_translates_in_half_precision_as_exactly_as_plain_pytorch(
+    precision: Precision, cuda: str, build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    model = build(POST)
+    some = batch([7, 3, 9], [5, 4, 3])
+    moved: Batch = (some[0].to(cuda), some[1].to(cuda), some[2].to(cuda), some[3].to(cuda))
+    exact = logits(deepcopy(model).double(), some)
+    half = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[precision]
+    plain = logits(deepcopy(model).to(half), some)
+    ours = logits(packed_as(model.to(cuda), precision), moved).cpu()
+    assert (ours - exact).abs().max() <= 2 * (plain - exact).abs().max()
