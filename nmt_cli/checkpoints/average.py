@@ -18,6 +18,7 @@ from nmt_cli.atomic import folder_written_whole
 from nmt_cli.checkpoints.files import damaged, read_description
 from nmt_cli.checkpoints.model_folder import (
     CONFIG,
+    EMA,
     FORMAT,
     TOKENIZERS,
     WEIGHTS,
@@ -42,19 +43,23 @@ class Part:
     tensors: Mapping[str, tuple[str, list[int]]]
     """Type and shape of each tensor."""
 
+    file: str = WEIGHTS
+    """Which of its weights are meant."""
+
     @property
     def step(self) -> int | None:
         """The training step, where it is a checkpoint."""
         return self.description.get("step")
 
 
-def average(places: Sequence[Path], out: Path) -> list[Part]:
+def average(places: Sequence[Path], out: Path, file: str = WEIGHTS) -> list[Part]:
     """Write the mean of the models in `places` as the model folder `out`; tells what went in.
 
-    `config.json` says so too. What may differ between them (dropout) is as in the last of them.
+    `file` is that of the weights in each of them. `config.json` says so too. What may differ between them
+    (dropout) is as in the last of them.
     """
     check_replaceable(out, places)
-    parts = read_parts(places)
+    parts = read_parts(places, file)
     identity = parts[-1].identity
     with folder_written_whole(out) as folder:
         origin = {AVERAGED: [_entry(part, identity.trained_on) for part in parts]}
@@ -62,16 +67,16 @@ def average(places: Sequence[Path], out: Path) -> list[Part]:
     return parts
 
 
-def read_parts(places: Sequence[Path]) -> list[Part]:
+def read_parts(places: Sequence[Path], file: str = WEIGHTS) -> list[Part]:
     """Look at each model; `UserError` for the first that is damaged, or has no mean with the first."""
     parts: list[Part] = []
     for place in places:
         description = read_description(place, CONFIG, FORMAT)
         identity = read_identity(place, description)
-        with _opened(place) as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+        with _opened(place / file) as opened:
+            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  # it is no dict
             tensors = {name: (s.get_dtype(), s.get_shape()) for name, s in slices.items()}
-        parts.append(Part(place, identity, description, tensors))
+        parts.append(Part(place, identity, description, tensors, file))
         _check_alike(parts[0], parts[-1])
     return parts
 
@@ -86,11 +91,11 @@ def mean(parts: Sequence[Part]) -> dict[str, Tensor]:
 
 
 def _mean(parts: Sequence[Part], name: str) -> Tensor:
-    total = _read(parts[0].place, name)
+    total = _read(parts[0], name)
     dtype = total.dtype
     total = total.double()
     for part in parts[1:]:
-        _add(total, _read(part.place, name))
+        _add(total, _read(part, name))
     return total.div_(len(parts)).to(dtype)
 
 
@@ -101,16 +106,15 @@ def _add(total: Tensor, tensor: Tensor) -> None:
         flat[start : start + PIECE] += more[start : start + PIECE]
 
 
-def _read(place: Path, name: str) -> Tensor:
+def _read(part: Part, name: str) -> Tensor:
     """A tensor that is mapped; the file is opened anew, for what stays open stays in memory."""
-    with _opened(place) as file:
+    with _opened(part.place / part.file) as file:
         tensor: Tensor = file.get_tensor(name)
     return tensor
 
 
 @contextmanager
-def _opened(place: Path) -> Iterator[Any]:
-    path = place / WEIGHTS
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, "pt") as file:
             yield file
@@ -141,7 +145,8 @@ def _entry(part: Part, trained_on: Mapping[str, Any]) -> dict[str, Any]:
     """What `config.json` says of one of them: enough to find it again, wherever it lies."""
     known = {key: part.description[key] for key in ("step", AVERAGED) if key in part.description}
     other = {} if part.identity.trained_on == trained_on else {"trained_on": part.identity.trained_on}
-    return {**known, "sha256": part.description["files"][WEIGHTS]["sha256"], **other}
+    ema = {"ema": True} if part.file == EMA else {}
+    return {**known, **ema, "sha256": part.description["files"][part.file]["sha256"], **other}
 
 
 def check_replaceable(out: Path, places: Sequence[Path]) -> None:

@@ -1,7 +1,8 @@
 """The model folder: weights, architecture and tokenisers, all that turns raw text into translations.
 
 `config.json` says what the model is and was trained on, `model.safetensors` holds the weights, and
-`tokenizer/` is the dataset's own. A checkpoint folder is a model folder with more in it.
+`tokenizer/` is the dataset's own. A checkpoint folder is a model folder with more in it, such as a moving
+average of the weights, `ema.safetensors`; where there is one, it is what was validated, and what translates.
 """
 
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 FORMAT = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+EMA = "ema.safetensors"
 TOKENIZERS = "tokenizer"
 
 
@@ -63,10 +65,16 @@ def weights(model: Transformer) -> dict[str, Tensor]:
 
 
 def write_model(
-    folder: Path, identity: Identity, tensors: Mapping[str, Tensor], origin: Mapping[str, Any]
+    folder: Path,
+    identity: Identity,
+    tensors: Mapping[str, Tensor],
+    origin: Mapping[str, Any],
+    ema: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model folder's files into `folder`; `origin` says which training step, or what was averaged."""
     write_tensors(folder / WEIGHTS, tensors)
+    if ema:
+        write_tensors(folder / EMA, ema)
     identity.tokenizers.save(folder / TOKENIZERS)
     description = {
         "format": FORMAT,
@@ -80,7 +88,7 @@ def write_model(
         "tokenizer": identity.tokenizers.fingerprint,
         "trained_on": identity.trained_on,
     }
-    write_description(folder, CONFIG, description, covers=[WEIGHTS])
+    write_description(folder, CONFIG, description, covers=[WEIGHTS, EMA] if ema else [WEIGHTS])
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
@@ -88,8 +96,14 @@ def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     transformer = identity.build()
-    load_weights(transformer, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    path = weights_path(folder, description)
+    load_weights(transformer, read_tensors(path), path)
     return Model(identity, transformer.to(device).eval(), description)
+
+
+def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:
+    """The file of the weights to translate with."""
+    return folder / (EMA if EMA in description["files"] else WEIGHTS)
 
 
 def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
@@ -120,4 +134,7 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) 
             raise UserError(
                 f"{path}: {name} is {list(tensors[name].shape)}, but this model's is {list(parameter.shape)}."
             )
-        parameter.copy_(tensors[name])
+        if parameter.is_meta:
+            torch.utils.swap_tensors(parameter, torch.nn.Parameter(tensors[name]))  # type: ignore[no-untyped-call]
+        else:
+            parameter.copy_(tensors[name])

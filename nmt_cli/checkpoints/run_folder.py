@@ -2,16 +2,19 @@
 
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from nmt_cli.atomic import folder_written_whole, recover
+from nmt_cli.atomic import folder_written_whole, recover, room_for
 from nmt_cli.checkpoints.files import read_description, read_tensors, write_description, write_tensors
-from nmt_cli.checkpoints.model_folder import CONFIG, Identity, write_model
+from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
+from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
 
 FORMAT = 1
@@ -20,6 +23,7 @@ STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
 BEST, LAST = "best", "last"
 NAME = re.compile(r"step-(\d{8,})")
+TRIAL = ".step-trial."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,9 @@ class Checkpoint:
     optimizer: Mapping[str, Tensor]
     progress: Mapping[str, Any]
     """Position in the data, scaler, scores so far: whatever the loop keeps that is not a tensor."""
+
+    ema: Mapping[str, Tensor] = field(default_factory=dict)
+    """The moving average of the weights, where there is one."""
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
@@ -44,12 +51,44 @@ def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Pa
     """Write a checkpoint that is there whole or not at all, and point `last` to it."""
     place = run / CHECKPOINTS / f"step-{checkpoint.step:08d}"
     with folder_written_whole(place) as folder:
-        write_model(folder, identity, checkpoint.weights, {"step": checkpoint.step})
-        write_tensors(folder / OPTIMIZER, checkpoint.optimizer)
-        state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.progress}
-        write_description(folder, STATE, state, covers=[OPTIMIZER])
+        _write_files(folder, identity, checkpoint)
     point(run, LAST, place)
     return place
+
+
+def try_saving(run: Path, identity: Identity, checkpoint: Checkpoint) -> int:
+    """Write a checkpoint, read it again, and remove it; returns how many bytes it took."""
+    with room_for(run / CHECKPOINTS):
+        folder = Path(tempfile.mkdtemp(prefix=TRIAL, dir=_made(run / CHECKPOINTS)))
+        try:
+            _write_files(folder, identity, checkpoint)
+            read_state(folder)
+            read_description(folder, CONFIG, MODEL_FORMAT)
+            _check_same(folder / WEIGHTS, checkpoint.weights)
+            _check_same(folder / OPTIMIZER, checkpoint.optimizer)
+            return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        finally:
+            shutil.rmtree(folder)
+            if not any((run / CHECKPOINTS).iterdir()):
+                (run / CHECKPOINTS).rmdir()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _write_files(folder: Path, identity: Identity, checkpoint: Checkpoint) -> None:
+    write_model(folder, identity, checkpoint.weights, {"step": checkpoint.step}, checkpoint.ema)
+    write_tensors(folder / OPTIMIZER, checkpoint.optimizer)
+    state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.progress}
+    write_description(folder, STATE, state, covers=[OPTIMIZER])
+
+
+def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    found = read_tensors(path)
+    if any(not torch.equal(found[name], tensor.detach().cpu()) for name, tensor in tensors.items()):
+        raise UserError(f"{path.parent.parent} gives back other bytes than were written; use another disk.")
 
 
 def read_state(place: Path) -> dict[str, Any]:

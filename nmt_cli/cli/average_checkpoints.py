@@ -53,32 +53,34 @@ def average_checkpoints(
 
     from nmt_cli.checkpoints import choice
     from nmt_cli.checkpoints.average import average, check_replaceable
+    from nmt_cli.checkpoints.model_folder import EMA, WEIGHTS
     from nmt_cli.checkpoints.run_folder import checkpoints
 
     run = models[0]
-    several = len(models) > 1 or not checkpoints(run)
+    several, file = len(models) > 1 or not checkpoints(run), WEIGHTS
     if several:
         if given:
             raise click.UsageError(f"{given[0]} is for the checkpoints of one run; name its folder alone.")
         places = choice.named(models)
     elif select:
         check_replaceable(out, [])
-        places = _selected(run, quiet)
+        places, file = _selected(run, quiet)
     elif best:
         places = choice.best(run, best)
     elif every_minutes:
         places = choice.apart(run, every_minutes, last or LAST)
     else:
         places = choice.newest(run, last or LAST)
-    parts = average(places, out)
+    parts = average(places, out, file)
     if not quiet:
         steps = ", ".join(str(part.step) for part in parts)
         origin = ", ".join(str(part.place) for part in parts) if several else f"steps {steps} of {run}"
-        click.echo(f"{out}: the average of {origin}", err=True)
+        what = "the moving average (EMA) of weights" if file == EMA else "the average"
+        click.echo(f"{out}: {what} of {origin}", err=True)
 
 
-def _selected(run: Path, quiet: bool) -> list[Path]:
-    """The checkpoints of the winner; prints how all of them did."""
+def _selected(run: Path, quiet: bool) -> tuple[list[Path], str]:
+    """The checkpoints of the winner, and which weights of them; prints how all of them did."""
     from nmt_cli.cli.selection_report import say, show
     from nmt_cli.training.distributed import Place
     from nmt_cli.training.run import find_device
@@ -87,4 +89,4 @@ def _selected(run: Path, quiet: bool) -> list[Path]:
     trials = try_all(run, find_device("auto", Place()), lambda trial: None if quiet else say(trial))
     won = winner(trials)
     show(trials, won)
-    return list(won.candidate.places)
+    return list(won.candidate.places), won.candidate.file

@@ -65,6 +65,9 @@ class Stop:
 @click.option("--devices", type=click.IntRange(min=1), default=1, help="How many of them, on this machine.")
 @click.option("--validate-every", type=int, help="Steps between validations; 0 for none.")
 @click.option("--save-every", type=int, help="Steps between checkpoints, instead of minutes.")
+@click.option("--init-from", metavar="MODEL", type=FOLDER, help="Start from a model's weights; see [start].")
+@click.option("--deterministic", is_flag=True, help="The same bits each time on one machine, or an error.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and on stdout the settings; train nothing.")
 @click.option(
     "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
 )
@@ -82,6 +85,9 @@ def train(
     devices: int,
     validate_every: int | None,
     save_every: int | None,
+    init_from: Path | None,
+    deterministic: bool,
+    dry_run: bool,
     file: Path | None,
     assignments: tuple[str, ...],
     quiet: bool,
@@ -98,16 +104,37 @@ def train(
         "training.seed": seed,
         "validation.every_steps": validate_every,
         "checkpoints.every_steps": save_every,
+        "start.model": str(init_from.resolve()) if init_from else None,
+        "training.deterministic": deterministic or None,
     }
     config = settings.read(
         TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None
     )
-    sys.exit(_run(dataset, out, config, device, devices, quiet))
+    work = _plan if dry_run else _run
+    sys.exit(work(dataset, out, config, device, devices, quiet))
+
+
+def _plan(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
+    """Say what training would do; the settings, which --config takes back, are all of stdout."""
+    from nmt_cli.cli.dry_run_report import show
+    from nmt_cli.cli.train_report import Reporter
+    from nmt_cli.training.distributed import place_from_environment
+    from nmt_cli.training.dry_run import plan_run
+    from nmt_cli.training.run import find_device
+
+    place = place_from_environment()
+    if place.first:
+        where, world = find_device(device, place), max(devices, place.world)
+        plan = plan_run(dataset, out, config, world, where, Reporter(quiet))
+        click.echo(settings.as_toml(config), nl=False)
+        if not quiet:
+            show(plan, world, where.type)
+    return 0
 
 
 def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
     """Train here, or in a process for each device; returns the exit code."""
-    from nmt_cli.cli.train_report import Reporter
+    from nmt_cli.cli.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.distributed import place_from_environment
     from nmt_cli.training.launch import LAUNCHER, run_on_devices
@@ -124,15 +151,16 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
         return run_on_devices(
             sys.argv[1:], devices, lambda: stop.signal, lambda line: click.echo(f"Error: {line}", err=True)
         )
-    report = Reporter(quiet, silent=not place.first)
     where = find_device(device, place)
 
     def stop_wanted() -> bool:
         orphaned = launcher not in (0, os.getppid())
         return bool(stop.signal) or orphaned
 
-    complete = train_run(dataset, out, config, place, where, report, stop_wanted)
-    report.end(out, complete)
+    with shown_run(out, quiet, silent=not place.first) as report:
+        command = ["nmt", *sys.argv[1:]]
+        complete = train_run(dataset, out, config, place, where, report, stop_wanted, command)
+        report.end(out, complete)
     return 0 if complete else CODES.get(stop.signal, TERMINATED)
 
 

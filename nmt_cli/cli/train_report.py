@@ -1,10 +1,11 @@
-"""What `nmt train` says on the way, in plain lines."""
+"""What `nmt train` says on the way and at its end, in plain lines."""
 
 from pathlib import Path
 
 import click
 
-from nmt_cli.training.events import Event, Note, Progress, Saved, Validated, Warned
+from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost
+from nmt_cli.training.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 from nmt_cli.training.validation import Judgement
 
 
@@ -17,14 +18,14 @@ class Reporter:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if not self._quiet or isinstance(event, Warned):
-            self._say(_text(event))
+        if isinstance(event, Doing) or (self._quiet and not isinstance(event, Warned)):
+            return
+        self._say(_progress(event) if isinstance(event, Progress) else text(event))
 
     def end(self, run: Path, complete: bool) -> None:
         """Say how the run ended."""
         if not self._quiet:
-            end = "done" if complete else "stopped and saved; the same command again goes on from here"
-            self._say(f"{run}: {end}")
+            self._say(ending(run, complete))
 
     def _say(self, line: str) -> None:
         if self._silent:
@@ -35,7 +36,8 @@ class Reporter:
             self._silent = True
 
 
-def _text(event: Event) -> str:
+def text(event: Note | Warned | Validated | Saved | Spent) -> str:
+    """What is to be said of what happens now and then."""
     match event:
         case Note(text):
             return text
@@ -46,9 +48,22 @@ def _text(event: Event) -> str:
         case Validated():
             sets = "; ".join(_judgement(judgement) for judgement in event.judgements)
             best = ", the best so far" if event.best else ""
-            return f"step {event.step:,}: {sets}{best} ({event.seconds:.0f} s)"
-        case Progress():
-            return _progress(event)
+            decoded = "" if event.decoded == "weights" else f" ({event.decoded})"
+            return f"step {event.step:,}{decoded}: {sets}{best} ({event.seconds:.0f} s)"
+        case Spent():
+            return _spent(event)
+
+
+def ending(run: Path, complete: bool) -> str:
+    """How a run ended."""
+    end = "done" if complete else "stopped and saved; the same command again goes on from here"
+    return f"{run}: {end}"
+
+
+def time_left(seconds: float) -> str:
+    """As people say it."""
+    hours, rest = divmod(int(seconds), 3600)
+    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
 
 
 def _judgement(judgement: Judgement) -> str:
@@ -57,15 +72,23 @@ def _judgement(judgement: Judgement) -> str:
 
 
 def _progress(event: Progress) -> str:
-    left = (event.max_steps - event.step) * event.seconds / max(event.step, 1)
     line = (
         f"step {event.step:,} of {event.max_steps:,}, epoch {event.epoch + 1}: loss {event.loss:.4f}, "
         f"nll {event.nll:.4f}, rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
-        f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {_time(left)} to go"
+        f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {time_left(event.seconds_left)} to go"
     )
     return f"{line}, {event.skipped} steps skipped (not finite)" if event.skipped else line
 
 
-def _time(seconds: float) -> str:
-    hours, rest = divmod(int(seconds), 3600)
-    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
+def _spent(event: Spent) -> str:
+    base, big = (
+        f"{paper_cost(hours, devices):.1e} ({hours:g} h x {devices})"
+        for hours, devices in PAPER_RUNS.values()
+    )
+    ours = paper_cost(event.device_hours, 1)
+    return (
+        f"cost: {event.model_flops:.1e} model FLOPs in {event.hours:.3g} h; hours x devices are "
+        f"{event.device_hours:.3g}\n"
+        f"as in the paper's Table 2 (hours x devices x {P100:.1e}): {ours:.1e} FLOPs; "
+        f"its base model {base}, its big one {big}"
+    )

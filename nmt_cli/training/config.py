@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nmt_cli.data.config import BatchConfig
+from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.config import SamplingConfig
 
-FACTOR, PEAK, MINUTES = 1.0, 7e-4, 10.0
+FACTOR, PEAK, DECAY, PATIENCE, MINUTES = 1.0, 7e-4, 0.5, 3, 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +46,11 @@ class OptimizerConfig:
     clip_norm: float = 0.0
     """Longer gradients are scaled down to this norm; 0 for none, as in the paper."""
 
+    ema: float = 0.0
+    """Share of a moving average of the weights that stays from step to step, such as 0.9999; 0 for none."""
+
     def __post_init__(self) -> None:
-        if wrong := [name for name in ("beta1", "beta2") if not 0 <= getattr(self, name) < 1]:
+        if wrong := [name for name in ("beta1", "beta2", "ema") if not 0 <= getattr(self, name) < 1]:
             raise UserError(f"{wrong[0]} is {getattr(self, wrong[0])}; take one from 0.0 to less than 1.0.")
         if wrong := [name for name in ("epsilon", "weight_decay", "clip_norm") if getattr(self, name) < 0]:
             raise UserError(f"{wrong[0]} is {getattr(self, wrong[0])}; it can't be negative.")
@@ -57,8 +62,9 @@ class OptimizerConfig:
 class ScheduleConfig:
     """The learning rate of each step."""
 
-    kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant"] = "noam"
-    """The paper's (noam), or up to `peak` and then as named; linear and cosine reach 0 at the last step."""
+    kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant", "plateau"] = "noam"
+    """The paper's (noam), or up to `peak` and then as named; linear and cosine reach 0 at the last step.
+    Plateau stays until validation.watched stands still."""
 
     factor: float = FACTOR
     """Noam: the rate is this times width^-0.5 times min(step^-0.5, step x warmup^-1.5)."""
@@ -69,6 +75,12 @@ class ScheduleConfig:
     warmup: int = 4000
     """Steps over which the rate rises from 0."""
 
+    decay: float = DECAY
+    """Plateau: what the rate is multiplied by each time."""
+
+    patience: int = PATIENCE
+    """Plateau: validations in a row without improvement, warm-up not counted, that lower the rate."""
+
     def __post_init__(self) -> None:
         if self.warmup < 0 or (self.kind == "noam" and self.warmup < 1):
             raise UserError(f"warmup is {self.warmup}; take at least {int(self.kind == 'noam')}.")
@@ -78,6 +90,13 @@ class ScheduleConfig:
             raise UserError(f"peak has no effect with noam, which has factor; set peak to {PEAK}.")
         if self.kind != "noam" and self.factor != FACTOR:
             raise UserError(f"factor has no effect with {self.kind}, which has peak; set factor to {FACTOR}.")
+        self._check_plateau()
+
+    def _check_plateau(self) -> None:
+        if self.kind != "plateau" and (self.decay, self.patience) != (DECAY, PATIENCE):
+            raise UserError(f"decay and patience have no effect with {self.kind}, only with plateau.")
+        if not 0 < self.decay < 1 or self.patience < 1:
+            raise UserError("decay is above 0 and below 1, and patience at least 1.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +126,9 @@ class TrainingConfig:
 
     deterministic: bool = False
     """Refuse operations on the GPU whose results differ from run to run."""
+
+    tensorboard: bool = False
+    """Write the curves for TensorBoard too, in tensorboard/ of the run; needs nmt-cli[tensorboard]."""
 
     log_every: int = 100
     """Steps between two lines on the screen; log.jsonl has them all."""
@@ -138,6 +160,15 @@ class ValidationConfig:
     metric: Literal["bleu", "chrf", "nll"] = "bleu"
     """What the best checkpoint is best at, on the first validation set."""
 
+    watched: Literal["metric", "bleu", "chrf", "nll", "perplexity", "word-perplexity"] = "metric"
+    """What has to improve, for `patience` and the plateau schedule; metric is the one above."""
+
+    least_improvement: float = 0.0
+    """By how much, to count; any improvement does with 0."""
+
+    patience: int = 0
+    """So many validations in a row without improvement end the run; 0 for never."""
+
     sentences: int = 0
     """Translate only that many sentences of each set; 0 for all. The loss is always that of all."""
 
@@ -145,7 +176,8 @@ class ValidationConfig:
     """Source plus target tokens that are worked on at a time."""
 
     def __post_init__(self) -> None:
-        for name, least in (("every_steps", 0), ("sentences", 0), ("max_tokens", 1)):
+        zero = ("every_steps", "sentences", "least_improvement", "patience")
+        for name, least in (*((name, 0) for name in zero), ("max_tokens", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"{name} is {getattr(self, name)}; take at least {least}.")
 
@@ -176,19 +208,50 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StartConfig:
+    """What a run starts from. Names of parameters may have `*` in them: "encoder.*"."""
+
+    model: str = ""
+    """A model, checkpoint or run folder whose weights the run starts from."""
+
+    allow: tuple[str, ...] = ()
+    """Parameters that may be missing there, be surplus, or have another shape; they are drawn anew."""
+
+    freeze: tuple[str, ...] = ()
+    """Parameters that training leaves as they are."""
+
+    def __post_init__(self) -> None:
+        if self.allow and not self.model:
+            raise UserError("allow has no effect without a model to start from (--init-from); leave it out.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
     """Everything that decides what `nmt train` makes of a dataset."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
+    start: StartConfig = field(default_factory=StartConfig)
+
+    @property
+    def watches(self) -> bool:
+        """Whether anything depends on validation getting better."""
+        return bool(self.validation.patience) or self.schedule.kind == "plateau"
 
     def __post_init__(self) -> None:
+        if self.watches and not self.validation.every_steps:
+            raise UserError(
+                "validation.patience and the plateau schedule have nothing to watch without validation; "
+                "set validation.every_steps."
+            )
         most = min(self.batch.longest, self.batch.tokens)
         if self.model.positions == "learned" and most > self.model.longest:
             raise UserError(

@@ -1,5 +1,8 @@
 """How many tokens a device can work on at a time, found by trying."""
 
+import resource
+import sys
+
 import numpy as np
 import torch
 
@@ -33,6 +36,14 @@ def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
         f"a pair of {longest} tokens on each side does not fit the memory of {device}; "
         "lower batch.longest, or take a smaller model."
     )
+
+
+def most_memory(device: torch.device) -> int:
+    """Bytes of the device that this process has held at most; on a CPU, bytes of the machine's memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 def _longest_pairs(tokens: int, longest: int) -> MicroBatch:

@@ -17,11 +17,16 @@ class Gradients:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        parameters = list(model.parameters())
+        parameters = trained(model)
         self.flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
         parts = torch.split(self.flat, [p.numel() for p in parameters])
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are not frozen."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:

@@ -5,7 +5,7 @@ import os
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
@@ -18,29 +18,41 @@ from torch import Tensor
 from nmt_cli.attention.dispatch import WIDEST, implementation
 from nmt_cli.checkpoints import model_folder, run_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
-from nmt_cli.checkpoints.model_folder import WEIGHTS, Identity, load_weights
+from nmt_cli.checkpoints.model_folder import EMA, WEIGHTS, Identity, load_weights
 from nmt_cli.checkpoints.run_folder import checkpoints, read_optimizer, read_state
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.filler import Rounding
 from nmt_cli.data.loader import Cut, Loader
+from nmt_cli.data.resegment import Resegmented, samplers
 from nmt_cli.data.schedule import Batches
 from nmt_cli.data.verify import verify
 from nmt_cli.data.workers import available_cores
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.deterministic import repeatable
 from nmt_cli.training.distributed import Group, LostContact, Place, joined, threads_each
+from nmt_cli.training.ema import Ema
+from nmt_cli.training.environment import environment, keep_environment
 from nmt_cli.training.events import Note, Report, Warned
+from nmt_cli.training.html_report import html_report
 from nmt_cli.training.log import LOG, Log, cut_behind
 from nmt_cli.training.loop import Loop, Position
 from nmt_cli.training.memory import fitting_tokens
 from nmt_cli.training.optimizer import build_optimizer, restore_optimizer
+from nmt_cli.training.preflight import preflight
 from nmt_cli.training.settings import CONFIG, changes, keep_settings
+from nmt_cli.training.starting_point import freeze, start_from
 from nmt_cli.training.step import Precision, Trainer, seed_everything
-from nmt_cli.training.validation import Judge
+from nmt_cli.training.stopping import refuse_unwatchable
+from nmt_cli.training.tensorboard import FOLDER, Scalars, require_tensorboard
+from nmt_cli.training.validation import Judge, longest_sentence, translating
 
 TOKENS_ON_CPU = 8192
 """Most source plus target tokens of a micro-batch there."""
+
+CORES_A_WORKER = 4
+"""Of all cores, one in so many segments text for the coming epoch, where that is asked for."""
 
 
 def train(
@@ -51,38 +63,42 @@ def train(
     device: torch.device,
     report: Report,
     stop_wanted: Callable[[], bool],
+    command: Sequence[str] = (),
 ) -> bool:
-    """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on."""
+    """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on.
+
+    The `command` that asked for it is kept in the run folder.
+    """
     dataset = open_dataset(dataset_folder)
-    _refuse_long(dataset, config)
+    refuse_unfit(dataset, config)
     torch.set_num_threads(threads_each(available_cores(), place))
-    if config.training.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
-        torch.use_deterministic_algorithms(True)
     verified = _in_background(lambda: verify(dataset) if place.local_rank == 0 else None)
     with ExitStack() as stack:
+        stack.enter_context(repeatable(config, device))
         group = stack.enter_context(joined(place, device, config.training.rank_timeout))
         if place.first:
             stack.enter_context(_ours(run))
-            run_folder.sweep(run)
         newest = group.from_first(_newest(run) if place.first else None)
-        identity = _identity(dataset, config)
-        trainer = _trainer(identity, config, group, device)
-        position = Position()
-        if newest:
-            for change in changes(run, config):
-                report(Note(f"changed: {change}"))
-            position = _restored(newest, trainer, identity)
-            report(Note(f"going on from step {position.step} ({newest})"))
+        identity = identity_of(dataset, config)
+        trainer = build_trainer(identity, config, group, device, report, fresh=not newest)
+        position = _going_on(run, newest, trainer, identity, report) if newest else Position()
         group.share_first(trainer.model.parameters())
-        _tell_attention(config, device, report)
-        log = stack.enter_context(_log(run, config, position) if place.first else Log(None))
-        loader = _loader(dataset, config, trainer, position, stack)
-        judge = Judge(dataset, identity.tokenizers, config.validation, group, trainer.precision)
+        ema = _ema(trainer, newest)
+        log = stack.enter_context(_log(run, config, position, report, stack) if place.first else Log(None))
+        if place.first:
+            keep_environment(run, position.step, environment(command, device, place))
+        cut = cut_for(config, trainer, place)
+        loader = _loader(dataset, config, cut, group, position, stack)
+        settings = config.validation, translating(config)
+        judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
         loop = Loop(
-            run, config, identity, trainer, loader, judge, log, position, verified, report, stop_wanted
+            *(run, config, identity, trainer, loader, judge, log, position, verified, report, stop_wanted),
+            ema=ema,
+            page=html_report(run, dataset, identity, trainer, report) if place.first else None,
         )
         try:
+            if not position.step:
+                preflight(loop, dataset.splits[TRAIN], cut)
             return loop.train()
         except LostContact:
             raise
@@ -99,8 +115,18 @@ def _tell_attention(config: TrainConfig, device: torch.device, report: Report) -
         report(Warned(f"{told}; PyTorch's own attention on padded batches is used instead."))
 
 
+def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
+    """Say before anything is begun what of the settings can't be had, or not with this dataset."""
+    _refuse_long(dataset, config)
+    refuse_unwatchable(config, dataset)
+    if config.sampling.wanted:
+        samplers(load_tokenizers(dataset.folder / TOKENIZERS), config.sampling)
+    if config.training.tensorboard:
+        require_tensorboard()
+
+
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
-    """Say before the first step that a validation set does not fit learned positions."""
+    """Say that a validation set does not fit learned positions."""
     for split in dataset.splits.values():
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
         if config.model.positions == "learned" and split.role == "valid" and longest > config.model.longest:
@@ -127,7 +153,7 @@ def _in_background(work: Callable[[], None]) -> "Future[None]":
 
 @contextmanager
 def _ours(run: Path) -> Iterator[None]:
-    """Make the run folder, and keep other runs out of it."""
+    """Make the run folder, sweep up what was left in it, and keep other runs out."""
     if run.exists() and not run.is_dir():
         raise UserError(f"{run} is a file; choose another --out.")
     foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
@@ -140,6 +166,7 @@ def _ours(run: Path) -> Iterator[None]:
         raise UserError(f"{run} can't be written: {error.strerror}; choose another --out.") from error
     try:
         _take(lock, run)
+        run_folder.sweep(run)
         yield
     finally:
         os.close(lock)
@@ -159,7 +186,7 @@ def _newest(run: Path) -> Path | None:
     return next(iter(reversed(checkpoints(run).values())), None)
 
 
-def _identity(dataset: Dataset, config: TrainConfig) -> Identity:
+def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
     """The model to train on `dataset`, and where its knowledge comes from."""
     manifest = dataset.manifest
     trained_on = {
@@ -167,14 +194,28 @@ def _identity(dataset: Dataset, config: TrainConfig) -> Identity:
         "files": {
             name: file["sha256"] for name, file in manifest["files"].items() if name.startswith(f"{TRAIN}.")
         },
+        "longest": longest_sentence(config),
     }
     return Identity(config.model, load_tokenizers(dataset.folder / TOKENIZERS), trained_on)
 
 
-def _trainer(identity: Identity, config: TrainConfig, group: Group, device: torch.device) -> Trainer:
-    """A model with new weights, the same on every rank, and all that trains it."""
+def build_trainer(
+    identity: Identity,
+    config: TrainConfig,
+    group: Group,
+    device: torch.device,
+    report: Report,
+    *,
+    fresh: bool,
+) -> Trainer:
+    """A model, the same on every rank, and all that trains it; a `fresh` one has what it starts from."""
     seed_everything(config.training.seed, "weights")
     model = identity.build().to(device)
+    if fresh and config.start.model:
+        report(Note(start_from(model, identity, config.start)))
+    if config.start.freeze:
+        report(Note(freeze(model, config.start.freeze)))
+    _tell_attention(config, device, report)
     precision = Precision(precision_for(config.training.precision, device), device)
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
     return Trainer(model, build_optimizer(model, config.optimizer), config, precision, group, forward)
@@ -218,33 +259,71 @@ def _restored(place: Path, trainer: Trainer, identity: Identity) -> Position:
     return Position(**{key: value for key, value in state.items() if key in known})
 
 
-def _log(run: Path, config: TrainConfig, position: Position) -> Log:
+def _going_on(run: Path, newest: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
+    """Put back what the newest checkpoint holds; tells what changed since."""
+    for change in changes(run, trainer.config):
+        report(Note(f"changed: {change}"))
+    position = _restored(newest, trainer, identity)
+    report(Note(f"going on from step {position.step} ({newest})"))
+    return position
+
+
+def _ema(trainer: Trainer, newest: Path | None) -> Ema | None:
+    """The moving average of the weights, if one is wanted; it begins where there was none before."""
+    if not trainer.config.optimizer.ema:
+        return None
+    ema = Ema(trainer.model, trainer.config.optimizer.ema)
+    if newest and (newest / EMA).exists():
+        ema.restore(read_tensors(newest / EMA))
+    return ema
+
+
+def _log(run: Path, config: TrainConfig, position: Position, report: Report, stack: ExitStack) -> Log:
     """The log, ending where the run stands."""
     cut_behind(run / LOG, position.step, judged=str(position.step) in position.scores)
     keep_settings(run, config)
-    return Log(run / LOG)
+    if not config.training.tensorboard:
+        return Log(run / LOG)
+    scalars = Scalars(run / FOLDER, position.step, report)
+    stack.callback(scalars.close)
+    return Log(run / LOG, scalars.write)
+
+
+def cut_for(config: TrainConfig, trainer: Trainer, place: Place) -> Cut:
+    """What a process in this place works on of each batch, in pieces that its device has room for."""
+    device = trainer.precision.device
+    share = -(-2 * config.batch.tokens // place.world)
+    max_tokens = config.training.max_tokens_per_device or (
+        TOKENS_ON_CPU if device.type == "cpu" else fitting_tokens(trainer, share, config.batch)
+    )
+    parts = -(-share // max_tokens)
+    rounding = Rounding.of(share // parts // 2) if compiled(config, device) else None
+    return Cut(place.rank, place.world, max_tokens, rounding)
 
 
 def _loader(
-    dataset: Dataset, config: TrainConfig, trainer: Trainer, position: Position, stack: ExitStack
+    dataset: Dataset, config: TrainConfig, cut: Cut, group: Group, position: Position, stack: ExitStack
 ) -> Loader:
     """The steps from `position` on."""
-    group, place = trainer.group, trainer.group.place
+    place = group.place
     planner = place.local_rank == 0
     mine = stack.enter_context(tempfile.TemporaryDirectory(prefix="nmt-plan-")) if planner else ""
     host = socket.gethostname()
     folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
     split = dataset.splits[TRAIN]
-    batches = Batches(split, config.batch, config.training.seed, Path(folder), planner=planner)
-    share = -(-2 * config.batch.tokens // place.world)
-    max_tokens = config.training.max_tokens_per_device or (
-        TOKENS_ON_CPU if group.device.type == "cpu" else fitting_tokens(trainer, share, config.batch)
-    )
-    parts = -(-share // max_tokens)
-    rounding = Rounding.of(share // parts // 2) if compiled(config, group.device) else None
-    cut = Cut(place.rank, place.world, max_tokens, rounding)
-    loader = Loader(split, batches, cut, group.device, epoch=position.epoch, number=position.batch)
+    anew = _resegmented(dataset, config, Path(folder), planner)
+    batches = Batches(split, config.batch, config.training.seed, Path(folder), planner=planner, anew=anew)
+    loader = Loader(batches, cut, group.device, epoch=position.epoch, number=position.batch)
     return stack.enter_context(loader)
+
+
+def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
+    """Training pairs that each epoch segments anew, where that is asked for."""
+    if not config.sampling.wanted:
+        return None
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+    workers = max(available_cores() // CORES_A_WORKER, 1) if planner else 0
+    return Resegmented(dataset, tokenizers, config.sampling, config.training.seed, folder, workers=workers)
 
 
 def find_device(wanted: str, place: Place) -> torch.device:

@@ -5,8 +5,8 @@ import math
 from nmt_cli.training.config import ScheduleConfig
 
 
-def learning_rate(config: ScheduleConfig, step: int, width: int, max_steps: int) -> float:
-    """The rate of step 1, 2, ... of `max_steps` for a model of this width."""
+def learning_rate(config: ScheduleConfig, step: int, width: int, max_steps: int, plateaus: int = 0) -> float:
+    """The rate of step 1, 2, ... of `max_steps` for a model of this width, `plateaus` lying behind it."""
     if config.kind == "noam":
         return (
             config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)
@@ -20,8 +20,8 @@ def learning_rate(config: ScheduleConfig, step: int, width: int, max_steps: int)
             return config.peak * (1 - _way_down(config, step, max_steps))
         case "cosine":
             return config.peak * (1 + math.cos(math.pi * _way_down(config, step, max_steps))) / 2
-        case "constant":
-            return config.peak
+        case "constant" | "plateau":
+            return config.peak * config.decay**plateaus
 
 
 def _way_down(config: ScheduleConfig, step: int, max_steps: int) -> float:

@@ -8,7 +8,7 @@ import torch
 
 from nmt_cli.checkpoints.average import Part, mean, read_parts
 from nmt_cli.checkpoints.choice import best, newest
-from nmt_cli.checkpoints.model_folder import WEIGHTS, Identity, load_weights
+from nmt_cli.checkpoints.model_folder import EMA, WEIGHTS, Identity, load_weights
 from nmt_cli.checkpoints.run_folder import STATE, checkpoints, read_state
 from nmt_cli.config import read
 from nmt_cli.data.dataset import Dataset, open_dataset
@@ -18,7 +18,7 @@ from nmt_cli.training.distributed import Group, Place
 from nmt_cli.training.loop import validation_score
 from nmt_cli.training.settings import CONFIG
 from nmt_cli.training.step import Precision
-from nmt_cli.training.validation import Judge, Judgement
+from nmt_cli.training.validation import Judge, Judgement, translating
 
 COUNTS = (2, 3, 5, 10)
 """How many of the newest checkpoints are averaged, as far as there are so many."""
@@ -30,6 +30,8 @@ class Candidate:
 
     name: str
     places: Sequence[Path]
+    file: str = WEIGHTS
+    """Which weights of them: their own, or their moving average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Trial:
 
 
 def candidates(run: Path) -> list[Candidate]:
-    """What a run offers, the simpler before the less simple: last, best, then averages of more and more."""
+    """What a run offers, the simpler before the less simple: last, best, averages of more and more, EMA."""
     there = len(checkpoints(run))
     found = [Candidate("last", newest(run, 1))]
     try:
@@ -56,9 +58,13 @@ def candidates(run: Path) -> list[Candidate]:
         top = []
     if top and top != found[0].places:
         found.append(Candidate("best", top))
-    return found + [
-        Candidate(f"average of {count}", newest(run, count)) for count in COUNTS if count <= there
+    ema = [
+        replace(each, name=f"EMA of {each.name}", file=EMA)
+        for each in found
+        if (each.places[0] / EMA).exists()
     ]
+    counts = [count for count in COUNTS if count <= there]
+    return [*found, *(Candidate(f"average of {count}", newest(run, count)) for count in counts), *ema]
 
 
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
@@ -67,19 +73,23 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
     Test sets are never looked at. Each trial is reported when it is done; all of them are returned, in order.
     """
     wanted = candidates(run)
-    every = {place for candidate in wanted for place in candidate.places}
-    parts = {part.place: part for part in read_parts(sorted(every))}
-    identity = parts[wanted[0].places[0]].identity
+    parts: dict[tuple[str, Path], Part] = {}
+    for file in {candidate.file for candidate in wanted}:
+        every = {place for candidate in wanted if candidate.file == file for place in candidate.places}
+        parts |= {(file, part.place): part for part in read_parts(sorted(every), file)}
+    identity = parts[WEIGHTS, wanted[0].places[0]].identity
     dataset = _dataset(run, wanted[0].places[0], identity)
-    config = read(TrainConfig, run / CONFIG).validation
+    whole_config = read(TrainConfig, run / CONFIG)
+    config = whole_config.validation
     alone = Group(Place(), device, timeout=0.0)
     whole = replace(config, sentences=0)
-    judge = Judge(dataset, identity.tokenizers, whole, alone, Precision("fp32", device))
+    translated, precision = translating(whole_config), Precision("fp32", device)
+    judge = Judge(dataset, identity.tokenizers, whole, translated, alone, precision)
     model = identity.build().to(device)
     trials = []
     for candidate in wanted:
-        mine: list[Part] = [parts[place] for place in candidate.places]
-        load_weights(model, mean(mine), candidate.places[0] / WEIGHTS)
+        mine = [parts[candidate.file, place] for place in candidate.places]
+        load_weights(model, mean(mine), candidate.places[0] / candidate.file)
         judgements = [judge.judge(model, split) for split in judge.sets]
         score = validation_score(judgements[0], config.metric)
         trials.append(Trial(candidate, [part.step for part in mine], judgements, config.metric, score))

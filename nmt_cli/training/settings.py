@@ -8,7 +8,10 @@ from nmt_cli.training.config import TrainConfig
 
 CONFIG = "config.toml"
 
-FIXED = ("model.", "batch.", "optimizer.kind", "training.seed", "validation.metric", "validation.sentences")
+FIXED = (
+    *("model.", "batch.", "optimizer.kind", "training.seed", "validation.metric", "validation.sentences"),
+    *("start.model", "start.allow", "sampling."),
+)
 """What can't change while a run goes on; all else can."""
 
 FREE = (

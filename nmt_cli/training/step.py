@@ -118,6 +118,12 @@ class Trainer:
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
+                if self.config.training.deterministic:
+                    raise UserError(
+                        f"step {number} does not fit the memory of {self.precision.device}, and in smaller "
+                        "parts it would give other bits; lower --max-tokens-per-device, or train without "
+                        "--deterministic."
+                    ) from error
                 smaller = len(step.micro_batches) < sum(len(part.pairs) for part in step.micro_batches)
                 if not smaller:
                     raise UserError(

@@ -11,15 +11,18 @@ from nmt_cli.data.batch import assemble
 from nmt_cli.data.cut import micro_batches
 from nmt_cli.data.dataset import Dataset, Split, raw_lines
 from nmt_cli.data.plan import Indices
-from nmt_cli.decoding.greedy import greedy
+from nmt_cli.decoding.config import InputConfig, TranslateConfig
+from nmt_cli.decoding.translator import Translator
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import Score, score
-from nmt_cli.text.subwords import UNKNOWN
 from nmt_cli.text.tokenizers import Tokenizers
-from nmt_cli.training.config import ValidationConfig
+from nmt_cli.training.config import TrainConfig, ValidationConfig
 from nmt_cli.training.distributed import Group
 from nmt_cli.training.step import Precision
+
+SAMPLES = 8
+"""Sentences of a set whose translations are kept, to be compared over the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Judge:
     dataset: Dataset
     tokenizers: Tokenizers
     config: ValidationConfig
+    translate: TranslateConfig
     group: Group
     precision: Precision
 
@@ -61,11 +65,10 @@ class Judge:
         training = model.training
         model.eval()
         losses: list[tuple[float, int]] = []
-        translations: dict[int, str] = {}
         count = min(self.config.sentences or len(split), len(split))
         for part in self._share(split):
             losses.append(self._loss(model, split, part))
-            translations |= self._translate(model, split, part[part < count])
+        translations = self._translate(model, split, count)
         model.train(training)
         gathered = self.group.gather((losses, translations))
         nll, tokens = np.sum([loss for theirs, _ in gathered for loss in theirs], axis=0).tolist()
@@ -86,18 +89,15 @@ class Judge:
             )
         return float(losses.nll), part.real_target_tokens
 
-    def _translate(self, model: Transformer, split: Split, pairs: Indices) -> dict[int, str]:
-        if not len(pairs):
-            return {}
-        part = assemble(split, pairs).to(self.group.device)
-        entries = self.tokenizers.target.entries
-        never = [UNKNOWN, *(i for i, entry in enumerate(entries) if not entry)]
+    def _translate(self, model: Transformer, split: Split, count: int) -> dict[int, str]:
+        """Of the first `count` lines those of this rank, as `nmt translate` does it."""
+        place = self.group.place
+        mine = range(place.rank, count, place.world)
+        raw = raw_lines(self.dataset, split, "source")
+        translator = Translator(self.tokenizers, [model], self.translate)
         with self.precision.autocast():
-            banned = torch.tensor(never, device=self.group.device)
-            found = greedy(model, part.source_tokens, part.source, banned)
-        target = self.tokenizers.target
-        texts = [target.restore(target.decode(ids)) for ids in found]
-        return dict(zip(pairs.tolist(), texts, strict=True))
+            found = translator.translate([model], [raw[line] for line in mine])
+        return {line: translation.text for line, translation in zip(mine, found, strict=True)}
 
     def _judgement(self, split: Split, nll: float, tokens: int, translations: list[str]) -> Judgement:
         references = raw_lines(self.dataset, split, "target")
@@ -111,6 +111,21 @@ class Judge:
             scores=scores,
             translations=translations,
         )
+
+
+def translating(config: TrainConfig) -> TranslateConfig:
+    """How `nmt translate` would treat the lines, with the model of such a run."""
+    return TranslateConfig(search=config.search, input=InputConfig(longest=longest_sentence(config) - 1))
+
+
+def longest_sentence(config: TrainConfig) -> int:
+    """The most tokens of a sentence that is trained on, end mark counted."""
+    return min(config.batch.longest, config.batch.tokens)
+
+
+def sample_lines(count: int) -> list[int]:
+    """The lines, of so many translated ones, whose translations are kept: always the same, far apart."""
+    return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []
 
 
 def _exp(x: float) -> float:

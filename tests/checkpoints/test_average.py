@@ -25,10 +25,10 @@ from nmt_cli.checkpoints.average import average
 from nmt_cli.checkpoints.files import write_description, write_tensors
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.data.preprocess import Outcome
-from nmt_cli.decoding.greedy import greedy
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizers import load_tokenizers
 
 Digests = Callable[[Path], dict[str, str]]
@@ -111,8 +111,8 @@ def test_the_result_is_a_whole_model_that_translates_as_one_averaged_by_hand(
     model = read_model(tmp_path / "out")
     assert model.identity == replace(identity, tokenizers=model.identity.tokenizers)
     assert model.identity.tokenizers.files == identity.tokenizers.files
-    tokens, layout = torch.tensor([5, 6, 7, 0, 9, 0]), Layout.of([4, 2])
-    found, expected = (greedy(m, tokens, layout, torch.tensor([0, 1])) for m in (model.transformer, by_hand))
+    sources = [[5, 6, 7], [9]]
+    found, expected = (translate_ids([m], sources, SearchConfig()) for m in (model.transformer, by_hand))
     assert found == expected
     assert found[0] != found[1]
 

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints import run_folder
-from nmt_cli.checkpoints.model_folder import read_model, weights
+from nmt_cli.checkpoints.model_folder import Identity, read_model, weights
 from nmt_cli.checkpoints.run_folder import (
     Checkpoint,
     checkpoints,
@@ -21,6 +22,7 @@ from nmt_cli.checkpoints.run_folder import (
     point,
     read_optimizer,
     read_state,
+    save_checkpoint,
 )
 from nmt_cli.errors import UserError
 
@@ -55,6 +57,22 @@ def test_a_checkpoint_is_these_files(save: Save) -> None:
     assert place.name == "step-00012000"
     found = [str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()]
     assert sorted(found) == sorted(FILES)
+
+
+def test_a_moving_average_lies_beside_the_weights_and_is_the_model(
+    tmp_path: Path, identity: Identity, checkpoint: Callable[[int], Checkpoint]
+) -> None:
+    written = checkpoint(7)
+    ema = {name: tensor.detach() + 1 for name, tensor in written.weights.items()}
+    place = save_checkpoint(tmp_path, identity, replace(written, ema=ema))
+    found = [str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()]
+    assert sorted(found) == sorted([*FILES, "ema.safetensors"])
+    model = weights(read_model(place).transformer)
+    assert all(torch.equal(model[name], tensor) for name, tensor in ema.items())
+    path = place / "ema.safetensors"
+    path.write_bytes(flipped(path.read_bytes(), 0.75))
+    with pytest.raises(UserError, match=r"ema\.safetensors is damaged"):
+        read_model(place)
 
 
 def flipped(content: bytes, place: float) -> bytes:

@@ -19,7 +19,7 @@ from nmt_cli.cli.train import Stop, train
 from nmt_cli.cli.train_report import Reporter
 from nmt_cli.scoring.metrics import score
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.events import Note, Progress, Saved, Validated
+from nmt_cli.training.events import Doing, Note, Progress, Saved, Spent, Validated
 from nmt_cli.training.validation import Judgement
 
 Run = Callable[..., CompletedProcess[str]]
@@ -35,6 +35,9 @@ FLAGS = [
     "--devices",
     "--validate-every",
     "--save-every",
+    "--init-from",
+    "--deterministic",
+    "--dry-run",
     "--config",
     "--set",
 ]
@@ -120,10 +123,13 @@ def test_a_run_says_what_it_does_on_stderr_and_nothing_on_stdout(
     out = tmp_path / "run"
     result = run(toy_dataset, "--out", out)
     assert (result.returncode, result.stdout) == (0, "")
-    first, second, saved, done = result.stderr.splitlines()
+    preflight, first, second, saved, cost, paper, done = result.stderr.splitlines()
+    assert preflight.startswith("preflight (")
     assert first.startswith("step 1 of 2, epoch 1: loss ")
     assert second.startswith("step 2 of 2, epoch 1: loss ")
     assert saved == f"step 2: saved {out}/checkpoints/step-00000002"
+    assert cost.startswith("cost: ")
+    assert paper.endswith("its base model 3.3e+18 (12 h x 8), its big one 2.3e+19 (84 h x 8)")
     assert done == f"{out}: done"
 
 
@@ -143,6 +149,7 @@ def test_quiet_says_nothing_where_all_goes_well(run: Run, toy_dataset: Path, tmp
         (("--seed", "9"), "training.seed", 9),
         (("--validate-every", "2"), "validation.every_steps", 2),
         (("--save-every", "1"), "checkpoints.every_steps", 1),
+        (("--deterministic",), "training.deterministic", True),
         (("--set", "loss.smoothing=0.3"), "loss.smoothing", 0.3),
         (("--preset", "tiny"), "schedule.peak", 0.005),
         (("--preset", "tiny"), "model.width", 16),
@@ -213,6 +220,15 @@ def test_wrong_usage_is_told_with_exit_code_2(
         (("--set", "optimizer.clip_norm=-1"), "clip_norm is -1.0; it can't be negative."),
         (("--set", "schedule.warmup=0"), "warmup is 0; take at least 1."),
         (("--set", "schedule.peak=0"), "factor and peak are positive numbers."),
+        (("--set", "schedule.decay=0.1"), "decay and patience have no effect with noam, only with plateau."),
+        (("--set", "schedule.patience=9"), "decay and patience have no effect with noam, only with plateau."),
+        (("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"), "decay is above 0 and below 1"),
+        (("--set", "schedule.kind=plateau", "--set", "schedule.patience=0"), "and patience at least 1."),
+        (("--set", "schedule.kind=plateau"), "nothing to watch without validation; set validation.every"),
+        (("--set", "validation.patience=-1"), "patience is -1; take at least 0."),
+        (("--set", "validation.least_improvement=-1"), "least_improvement is -1.0; take at least 0."),
+        (("--set", 'start.freeze=["x*"]'), "start.freeze: no parameter is named x*; "),
+        (("--init-from", "nowhere"), "nowhere is no model: "),
         (("--set", "checkpoints.keep_last=0"), "keep_last is at least 1"),
         (("--set", "checkpoints.every_minutes=0"), "every_minutes must be positive."),
         (("--set", "schedule.kind=step"), "schedule.kind takes "),
@@ -282,12 +298,14 @@ def a_progress(**changes: float) -> Progress:
         "learning_rate": 0.00021,
         "tokens_per_second": 12_345.6,
         "seconds": 600,
+        "seconds_left": 49_400,
         "waiting": 0.012,
         "filler": 0.0,
         "skipped": 0,
+        "memory": 10**9,
         **changes,
     }
-    return Progress(**values)  # type: ignore[arg-type]
+    return Progress(**values, bleu=None)  # type: ignore[arg-type]
 
 
 JUDGEMENT = Judgement(
@@ -311,7 +329,7 @@ JUDGEMENT = Judgement(
             "waiting 1.2%, filler 0.0%, 13 h 43 min to go",
         ),
         (
-            a_progress(step=99_000, seconds=9900, skipped=3),
+            a_progress(step=99_000, seconds_left=100, skipped=3),
             "step 99,000 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
             "waiting 1.2%, filler 0.0%, 1 min 40 s to go, 3 steps skipped (not finite)",
         ),
@@ -324,12 +342,23 @@ JUDGEMENT = Judgement(
             Validated(5000, [JUDGEMENT], False, 12.3),
             "step 5,000: dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
         ),
+        (
+            Validated(5000, [JUDGEMENT], False, 12.3, "ema"),
+            "step 5,000 (ema): dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
+        ),
+        (
+            Spent(model_flops=1.5e15, hours=2.0, device_hours=16.0),
+            "cost: 1.5e+15 model FLOPs in 2 h; hours x devices are 16\n"
+            "as in the paper's Table 2 (hours x devices x 9.5e+12): 5.5e+17 FLOPs; "
+            "its base model 3.3e+18 (12 h x 8), its big one 2.3e+19 (84 h x 8)",
+        ),
     ],
-    ids=["note", "saved", "progress", "skipped", "best", "not best"],
+    ids=["note", "saved", "progress", "skipped", "best", "not best", "ema", "spent"],
 )
 def test_each_event_is_a_plain_line(
-    capsys: pytest.CaptureFixture[str], event: Note | Saved | Progress | Validated, line: str
+    capsys: pytest.CaptureFixture[str], event: Note | Saved | Progress | Validated | Spent, line: str
 ) -> None:
     Reporter(quiet=False)(event)
+    Reporter(quiet=False)(Doing("training", 1, 0))
     Reporter(quiet=True)(event)
     assert capsys.readouterr() == ("", f"{line}\n")

@@ -58,7 +58,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path) -> 
 
 def test_a_run_leaves_settings_a_log_checkpoints_and_pointers(undisturbed: Path) -> None:
     there = {path.name for path in undisturbed.iterdir()}
-    assert there == {"config.toml", "log.jsonl", "checkpoints", "best", "last"}
+    files = {"config.toml", "environment.jsonl", "log.jsonl", "report.html"}
+    assert there == {*files, "checkpoints", "best", "last"}
     assert [line["step"] for line in steps_of(undisturbed)] == list(range(1, STEPS + 1))
     checkpoint = (undisturbed / "last").resolve()
     assert checkpoint.name == f"step-{STEPS:08d}"
@@ -157,7 +158,7 @@ def test_a_setting_that_changes_on_the_way_is_told_and_one_that_cannot_is_refuse
     assert stderr.count("\n") == 1
 
 
-def test_a_full_disk_at_a_save_is_a_warning_until_the_last_save(
+def test_a_disk_too_full_for_a_checkpoint_is_told_before_the_first_step(
     tmp_path: Path, toy_dataset: Path, undisturbed: Path
 ) -> None:
     run = tmp_path / "run"
@@ -170,12 +171,10 @@ def test_a_full_disk_at_a_save_is_a_warning_until_the_last_save(
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1000, size - 1000)),
         check=False,
     )
-    assert result.returncode == 1
-    assert "step 15 could not be saved, training goes on: " in result.stderr
-    assert "step 30 could not be saved, training goes on: " in result.stderr
-    assert result.stderr.splitlines()[-1].startswith("Error: ")
-    assert not list(run.glob("checkpoints/*"))
-    assert [line["step"] for line in steps_of(run)] == list(range(1, STEPS + 1))
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert result.stderr.startswith(f"Error: {run}/checkpoints can't be written: ")
+    assert not (run / "checkpoints").exists()
+    assert steps_of(run) == []
 
 
 def test_a_run_takes_its_time_and_no_more(

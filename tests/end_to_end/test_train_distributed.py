@@ -12,6 +12,8 @@ from subprocess import Popen
 
 import pytest
 
+from nmt_cli.checkpoints.run_folder import read_state
+
 STEPS = 24
 PATIENCE = 120
 
@@ -99,6 +101,8 @@ def test_a_run_goes_on_with_another_number_of_processes(
         code, stderr = finish(start([sys.executable, "-m", "nmt_cli", *words, *more]))
         assert code == 0, stderr
     assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
+    state = read_state(tmp_path / "run/last")
+    assert state["seconds"] < state["device_seconds"] < 2 * state["seconds"]
 
 
 def test_processes_without_a_pair_of_their_own_hang_nobody(

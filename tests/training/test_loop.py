@@ -15,7 +15,7 @@ from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
-from nmt_cli.training.events import Event, Note, Progress, Saved, Validated, Warned
+from nmt_cli.training.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
 
@@ -38,9 +38,8 @@ def notes(events: list[Event]) -> list[str]:
 
 
 def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
-    return [
-        event.step for event in events if isinstance(event, kind) and not isinstance(event, Note | Warned)
-    ]
+    found = [event for event in events if isinstance(event, kind)]
+    return [event.step for event in found if not isinstance(event, Note | Warned | Spent)]
 
 
 def stopping_at(step: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:
@@ -66,7 +65,8 @@ def test_a_run_takes_its_steps_and_leaves_a_whole_folder(go: Go, run: Path) -> N
     assert complete
     assert steps_of(run) == [1, 2, 3, 4]
     assert list(checkpoints(run)) == [4]
-    assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.toml", "last", "log.jsonl"]
+    files = {"checkpoints", "config.toml", "environment.jsonl", "last", "log.jsonl", "report.html"}
+    assert {path.name for path in run.iterdir()} == files
     assert of_kind(Saved, events) == [4]
     assert lines_of(run)[-1]["loss"] < lines_of(run)[0]["loss"]
 
@@ -78,6 +78,34 @@ def test_it_ends_with_the_last_epoch(go: Go, run: Path) -> None:
     assert set(epochs) == {0, 1}
     for epoch in (0, 1):
         assert sum(line["pairs"] for line in lines_of(run) if line["epoch"] == epoch) == 300
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ("training.max_steps=6",),
+        ("training.max_epochs=2", "training.max_steps=1000", "batch.tokens=2000"),
+        ("training.max_hours=1e-9", "training.max_steps=1000"),
+    ],
+    ids=["steps", "epochs", "hours"],
+)
+def test_the_time_left_is_nothing_at_the_last_step(go: Go, limits: tuple[str, ...]) -> None:
+    _, events = go(*limits, "training.log_every=1")
+    left = [event.seconds_left for event in events if isinstance(event, Progress)]
+    assert left[-1] == 0
+    assert all(seconds > 0 for seconds in left[:-1])
+
+
+def test_what_a_run_takes_is_told_with_its_progress(go: Go) -> None:
+    _, events = go("training.log_every=1", "validation.every_steps=2")
+    told = [event for event in events if isinstance(event, Progress)]
+    assert [event.bleu is None for event in told] == [True, True, False, False]
+    assert all(50e6 < event.memory < 100e9 for event in told)
+    doing = [(event.what, event.step) for event in events if isinstance(event, Doing)]
+    steps = [("training", step) for step in (1, 2, 3, 4)]
+    assert [done for done in doing if done[0] == "training"] == steps
+    assert [step for what, step in doing if what == "validating"] == [2, 4]
+    assert doing[-1] == ("saving", 4)
 
 
 def test_it_ends_when_its_time_is_up_and_stays_ended(go: Go, run: Path) -> None:
@@ -154,7 +182,7 @@ def test_a_full_disk_at_a_save_is_told_and_training_goes_on(go: Go, run: Path) -
         saving = ("checkpoints.every_steps=1", "training.max_steps=3")
         complete, events = go(*saving, report=full_from_the_first_save_to_the_second)
     assert complete
-    (note,) = notes(events)
+    (note,) = (event.text for event in events if isinstance(event, Warned))
     assert note.startswith(
         f"step 2 could not be saved, training goes on: {run}/checkpoints/step-00000002 can't"
     )

@@ -21,7 +21,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.training import run as run_module
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.distributed import Place
-from nmt_cli.training.events import Event, Note, Progress, Saved, Warned
+from nmt_cli.training.events import Event, Note, Progress, Saved, Spent, Warned
 from nmt_cli.training.run import compiled, find_device, precision_for
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -61,9 +61,8 @@ def notes(events: list[Event]) -> list[str]:
 
 
 def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
-    return [
-        event.step for event in events if isinstance(event, kind) and not isinstance(event, Note | Warned)
-    ]
+    found = [event for event in events if isinstance(event, kind)]
+    return [event.step for event in found if not isinstance(event, Note | Warned | Spent)]
 
 
 def stopping_at(step: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:

@@ -69,6 +69,7 @@ def test_the_others_rise_in_a_line_to_the_peak_whatever_the_width(kind: str, wid
         (ScheduleConfig(kind="linear", peak=2.0, warmup=0), [1, 25, 50], [1.96, 1.0, 0]),
         (ScheduleConfig(kind="cosine", peak=2.0, warmup=0), [25, 50], [1.0, 0]),
         (ScheduleConfig(kind="constant", peak=2.0, warmup=0), [1, 50], [2.0, 2.0]),
+        (ScheduleConfig(kind="plateau", peak=2.0, warmup=4), [2, 4, 50], [1.0, 2.0, 2.0]),
         (ScheduleConfig(kind="linear", peak=2.0, warmup=50), [25, 50, 51], [1.0, 2.0, 0]),
     ],
     ids=lambda value: f"{value.kind} {value.warmup}" if isinstance(value, ScheduleConfig) else "",
@@ -77,3 +78,9 @@ def test_after_the_warmup_each_goes_down_as_it_is_named(
     config: ScheduleConfig, steps: list[int], expected: list[float]
 ) -> None:
     assert rates(config, *steps, max_steps=50) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_a_plateau_lowers_the_rate_behind_the_warmup_each_time() -> None:
+    config = ScheduleConfig(kind="plateau", peak=2.0, warmup=4, decay=0.1)
+    lowered = [learning_rate(config, step, 512, 100, plateaus) for step, plateaus in ((2, 0), (4, 1), (9, 3))]
+    assert lowered == pytest.approx([1.0, 0.2, 0.002], rel=1e-12)

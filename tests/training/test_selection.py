@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.checkpoints.average import average
+from nmt_cli.checkpoints.model_folder import Identity, read_model
 from nmt_cli.checkpoints.run_folder import Checkpoint, checkpoints, read_state, save_checkpoint
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
@@ -77,6 +78,41 @@ def test_there_is_no_best_but_the_last(run: Path, identity: Identity, scores: Ma
     for step in (1, 2):
         save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": scores}))
     assert names(candidates(run)) == {"last": [2], "average of 2": [1, 2]}
+
+
+def test_moving_averages_of_weights_are_candidates_where_there_are_some(
+    run: Path, identity: Identity
+) -> None:
+    weights = dict(identity.build().named_parameters())
+    for step in (1, 2):
+        save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": {"1": 2.0}}, ema=weights))
+    found = candidates(run)
+    names_found = ["last", "best", "average of 2", "EMA of last", "EMA of best"]
+    assert names(found) == dict(zip(names_found, ([2], [1], [1, 2], [2], [1]), strict=True))
+    assert [each.file for each in found] == ["model.safetensors"] * 3 + ["ema.safetensors"] * 2
+
+
+def test_the_moving_average_wins_where_it_is_better_and_is_what_is_kept(
+    go: Go, run: Path, identity: Identity, tmp_path: Path
+) -> None:
+    go(*LEARN)
+    (good,) = checkpoints(run).values()
+    weights, progress = load_file(good / "model.safetensors"), {"dataset": read_state(good)["dataset"]}
+    torch.manual_seed(8)
+    noisy = {name: tensor + 0.3 * torch.randn_like(tensor) for name, tensor in weights.items()}
+    save_checkpoint(run, identity, Checkpoint(100, noisy, {}, progress, ema=weights))
+    shutil.rmtree(good)
+    trials = tried(run)
+    assert [trial.candidate.name for trial in trials] == ["last", "EMA of last"]
+    won = winner(trials)
+    assert won is trials[1]
+    assert trials[1].score > trials[0].score + 0.1
+    average(won.candidate.places, tmp_path / "model", won.candidate.file)
+    kept = read_model(tmp_path / "model")
+    assert all(torch.equal(p, weights[name]) for name, p in kept.transformer.named_parameters())
+    (part,) = kept.description["averaged"]
+    assert (part["step"], part["ema"]) == (100, True)
+    assert not (tmp_path / "model/ema.safetensors").exists()
 
 
 LEARN = ("training.max_steps=60", "validation.metric=nll", "schedule.warmup=20", "schedule.factor=2.0")

@@ -61,6 +61,7 @@ def test_changes_are_listed_old_to_new(tmp_path: Path, tiny: Tiny) -> None:
         ("batch.longest=50", "batch.longest: 256 -> 50"),
         ("optimizer.kind=adamw", 'optimizer.kind: "adam" -> "adamw"'),
         ("training.seed=2", "training.seed: 1 -> 2"),
+        ('start.model="there"', 'start.model: "" -> "there"'),
     ],
 )
 def test_what_cannot_change_on_the_way_is_refused_with_the_way_out(

@@ -45,7 +45,7 @@ def split(dataset: Dataset) -> Split:
 def loader(tmp_path_factory: pytest.TempPathFactory, split: Split) -> Iterator[Loader]:
     """What halves the steps that these tests make."""
     batches = Batches(split, BatchConfig(), 1, tmp_path_factory.mktemp("plan"), planner=True)
-    with Loader(split, batches, WHOLE, CPU) as loader:
+    with Loader(batches, WHOLE, CPU) as loader:
         yield loader
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any, cast
@@ -17,10 +17,11 @@ from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batch import assemble
 from nmt_cli.data.dataset import Dataset, Split, open_dataset
 from nmt_cli.data.preprocess import Outcome
-from nmt_cli.decoding.greedy import greedy
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import score
-from nmt_cli.text.subwords import END, UNKNOWN, UNKNOWN_TEXT
+from nmt_cli.text.subwords import UNKNOWN, UNKNOWN_TEXT
 from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.distributed import Group, Place
 from nmt_cli.training.step import Precision
@@ -29,6 +30,8 @@ from nmt_cli.training.validation import Judge, Judgement
 CPU = torch.device("cpu")
 ALONE = Group(Place(), CPU, 1.0)
 FEW = ValidationConfig(max_tokens=150)
+SEARCH = SearchConfig(beam=1)
+TRANSLATE = TranslateConfig(search=SEARCH)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +55,7 @@ def judge(dataset: Dataset, identity: Identity) -> Callable[..., Judge]:
     """A judge of `toy_dataset`'s validation set."""
 
     def judge(config: ValidationConfig = FEW, group: Group = ALONE) -> Judge:
-        return Judge(dataset, identity.tokenizers, config, group, Precision("fp32", CPU))
+        return Judge(dataset, identity.tokenizers, config, TRANSLATE, group, Precision("fp32", CPU))
 
     return judge
 
@@ -105,12 +108,12 @@ def test_translations_are_in_the_order_of_the_lines(
     judgement: Judgement, model: Transformer, valid: Split, identity: Identity
 ) -> None:
     target = identity.tokenizers.target
-    banned = torch.tensor([1, *(i for i, entry in enumerate(target.entries) if not entry)])
     alone = []
     for pair in range(len(valid)):
         part = assemble(valid, np.array([pair]))
-        (ids,) = greedy(model, part.source_tokens, part.source, banned)
-        alone.append(target.decode(ids))
+        source = part.source_tokens[:-1].tolist()
+        ((found, *_),) = translate_ids([model], [source], SEARCH, target.unused)
+        alone.append(target.decode(found.tokens))
     assert list(judgement.translations) == alone
     assert len(set(alone)) > 5
 
@@ -136,9 +139,9 @@ def test_a_translation_never_says_unknown(
     torch.manual_seed(1)
     with torch.no_grad():
         eager.output_matrix[UNKNOWN] = 20 * torch.randn(16)
-    part = assemble(valid, np.arange(len(valid)))
-    said = greedy(eager, part.source_tokens, part.source, torch.tensor([END]))
-    assert UNKNOWN in {token for row in said for token in row}
+    sources = [assemble(valid, np.array([pair])).source_tokens[:-1].tolist() for pair in range(len(valid))]
+    said = translate_ids([eager], sources, replace(SEARCH, unknown=True))
+    assert UNKNOWN in {token for found in said for token in found[0].tokens}
     assert UNKNOWN_TEXT not in "".join(judge().judge(eager, valid).translations)
 
 
@@ -209,5 +212,5 @@ def test_the_sets_are_the_validation_sets_in_order_and_no_others(
     make(tmp_path / "out", [toy], valid=[str(second), dev])
     opened = open_dataset(tmp_path / "out")
     precision = Precision("fp32", CPU)
-    sets = Judge(opened, identity.tokenizers, FEW, ALONE, precision).sets
+    sets = Judge(opened, identity.tokenizers, FEW, TRANSLATE, ALONE, precision).sets
     assert [split.name for split in sets] == ["second", "dev"]

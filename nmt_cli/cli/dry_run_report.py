@@ -1,0 +1,45 @@
+"""What `nmt train --dry-run` says of the plan, on stderr; its stdout is the settings alone."""
+
+from collections.abc import Iterator
+
+import click
+
+from nmt_cli.cli.train_report import time_left
+from nmt_cli.training.dry_run import Plan
+
+
+def show(plan: Plan, devices: int, kind: str) -> None:
+    """Print the plan for so many devices of a kind."""
+    lines = list(_lines(plan, devices, kind))
+    width = max(len(name) for name, _ in lines)
+    for name, value in lines:
+        click.echo(f"{name:<{width}}  {value}", err=True)
+
+
+def _lines(plan: Plan, devices: int, kind: str) -> Iterator[tuple[str, str]]:
+    epoch, longest = plan.epoch, plan.longest
+    frozen = plan.parameters - plan.trained
+    yield "parameters", f"{plan.parameters:,}" + (f", {frozen:,} of them frozen" if frozen else "")
+    dropped = f", {epoch.dropped:,} left out as too long" if epoch.dropped else ""
+    yield "batches an epoch", f"{epoch.batches:,} of {epoch.pairs:,} pairs{dropped}"
+    source, target = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
+    pieces = f"{plan.micro_batches:.1f} micro-batches on each of {devices} {kind}"
+    yield "tokens a batch", f"{source:,.0f} source + {target:,.0f} target on average, {pieces}"
+    yield "filler", f"{plan.filler:.2%}"
+    yield "steps", f"{plan.steps:,}, {plan.steps / epoch.batches:.1f} epochs"
+    yield (
+        "memory",
+        f"{_gb(longest.memory)} at most, measured with the longest batch ({longest.tokens:,} tokens); "
+        f"{_gb(plan.weights_memory)} of it are weights, gradients and optimiser",
+    )
+    yield (
+        "checkpoints",
+        f"{_gb(plan.checkpoint)} each, at most {plan.checkpoints} at a time, "
+        f"{_gb(plan.checkpoint * plan.checkpoints)} of {_gb(plan.free)} that are free",
+    )
+    yield "model FLOPs", f"{plan.flops:.2e}"
+    yield "time", f"about {time_left(plan.seconds)}, by the longest batch; validation and saving come on top"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:,.2f} GB" if size >= 1e7 else f"{size / 1e6:,.2f} MB"

@@ -1,0 +1,44 @@
+"""The exponential moving average of the weights, which often translates better than they do."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from nmt_cli.checkpoints.model_folder import weights
+from nmt_cli.model.transformer import Transformer
+
+
+class Ema:
+    """Follows the weights of a model, from what they are now."""
+
+    def __init__(self, model: Transformer, decay: float) -> None:
+        self._model, self._decay = model, decay
+        self.tensors = {name: parameter.detach().clone() for name, parameter in weights(model).items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `tensors` held."""
+        for name, mean in self.tensors.items():
+            mean.copy_(tensors[name])
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take in the weights after a step; the first steps, far from what will be learnt, stay for less."""
+        decay = min(self._decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has the average for weights, until its own come back bit by bit."""
+        own = {name: parameter.detach().clone() for name, parameter in weights(self._model).items()}
+        self._fill(self.tensors)
+        try:
+            yield
+        finally:
+            self._fill(own)
+
+    @torch.no_grad()
+    def _fill(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, parameter in weights(self._model).items():
+            parameter.copy_(tensors[name])

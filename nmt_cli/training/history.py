@@ -1,0 +1,149 @@
+"""What a run's log says, thinned to curves whose size does not grow with the run."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+POINTS = 600
+"""Of a long run's curves, at least; twice as many at most."""
+
+MEASURED = ("loss", "nll", "gradient_norm", "learning_rate", "tokens_per_second")
+
+
+@dataclass(slots=True)
+class Spread:
+    """Some values of one kind; those that were not finite are left out."""
+
+    count: int = 0
+    total: float = 0.0
+    low: float = float("inf")
+    high: float = float("-inf")
+
+    def add(self, other: "Spread") -> None:
+        """Take in the values of another."""
+        self.count += other.count
+        self.total += other.total
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How far a run had come."""
+
+    step: int = 0
+    epoch: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    hours: float = 0.0
+    """Of taking steps; validating and saving are not in it."""
+
+    skipped: int = 0
+    """Steps left out, as they were not finite."""
+
+
+@dataclass(slots=True)
+class Point:
+    """A few steps in a row, up to a moment."""
+
+    end: Moment
+    steps: int
+    values: dict[str, Spread]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """A line of the log that judges the model."""
+
+    at: Moment
+    name: str
+    line: dict[str, Any]
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The value of each metric."""
+        return {metric: self.line[metric] for metric in self.line["signatures"]}
+
+
+@dataclass(slots=True)
+class History:
+    """The log at `path`, as far as it was read."""
+
+    path: Path
+    now: Moment = Moment()
+    points: list[Point] = field(default_factory=list)
+    validations: list[Validation] = field(default_factory=list)
+    _width: int = 1
+    """Steps that make a point."""
+
+    _read: int = 0
+    """Bytes of the log that were taken in."""
+
+    def read(self) -> None:
+        """Take in the lines that are new since the last time."""
+        for line in self._new_lines():
+            if "valid" in line:
+                self.validations.append(Validation(self.now, line["valid"], line))
+            else:
+                self._add(line)
+
+    def scores(self, metric: str) -> list[float]:
+        """The values of a metric on the first validation set, oldest first."""
+        first = self.validations[0].name if self.validations else ""
+        ours = [validation for validation in self.validations if validation.name == first]
+        return [validation.scores[metric] for validation in ours if metric in validation.scores]
+
+    def _new_lines(self) -> Iterator[dict[str, Any]]:
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read += len(line)
+                yield json.loads(line)
+
+    def _add(self, line: dict[str, Any]) -> None:
+        self.now = _after(self.now, line)
+        values = {name: _spread(line.get(name)) for name in MEASURED}
+        if self.points and self.points[-1].steps < self._width:
+            _join(self.points[-1], Point(self.now, 1, values))
+            return
+        if len(self.points) == 2 * POINTS:
+            for first, second in zip(self.points[::2], self.points[1::2], strict=True):
+                _join(first, second)
+            self.points = self.points[::2]
+            self._width *= 2
+        self.points.append(Point(self.now, 1, values))
+
+
+def evenly(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of `items`, evenly spread, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def _after(before: Moment, line: dict[str, Any]) -> Moment:
+    speed = line["tokens_per_second"]
+    return Moment(
+        step=line["step"],
+        epoch=line["epoch"],
+        source_tokens=before.source_tokens + line["source_tokens"],
+        target_tokens=before.target_tokens + line["target_tokens"],
+        hours=before.hours + (line["target_tokens"] / speed / 3600 if speed else 0.0),
+        skipped=before.skipped + line["skipped"],
+    )
+
+
+def _spread(value: float | None) -> Spread:
+    return Spread() if value is None else Spread(1, value, value, value)
+
+
+def _join(point: Point, later: Point) -> None:
+    point.end = later.end
+    point.steps += later.steps
+    for name, values in later.values.items():
+        point.values[name].add(values)
