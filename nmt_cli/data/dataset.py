@@ -71,7 +71,7 @@ def open_dataset(folder: Path) -> Dataset:
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     splits = {
-        name: Split(name, split["role"], *(_sentences(folder, name, side) for side in SIDES))
+        name: Split(name, split["role"], *(open_sentences(folder, name, side) for side in SIDES))
         for name, split in manifest["splits"].items()
     }
     return Dataset(folder, manifest, splits)
@@ -130,7 +130,8 @@ def _written(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def _sentences(folder: Path, split: str, side: Side) -> Sentences:
+def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
+    """Map one side of a split."""
     tokens, offsets = (
         _mapped(side_path(folder, split, side, what)) for what in ("tokens.npy", "offsets.npy")
     )

@@ -62,9 +62,9 @@ class EncodedBlock:
 
 def encode_block(task: EncodeTask) -> EncodedBlock:
     """Read, encode and filter by length."""
-    tokenizers = _tokenizers(task.tokenizers, task.fingerprint)
-    source = encode_lines(tokenizers.source, _lines(*task.source))
-    target = encode_lines(tokenizers.target, _lines(*task.target))
+    tokenizers = loaded(task.tokenizers, task.fingerprint)
+    source = encode_lines(tokenizers.source, lines_of(*task.source))
+    target = encode_lines(tokenizers.target, lines_of(*task.target))
     skipped = np.zeros(len(source.lengths), np.bool_) if task.skip is None else task.skip
     longest = np.maximum(source.lengths, target.lengths)
     too_long = ~skipped & (longest > task.max_subwords) if task.max_subwords else np.zeros_like(skipped)
@@ -102,10 +102,14 @@ class TokensWriter:
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
     """The ids of prepared lines, each with its end mark."""
+    return packed(map(tokenizer.encode, lines), tokenizer)
+
+
+def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
+    """Ids that `tokenizer` knows, with end marks."""
     ids: list[int] = []
     lengths: list[int] = []
-    for line in lines:
-        sentence = tokenizer.encode(line)
+    for sentence in sentences:
         ids += sentence
         ids.append(END)
         lengths.append(len(sentence) + 1)
@@ -118,15 +122,16 @@ def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
 
 
 @cache
-def _tokenizers(folder: Path, fingerprint: str) -> Tokenizers:
-    """Each loaded once in a process; a folder's tokenisers can change, what has a fingerprint can't."""
+def loaded(folder: Path, fingerprint: str) -> Tokenizers:
+    """Loaded once in a process; a folder's tokenisers can change, what has a fingerprint can't."""
     tokenizers = load_tokenizers(folder)
     if tokenizers.fingerprint != fingerprint:
         raise ValueError(f"{folder} holds other tokenisers than it should")
     return tokenizers
 
 
-def _lines(path: Path, first: int, last: int) -> list[str]:
+def lines_of(path: Path, first: int, last: int) -> list[str]:
+    """The lines that these bytes of a file are."""
     file = os.open(path, os.O_RDONLY)
     try:
         return read_bytes(file, first, last).decode().split("\n")[:-1]
