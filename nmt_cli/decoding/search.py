@@ -1,6 +1,7 @@
 """A batch in search: sentences come in, take steps together, and leave when nothing can get better."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -51,14 +52,11 @@ class Search:
         caps = [max(cap, len(sentence.prefix)) for cap, sentence in zip(caps, sentences, strict=True)]
         on_device = torch.tensor(caps, device=self._ensemble.device)
         beams = Beams.begin(on_device, places, places if config.sample else 1, config.n_best)
-        if self._beams is not None and not all(self._active):
-            self._clear(self._beams)
-        if self._beams is None or not self._sentences:
+        if self._beams is None:
             self._beams, self._caches = beams, caches
         else:
+            self._clear(self._beams, caches)
             self._beams.join(beams)
-            for cache, other in zip(self._caches, caches, strict=True):
-                cache.join(other)
         self._sentences = [*self._sentences, *sentences]
         self._active = [*self._active, *(True for _ in sentences)]
         self._ages, self._caps = [*self._ages, *(0 for _ in sentences)], [*self._caps, *caps]
@@ -122,12 +120,13 @@ class Search:
             self._clear(beams)
         return done
 
-    def _clear(self, beams: Beams) -> None:
+    def _clear(self, beams: Beams, others: Sequence[DecodingCache] = ()) -> None:
+        """Drop what is done; the caches of `others` take its place."""
         stay = [i for i, active in enumerate(self._active) if active]
         on_device = torch.tensor(stay, dtype=torch.int64, device=beams.totals.device)
         beams.take(on_device)
-        for cache in self._caches:
-            cache.take(on_device)
+        for cache, other in zip_longest(self._caches, others):
+            cache.take(on_device, other)
         for name in ("_sentences", "_ages", "_caps", "_active"):
             values = getattr(self, name)
             setattr(self, name, [values[i] for i in stay])

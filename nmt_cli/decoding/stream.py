@@ -19,8 +19,6 @@ from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.translator import PARTS, Line, Translation, Translator
 
 CHUNK = 1 << 16
-PATIENCE_SECONDS = 5.0
-"""That the workers have to finish their step when all is over."""
 
 
 def lines_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
@@ -164,20 +162,22 @@ def stream(
 ) -> Iterator[Translation]:
     """Translate numbered lines; calls `before_waiting` whenever the next translation is not there yet."""
     pool = _Pool(translator.config.input.window, len(workers.ensembles), busy=len(workers.ensembles))
-    threads = [threading.Thread(target=_feed, args=(pool, translator, lines), daemon=True)]
-    threads += [
-        threading.Thread(target=_work, args=(pool, translator, workers, ensemble), daemon=True)
+    # The reader may wait for input for ever. A worker that is alive when Python ends would take it down.
+    reader = threading.Thread(target=_feed, args=(pool, translator, lines), daemon=True)
+    working = [
+        threading.Thread(target=_work, args=(pool, translator, workers, ensemble))
         for ensemble in workers.ensembles
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in (reader, *working):
+            thread.start()
         while done := pool.next(before_waiting):
             yield translator.translation(*done)
     finally:
         pool.close()
-        for thread in threads[1:]:
-            thread.join(PATIENCE_SECONDS)
+        for thread in working:
+            if thread.ident:
+                thread.join()
 
 
 def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]]) -> None:
@@ -193,8 +193,10 @@ def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]])
 def _work(pool: _Pool, translator: Translator, workers: Workers, ensemble: Ensemble) -> None:
     mine = 0
 
-    def share_processor() -> None:
+    def before_step() -> None:
         nonlocal mine
+        if pool.closed:
+            raise _Closed
         if workers.threads and mine != (fair := max(1, workers.threads // max(1, pool.busy))):
             torch.set_num_threads(fair)
             mine = fair
@@ -202,7 +204,7 @@ def _work(pool: _Pool, translator: Translator, workers: Workers, ensemble: Ensem
     try:
         with suppress(_Closed), _on(ensemble.device):
             never, search = translator.never, translator.config.search
-            for sentence, hypotheses in translated(ensemble, search, never, pool, share_processor):
+            for sentence, hypotheses in translated(ensemble, search, never, pool, before_step):
                 pool.finish(sentence, hypotheses)
     except BaseException as error:
         pool.end(error)

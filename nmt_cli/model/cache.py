@@ -129,8 +129,9 @@ class DecodingCache:
         index = parents_BN[:, :, None].expand(-1, -1, self.paths.shape[2])
         self.paths = self.paths.gather(1, index) & in_use_BN[:, :, None]
 
-    def take(self, sentences: Tensor) -> None:
-        """Keep `sentences`, in this order, and of their trees what some hypothesis goes through."""
+    def take(self, sentences: Tensor, others: DecodingCache | None = None) -> None:
+        """Keep `sentences`, in this order, and of their trees what some hypothesis goes through; behind them
+        come the sentences of `others`, which have taken no step yet."""
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
         room = live + BLOCK * self.places
@@ -138,32 +139,26 @@ class DecodingCache:
         order = torch.sort(wide, dim=1, descending=True, stable=True).indices
         order = order[:, :room].clamp(max=alive.shape[1] - 1)
         behind = torch.arange(room, device=order.device) >= alive.sum(1, keepdim=True)
-        self.paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.places, -1))
-        self.paths &= ~behind[:, None]
-        self.depths = self.depths[sentences].gather(1, order)
-        self.ages, self.used = self.ages[sentences], live
-        self.source_seen = self.source_seen[sentences]
-        longest = int(self.source_seen.sum(1).max()) if len(sentences) else 0
-        self.source_seen = self.source_seen[:, :longest]
-        for layer in self.layers:
-            layer.own_keys = _nodes(layer.own_keys, sentences, order)
-            layer.own_values = _nodes(layer.own_values, sentences, order)
-            layer.source_keys = layer.source_keys[sentences, :, :longest]
-            layer.source_values = layer.source_values[sentences, :, :longest]
-
-    def join(self, others: DecodingCache) -> None:
-        """Put the sentences of `others`, which have taken no step yet, behind those that are here."""
-        count, room = len(others.ages), self.paths.shape[2]
-        longest = max(self.source_seen.shape[1], others.source_seen.shape[1])
-        self.source_seen = torch.cat([_wider(x.source_seen, longest) for x in (self, others)])
-        self.paths = torch.cat([self.paths, self.paths.new_zeros(count, self.places, room)])
-        self.depths = torch.cat([self.depths, self.depths.new_zeros(count, room)])
-        self.ages = torch.cat([self.ages, others.ages])
-        for layer, other in zip(self.layers, others.layers, strict=True):
-            layer.own_keys = _more(layer.own_keys, count)
-            layer.own_values = _more(layer.own_values, count)
-            layer.source_keys = _together(layer.source_keys, other.source_keys, longest)
-            layer.source_values = _together(layer.source_values, other.source_values, longest)
+        paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.places, -1))
+        depths = self.depths[sentences].gather(1, order)
+        longest = int(self.source_seen[sentences].sum(1).max()) if len(sentences) else 0
+        more = len(others.ages) if others else 0
+        self.paths = F.pad(paths & ~behind[:, None], (0, 0, 0, 0, 0, more))
+        self.depths = F.pad(depths, (0, 0, 0, more))
+        self.ages, self.used = F.pad(self.ages[sentences], (0, more)), live
+        for number, layer in enumerate(self.layers):
+            other = others.layers[number] if others else None
+            layer.own_keys = _nodes(layer.own_keys, sentences, order, more)
+            layer.own_values = _nodes(layer.own_values, sentences, order, more)
+            layer.source_keys = _kept(
+                layer.source_keys[:, :, :longest], sentences, other.source_keys if other else None
+            )
+            layer.source_values = _kept(
+                layer.source_values[:, :, :longest], sentences, other.source_values if other else None
+            )
+        others_seen = others.source_seen[:, None, :, None] if others else None
+        seen = _kept(self.source_seen[:, None, :longest, None], sentences, others_seen)
+        self.source_seen = seen[:, 0, :, 0]
 
 
 def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
@@ -172,23 +167,25 @@ def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     )
 
 
-def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor) -> Tensor:
-    """The nodes `order_BM` of `sentences`."""
+def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, more: int) -> Tensor:
+    """The nodes `order_BM` of `sentences`, and zeros for so many `more`."""
     _, heads, room, channels = x_BHMC.shape
     each_head = torch.arange(heads, device=sentences.device)
     first_BH1 = ((sentences[:, None] * heads + each_head) * room)[:, :, None]
     index_BHM = first_BH1 + order_BM[:, None]
-    taken = x_BHMC.reshape(-1, channels).index_select(0, index_BHM.flatten())
-    return taken.view(*index_BHM.shape, channels)
+    out_BHMC = x_BHMC.new_zeros(len(sentences) + more, heads, order_BM.shape[1], channels)
+    taken = out_BHMC[: len(sentences)].view(-1, channels)
+    torch.index_select(x_BHMC.reshape(-1, channels), 0, index_BHM.flatten(), out=taken)
+    return out_BHMC
 
 
-def _wider(x_BS: Tensor, longest: int) -> Tensor:
-    return F.pad(x_BS, (0, longest - x_BS.shape[1]))
-
-
-def _more(x_BHMC: Tensor, count: int) -> Tensor:
-    return torch.cat([x_BHMC, x_BHMC.new_zeros(count, *x_BHMC.shape[1:])])
-
-
-def _together(one: Tensor, other: Tensor, longest: int) -> Tensor:
-    return torch.cat([F.pad(x, (0, 0, 0, longest - x.shape[2])) for x in (one, other)])
+def _kept(x_BHSC: Tensor, sentences: Tensor, others_BHSC: Tensor | None) -> Tensor:
+    """`sentences`, and behind them `others`; zeros fill up the shorter ones."""
+    kept = x_BHSC.index_select(0, sentences)
+    if others_BHSC is None:
+        return kept
+    shape = (len(sentences) + len(others_BHSC), kept.shape[1], max(kept.shape[2], others_BHSC.shape[2]))
+    out_BHSC = kept.new_zeros(*shape, kept.shape[3])
+    out_BHSC[: len(kept), :, : kept.shape[2]] = kept
+    out_BHSC[len(kept) :, :, : others_BHSC.shape[2]] = others_BHSC
+    return out_BHSC

@@ -164,12 +164,13 @@ def test_any_history_of_branching_leaving_and_joining_gives_the_logits_of_teache
             [some[n] if n >= 0 else None for n in chosen] for some, chosen in zip(texts, parents, strict=True)
         ]
         staying = sorted(data.draw(st.sets(st.integers(0, len(texts) - 1))))
-        cache.take(torch.tensor(staying, dtype=torch.int64))
         texts, sources = [texts[b] for b in staying], [sources[b] for b in staying]
+        others = None
         if data.draw(st.booleans()) or not texts:
             new_S, _, new, _ = batch([data.draw(st.integers(1, 9))], [], number)
-            cache.join(model.start(model.encode(new_S, new), new, places))
+            others = model.start(model.encode(new_S, new), new, places)
             texts, sources = [*texts, [[], None, None]], [*sources, new_S]
+        cache.take(torch.tensor(staying, dtype=torch.int64), others)
 
 
 @torch.no_grad()
