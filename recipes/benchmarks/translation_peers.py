@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -192,7 +193,7 @@ def serve(kind: str, folder: Path, workers: int) -> None:
 
 def _loaded(kind: str, folder: Path, workers: int, work: Work) -> Translate:
     if kind in ("fp32", "int8"):
-        return _ours(cast("Precision", kind), folder, work)
+        return _ours(cast("Precision", kind), folder, workers, work)
     if kind in CTRANSLATE2:
         return _ctranslate2(kind, folder, workers)
     shape = Shape(**json.loads((folder / SHAPE).read_text()))
@@ -226,8 +227,8 @@ def _cap(sources: Ids) -> int:
     return max(map(len, sources)) - 1 + CAP
 
 
-def _ours(precision: "Precision", folder: Path, work: Work) -> Translate:
-    """Our engine, under the others' length rule."""
+def _ours(precision: "Precision", folder: Path, workers: int, work: Work) -> Translate:
+    """Our engine, under the others' length rule; the threads are shared out among so many workers."""
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.decoding.config import SearchConfig
     from nmt_cli.decoding.engine import translate_ids
@@ -238,12 +239,24 @@ def _ours(precision: "Precision", folder: Path, work: Work) -> Translate:
     pack(model, precision)
     _count(Ensemble, "step", 1, work)
 
+    threads = int(os.environ["OMP_NUM_THREADS"]) // workers
+
     def translate(sources: Ids, size: int) -> Ids:
         config = SearchConfig(
             beam=BEAM, length_rule="power", length_penalty=ALPHA, cap_extra=CAP, rows=BEAM * size
         )
-        found = translate_ids([model], [source[:-1] for source in sources], config)
-        return [list(hypotheses[0].tokens) for hypotheses in found]
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        shares = [order[start::workers] for start in range(workers)]
+
+        def work_on(share: Sequence[int]) -> Ids:
+            torch.set_num_threads(threads)
+            found = translate_ids([model], [sources[i][:-1] for i in share], config)
+            return [list(hypotheses[0].tokens) for hypotheses in found]
+
+        with ThreadPoolExecutor(workers) as pool:
+            found = pool.map(work_on, shares)
+            targets = {i: t for share, ts in zip(shares, found, strict=True) for i, t in zip(share, ts, strict=True)}
+        return [targets[i] for i in range(len(sources))]
 
     return translate
 

@@ -1,12 +1,23 @@
 #!/usr/bin/env bash
-# The quickstart recipe: corpus, dataset and model, in recipes/quickstart/run or the folder given.
+# The quickstart recipe, from a corpus to a score, in recipes/quickstart/run or the folder given.
+# run.sh [FOLDER [OPTIONS of generate.py ...]]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 run=${1:-$here/run}
+shift $(($# > 0))
 
-python "$here/generate.py" --out "$run/corpus"
-# The test set is judged along with the validation set, which alone decides which checkpoint is the best.
+python "$here/generate.py" --out "$run/corpus" "$@"
 nmt preprocess --config "$here/preprocess.toml" --source-lang en --target-lang de \
-    --train "$run/corpus/train" --valid "$run/corpus/valid" --valid "$run/corpus/test" --out "$run/dataset" --overwrite
-rm -rf "$run/model"
-nmt train "$run/dataset" --config "$here/train.toml" --out "$run/model"
+    --train "$run/corpus/train" --valid "$run/corpus/valid" --test "$run/corpus/test" --out "$run/dataset" --overwrite
+rm -rf "$run/training" "$run/model"
+nmt train "$run/dataset" --config "$here/train.toml" --out "$run/training"
+nmt average-checkpoints "$run/training" --last 3 --out "$run/model"
+nmt translate "$run/model" <"$run/corpus/test.en" >"$run/translations.de"
+
+echo
+nmt score --reference "$run/corpus/test.de" --metric bleu --metric chrf <"$run/translations.de" | tee "$run/score.txt"
+echo
+echo "Source, translation and reference of the first four lines:"
+paste -d '\n' "$run/corpus/test.en" "$run/translations.de" "$run/corpus/test.de" /dev/null | sed -n 1,16p
+echo "Curves of the training: $run/training/report.html"
+echo "More translations: nmt translate $run/model"

@@ -1,6 +1,8 @@
-"""The quickstart corpus as a user meets it: files from a command, and German that is right."""
+"""The quickstart recipe as a user meets it: a corpus with right German, a model, and its score."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,6 +33,43 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     finished = run("--out", "some/folder", *SIZES, cwd=parent)
     assert (finished.returncode, finished.stderr) == (0, "")
     return parent / "some" / "folder", finished.stdout
+
+
+TINY = """
+model.width = 8
+model.feed_forward = 16
+model.encoder_layers = 1
+model.decoder_layers = 1
+batch.tokens = 500
+training.max_steps = 3
+checkpoints.every_steps = 1
+search.max_length = 12
+"""
+
+
+def test_the_recipe_goes_from_nothing_to_a_score_and_translations(tmp_path: Path) -> None:
+    recipe, out = tmp_path / "recipes" / "quickstart", tmp_path / "out"
+    shutil.copytree(SCRIPT.parent, recipe, ignore=shutil.ignore_patterns("run"))
+    settings = (recipe / "preprocess.toml").read_text(encoding="utf-8")
+    (recipe / "preprocess.toml").write_text(settings.replace("1504", "200"), encoding="utf-8")
+    (recipe / "train.toml").write_text(TINY, encoding="utf-8")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", recipe / "run.sh", out, "--train", "300", "--valid", "8", "--test", "20"],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = done.stdout[done.stdout.index("20 lines") :]
+    assert re.search(r"stdin +│ +\d+\.\d\d │ +\d+\.\d\d │", report)
+    shown = report[report.index("first four lines:\n") :].split("\n")[1:17]
+    texts = [lines(out, name)[:4] for name in ("corpus/test.en", "translations.de", "corpus/test.de")]
+    assert shown == [line for triple in zip(*texts, strict=True) for line in (*triple, "")]
+    assert len(lines(out, "translations.de")) == 20
+    assert f"Curves of the training: {out}/training/report.html" in report
+    assert (out / "training" / "report.html").exists() and (out / "model" / "config.json").exists()
 
 
 def lines(folder: Path, name: str) -> list[str]:

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Back-translation on Multi30k, English to German: run.sh [-d DATA] [-o OUT] [-s SEED] [UPDATES]
+# A third of the training pairs is the bitext, the German of the others the monolingual text. Scores a model of
+# the bitext alone, and one of that and of synthetic pairs. The same command again goes on where it stands.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run seed=1
+while getopts d:o:s: option; do
+    case $option in
+        d) data=$OPTARG ;;
+        o) out=$OPTARG ;;
+        s) seed=$OPTARG ;;
+        *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+if [ -z "$data" ]; then
+    sed -n '2,4s/^# //p' "$0" >&2
+    exit 2
+fi
+updates=${1:-4000} test=test_2016_flickr
+
+train() { # NAME
+    nmt train "$out/$1/dataset" --preset tiny --config "$here/train.toml" --seed "$seed" --max-steps "$updates" \
+        --out "$out/$1/training"
+}
+
+mkdir -p "$out"
+for language in en de; do
+    awk 'NR % 3 == 1' "$data/train.$language" >"$out/bitext.$language"
+done
+awk 'NR % 3 != 1' "$data/train.de" >"$out/synthetic.de"
+
+# The way back, which makes English of the monolingual text.
+nmt preprocess --config "$here/preprocess.toml" --source-lang de --target-lang en \
+    --train "$out/bitext" --valid "$data/valid" --out "$out/back/dataset"
+train back
+if [ ! -f "$out/sampled.en" ]; then
+    nmt translate "$out/back/training" --set search.sample=true --set "search.seed=$seed" \
+        --input "$out/synthetic.de" --output "$out/sampled.en"
+fi
+sed 's/^./<BT> &/' "$out/sampled.en" >"$out/synthetic.en" # an empty line stays empty, and is left out
+
+# The way forth, without synthetic pairs and with them.
+nmt preprocess --config "$here/preprocess.toml" --set 'tokenizer.symbols=["<BT>"]' --source-lang en --target-lang de \
+    --train "$out/bitext" --valid "$data/valid" --out "$out/without/dataset"
+nmt preprocess --reuse-tokenizer "$out/without/dataset" --source-lang en --target-lang de \
+    --train "$out/bitext" --train "$out/synthetic" --valid "$data/valid" --out "$out/with/dataset"
+for system in without with; do
+    train "$system"
+    nmt average-checkpoints "$out/$system/training" --select --out "$out/$system/model" |
+        tee "$out/$system/selection.txt"
+    nmt translate "$out/$system/model" --beam 5 --input "$data/$test.en" --output "$out/$system/$test.de"
+done
+
+nmt score --metric bleu --significance bootstrap --json --reference "$data/$test.de" \
+    "$out/without/$test.de" "$out/with/$test.de" >"$out/scores.json"
+python "$here/results.py" record "$out"

@@ -1,0 +1,79 @@
+"""What the tests of recipes share: archives that stand in for downloads, and running a recipe."""
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Callable[..., CompletedProcess[str]]:
+    """Runs `recipes/NAME/run.sh` with these arguments and variables, `nmt` being the one under test."""
+
+    def run(name: str, *arguments: object, **variables: object) -> CompletedProcess[str]:
+        places = [str(variables.pop("FIRST", "")), str(Path(sys.executable).parent), os.environ["PATH"]]
+        environment = {**os.environ, "PATH": ":".join(filter(None, places)), "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            ["bash", str(RECIPES / name / "run.sh"), *map(str, arguments)],
+            env=environment | {key: str(value) for key, value in variables.items()},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def stand_ins() -> Callable[[str, Path, Callable[[str], bytes]], Path]:
+    """Packs archives like those of a list in `recipes/`; returns the list with their addresses and checksums.
+
+    `content` says what is in each file, by the name that the recipe gives it.
+    """
+
+    def pack(downloads: str, folder: Path, content: Callable[[str], bytes]) -> Path:
+        tables = []
+        for archive in tomllib.loads((RECIPES / downloads).read_text("utf-8"))["archive"]:
+            place = folder / archive["name"]
+            with tarfile.open(place, "w" if place.suffix == ".tar" else "w:gz") as tar:
+                for member, name in archive["members"].items():
+                    _add(tar, member, content(name))
+            algorithm = next((kind for kind in ("sha256", "md5") if kind in archive), None)
+            checksum = (
+                {algorithm: hashlib.new(algorithm, place.read_bytes()).hexdigest()} if algorithm else {}
+            )
+            tables.append(archive | {"urls": [place.as_uri()]} | checksum)
+        made = folder / "downloads.toml"
+        made.write_text("\n".join(map(_toml, tables)), "utf-8")
+        return made
+
+    return pack
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def _toml(table: dict[str, object]) -> str:
+    """A table of the list; strings and lists of them are written alike in JSON and TOML."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if key != "members"]
+    members = table["members"]
+    assert isinstance(members, dict)
+    lines += [
+        "[archive.members]",
+        *(f"{json.dumps(key)} = {json.dumps(name)}" for key, name in members.items()),
+    ]
+    return "\n".join(["[[archive]]", *lines, ""])

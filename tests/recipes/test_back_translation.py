@@ -1,0 +1,121 @@
+"""The back-translation recipe as a user runs it, on a few generated pairs and with very small models."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Recipes are no part of the installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from recipes.quickstart import generate
+
+RECIPES = Path(generate.__file__).parents[1]
+SIZES = {"train": 120, "valid": 4, "test_2016_flickr": 4}
+TINY = """
+model.width = 8
+model.feed_forward = 16
+model.encoder_layers = 1
+model.decoder_layers = 1
+batch.tokens = 500
+search.max_length = 12
+"""
+
+
+def run(recipe: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", str(recipe / "run.sh"), *map(str, options)],
+        env={**os.environ, "PATH": path, "NMT_DATA": ""},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the recipe with settings for little text, and text in a folder beside it."""
+    place = tmp_path_factory.mktemp("back-translation")
+    for name in ("back-translation", "multi30k"):
+        left_out = shutil.ignore_patterns("run", "result.json")
+        shutil.copytree(RECIPES / name, place / "recipes" / name, ignore=left_out)
+    recipe = place / "recipes" / "back-translation"
+    settings = (recipe / "preprocess.toml").read_text(encoding="utf-8")
+    (recipe / "preprocess.toml").write_text(settings.replace("8000", "120"), encoding="utf-8")
+    (recipe / "train.toml").write_text(TINY, encoding="utf-8")
+    (place / "text").mkdir()
+    for name, size in SIZES.items():
+        pairs = generate.corpus(name.partition("_")[0], size, seed=1)
+        for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
+            text = "".join(f"{line}\n" for line in lines)
+            (place / "text" / f"{name}.{language}").write_text(text, encoding="utf-8")
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def finished(copied: Path) -> tuple[Path, str]:
+    """Where the recipe, run once to its end, has left its results, and what it printed."""
+    out = copied.parents[1] / "out"
+    done = run(copied, "-d", copied.parents[1] / "text", "-o", out, 2)
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_third_of_the_pairs_is_bitext_and_the_rest_is_german_alone(
+    copied: Path, finished: tuple[Path, str]
+) -> None:
+    out, text = finished[0], copied.parents[1] / "text"
+    assert lines(out / "bitext.en") == lines(text / "train.en")[::3]
+    assert lines(out / "bitext.de") == lines(text / "train.de")[::3]
+    everything = lines(text / "train.de")
+    assert lines(out / "synthetic.de") == [line for n, line in enumerate(everything) if n % 3]
+
+
+def test_synthetic_sources_are_sampled_and_begin_with_one_symbol(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    sampled, synthetic = lines(out / "sampled.en"), lines(out / "synthetic.en")
+    assert synthetic == [f"<BT> {line}" if line else "" for line in sampled]
+    assert len(synthetic) == 80 and len(set(sampled)) > 40
+    vocabulary = lines(out / "with" / "dataset" / "tokenizer" / "joint.vocabulary.txt")
+    assert vocabulary.count("<BT>") == 1
+    tagged = [line for line in lines(out / "with" / "dataset" / "train.source.txt") if "<BT>" in line]
+    assert len(tagged) == 80 - sampled.count("")
+
+
+def test_both_systems_have_one_vocabulary_and_are_compared_on_the_test_set(
+    finished: tuple[Path, str],
+) -> None:
+    out, printed = finished
+    result = json.loads((out / "result.json").read_bytes())
+    without, mixed = result["systems"]["without"], result["systems"]["with"]
+    assert without["pairs"] == 40 and mixed["pairs"] == 120 - lines(out / "sampled.en").count("")
+    assert [system["updates"] for system in (without, mixed, result["back"])] == [2, 2, 2]
+    assert without["p_value"] is None and 0 <= mixed["p_value"] <= 1
+    assert f"| with | {mixed['pairs']} | 2 | 1 | {mixed['bleu']:.2f} |" in printed
+    kept = [
+        json.loads((out / name / "dataset" / "dataset.json").read_bytes()) for name in ("without", "with")
+    ]
+    assert kept[0]["tokenizer"]["fingerprint"] == kept[1]["tokenizer"]["fingerprint"]
+
+
+def test_the_readme_gets_what_was_measured(copied: Path, finished: tuple[Path, str]) -> None:
+    out, printed = finished
+    assert printed.splitlines()[-1] not in (copied / "README.md").read_text(encoding="utf-8")
+    subprocess.run([sys.executable, copied / "results.py", "keep", out], check=True)
+    text = (copied / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(printed.splitlines()[-4:]) in text
+    assert (copied / "result.json").read_bytes() == (out / "result.json").read_bytes()
+
+
+def test_without_text_the_command_says_how_it_is_called(copied: Path) -> None:
+    refused = run(copied)
+    assert refused.returncode == 2 and "run.sh [-d DATA]" in refused.stderr

@@ -1,0 +1,173 @@
+"""The Multi30k recipe as a user runs it, on a few generated pairs and with a very small model."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Recipes are no part of the installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from recipes.multi30k import results
+from recipes.quickstart import generate
+
+SIZES = {"train": 300, "valid": 4, "test_2016_flickr": 4}
+TINY = """
+model.width = 8
+model.feed_forward = 16
+model.encoder_layers = 1
+model.decoder_layers = 1
+batch.tokens = 500
+checkpoints.every_steps = 1
+search.max_length = 12
+validation.every_steps = 2
+"""
+
+
+def write_corpus(folder: Path, ending: str, *, lowercase: bool) -> None:
+    folder.mkdir(parents=True)
+    for name, size in SIZES.items():
+        pairs = generate.corpus(name.partition("_")[0], size, seed=1)
+        for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
+            text = "".join(f"{line}\n" for line in lines)
+            text = re.sub(r"([.,?])", r" \1", text.lower()) if lowercase else text
+            (folder / f"{name}{ending}.{language}").write_text(text, encoding="utf-8")
+
+
+def run(recipe: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", str(recipe / "run.sh"), *map(str, options)],
+        env={**os.environ, "PATH": path, "NMT_DATA": str(recipe.parents[1])},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the recipe with settings for little text, and text beside it."""
+    place = tmp_path_factory.mktemp("multi30k")
+    copy = place / "recipes" / "multi30k"
+    shutil.copytree(results.HERE, copy, ignore=shutil.ignore_patterns("run", "results.jsonl"))
+    write_corpus(place / "multi30k", "", lowercase=False)
+    write_corpus(place / "multi30k" / "tok", ".lc.norm.tok", lowercase=True)
+    for text, small in (("raw", "vocab_size = 10000"), ("tok", "merges = 10000")):
+        settings = (copy / text / "preprocess.toml").read_text(encoding="utf-8")
+        assert small in settings
+        (copy / text / "preprocess.toml").write_text(settings.replace("10000", "200"), encoding="utf-8")
+        (copy / text / "tiny.toml").write_text(TINY, encoding="utf-8")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def finished(copied: Path) -> Path:
+    """Where the recipe, run once to its end, has left its stages."""
+    done = run(copied, "-p", "0.6", "tok/tiny", "de", 2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(results.table(results.recorded(copied / "run" / "tok-tiny-en-de-1")))
+    return copied / "run" / "tok-tiny-en-de-1"
+
+
+@pytest.fixture
+def result() -> dict[str, Any]:
+    """What a stage may have recorded."""
+    return {
+        **{"settings": "tok/tiny", "language": "de", "updates": 8000, "seed": 1, "hours": 1.5},
+        **{"valid": 39.125, "tests": {"test_2016_flickr": 40.0}, "averaged": [10, 20], "length_penalty": 0.6},
+        **{"device": "A GPU", "devices": 1, "date": "2030-01-01"},
+    }
+
+
+def test_one_command_goes_from_text_to_translations_and_scores(finished: Path) -> None:
+    stage = finished / "2"
+    result = json.loads((stage / "result.json").read_bytes())
+    assert result["updates"] == 2 and result["length_penalty"] == 0.6
+    assert len((stage / "test_2016_flickr.de").read_text(encoding="utf-8").splitlines()) == 4
+    assert list(result["tests"]) == ["test_2016_flickr"]
+    assert "tok:none" in result["signature"]
+    assert result["averaged"][-1] == 2
+    assert result["config"]["model"]["width"] == 8 and result["config"]["loss"]["smoothing"] == 0.1
+
+
+def test_the_text_is_taken_as_it_is(finished: Path) -> None:
+    dataset = finished.parent / "tok-en-de"
+    source = (dataset / "train.source.txt").read_text(encoding="utf-8")
+    given = finished.parents[3] / "multi30k" / "tok" / "train.lc.norm.tok.en"
+    assert source == given.read_text(encoding="utf-8")
+    manifest = json.loads((dataset / "dataset.json").read_bytes())
+    assert manifest["settings"]["tokenizer"]["kind"] == "bpe" and manifest["tokenizer"]["joint"]
+
+
+def test_the_same_command_again_does_nothing_twice(copied: Path, finished: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    again = run(copied, "-p", "0.6", "tok/tiny", "de", 2)
+    assert again.returncode == 0 and "| tok/tiny | de | 2 |" in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def test_a_stage_that_training_has_left_behind_is_not_scored_as_another(finished: Path) -> None:
+    with pytest.raises(SystemExit, match=r"stands at 2 updates, so it can't be scored as 1\."):
+        results.record(finished / "1", "tok/tiny", "de", 0.6)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("tok/tiny",), ("tok/huge", "de"), ("-x", "tok/tiny", "de")], ids=str
+)
+def test_a_wrong_command_is_answered_with_the_right_one(copied: Path, options: tuple[str, ...]) -> None:
+    refused = run(copied, *options)
+    assert refused.returncode == 2
+    assert "SETTINGS LANGUAGE" in refused.stderr or "illegal option" in refused.stderr
+
+
+def test_the_penalty_with_most_bleu_wins_and_of_equals_the_first(tmp_path: Path) -> None:
+    scores = {"valid-0.de": 30.5, "valid-0.6.de": 31.25, "valid-1.de": 31.25}
+    systems = [{"system": name, "scores": [{"score": score}]} for name, score in scores.items()]
+    (tmp_path / "valid.json").write_text(json.dumps({"systems": systems}))
+    assert results.best(tmp_path / "valid.json") == "valid-0.6.de"
+
+
+def test_several_seeds_are_one_row_with_mean_and_spread(result: dict[str, Any]) -> None:
+    other = {**result, "seed": 2, "tests": {"test_2016_flickr": 41.0}, "averaged": [20]}
+    rows = results.table([result, other, {**result, "updates": 9000}]).splitlines()[2:]
+    assert len(rows) == 2
+    assert rows[0] == (
+        "| tok/tiny | de | 8,000 | 1, 2 | 39.12 ± 0.00 | 40.50 ± 0.71 |  |  | average of 2, penalty 0.6; "
+        "step 20, penalty 0.6 | 1.50 ± 0.00 | 1 x A GPU | 2030-01-01 |"
+    )
+    assert "| 1 | 39.12 | 40.00 |" in rows[1]
+
+
+def test_the_readme_gets_the_kept_results_and_newer_ones_replace_older(
+    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "KEPT", tmp_path / "results.jsonl")
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{results.BEGIN}\nold\n{results.END}\nafter\n")
+    for name, updates, score in (("one", 8000, 40.0), ("two", 4000, 38.0), ("one", 8000, 41.5)):
+        stage = tmp_path / name / str(updates)
+        stage.mkdir(parents=True, exist_ok=True)
+        content = {**result, "updates": updates, "tests": {"test_2016_flickr": score}}
+        (stage / "result.json").write_text(json.dumps(content))
+        results.write_table(readme, results.table(results.keep([tmp_path / name])))
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith(f"before\n{results.BEGIN}\n| settings |") and text.endswith(
+        f"{results.END}\nafter\n"
+    )
+    assert re.findall(r"[\d,]+ \| 1 \| 39.12 \| [\d.]+", text) == [
+        "4,000 | 1 | 39.12 | 38.00",
+        "8,000 | 1 | 39.12 | 41.50",
+    ]
+
+
+def test_the_readme_shows_what_was_kept_and_nothing_else() -> None:
+    lines = results.KEPT.read_text(encoding="utf-8").splitlines() if results.KEPT.exists() else []
+    text = (results.HERE / "README.md").read_text(encoding="utf-8")
+    assert f"{results.BEGIN}\n{results.table([json.loads(line) for line in lines])}{results.END}" in text

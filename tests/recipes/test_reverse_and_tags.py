@@ -1,0 +1,93 @@
+"""The lines of recipes/README.md on the other direction and on many languages, run as they stand there."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.data.dataset import open_dataset
+from nmt_cli.text.tokenizers import load_tokenizers
+
+README = Path(__file__).resolve().parents[2] / "recipes" / "README.md"
+SMALL = f"""#!/bin/sh
+case $1 in
+train)
+    set -- "$@" --set model.width=16 --set model.feed_forward=16 --set model.heads=2 --max-steps 1 \\
+        --set model.encoder_layers=1 --set model.decoder_layers=1 --batch-tokens 500 --device cpu \\
+        --validate-every 0 --quiet ;;
+preprocess) set -- "$@" --workers 1 $PREPROCESS ;;
+esac
+exec {sys.executable} -m nmt_cli "$@"
+"""
+
+
+def lines_under(heading: str) -> str:
+    """The commands of a section."""
+    section = README.read_text("utf-8").split(f"\n## {heading}\n")[1]
+    block = re.search(r"```\n(.*?)```", section, re.DOTALL)
+    assert block
+    return block[1]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[[str, str], str]:
+    """Runs commands in the test's folder, with an `nmt` that makes small models; returns what they print."""
+    command = tmp_path / "bin" / "nmt"
+    command.parent.mkdir()
+    command.write_text(SMALL)
+    command.chmod(0o755)
+
+    def run(commands: str, preprocess: str) -> str:
+        variables = {"PATH": f"{command.parent}:{os.environ['PATH']}", "PREPROCESS": preprocess}
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            env={**os.environ, **variables, "OMP_NUM_THREADS": "1"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def write(folder: Path, sides: Sequence[str], count: int) -> None:
+    """`train` and `valid` of made-up lines, each side in words of its own."""
+    folder.mkdir(parents=True)
+    for part in ("train", "valid"):
+        for side in sides:
+            lines = (f"{part} {side} {n % 7} {side * 2} {n % 5}\n" for n in range(count))
+            (folder / f"{part}.{side}").write_text("".join(lines), "utf-8")
+
+
+def test_the_other_direction_takes_over_the_tokeniser(
+    tmp_path: Path, shell: Callable[[str, str], str]
+) -> None:
+    write(tmp_path / "data", ("en", "de"), 40)
+    there = "nmt preprocess --source-lang en --target-lang de --train data/train --out en-de/dataset"
+    shell(there, "--vocab-size 24")
+    shell(lines_under("The other direction"), "")
+    first, second = (tmp_path / name / "dataset" for name in ("en-de", "de-en"))
+    assert (second / "train.source.txt").read_bytes() == (first / "train.target.txt").read_bytes()
+    vocabularies = [load_tokenizers(folder / "tokenizer").source.entries for folder in (first, second)]
+    assert vocabularies[0] == vocabularies[1]
+
+
+@pytest.mark.slow
+def test_a_tag_before_each_line_says_into_which_language(
+    tmp_path: Path, shell: Callable[[str, str], str]
+) -> None:
+    for lang in ("de", "fr"):
+        write(tmp_path / "data" / lang, ("en", lang), 20)
+    printed = shell(lines_under("Many languages"), "--vocab-size 24")
+    assert printed.count("\n") == 1
+    entries = load_tokenizers(tmp_path / "tagged" / "dataset" / "tokenizer").source.entries
+    source = open_dataset(tmp_path / "tagged" / "dataset").splits["train"].source
+    first = [entries[source.tokens[source.offsets[n]]] for n in (0, 19, 20, 39)]
+    assert first == ["<2de>", "<2de>", "<2fr>", "<2fr>"]
