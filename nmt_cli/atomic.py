@@ -120,9 +120,13 @@ def _swap(staging: Path, place: Path, replaced: Path) -> None:
 
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that is at `path` only when all went well; a name that ends in .gz packs it."""
+    """A file to write that is at `path` only when all went well; a name that ends in .gz packs it.
+
+    What is there and no ordinary file, such as a pipe or a device, is written to as it is.
+    """
     place = path.resolve()
-    staging = place.with_name(f".{place.name}.{os.getpid()}.unfinished")
+    special = path.exists() and not path.is_file()
+    staging = path if special else place.with_name(f".{place.name}.{os.getpid()}.unfinished")
     try:
         raw = staging.open("wb")
     except OSError as error:
@@ -134,9 +138,12 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
                     yield cast(BinaryIO, packed)
             else:
                 yield raw
+            if special:
+                return
             raw.flush()
             os.fsync(raw.fileno())
         staging.replace(place)
     except BaseException:
-        staging.unlink(missing_ok=True)
+        if not special:
+            staging.unlink(missing_ok=True)
         raise

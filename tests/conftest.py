@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -20,6 +21,11 @@ from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocess import Outcome, preprocess
 from nmt_cli.data.request import Request
+
+if TYPE_CHECKING:
+    from nmt_cli.model.config import ModelConfig
+    from nmt_cli.model.transformer import Transformer
+    from nmt_cli.text.tokenizers import Tokenizers
 
 hypothesis.settings.register_profile("nmt", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("nmt")
@@ -205,6 +211,82 @@ def start_nmt(start: Callable[..., Popen[str]]) -> Callable[..., Popen[str]]:
         return start([*below, sys.executable, "-m", "nmt_cli", *arguments], stdin)
 
     return start_nmt
+
+
+@pytest.fixture(scope="session")
+def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Model folders, none of them trained: `copies` gives back its source, `silent` says nothing, `loops`
+    says "a" without end, `other` knows other characters. They take 63 characters at a time."""
+    # Most tests here need no torch, which takes seconds to load.
+    from nmt_cli.checkpoints.model_folder import Identity, weights, write_model
+    from nmt_cli.text.config import TextConfig, TokenizerConfig
+    from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
+
+    def characters(alphabet: str) -> "Tokenizers":
+        recipe = Recipe("char", True, "en", "de", TextConfig())
+        return learn_tokenizers(recipe, TokenizerConfig(kind="char"), {"source": [alphabet], "target": []})
+
+    def write(name: str, alphabet: str, always: str | None = None) -> None:
+        tokenizers = characters(alphabet)
+        only = None if always is None else [*tokenizers.target.encode(always), 0][0]
+        config, model = _copier(len(tokenizers.source.entries), only)
+        (folder / name).mkdir()
+        write_model(folder / name, Identity(config, tokenizers, {}), weights(model), {"step": 1})
+
+    folder = tmp_path_factory.mktemp("made-models")
+    letters = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZäöüß.,!?0123456789"
+    write("copies", letters)
+    write("silent", letters, always="")
+    write("loops", letters, always="a")
+    write("other", "abc ")
+    return folder
+
+
+def _copier(vocabulary: int, always: int | None) -> "tuple[ModelConfig, Transformer]":
+    """A model whose attention to the source finds the token at the place where the target is, and which says
+    that; or `always` the same.
+
+    Channels stand for tokens, and behind them for places.
+    """
+    import torch
+
+    from nmt_cli.model.config import ModelConfig
+    from nmt_cli.model.transformer import DecoderLayer, Transformer
+
+    places = 64
+    config = ModelConfig(
+        encoder_layers=1,
+        decoder_layers=1,
+        width=vocabulary + places,
+        feed_forward=8,
+        heads=1,
+        key_width=places,
+        value_width=vocabulary,
+        norm="pre",
+        positions="learned",
+        longest=places,
+        tie="none",
+    )
+    model = Transformer(config, vocabulary, vocabulary, joint=True).eval()
+    token, place = torch.split(torch.eye(config.width), [vocabulary, places])
+    decoder = model.decoder[0]
+    assert isinstance(decoder, DecoderLayer) and isinstance(model.decoder_norm, torch.nn.LayerNorm)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(float("norm.weight" in name))
+        for embedding in (model.source_embedding, model.target_embedding):
+            next(embedding.positions.parameters()).copy_(config.width**0.5 * place)
+        model.source_embedding.matrix.copy_(token)
+        decoder.cross.query.weight.copy_(100 * place)
+        decoder.cross.key_value.weight.copy_(torch.cat([place, token]))
+        decoder.cross.output.weight.copy_(10 * token.T)
+        model.output_matrix.copy_(100 * token)
+        if always is not None:
+            model.output_matrix.copy_(-token)
+            model.output_matrix[always] = 0.0
+            model.decoder_norm.weight.zero_()
+            model.decoder_norm.bias.fill_(100.0)
+    return config, model
 
 
 def _kill_group(group: int) -> None:

@@ -1,12 +1,17 @@
-"""Folders that appear whole or not at all."""
+"""Folders and files that appear whole or not at all."""
 
+import gzip
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from nmt_cli.atomic import folder_written_whole
+from nmt_cli.atomic import file_written_whole, folder_written_whole
 from nmt_cli.errors import UserError
 
 DIES_AT_RENAME = """
@@ -112,3 +117,83 @@ def test_a_place_that_can_not_be_written_is_one_clear_error(tmp_path: Path) -> N
     out = tmp_path / "file" / "out"
     with pytest.raises(UserError, match=f"{out} can't be written: .*; choose another"):
         write(out, "new")
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_file_shows_only_when_it_is_whole(tmp_path: Path, older: bool) -> None:
+    path = tmp_path / "out"
+    if older:
+        path.write_bytes(b"old")
+    with file_written_whole(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old" if older else not path.exists()
+    assert path.read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_name_that_says_so_packs_always_into_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, now in (("one.gz", 10**9), ("other.gz", 2 * 10**9)):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        with file_written_whole(tmp_path / name) as file:
+            file.write(b"a line\n" * 1000)
+    packed = (tmp_path / "one.gz").read_bytes()
+    assert gzip.decompress(packed) == b"a line\n" * 1000
+    assert len(packed) < 100
+    assert packed == (tmp_path / "other.gz").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["out", "out.gz"])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_error_leaves_the_older_file_and_nothing_else(
+    tmp_path: Path, error: type[BaseException], name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"old")
+    with pytest.raises(error), file_written_whole(tmp_path / name) as file:
+        file.write(b"new")
+        raise error
+    assert (tmp_path / name).read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_that_a_link_leads_to_is_written_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "out").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "out")
+    with file_written_whole(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "far" / "out").read_bytes() == b"new"
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["out"]
+
+
+def test_what_is_no_ordinary_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with file_written_whole(pipe) as file:
+        file.write(b"new")
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_place_that_no_file_can_be_in_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "out"
+    with pytest.raises(UserError, match=f"{path} can't be written: .*; choose another"):
+        file_written_whole(path).__enter__()
+
+
+@pytest.mark.parametrize("name", ["out", "out.gz"])
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]], name: str
+) -> None:
+    path = tmp_path / name
+    told = pytest.raises(UserError, match=f"{path} can't be written: .*; make room")
+    with full_disk(1000), told, file_written_whole(path) as file:
+        file.write(os.urandom(100_000))
+    assert not any(tmp_path.iterdir())

@@ -47,6 +47,7 @@ def main() -> NoReturn:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the way out
         code = _failed("interrupted.", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

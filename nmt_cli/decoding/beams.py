@@ -55,6 +55,9 @@ class Beams:
     token_totals: Tensor
     """[B, N, T]: the sums up to each token."""
 
+    ended: Tensor
+    """[B]: how many hypotheses have ended, also those that are not among the best K."""
+
     ended_scores: Tensor
     """[B, K], best first."""
 
@@ -78,6 +81,7 @@ class Beams:
             totals=totals,
             tokens=caps.new_zeros(count, places, BLOCK),
             token_totals=like.new_zeros(count, places, BLOCK),
+            ended=torch.zeros_like(caps),
             ended_scores=like.new_full((count, best), -torch.inf),
             ended_lengths=caps.new_zeros(count, best),
             ended_tokens=caps.new_zeros(count, best, BLOCK),
@@ -99,6 +103,7 @@ class Beams:
     def follow(self, choice: Choice, rule: LengthRule, longest: int) -> None:
         """Go on as chosen; `longest` is more than any age."""
         self._make_room(longest + 1)
+        self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
         self._end(choice.ended_totals, choice.ended_parents, rule)
         self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
         self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
@@ -109,6 +114,10 @@ class Beams:
         """Leave the hypotheses that can get no better any more than the worst of the best K that ended."""
         bound = rule.bound(self.totals, self.ages[:, None] + 1, self.caps[:, None] + 1)
         self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
+
+    def give_up_where_enough_ended(self, enough: int) -> None:
+        """Leave all hypotheses of sentences that have so many endings."""
+        self.totals = self.totals.masked_fill((self.ended >= enough)[:, None], -torch.inf)
 
     def take(self, sentences: Tensor) -> None:
         """Keep `sentences` only."""

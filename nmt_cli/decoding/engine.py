@@ -20,9 +20,10 @@ REFILL = 0.75
 class Waiting(Protocol):
     """Sentences that wait for their turn."""
 
-    def take(self, most: int, tokens: int, *, wait: bool) -> list[Sentence]:
-        """Up to `most` sentences which, each as long as the longest of them, have at most `tokens`; at least
-        one if there is any. None there: wait for them if told to; nothing to wait for: an empty list."""
+    def take(self, most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
+        """Up to `most` sentences that have at most `tokens` with those `beside` which they come, each as long
+        as the longest of all; none of them if these have none. With nothing beside it is at least one: wait
+        for it; nothing to wait for: an empty list."""
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """To be taken again."""
@@ -47,9 +48,8 @@ def translated(
         joining: list[Sentence] = []
         try:
             if len(search.sentences) <= REFILL * most:
-                joining = waiting.take(
-                    most - len(search.sentences), _free(search, config), wait=not search.sentences
-                )
+                beside = search.sentences
+                joining = waiting.take(most - len(beside), config.tokens, beside)
                 if joining:
                     search.join(joining)
                     joining = []
@@ -74,32 +74,28 @@ def out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _free(search: Search, config: SearchConfig) -> int:
-    longest = max((len(sentence.tokens) + 1 for sentence in search.sentences), default=0)
-    return config.tokens - longest * len(search.sentences)
-
-
 class Listed:
     """All sentences are there from the beginning; the longest go first."""
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self._sentences = sorted(sentences, key=lambda sentence: len(sentence.tokens))
 
-    def take(self, most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+    def take(self, most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
         """See `Waiting`."""
-        return taken(self._sentences, most, tokens, wait=wait)
+        return taken(self._sentences, most, tokens, beside)
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """See `Waiting`."""
         self._sentences = sorted([*self._sentences, *sentences], key=lambda sentence: len(sentence.tokens))
 
 
-def taken(ascending: list[Sentence], most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+def taken(ascending: list[Sentence], most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
     """The longest of `ascending`, which leave it: as many as fit, see `Waiting`."""
     if not ascending:
         return []
-    fitting = tokens // (len(ascending[-1].tokens) + 1)
-    count = min(most, max(fitting, int(wait)), len(ascending))
+    longest = max(len(sentence.tokens) + 1 for sentence in (ascending[-1], *beside))
+    fitting = max(tokens // longest - len(beside), 0 if beside else 1)
+    count = min(most, fitting, len(ascending))
     chosen = ascending[len(ascending) - count :]
     del ascending[len(ascending) - count :]
     return chosen

@@ -9,7 +9,7 @@ import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import find_model
-from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.stream import Workers
 from nmt_cli.decoding.translator import Translator
@@ -46,7 +46,8 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[
         ensembles.append(Ensemble.of(models, config.search))
     translator = Translator(tokenizers, models, config, trained)
     if ensembles[0].device.type == "cpu":
-        return translator, Workers(ensembles * _sharers(threads, config.search), threads)
+        # One worker for each thread: within a step nobody waits for anybody.
+        return translator, Workers(ensembles * threads, threads)
     return translator, Workers(ensembles)
 
 
@@ -67,11 +68,6 @@ def devices(wanted: str, count: int) -> list[torch.device]:
     if count > there:
         raise UserError(f"--devices is {count}, but there are {there} GPUs; take at most {there}.")
     return [torch.device("cuda", number) for number in range(count)]
-
-
-def _sharers(threads: int, _: SearchConfig) -> int:
-    """How many workers share the processor: each alone on a thread needs to wait for nobody."""
-    return threads
 
 
 def _read(paths: Sequence[Path], device: torch.device) -> tuple[Tokenizers, list[Transformer], int | None]:

@@ -65,15 +65,19 @@ class Search:
     def step(self) -> list[Done]:
         """Let all hypotheses take a token; returns the sentences that are done, which leave."""
         assert self._beams is not None
+        # Not as soon as some are done: if this runs out of memory, they must have left.
+        if sum(self._active) <= FEW * len(self._active):
+            self._clear(self._beams)
         beams, longest = self._beams, max(self._ages) + 1
         rows, newest = beams.rows()
         log_probs = self._ensemble.step(newest, rows, self._caches, longest)
-        log_probs.index_fill_(1, self._banned, -torch.inf)
         self._constrain(log_probs, rows)
         choice = self._choice(log_probs, rows, beams.totals)
         beams.follow(choice, self._rule, longest)
         if not self._config.sample:
             beams.give_up_hopeless(self._rule)
+            if self._config.stop_early:
+                beams.give_up_where_enough_ended(self._config.beam)
         for cache in self._caches:
             cache.follow(choice.live_parents, beams.in_use)
         self._ages = [age + 1 for age in self._ages]
@@ -90,19 +94,21 @@ class Search:
         return drawn(log_probs, rows, totals, torch.from_numpy(lots).to(log_probs.device), self._config)
 
     def _constrain(self, log_probs_RV: Tensor, rows: Tensor) -> None:
-        """Allow only the token that must come, and no end before its time."""
+        """Nothing that is banned, and no end before its time; but where a token must come, that one."""
         must = [self._must(*each) for each in zip(self._sentences, self._ages, self._caps, strict=True)]
+        forced: list[tuple[int, int, Tensor]] = []
         if any(token is not None for token in must):
             of_row = [must[sentence] for sentence in (rows // self._config.places).tolist()]
-            for row, token in enumerate(of_row):
-                if token is not None:
-                    kept = log_probs_RV[row, token].clone()
-                    log_probs_RV[row] = -torch.inf
-                    log_probs_RV[row, token] = kept
+            each = ((row, token) for row, token in enumerate(of_row) if token is not None)
+            forced = [(row, token, log_probs_RV[row, token].clone()) for row, token in each]
+        log_probs_RV.index_fill_(1, self._banned, -torch.inf)
         early = [age < self._config.min_length for age in self._ages]
         if any(early):
             too_early = torch.tensor(early, device=rows.device)[rows // self._config.places]
             log_probs_RV[:, END].masked_fill_(too_early, -torch.inf)
+        for row, token, kept in forced:
+            log_probs_RV[row] = -torch.inf
+            log_probs_RV[row, token] = kept
 
     def _must(self, sentence: Sentence, age: int, cap: int) -> int | None:
         if age >= cap:
@@ -115,10 +121,7 @@ class Search:
         left = [i for i, (before, now) in enumerate(zip(self._active, goes_on, strict=True)) if before > now]
         self._active = goes_on
         found = beams.found(torch.tensor(left, device=beams.totals.device)) if left else []
-        done = [(self._sentences[i], one) for i, one in zip(left, found, strict=True)]
-        if sum(goes_on) <= FEW * len(goes_on):
-            self._clear(beams)
-        return done
+        return [(self._sentences[i], one) for i, one in zip(left, found, strict=True)]
 
     def _clear(self, beams: Beams, others: Sequence[DecodingCache] = ()) -> None:
         """Drop what is done; the caches of `others` take its place."""

@@ -79,19 +79,19 @@ class _Pool:
             self.change.notify_all()
             return not self.closed
 
-    def take(self, most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+    def take(self, most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
         """See `nmt_cli.decoding.engine.Waiting`."""
         with self.change:
             if self.closed:
                 raise _Closed
-            if wait:
+            if not beside:
                 self.busy -= 1
                 self.change.wait_for(lambda: self.waiting or self.complete or self.closed)
                 self.busy += bool(self.waiting)
             for generation in sorted(self.waiting):
                 sentences = self.waiting[generation]
                 together = sum(map(len, self.waiting.values()))
-                chosen = taken(sentences, min(most, -(-together // self.workers)), tokens, wait=wait)
+                chosen = taken(sentences, min(most, -(-together // self.workers)), tokens, beside)
                 if not sentences:
                     del self.waiting[generation]
                 return chosen
@@ -162,7 +162,7 @@ def stream(
 ) -> Iterator[Translation]:
     """Translate numbered lines; calls `before_waiting` whenever the next translation is not there yet."""
     pool = _Pool(translator.config.input.window, len(workers.ensembles), busy=len(workers.ensembles))
-    # The reader may wait for input for ever. A worker that is alive when Python ends would take it down.
+    # The reader may wait for input for ever. Python waits for the workers when it ends, which are home soon.
     reader = threading.Thread(target=_feed, args=(pool, translator, lines), daemon=True)
     working = [
         threading.Thread(target=_work, args=(pool, translator, workers, ensemble))
@@ -175,9 +175,6 @@ def stream(
             yield translator.translation(*done)
     finally:
         pool.close()
-        for thread in working:
-            if thread.ident:
-                thread.join()
 
 
 def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]]) -> None:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +87,3 @@ def _quantized(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor
         return out
 
     return compute
-
-
-PRECISIONS = get_args(Precision)

@@ -191,8 +191,9 @@ def _prepare(place: Path, folder: Path) -> Model:
 
 
 def _contestants(folder: Path, fairseq: Path | None) -> list[Contestant]:
-    listed = [Contestant(name, kind) for name, kind in OURS.items()]
+    listed = [Contestant(name, kind, (1, THREADS)) for name, kind in OURS.items()]
     listed += [
+        Contestant("nmt fp32, to the end", "fp32" + peers.EXACT, (1, THREADS)),
         Contestant("CTranslate2 fp32", "ctranslate2-float32", (1, THREADS)),
         Contestant("CTranslate2 int8", "ctranslate2-int8", (1, THREADS)),
         Contestant("transformers Marian", peers.MARIAN),

@@ -36,6 +36,9 @@ a translation may have more than its source, or where that can't be said, than t
 LONGEST = 1024
 CTRANSLATE2 = ("ctranslate2-float32", "ctranslate2-int8")
 FAIRSEQ, MARIAN = "fairseq", "marian"
+EXACT = "-exact"
+"""Ours by its own rule: the search ends only when nothing can get better. The others end at BEAM endings."""
+
 MODEL, WEIGHTS, SHAPE = "model", "weights.pt", "shape.json"
 EMBEDDING, POSITIONS = "embedding", "positions"
 
@@ -192,8 +195,8 @@ def serve(kind: str, folder: Path, workers: int) -> None:
 
 
 def _loaded(kind: str, folder: Path, workers: int, work: Work) -> Translate:
-    if kind in ("fp32", "int8"):
-        return _ours(cast("Precision", kind), folder, workers, work)
+    if kind.removesuffix(EXACT) in ("fp32", "int8"):
+        return _ours(kind, folder, workers, work)
     if kind in CTRANSLATE2:
         return _ctranslate2(kind, folder, workers)
     shape = Shape(**json.loads((folder / SHAPE).read_text()))
@@ -227,8 +230,8 @@ def _cap(sources: Ids) -> int:
     return max(map(len, sources)) - 1 + CAP
 
 
-def _ours(precision: "Precision", folder: Path, workers: int, work: Work) -> Translate:
-    """Our engine, under the others' length rule; the threads are shared out among so many workers."""
+def _ours(kind: str, folder: Path, workers: int, work: Work) -> Translate:
+    """Our engine, under the others' rules; the threads are shared out among so many workers."""
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.decoding.config import SearchConfig
     from nmt_cli.decoding.engine import translate_ids
@@ -236,14 +239,19 @@ def _ours(precision: "Precision", folder: Path, workers: int, work: Work) -> Tra
     from nmt_cli.model.packed import pack
 
     model = read_model(folder / MODEL).transformer
-    pack(model, precision)
+    pack(model, cast("Precision", kind.removesuffix(EXACT)))
     _count(Ensemble, "step", 1, work)
 
     threads = int(os.environ["OMP_NUM_THREADS"]) // workers
 
     def translate(sources: Ids, size: int) -> Ids:
         config = SearchConfig(
-            beam=BEAM, length_rule="power", length_penalty=ALPHA, cap_extra=CAP, rows=BEAM * size
+            beam=BEAM,
+            length_rule="power",
+            length_penalty=ALPHA,
+            cap_extra=CAP,
+            rows=BEAM * size,
+            stop_early=not kind.endswith(EXACT),
         )
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         shares = [order[start::workers] for start in range(workers)]
@@ -255,7 +263,9 @@ def _ours(precision: "Precision", folder: Path, workers: int, work: Work) -> Tra
 
         with ThreadPoolExecutor(workers) as pool:
             found = pool.map(work_on, shares)
-            targets = {i: t for share, ts in zip(shares, found, strict=True) for i, t in zip(share, ts, strict=True)}
+            targets = {
+                i: t for share, ts in zip(shares, found, strict=True) for i, t in zip(share, ts, strict=True)
+            }
         return [targets[i] for i in range(len(sources))]
 
     return translate

@@ -78,8 +78,10 @@ def model_in(room: Room) -> Cramped:
     torch.manual_seed(2)
     model = Cramped(MODEL, VOCABULARY, VOCABULARY, joint=True).eval()
     model.room = room
+    norm = model.decoder_norm
+    assert isinstance(norm, torch.nn.LayerNorm)
     with torch.no_grad():
-        model.decoder_norm.bias[0] = 30.0
+        norm.bias[0] = 30.0
         model.output_matrix[:, 0] = 0.1
         model.output_matrix[END, 0] = -10.0
     return model
@@ -99,7 +101,7 @@ def found_in(room: Room, config: SearchConfig, texts: Sequence[Sequence[int]]) -
     waiting = Listed([Sentence(key, tokens) for key, tokens in enumerate(texts)])
     everything = list(translated(ensemble, config, (), waiting))
     assert len(everything) == len({sentence.key for sentence, _ in everything}), "answered twice"
-    return {sentence.key: found and list(found[0].tokens) for sentence, found in everything}
+    return {sentence.key: list(found[0].tokens) if found else None for sentence, found in everything}
 
 
 ON_THE_CPU = (
@@ -142,20 +144,19 @@ def test_a_sentence_that_does_not_fit_alone_has_none_and_the_others_have_theirs(
     assert all(found[key] == roomy[key] for key in fits)
 
 
-@pytest.mark.parametrize("name", ["take", "join"])
 def test_memory_that_ends_while_the_batch_is_put_in_order_loses_no_sentence(
-    monkeypatch: pytest.MonkeyPatch, name: Literal["take", "join"]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    in_order, left = getattr(DecodingCache, name), [2]
+    in_order, left = DecodingCache.take, [True, True]
 
-    def cramped(cache: DecodingCache, other: object) -> None:
-        if left:
+    def cramped(cache: DecodingCache, sentences: Tensor, others: DecodingCache | None = None) -> None:
+        if left and len(sentences) < len(cache.ages):
             left.pop()
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        in_order(cache, other)
+        in_order(cache, sentences, others)
 
     expected = found_in(Room(), TO_THE_CAP, SOURCES)
-    monkeypatch.setattr(DecodingCache, name, cramped)
+    monkeypatch.setattr(DecodingCache, "take", cramped)
     assert found_in(Room(), replace(TO_THE_CAP, rows=4), SOURCES) == expected
     assert not left
 
@@ -213,9 +214,9 @@ class Late(Listed):
         super().__init__(short)
         self._late = long
 
-    def take(self, most: int, tokens: int, *, wait: bool) -> list[Sentence]:
+    def take(self, most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
         """See `Waiting`."""
-        chosen = super().take(most, tokens, wait=wait)
+        chosen = super().take(most, tokens, beside)
         self.put_back(self._late)
         self._late = []
         return chosen
@@ -223,11 +224,11 @@ class Late(Listed):
 
 def test_long_sentences_that_come_late_do_not_stretch_short_ones_beyond_the_limit() -> None:
     room = Room()
-    config = replace(TO_THE_CAP, tokens=60, rows=20)
-    short = [Sentence(key, tokens) for key, tokens in enumerate(sources(*[2, 2, 2, 2, 2, 8, 8, 8, 8]))]
+    config = replace(TO_THE_CAP, tokens=60, rows=8)
+    short = [Sentence(key, tokens) for key, tokens in enumerate(sources(2, 2, 2, 2, 6, 6, 6, 6))]
     long = [Sentence(100 + key, tokens) for key, tokens in enumerate(sources(*[28] * 4))]
     found = list(translated(Ensemble.of([model_in(room)], config), config, (), Late(short, long)))
-    assert len(found) == 13
+    assert len(found) == 12
     assert all(sentences * longest <= 60 for _, sentences, longest in room.steps if sentences > 1)
 
 
@@ -248,12 +249,13 @@ def test_the_longest_that_wait_are_taken_first_and_as_many_as_fit() -> None:
     def keys(some: Sequence[Sentence]) -> list[int]:
         return [sentence.key for sentence in some]
 
-    assert keys(taken(waiting, most=9, tokens=17, wait=False)) == [4, 5]
-    assert keys(taken(waiting, most=1, tokens=17, wait=False)) == [3]
-    assert keys(taken(waiting, most=9, tokens=2, wait=False)) == []
-    assert keys(taken(waiting, most=9, tokens=2, wait=True)) == [2]
+    beside = [Sentence(9, [2] * 5)]
+    assert keys(taken(waiting, 9, 17, [])) == [4, 5]
+    assert keys(taken(waiting, 1, 17, beside)) == [3]
+    assert keys(taken(waiting, 9, 11, beside)) == []
+    assert keys(taken(waiting, 9, 2, [])) == [2]
     assert keys(waiting) == [1]
-    assert taken([], most=9, tokens=9, wait=True) == []
+    assert taken([], 9, 9, []) == []
 
 
 def test_nothing_waits_and_nothing_is_found() -> None:

@@ -4,15 +4,19 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Sentence
+from nmt_cli.decoding.search import Search
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
@@ -22,7 +26,7 @@ TINY = ModelConfig(
     encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre", tie="none"
 )
 VOCABULARY = 5
-NO_CAP = {"cap_ratio": 0.0}
+CONFIG = SearchConfig()
 Ranked = list[tuple[float, tuple[int, ...]]]
 
 
@@ -31,7 +35,7 @@ def model_of(seed: int, vocabulary: int = VOCABULARY, config: ModelConfig = TINY
     torch.manual_seed(seed)
     model = Transformer(config, vocabulary, vocabulary, joint=True).eval()
     with torch.no_grad():
-        model.output_matrix *= 3.0
+        model.output_matrix.mul_(3.0)
     return model
 
 
@@ -56,7 +60,8 @@ def brute_force(
     def score(target: Sequence[int]) -> float:
         n = len(target) + 1
         base = (5 + n) / 6 if config.length_rule == "gnmt" else n
-        return total_of(target) / base**config.length_penalty
+        value: float = total_of(target) / float(base) ** config.length_penalty
+        return value
 
     everything = [
         target
@@ -66,7 +71,7 @@ def brute_force(
     return sorted(((score(target), target) for target in everything), reverse=True)
 
 
-RULES = st.builds(
+RULES: st.SearchStrategy[dict[str, Any]] = st.builds(
     dict,
     length_rule=st.sampled_from(["gnmt", "power"]),
     length_penalty=st.sampled_from([0.0, 0.6, 1.0, 2.5]),
@@ -78,10 +83,10 @@ RULES = st.builds(
 
 @given(rules=RULES, seed=st.integers(0, 200))
 @settings(max_examples=60)
-def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, object], seed: int) -> None:
+def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, Any], seed: int) -> None:
     """No search stops before its time, under any length rule, least length and cap."""
     model = model_of(seed)
-    config = SearchConfig(beam=4**3, unknown=True, **NO_CAP, **rules)  # type: ignore[arg-type]
+    config = SearchConfig(beam=4**3, unknown=True, cap_ratio=0.0, **rules)
     source = [2, 4, 3]
     wanted = brute_force(
         lambda target: total(log_probs(model, source, target), target),
@@ -96,16 +101,11 @@ def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, ob
 
 
 @pytest.mark.parametrize("combine", ["probability", "log-probability"])
-def test_an_ensemble_finds_the_best_of_its_weighted_mean(combine: str) -> None:
+def test_an_ensemble_finds_the_best_of_its_weighted_mean(
+    combine: Literal["probability", "log-probability"],
+) -> None:
     models, weights = [model_of(seed) for seed in (1, 2, 3)], (2.0, 1.0, 1.0)
-    config = SearchConfig(
-        beam=64,
-        combine=combine,
-        weights=weights,
-        unknown=True,
-        cap_extra=3,
-        **NO_CAP,  # type: ignore[arg-type]
-    )
+    config = SearchConfig(beam=64, combine=combine, weights=weights, unknown=True, cap_ratio=0.0, cap_extra=3)
     source = [2, 4, 3]
 
     def total_of(target: Sequence[int]) -> float:
@@ -116,7 +116,8 @@ def test_an_ensemble_finds_the_best_of_its_weighted_mean(combine: str) -> None:
 
     score, target = brute_force(total_of, range(1, VOCABULARY), config, 3)[0]
     found = translate_ids(models, [source], config)[0][0]
-    assert (tuple(found.tokens), found.score) == (target, pytest.approx(score, abs=1e-4))
+    assert tuple(found.tokens) == target
+    assert found.score == pytest.approx(score, abs=1e-4)
 
 
 def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequence[int]) -> list[int]:
@@ -227,3 +228,43 @@ def test_a_model_with_learned_positions_stops_where_they_end() -> None:
         model.output_matrix[END] = -100 * model.output_matrix[END].abs()
     assert Ensemble.of([model], SearchConfig()).longest == 9
     assert max(len(found[0].tokens) for found in translate_ids([model], SOURCES[:3], SearchConfig())) <= 8
+
+
+def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other toolkits stop: when as many hypotheses have ended as the beam is wide."""
+    rows = {True: 0, False: 0}
+    found = {}
+    for early in rows:
+        config = SearchConfig(beam=3, length_penalty=1.5, stop_early=early)
+        for seed in range(12):
+            model = model_of(seed, 12)
+            step = model.step
+
+            def counted(tokens: Tensor, *rest: Any, early: bool = early, step: Any = step) -> Tensor:
+                rows[early] += len(tokens)
+                out: Tensor = step(tokens, *rest)
+                return out
+
+            monkeypatch.setattr(model, "step", counted)
+            found[early, seed] = [each[0].score for each in translate_ids([model], SOURCES, config)]
+    assert rows[True] < 0.8 * rows[False]
+    pairs = [(found[True, seed], found[False, seed]) for seed in range(12)]
+    assert all(one <= other + 1e-5 for early, late in pairs for one, other in zip(early, late, strict=True))
+    assert any(early != late for early, late in pairs)
+
+
+def test_what_a_translation_must_begin_with_may_be_banned_elsewhere() -> None:
+    model = model_of(4, 12)
+    sentences = [Sentence(0, [5, 3], prefix=[1, 7]), Sentence(1, [5, 3])]
+    search = Search(Ensemble.of([model], CONFIG), CONFIG, never=[7])
+    search.join(sentences)
+    found: dict[int, list[int]] = {}
+    while search.sentences:
+        found |= {sentence.key: list(hypotheses[0].tokens) for sentence, hypotheses in search.step()}
+    assert found[0][:2] == [1, 7]
+    assert not {1, 7} & {*found[0][2:], *found[1]}
+
+
+def test_a_least_length_above_the_greatest_gives_way_to_it() -> None:
+    config = SearchConfig(min_length=8, cap_ratio=0.0, cap_extra=5)
+    assert len(translate_ids([model_of(4, 12)], [[5, 3]], config)[0][0].tokens) == 5

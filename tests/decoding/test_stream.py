@@ -7,20 +7,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.decoding import stream as stream_module
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.loading import Where, load
 from nmt_cli.decoding.stream import Workers, lines_of, stream
-from nmt_cli.decoding.translator import LINE_ENDS, Translation, Translator
+from nmt_cli.decoding.translator import Translation, Translator
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.text.tokenizer import Tokenizer
 
 PATIENCE = 60.0
 GREEDY = TranslateConfig(search=SearchConfig(beam=1))
@@ -123,12 +124,21 @@ def test_any_bytes_come_out_as_one_line_for_each_line(streamed: Streamed, data: 
     lines = (raw.decode(errors="replace") for raw in lines_of(io.BytesIO(data).read))
     found = answers(streamed(lines, window=5))
     assert len(found) == data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
-    assert not any(LINE_ENDS.search(text) for text in found)
 
 
 @pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
 def test_what_others_take_for_the_end_of_a_line_is_a_blank(streamed: Streamed, end: str) -> None:
     assert answers(streamed(iter([f"ab{end}cd", f"{end}", f"ef{end}"]))) == ["ab cd", "", "ef"]
+
+
+@given(said=st.text(alphabet="ab\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
+@settings(max_examples=30)
+def test_what_a_model_says_is_one_line(streamed: Streamed, said: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tokenizer, "restore", lambda tokenizer, text: said)
+        (found,) = answers(streamed(iter(["a"])))
+    assert f"{found}.".splitlines() == [f"{found}."]
+    assert found.split() == said.split()
 
 
 @pytest.mark.parametrize("window", [1, 10])
@@ -219,7 +229,6 @@ def test_an_early_end_sends_everybody_home(streamed: Streamed, seen: int) -> Non
     started = set(threading.enumerate()) - before
     assert len(started) == 4
     translations.close()  # type: ignore[attr-defined]  # it is a generator
-    assert sum(thread.is_alive() for thread in started) <= 1  # the reader, which may be waiting for input
     assert_gone(started)
 
 
@@ -230,6 +239,34 @@ def test_an_error_of_the_caller_sends_everybody_home(streamed: Streamed) -> None
             if translation.line.number == 30:
                 raise Broken
     assert_gone(set(threading.enumerate()) - before)
+
+
+def test_work_that_is_under_way_is_given_up_when_all_is_over(
+    copier: tuple[Translator, Ensemble], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, under_way = Transformer.step, threading.Event()
+    steps: list[None] = []
+
+    def slow(*arguments: Any) -> torch.Tensor:
+        steps.append(None)
+        under_way.set()
+        time.sleep(0.01)
+        return step(*arguments)
+
+    def lines() -> Iterator[tuple[int, str]]:
+        yield 1, "abcdefghijklmnopqrstuvwxyz " * 2
+        assert under_way.wait(PATIENCE)
+        raise Broken
+
+    translator, ensemble = copier
+    config = replace(translator.config, search=SearchConfig(beam=1, rows=1))
+    before = set(threading.enumerate())
+    monkeypatch.setattr(Transformer, "step", slow)
+    with pytest.raises(Broken):
+        one = Translator(translator.tokenizers, ensemble.models, config)
+        answers(stream(one, Workers([ensemble]), lines(), lambda: None))
+    assert_gone(set(threading.enumerate()) - before)
+    assert len(steps) < 40
 
 
 def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Streamed) -> None:
@@ -249,7 +286,7 @@ def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Stream
 def test_who_is_alone_at_work_has_all_threads(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     answered = threading.Semaphore(0)
-    monkeypatch.setattr(stream_module.torch, "set_num_threads", taken.append)
+    monkeypatch.setattr(torch, "set_num_threads", taken.append)
 
     def lines() -> Iterator[str]:
         for _ in range(8):
@@ -276,3 +313,12 @@ def test_lines_that_did_not_fit_together_still_come_out_in_order(
     lines, pool = sentences(60), Workers([ensemble] * 3, threads=1)
     found = stream(translator, pool, enumerate(lines, start=1), lambda: None)
     assert answers(found) == lines
+
+
+def test_a_model_that_computes_no_numbers_does_not_pass_for_one_that_says_nothing_wrong(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = Transformer.logits
+    monkeypatch.setattr(Transformer, "logits", lambda model, x: logits(model, x) * torch.nan)
+    found = list(streamed(iter(["abc", "", "de"])))
+    assert [(one.text, list(one.flags)) for one in found] == [("", ["empty"]), ("", []), ("", ["empty"])]

@@ -166,7 +166,7 @@ def generated(
     could still win. At its greatest length `transformers` takes hypotheses without end mark for finished and
     ours demands the mark: None where it is reached.
     """
-    out = theirs.generate(
+    out: Any = theirs.generate(
         input_ids=torch.tensor([[*source, 0]]),
         attention_mask=torch.ones(1, len(source) + 1, dtype=torch.int64),
         decoder_start_token_id=0,

@@ -1,0 +1,373 @@
+"""`nmt translate` as a user runs it: in pipes, on a terminal, interrupted, and with models that go wrong."""
+
+import gzip
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, CompletedProcess, Popen
+
+import pytest
+
+Run = Callable[..., CompletedProcess[str]]
+
+PATIENCE = 300
+ONE_THREAD = ("--device", "cpu", "--threads", "1")
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "nmt_cli", "translate", *map(str, arguments), *ONE_THREAD]
+
+
+def piped(data: bytes, *arguments: object) -> CompletedProcess[bytes]:
+    return subprocess.run(command(*arguments), input=data, capture_output=True, timeout=PATIENCE)
+
+
+@contextmanager
+def started(*arguments: object, stdin: int = PIPE, stdout: int = PIPE) -> Iterator[Popen[bytes]]:
+    with Popen(command(*arguments), stdin=stdin, stdout=stdout, stderr=PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def answer(process: Popen[bytes], line: bytes) -> bytes:
+    """What comes back for a line while the pipe stays open."""
+    assert process.stdin and process.stdout
+    process.stdin.write(line)
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def end_of(process: Popen[bytes]) -> tuple[int, bytes]:
+    assert process.stderr
+    return process.wait(PATIENCE), process.stderr.read()
+
+
+@pytest.fixture
+def translate(nmt: Run, tmp_path: Path) -> Callable[..., tuple[str, str]]:
+    """`translate(text, *arguments)`: stdout's content and stderr, in this process; all must go well."""
+
+    def translate(text: str, *arguments: object) -> tuple[str, str]:
+        (tmp_path / "in").write_bytes(text.encode())
+        result = nmt("translate", *arguments, *ONE_THREAD, "--input", tmp_path / "in", "--quiet")
+        assert result.returncode == 0, result.stderr
+        return result.stdout, result.stderr
+
+    return translate
+
+
+Translate = Callable[..., tuple[str, str]]
+
+
+def test_a_line_comes_out_for_each_line_whatever_is_in_it(made_models: Path) -> None:
+    data = "\ufeffabc def\n\n  \t \nab\r\nC\u2028D\u0085E\vF\fG\rH\u2029\nlast without end".encode()
+    result = piped(data, made_models / "copies")
+    assert result.stdout.decode() == "abc def\n\n\nab\nC D E F G H\nlast without end\n"
+    assert result.returncode == 0
+    assert result.stderr.decode().startswith("6 lines in ")
+
+
+def test_bytes_that_are_no_text_are_replaced_counted_and_told(made_models: Path) -> None:
+    data = b"abc\n\xff\xfe\x00\x80\n\xc3(\nabc\n"
+    result = piped(data, made_models / "copies", "--quiet")
+    assert result.stdout.count(b"\n") == 4
+    assert result.stdout.splitlines()[0] == result.stdout.splitlines()[3] == b"abc"
+    assert "lines 2, 3: bytes that are not UTF-8 became U+FFFD" in result.stderr.decode()
+
+
+def test_no_input_is_no_output(made_models: Path) -> None:
+    result = piped(b"", made_models / "copies", "--quiet")
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [(signal.SIGINT, 130, b"Error: interrupted.\n"), (signal.SIGTERM, 143, b"Error: terminated.\n")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_a_line_alone_is_answered_while_the_pipe_is_open_and_a_signal_ends_the_wait(
+    made_models: Path, number: int, code: int, told: bytes
+) -> None:
+    with started(made_models / "copies") as process:
+        assert answer(process, b"abc\n") == b"abc\n"
+        assert answer(process, b"\n") == b"\n"
+        assert answer(process, b"de\nhalf a line") == b"de\n"
+        process.send_signal(number)
+        assert end_of(process) == (code, told)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(made_models: Path, times: int) -> None:
+    flood = Popen(["yes", "abc def gh"], stdout=PIPE)
+    assert flood.stdout
+    with flood, started(made_models / "copies", stdin=flood.stdout.fileno(), stdout=PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        process.stdout.close()
+        code, stderr = end_of(process)
+        flood.kill()
+    assert code in ((130,) if times == 1 else (130, -signal.SIGINT))
+    assert stderr.startswith(b"Error: interrupted.\n") or times > 1
+    assert b"Fatal" not in stderr
+
+
+def test_a_reader_that_goes_away_ends_it_in_silence(made_models: Path) -> None:
+    script = 'yes "abc def" | "$@" | head -n 1; exit ${PIPESTATUS[1]}'
+    result = subprocess.run(
+        ["bash", "-c", script, "bash", *command(made_models / "copies")],
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (141, b"abc def\n", b"")
+
+
+@pytest.mark.parametrize("name", ["out", "out.gz"])
+def test_an_interrupted_run_leaves_nothing_at_the_place_and_what_was_there_stays(
+    made_models: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name
+    if name == "out":
+        out.write_text("older")
+    with started(made_models / "copies", "--output", out) as process:
+        assert process.stdin
+        process.stdin.write(b"abc\n" * 100)
+        process.stdin.flush()
+        while not any(path.name.endswith("unfinished") for path in tmp_path.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert end_of(process) == (130, b"Error: interrupted.\n")
+    assert [path.read_text() for path in tmp_path.iterdir()] == (["older"] if name == "out" else [])
+
+
+def read_until(terminal: int, wanted: bytes) -> bytes:
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(terminal, 1000)
+    return seen
+
+
+def test_on_a_terminal_it_says_what_to_do_and_answers_each_line(made_models: Path) -> None:
+    ours, theirs = pty.openpty()
+    with started(made_models / "copies", stdin=theirs, stdout=theirs) as process:
+        os.close(theirs)
+        assert process.stderr
+        assert process.stderr.readline() == b"Type a sentence to have it translated; Ctrl-D ends.\n"
+        for line in (b"abc", b"def gh"):
+            os.write(ours, line + b"\n")
+            assert read_until(ours, line + b"\r\n" + line + b"\r\n")  # its echo, then its translation
+        os.write(ours, b"\x04")
+        assert end_of(process) == (0, b"")
+    os.close(ours)
+
+
+PEAK = """
+import re, sys
+from nmt_cli.cli.main import main
+try:
+    main()
+finally:
+    print(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1], file=sys.stderr)
+"""
+
+
+def peak_of(lines: int, model: Path) -> float:
+    """Megabytes."""
+    arguments = [model, "--quiet", "--set", "input.window=400", "--beam", "1", *ONE_THREAD]
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK, "translate", *map(str, arguments)],
+        input=b"".join(b"the line with the number %05d and more words\n" % i for i in range(lines)),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert result.stdout.count(b"\n") == lines
+    return int(result.stderr.split()[-1]) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to know the peak")
+def test_memory_does_not_grow_with_the_input(made_models: Path) -> None:
+    """A kilobyte kept of each line would be 18 megabytes."""
+    model = made_models / "silent"
+    assert peak_of(20_000, model) - peak_of(2_000, model) < 9
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_packed_or_not_come_and_go(made_models: Path, tmp_path: Path, nmt: Run, packed: bool) -> None:
+    text = "abc def\n\nlast"
+    source, target = tmp_path / "in", tmp_path / ("out.gz" if packed else "out")
+    source.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    result = nmt(
+        "translate", made_models / "copies", *ONE_THREAD, "--input", source, "--output", target, "--quiet"
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    content = gzip.decompress(target.read_bytes()) if packed else target.read_bytes()
+    assert content.decode() == "abc def\n\nlast\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", target.name]
+
+
+def test_a_file_may_be_replaced_by_its_translation(made_models: Path, tmp_path: Path, nmt: Run) -> None:
+    file = tmp_path / "text"
+    file.write_text("abc\ndef\n")
+    for _ in range(2):
+        assert nmt("translate", made_models / "copies", "--input", file, "--output", file).returncode == 0
+        assert file.read_text() == "abc\ndef\n"
+
+
+def test_a_packed_file_that_is_cut_off_is_one_line_and_leaves_no_output(
+    made_models: Path, tmp_path: Path, nmt: Run
+) -> None:
+    source = tmp_path / "in.gz"
+    source.write_bytes(gzip.compress(os.urandom(3000).hex().encode())[:-1000])
+    result = nmt("translate", made_models / "copies", "--input", source, "--output", tmp_path / "out")
+    told = f"Error: {source} is cut off: its compressed data ends too early; copy it again.\n"
+    assert (result.returncode, result.stderr) == (1, told)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.gz"]
+
+
+def test_many_lines_keep_their_number_and_order(made_models: Path, translate: Translate) -> None:
+    lines = ["abcdefghij klmnop"[: 1 + i * 7 % 16].strip() * (i % 5 > 0) for i in range(300)]
+    settings = ("--set", "input.window=9", "--set", "search.rows=8", "--beam", "2")
+    text = "".join(f"{line}\n" for line in lines)
+    assert translate(text, made_models / "copies", *settings)[0] == text
+
+
+def objects(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_json_tells_everything_of_each_line(made_models: Path, translate: Translate) -> None:
+    out, _ = translate("ab\n\n", made_models / "copies", "--format", "json", "--n-best", 2)
+    first, second = objects(out)
+    assert second == {"line": 2, "hypotheses": [], "flags": [], "too_long": False, "failed": False}
+    assert (first["line"], first["flags"], first["too_long"], first["failed"]) == (1, [], False, False)
+    hypotheses = first["hypotheses"]
+    assert isinstance(hypotheses, list)
+    best, other = hypotheses
+    assert best.keys() >= {"text", "score", "log_probability", "tokens", "token_scores"}
+    assert (best["text"], best["tokens"]) == ("ab", ["a", "b", "</s>"])
+    assert len(best["token_scores"]) == 3
+    assert sum(best["token_scores"]) == pytest.approx(best["log_probability"], abs=1e-4)
+    assert best["score"] == pytest.approx(best["log_probability"] / ((5 + 3) / 6) ** 0.6, abs=1e-4)
+    assert other["text"] != "ab"
+    assert other["score"] < best["score"]
+
+
+def test_an_n_best_list_has_line_numbers_texts_and_scores(made_models: Path, translate: Translate) -> None:
+    out, _ = translate("ab\n\nc\n", made_models / "copies", "--n-best", 3, "--length-penalty", 0)
+    rows = [line.split(" ||| ") for line in out.splitlines()]
+    assert [row[0] for row in rows] == ["0", "0", "0", "1", "2", "2", "2"]
+    assert [rows[i][1] for i in (0, 3, 4)] == ["ab", "", "c"]
+    for _, _, log_probability, score in rows:
+        assert float(log_probability.removeprefix("logprob= ")) == float(score) <= 0
+
+
+def test_a_translation_begins_as_the_line_says(made_models: Path, translate: Translate) -> None:
+    text = "abcdef\txy\nabc\n\tz\nabc\t\n"
+    out, _ = translate(text, made_models / "copies", "--set", "input.prefix=true", "--length-penalty", 0)
+    assert out == "xycdef\nabc\n\nabc\n"
+
+
+def test_without_that_setting_a_tab_is_a_blank(made_models: Path, translate: Translate) -> None:
+    assert translate("abc\txy\n", made_models / "copies")[0] == "abc xy\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("split", "First Sentence. Second One, Of Which There Is More. Third."),
+        ("cut", "First Sentence."),
+        ("skip", ""),
+    ],
+)
+def test_lines_that_are_too_long_are_treated_as_told_and_reported(
+    made_models: Path, translate: Translate, rule: str, expected: str
+) -> None:
+    long = "First Sentence. Second One, Of Which There Is More. Third."
+    text = f"short\n{long}\nshort\n{long}\n"
+    settings = ("--set", f"input.too_long={rule}", "--set", "input.longest=40")
+    out, told = translate(text, made_models / "copies", *settings)
+    assert out.splitlines() == ["short", expected, "short", expected]
+    assert told.splitlines() == [
+        "Warning: line 2 has 58 pieces, too many to translate at once.",
+        "Warning: lines 2, 4: too long, and treated as input.too_long says.",
+    ]
+
+
+def test_a_model_takes_as_much_at_once_as_it_has_places_for(made_models: Path, translate: Translate) -> None:
+    line = "ab " * 200 + "c"
+    out, told = translate(f"{line}\nab\n", made_models / "copies", "--format", "json")
+    assert [entry["too_long"] for entry in objects(out)] == [True, False]
+    assert objects(out)[0]["hypotheses"][0]["text"] == line  # type: ignore[index]
+    assert "line 1 has 601 pieces" in told
+
+
+def test_models_with_the_same_vocabulary_are_an_ensemble(made_models: Path, translate: Translate) -> None:
+    both = (made_models / "copies", made_models / "silent")
+    assert translate("abc\n", *both, "--set", "search.weights=[9.0, 1.0]")[0] == "abc\n"
+    assert translate("abc\n", *both, "--set", "search.weights=[1.0, 9.0]")[0] == "\n"
+
+
+def assert_refused(result: CompletedProcess[str], told: str) -> None:
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", f"Error: {told}\n")
+
+
+def test_models_with_different_vocabularies_are_refused(made_models: Path, nmt: Run) -> None:
+    one, other = made_models / "copies", made_models / "other"
+    told = f"{other} has another vocabulary than {one}; an ensemble needs models that were trained on one "
+    assert_refused(nmt("translate", one, other), f"{told}dataset.")
+
+
+def test_a_model_whose_tokeniser_is_not_its_own_is_refused(
+    made_models: Path, tmp_path: Path, nmt: Run
+) -> None:
+    model = shutil.copytree(made_models / "copies", tmp_path / "model")
+    shutil.rmtree(model / "tokenizer")
+    shutil.copytree(made_models / "other" / "tokenizer", model / "tokenizer")
+    told = f"{model}/tokenizer is not the tokeniser that this model was trained with; "
+    assert_refused(nmt("translate", model), f"{told}copy the model folder again, whole.")
+
+
+SOURCE = "this is what the source says\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "told"),
+    [
+        ("silent", ["empty"], "2 of 3 translations are empty: lines 1, 3"),
+        ("loops", ["looping"], "2 of 3 translations loop: lines 1, 3"),
+        ("copies", ["copied"], "2 of 3 translations copy their source: lines 1, 3"),
+    ],
+)
+def test_translations_that_are_none_are_told_with_their_lines(
+    made_models: Path, translate: Translate, model: str, flags: Sequence[str], told: str
+) -> None:
+    out, stderr = translate(f"{SOURCE}\n{SOURCE}", made_models / model, "--format", "json")
+    assert [entry["flags"] for entry in objects(out)] == [flags, [], flags]
+    assert stderr == f"Warning: {told}\n"
+
+
+def test_text_that_looks_tokenised_is_told_once(made_models: Path, translate: Translate) -> None:
+    _, told = translate("plain\nto@@ ken\n&apos;s\nto@@ ken\n", made_models / "copies")
+    assert told.count("looks tokenised") == 1
+    assert 'line 2 holds "@@" or the like' in told
+
+
+def test_text_in_another_script_is_told_once(made_models: Path, translate: Translate) -> None:
+    _, told = translate(
+        "".join(f"{line}\n" for line in ["abc", *["日本語" * 10] * 20]), made_models / "silent"
+    )
+    assert told.count("unknown to the model") == 1
+    assert "from line 2 on" in told
