@@ -70,8 +70,8 @@ class SearchConfig:
     """See cap_ratio."""
 
     stop_early: bool = False
-    """End when as many hypotheses have ended as the beam is wide, as fairseq and CTranslate2 do: faster, but a
-    live one that would have become better is missed. By itself, a search goes on as long as one may."""
+    """End when as many hypotheses have ended as the beam is wide, as fairseq and CTranslate2 do: faster, but
+    a live one that would have become better is missed. By itself, a search goes on as long as one may."""
 
     unknown: bool = False
     """Let the unknown mark be produced."""
