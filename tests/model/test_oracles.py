@@ -166,8 +166,8 @@ def generated(
     could still win. At its greatest length `transformers` takes hypotheses without end mark for finished and
     ours demands the mark: None where it is reached.
     """
-    generate: Any = theirs.generate  # its own types do not fit it
-    out = generate(
+    untyped: Any = theirs  # the types of `generate` do not fit its own classes
+    out = untyped.generate(
         input_ids=torch.tensor([[*source, 0]]),
         attention_mask=torch.ones(1, len(source) + 1, dtype=torch.int64),
         decoder_start_token_id=0,
