@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV := .venv/bin
+TESTS = OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
 
 .PHONY: install demo test test-gpu check format bench bench-gpu
 
@@ -18,7 +19,7 @@ demo: install  ## the quickstart recipe, end to end
 	PATH="$(CURDIR)/$(VENV):$$PATH" recipes/quickstart/run.sh
 
 test: install
-	$(VENV)/pytest
+	$(TESTS)
 
 test-gpu: install  ## the tests that need a CUDA device
 	$(VENV)/python3 -m pytest -m gpu
@@ -27,7 +28,7 @@ check: install  ## all that CI runs
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
-	$(VENV)/pytest
+	$(TESTS)
 
 format: install
 	$(VENV)/ruff format .
