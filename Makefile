@@ -41,6 +41,7 @@ bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
 	$(VENV)/python -m recipes.benchmarks.loss speed
 	$(VENV)/python -m recipes.benchmarks.batching
 	$(VENV)/python -m recipes.benchmarks.score speed
+	$(VENV)/python -m recipes.benchmarks.layers
 	$(VENV)/python -m recipes.benchmarks.train
 
 bench-gpu: install  ## NMT_DATA is welcome; prints the table to keep in recipes/benchmarks/README.md
