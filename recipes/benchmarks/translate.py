@@ -5,8 +5,8 @@ python -m recipes.benchmarks.translate --model MODEL [--fairseq BIN]     needs N
 MODEL translates English to German and is built like the base model; BIN is the bin folder of a virtual
 environment that has fairseq. All search with a beam of 4, divide sums of log-probabilities by n^0.6, and may
 write 50 pieces more than they read. A search ends at four endings; ours runs once more by its own rule, until
-nothing can get better (`to the end`). Ids go in and ids come out, and all take turns, each in the batches that
-it was fastest with in a short trial (`2 x 64`: two workers that have a thread and 64 sentences each).
+nothing can get better (`to the end`). Ids go in and ids come out, and all take turns, each in the batches
+that it was fastest with in a short trial (`2 x 64`: two workers that have a thread and 64 sentences each).
 
 The floor is what the matrix products of a full beam would take at the rate of a large product in fp32, which
 is measured beside each run: the encoder, and four rows of the decoder for each token of the output.
