@@ -1,7 +1,7 @@
 """From raw lines to sentences of ids, and from their translations to text: one line for each line."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmt_cli.decoding.config import TranslateConfig
@@ -11,6 +11,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.long_lines import joined, longest_source, shortened
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.subwords import END
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
@@ -128,14 +129,9 @@ class Translator:
         ready = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
         waiting = Listed([sentence for line in ready for sentence in line.sentences])
         ensemble = Ensemble.of(models, self.config.search)
-        found = {sentence.key: hypotheses for sentence, hypotheses in self.search_for(ensemble, waiting)}
+        every = translated(ensemble, self.config.search, self.never, waiting)
+        found = {sentence.key: hypotheses for sentence, hypotheses in every}
         return [self.translation(line, [found[one.key] for one in line.sentences]) for line in ready]
-
-    def search_for(
-        self, ensemble: Ensemble, waiting: Listed
-    ) -> Iterator[tuple[Sentence, list[Hypothesis] | None]]:
-        """See `translated`."""
-        return translated(ensemble, self.config.search, self.never, waiting)
 
     def _candidate(self, parts: Sequence[Hypothesis]) -> Candidate:
         target = self.tokenizers.target
@@ -145,6 +141,6 @@ class Translator:
             text=text,
             score=sum(part.score for part in parts),
             parts=parts,
-            tokens=[self._entries[i] for part in parts for i in (*part.tokens, 0)],
+            tokens=[self._entries[i] for part in parts for i in (*part.tokens, END)],
             token_scores=[score for part in parts for score in part.token_scores],
         )
