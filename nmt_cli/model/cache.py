@@ -2,8 +2,8 @@
 
 A token that a hypothesis of a sentence has taken is a node of the sentence's tree, kept once however many
 hypotheses go through it; a hypothesis is a path, the set of nodes from the first token to its newest. So
-hypotheses are reordered by their paths, and no key or value moves. Nodes that no path goes through any more
-are swept out when room gets short. A row is a place in use: place n of sentence b has number b x N + n.
+hypotheses are reordered by their paths, and no key or value moves. A node that no path goes through any more
+is free for the next token. A row is a place in use: place n of sentence b has number b x N + n.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ROUND = 16
+from nmt_cli.attention.cached import attend_cached
+
+ROUND = 8
 """The number of rows is rounded up to a multiple of this: each new number costs some preparation."""
 
 BLOCK = 8
 """Room in a tree is made for this many more steps at a time."""
+
+GRAIN = 8
+"""Nodes are made use of in such numbers."""
+
+PART = {"cpu": 16}
+"""Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
+their keys and values to stay near the processor. All of them where no number is given."""
 
 
 @dataclass(slots=True)
@@ -30,6 +39,30 @@ class LayerCache:
     own_values: Tensor
     source_keys: Tensor
     source_values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What places attend to."""
+
+    bias: Tensor
+    """[B, 1, N, M], or of a shape that broadcasts: 0 for what is seen, very negative for the rest."""
+
+    parts: Sequence[tuple[slice, int]]
+    """Sentences, and how many of their nodes at most are seen: all these are among the first so many."""
+
+    @staticmethod
+    def of(seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+        """As `seen_BNM` has it."""
+        sentences, _, nodes = seen_BNM.shape
+        bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
+        bias.masked_fill_(~seen_BNM, torch.finfo(dtype).min)
+        size = PART.get(seen_BNM.device.type, sentences)
+        if sentences <= size or not nodes:
+            return Seen(bias[:, None], [(slice(0, sentences), nodes)])
+        last = (seen_BNM.any(1) * torch.arange(1, nodes + 1, device=seen_BNM.device)).amax(1).tolist()
+        starts = range(0, sentences, size)
+        return Seen(bias[:, None], [(slice(i, i + size), max(1, *last[i : i + size])) for i in starts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +81,40 @@ class Step:
     shape: tuple[int, int]
     """B and N."""
 
-    used: int
-    """Nodes before this step; it adds one for each place."""
+    nodes_RH: Tensor
+    """Where each row's token goes in [B x H x M], for each head; without the rows that only round up."""
 
-    own_bias: Tensor
-    """[B, 1, N, used + N]: 0 for what a place attends to, very negative for the rest."""
-
-    source_bias: Tensor
-    """[B, 1, 1, S]."""
+    own: Seen
+    source: Seen
 
     def spread(self, x_RHC: Tensor) -> Tensor:
-        """[B, H, N, C]: rows at their places; nothing at places that are not in use."""
+        """[B, N, H, C]: rows at their places; anything at places that are not in use."""
         if not self.full:
-            everywhere = x_RHC.new_zeros(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
+            everywhere = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
             x_RHC = everywhere.index_copy_(0, self.to_places, x_RHC)[:-1]
-        return x_RHC.view(*self.shape, *x_RHC.shape[1:]).transpose(1, 2)
+        return x_RHC.view(*self.shape, *x_RHC.shape[1:])
 
-    def gathered(self, x_BHNC: Tensor) -> Tensor:
+    def gathered(self, x_BNHC: Tensor) -> Tensor:
         """[R, H x C]: the inverse."""
-        x_PC = x_BHNC.transpose(1, 2).reshape(self.shape[0] * self.shape[1], -1)
+        x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
         return x_PC if self.full else x_PC.index_select(0, self.from_places)
+
+    def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Seen) -> Tensor:
+        """[R, H x V]: what each row sees."""
+        query_BNHK = self.spread(query_RHK)
+        mixed_BNHV = query_BNHK.new_empty(*query_BNHK.shape[:3], values_BHMV.shape[3])
+        for part, longest in seen.parts:
+            query = query_BNHK[part].transpose(1, 2)
+            keys = keys_BHMK[part, :, :longest].to(query.dtype)
+            values = values_BHMV[part, :, :longest].to(query.dtype)
+            mixed = attend_cached(query, keys, values, seen.bias[part, :, :, :longest])
+            mixed_BNHV[part] = mixed.transpose(1, 2)
+        return self.gathered(mixed_BNHV)
+
+    def keep(self, x_RHC: Tensor, kept_BHMC: Tensor) -> None:
+        """Put what each row has where its token goes."""
+        rows = x_RHC[: len(self.nodes_RH)].to(kept_BHMC.dtype).flatten(0, 1)
+        kept_BHMC.view(-1, kept_BHMC.shape[3]).index_copy_(0, self.nodes_RH.flatten(), rows)
 
 
 @dataclass(slots=True)
@@ -89,45 +136,54 @@ class DecodingCache:
     """[B]: how many tokens each hypothesis of a sentence has."""
 
     used: int = 0
-    """Nodes so far, swept ones apart; as many in each sentence."""
+    """All nodes are among the first so many, in each sentence."""
 
     @property
     def places(self) -> int:
         """N."""
         return self.paths.shape[1]
 
-    def step(self, rows_R: Tensor, window: int) -> Step:
-        """Give each of `rows_R` a node for its next token, which it attends to as well."""
+    def step(self, rows_R: Tensor, window: int, dtype: torch.dtype) -> Step:
+        """Give each of `rows_R` a node for its next token, which it attends to as well; `dtype` is that of
+        what the model computes with."""
+        nodes_BN = self._free_nodes()
         sentences, places, room = self.paths.shape
-        if self.used + places > room:
-            self.take(torch.arange(sentences, device=self.paths.device))
-        new = slice(self.used, self.used + places)
-        own = torch.eye(places, dtype=torch.bool, device=self.paths.device)
         in_use = torch.zeros(sentences * places, dtype=torch.bool, device=self.paths.device)
         in_use[rows_R] = True
-        self.paths[:, :, new] = own & in_use.view(sentences, places, 1)
-        self.depths[:, new] = self.ages[:, None]
-        seen = self.paths[:, :, : new.stop]
+        self.paths.scatter_(2, nodes_BN[:, :, None], in_use.view(sentences, places, 1))
+        self.depths.scatter_(1, nodes_BN, self.ages[:, None].expand_as(nodes_BN))
+        seen = self.paths[:, :, : self.used]
         if window:
-            seen = seen & (self.depths[:, None, : new.stop] >= self.ages[:, None, None] - window // 2)
-        dtype = self.layers[0].own_keys.dtype
+            seen = seen & (self.depths[:, None, : self.used] >= self.ages[:, None, None] - window // 2)
+        keys = self.layers[0].own_keys
+        each_head = torch.arange(keys.shape[1], device=self.paths.device)
+        first_RH = ((rows_R // places)[:, None] * keys.shape[1] + each_head) * room
         extra = -len(rows_R) % ROUND
-        step = Step(
+        return Step(
             to_places=F.pad(rows_R, (0, extra), value=sentences * places),
-            from_places=F.pad(rows_R, (0, extra)),
+            from_places=torch.cat([rows_R, rows_R[:1].expand(extra)]),
             full=len(rows_R) == sentences * places and not extra,
             shape=(sentences, places),
-            used=self.used,
-            own_bias=_bias(seen, dtype)[:, None],
-            source_bias=_bias(self.source_seen, dtype)[:, None, None],
+            nodes_RH=first_RH + nodes_BN.flatten()[rows_R, None],
+            own=Seen.of(seen, dtype),
+            source=Seen.of(self.source_seen[:, None], dtype),
         )
-        self.used = new.stop
-        return step
 
     def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Let each place go on from where its parent stands, a place of the same sentence."""
         index = parents_BN[:, :, None].expand(-1, -1, self.paths.shape[2])
         self.paths = self.paths.gather(1, index) & in_use_BN[:, :, None]
+
+    def _free_nodes(self) -> Tensor:
+        """[B, N]: for each place a node that no path goes through."""
+        alive = self.paths[:, :, : self.used].any(1)
+        needed = int(alive.sum(1).max()) + self.places
+        if needed > self.used:
+            if needed > self.paths.shape[2]:
+                self.take(torch.arange(len(self.ages), device=self.paths.device))
+            self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
+            alive = self.paths[:, :, : self.used].any(1)
+        return alive.sort(dim=1, stable=True).indices[:, : self.places]
 
     def take(self, sentences: Tensor, others: DecodingCache | None = None) -> None:
         """Keep `sentences`, in this order, and of their trees what some hypothesis goes through; behind them
@@ -161,19 +217,14 @@ class DecodingCache:
         self.source_seen = seen[:, 0, :, 0]
 
 
-def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(
-        ~seen, torch.finfo(dtype).min
-    )
-
-
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, more: int) -> Tensor:
     """The nodes `order_BM` of `sentences`, and zeros for so many `more`."""
     _, heads, room, channels = x_BHMC.shape
     each_head = torch.arange(heads, device=sentences.device)
     first_BH1 = ((sentences[:, None] * heads + each_head) * room)[:, :, None]
     index_BHM = first_BH1 + order_BM[:, None]
-    out_BHMC = x_BHMC.new_zeros(len(sentences) + more, heads, order_BM.shape[1], channels)
+    out_BHMC = x_BHMC.new_empty(len(sentences) + more, heads, order_BM.shape[1], channels)
+    out_BHMC[len(sentences) :] = 0.0
     taken = out_BHMC[: len(sentences)].view(-1, channels)
     torch.index_select(x_BHMC.reshape(-1, channels), 0, index_BHM.flatten(), out=taken)
     return out_BHMC
@@ -181,11 +232,17 @@ def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, more: int) -> Te
 
 def _kept(x_BHSC: Tensor, sentences: Tensor, others_BHSC: Tensor | None) -> Tensor:
     """`sentences`, and behind them `others`; zeros fill up the shorter ones."""
-    kept = x_BHSC.index_select(0, sentences)
     if others_BHSC is None:
-        return kept
-    shape = (len(sentences) + len(others_BHSC), kept.shape[1], max(kept.shape[2], others_BHSC.shape[2]))
-    out_BHSC = kept.new_zeros(*shape, kept.shape[3])
-    out_BHSC[: len(kept), :, : kept.shape[2]] = kept
-    out_BHSC[len(kept) :, :, : others_BHSC.shape[2]] = others_BHSC
+        return x_BHSC.index_select(0, sentences)
+    _, heads, here, channels = x_BHSC.shape
+    count, there = len(sentences), others_BHSC.shape[2]
+    longest = max(here, there)
+    out_BHSC = x_BHSC.new_empty(count + len(others_BHSC), heads, longest, channels)
+    if here == longest:
+        torch.index_select(x_BHSC, 0, sentences, out=out_BHSC[:count])
+    else:
+        out_BHSC[:count, :, :here] = x_BHSC.index_select(0, sentences)
+        out_BHSC[:count, :, here:] = 0.0
+    out_BHSC[count:, :, :there] = others_BHSC
+    out_BHSC[count:, :, there:] = 0.0
     return out_BHSC

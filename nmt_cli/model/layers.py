@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import attend_cached
 from nmt_cli.attention.dispatch import attend
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
@@ -73,13 +72,10 @@ class SelfAttention(nn.Module):
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """The next token of each row, which sees its path in the cache and itself; [R, D] to [R, D]."""
-        query_BHNK, key_BHNK, value_BHNV = (step.spread(x) for x in self._projected(x_RD))
-        end = step.used + key_BHNK.shape[2]
-        cache.own_keys[:, :, step.used : end] = key_BHNK
-        cache.own_values[:, :, step.used : end] = value_BHNV
-        keys, values = cache.own_keys[:, :, :end], cache.own_values[:, :, :end]
-        mixed_BHNV = attend_cached(query_BHNK, keys, values, step.own_bias)
-        mixed: Tensor = self.output(step.gathered(mixed_BHNV))
+        query_RHK, key_RHK, value_RHV = self._projected(x_RD)
+        step.keep(key_RHK, cache.own_keys)
+        step.keep(value_RHV, cache.own_values)
+        mixed: Tensor = self.output(step.attend(query_RHK, cache.own_keys, cache.own_values, step.own))
         return mixed
 
     def _projected(self, x_TD: Tensor) -> list[Tensor]:
@@ -117,9 +113,9 @@ class CrossAttention(nn.Module):
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """[R, D] to [R, D]; the rows of one sentence share its keys and values."""
-        query_BHNK = step.spread(by_head(self.query(x_RD), self.heads))
-        mixed_BHNV = attend_cached(query_BHNK, cache.source_keys, cache.source_values, step.source_bias)
-        mixed: Tensor = self.output(step.gathered(mixed_BHNV))
+        query_RHK = by_head(self.query(x_RD), self.heads)
+        mixed_RD = step.attend(query_RHK, cache.source_keys, cache.source_values, step.source)
+        mixed: Tensor = self.output(mixed_RD)
         return mixed
 
 

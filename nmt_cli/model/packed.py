@@ -35,6 +35,8 @@ def pack(model: Transformer, precision: Precision) -> None:
     if precision not in (possible := precisions(device)):
         where = f"this {device.type.upper() if device.type == 'cpu' else 'GPU'}"
         raise UserError(f"{where} can't compute in {precision}; choose --precision {' or '.join(possible)}.")
+    if precision == "int8" and "bf16" in possible:
+        model.cache_dtype = torch.bfloat16  # half the bytes to read at each step, and no less exact than int8
     if precision in ("fp16", "bf16"):
         model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
     if device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -78,7 +80,9 @@ def _quantized(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor
         # It is the only way to these kernels, so long as there is one.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
         quantized = torch._make_per_channel_quantized_tensor(rounded, scale.double(), zeros, 0)
+    before, torch.backends.quantized.engine = torch.backends.quantized.engine, "onednn"
     packed = torch.ops.quantized.linear_prepack(quantized, bias)
+    torch.backends.quantized.engine = before
     # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
     seven_bits = not torch.cpu._is_vnni_supported()
 

@@ -86,6 +86,8 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
         self.packed_output: Callable[[Tensor], Tensor] | None = None
+        self.cache_dtype: torch.dtype | None = None
+        """Of the keys and values that decoding keeps; None for that of the weights."""
 
     def forward(self, source_S: Tensor, inputs_T: Tensor, source: Layout, target: Layout) -> Tensor:
         """[T, D]: what the decoder makes of each target token, given the source and the tokens up to it."""
@@ -129,7 +131,7 @@ class Transformer(nn.Module):
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """[R, D]: as `forward`, for the next token of each place in use, of which there are `rows_R`,
         ascending; none of their sentences has `longest` tokens yet."""
-        step = cache.step(rows_R, self.config.decoder_window)
+        step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
         sentences_R = step.from_places // cache.places
         tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
         x_RD = self.target_embedding(tokens_R, cache.ages[sentences_R], longest)
@@ -146,6 +148,7 @@ class Transformer(nn.Module):
         self, keys_values: tuple[Tensor, Tensor], source: Layout, seen_BS: Tensor, room: int
     ) -> LayerCache:
         unseen_BHS1 = ~seen_BS[:, None, :, None]
+        keys_values = tuple(x.to(self.cache_dtype or x.dtype) for x in keys_values)
         keys, values = (padded(x, source).masked_fill(unseen_BHS1, 0.0) for x in keys_values)
         own = (len(source.lengths), self.config.heads, room)
         return LayerCache(

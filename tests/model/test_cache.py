@@ -30,8 +30,10 @@ CONFIGS = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for three steps at a time, so that a few of them cross a border."""
+    """Room for three steps at a time, and attention of two sentences, so that a few of them cross a border."""
     monkeypatch.setattr(cache_module, "BLOCK", 3)
+    monkeypatch.setattr(cache_module, "GRAIN", 2)
+    monkeypatch.setattr(cache_module, "PART", {"cpu": 2})
 
 
 def stepped(
@@ -237,18 +239,34 @@ def test_a_token_that_hypotheses_share_is_kept_once(
 
 
 @torch.no_grad()
-def test_nodes_of_hypotheses_that_were_left_are_swept_out_when_room_gets_short(
+def test_nodes_of_hypotheses_that_were_left_make_room_for_new_ones(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     model = build(POST)
     source_S, _, source, _ = batch([3], [])
     cache = model.start(model.encode(source_S, source), source, 2)
-    room = []
+    room, used = [], []
     for number in range(40):
         stepped(model, list(ids(2, 1, seed=number)), cache)
         follow(cache, [[0, 0]])
         room.append(cache.layers[0].own_keys.shape[2])
+        used.append(cache.used)
     assert max(room) <= 40 + 2 * (cache_module.BLOCK + 1)
+    assert all(nodes <= tokens + 2 + cache_module.GRAIN for tokens, nodes in enumerate(used))
+
+
+@torch.no_grad()
+def test_what_a_place_that_is_not_in_use_holds_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch, build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    """Nothing clears the memory of such a place; here it has the worst that memory can have."""
+    empty = Tensor.new_empty
+    monkeypatch.setattr(Tensor, "new_empty", lambda self, *shape: empty(self, *shape).fill_(torch.nan))
+    model, rows = build(POST), list(ids(3, 6))
+    source_S, _, source, _ = batch([4, 2, 5], [])
+    cache = model.start(model.encode(source_S, source), source, 2)
+    found = stepped(model, rows, cache, [0, 3, 4])
+    assert_alike(found, forced(model, source_S, source, rows))
 
 
 @torch.no_grad()

@@ -192,3 +192,16 @@ def test_a_gpu_translates_in_half_precision_as_exactly_as_plain_pytorch(
     plain = logits(deepcopy(model).to(half), some)
     ours = logits(packed_as(model.to(cuda), precision), moved).cpu()
     assert (ours - exact).abs().max() <= 2 * (plain - exact).abs().max()
+
+
+def test_int8_keeps_keys_and_values_in_half_the_memory_where_the_processor_has_bfloat16() -> None:
+    needs("int8")
+    needs("bf16")
+    model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), 8, 8, joint=True)
+    pack(model, "int8")
+    source = Layout.of([3])
+    with torch.inference_mode():
+        cache = model.start(model.encode(torch.tensor([4, 5, 6]), source), source, 2)
+    layer = cache.layers[0]
+    kept = (layer.own_keys, layer.own_values, layer.source_keys, layer.source_values)
+    assert all(tensor.dtype == torch.bfloat16 for tensor in kept)
