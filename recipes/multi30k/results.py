@@ -9,7 +9,7 @@ import re
 import statistics
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,15 @@ def record(stage: Path, settings: str, language: str, penalty: float) -> Result:
 
 def keep(runs: Iterable[Path]) -> list[Result]:
     """Put the results of these runs among those that are kept, in the place of older ones; returns all."""
-    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
-    results = {_key(result): result for result in map(json.loads, lines)}
-    results |= {_key(result): result for run in runs for result in recorded(run)}
-    everything = [results[key] for key in sorted(results)]
-    KEPT.write_text("".join(json.dumps(result) + "\n" for result in everything), encoding="utf-8")
+    return merged(KEPT, [result for run in runs for result in recorded(run)], _key)
+
+
+def merged(kept: Path, new: Iterable[Result], key: Callable[[Result], tuple[Any, ...]]) -> list[Result]:
+    """Put new results among those of a file, in the place of older ones of the same key; returns all."""
+    lines = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
+    results = {key(result): result for result in (*map(json.loads, lines), *new)}
+    everything = [results[name] for name in sorted(results)]
+    kept.write_text("".join(json.dumps(result) + "\n" for result in everything), encoding="utf-8")
     return everything
 
 

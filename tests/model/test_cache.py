@@ -30,7 +30,7 @@ CONFIGS = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for three steps at a time, and attention of two sentences, so that a few of them cross a border."""
+    """Room for three steps and attention of two sentences at a time, so that a few of them cross a border."""
     monkeypatch.setattr(cache_module, "BLOCK", 3)
     monkeypatch.setattr(cache_module, "GRAIN", 2)
     monkeypatch.setattr(cache_module, "PART", {"cpu": 2})

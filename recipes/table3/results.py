@@ -1,0 +1,212 @@
+"""Table 3 of the paper: the settings of its rows, and what came of training them, beside the paper's numbers.
+
+Run `python recipes/table3/results.py --help`.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+# Lets the script run from any folder: recipes are no part of the installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from recipes.multi30k.results import Result, last_line, merged, write_table
+
+HERE = Path(__file__).resolve().parent
+KEPT = HERE / "results.jsonl"
+ROWS: Mapping[str, Any] = tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))
+WIDTHS = {"model.width": 512, "model.feed_forward": 2048}
+SCALED = ("model.width", "model.feed_forward", "model.key_width")
+MEASURES = {"perplexity": "perplexity", "bleu": "BLEU"}
+SIGNS = {"higher": 1, "lower": -1}
+COLUMNS = (
+    *("row", "seeds", "parameters", "from base", "at full width", "paper's"),
+    *("perplexity", "paper's", "BLEU", "paper's"),
+)
+VERDICTS = ("the paper's finding", "measure", "expected", "difference", "noise", "verdict")
+
+
+def settings(row: str, factor: int) -> dict[str, Any]:
+    """What `nmt train` is told upon the preset for base: all widths are those of the paper over `factor`."""
+    if row not in ROWS:
+        sys.exit(f"Error: there is no row {row}; take {', '.join(ROWS)}.")
+    told = WIDTHS | ROWS[row]["set"]
+    if odd := [f"{name} {told[name]}" for name in SCALED if told.get(name, 0) % factor]:
+        sys.exit(f"Error: {factor} does not divide {', '.join(odd)}.")
+    return {name: value // factor if name in SCALED else value for name, value in told.items()}
+
+
+def as_options(told: Mapping[str, Any]) -> str:
+    """Settings as words of a command."""
+    return " ".join(
+        f'--set {name}="{value}"' if isinstance(value, str) else f"--set {name}={value}"
+        for name, value in told.items()
+    )
+
+
+def record(stage: Path, corpus: str, row: str, factor: int) -> Result:
+    """Write and return result.json of a row's stage: what was trained, how it did, and on what."""
+    training = stage.parent / "training"
+    lines = (training / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    judged = next(line for line in map(json.loads, reversed(lines)) if "perplexity" in line)
+    if str(judged["step"]) != stage.name:
+        sys.exit(
+            f"Error: {training} stands at {judged['step']} updates, so it can't be scored as {stage.name}."
+        )
+    scored = json.loads((stage / "score.json").read_bytes())["systems"][0]["scores"][0]
+    config = tomllib.loads((training / "config.toml").read_text(encoding="utf-8"))
+    environment = last_line(training / "environment.jsonl")
+    state = json.loads((training / "last" / "state.json").read_bytes())
+    result = {
+        **{"corpus": corpus, "factor": factor, "updates": judged["step"], "row": row},
+        "seed": config["training"]["seed"],
+        "parameters": parameters((stage / "plan.txt").read_text(encoding="utf-8")),
+        **{"perplexity": judged["perplexity"], "bleu": scored["score"], "signature": scored["signature"]},
+        "hours": state["seconds"] / 3600,
+        **{name: environment[name] for name in ("device", "devices", "threads", "torch")},
+        "date": datetime.now(UTC).date().isoformat(),
+        "config": config,
+    }
+    (stage / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return result
+
+
+def parameters(plan: str) -> int:
+    """How many there are, of what `nmt train --dry-run` says."""
+    return int(re.findall(r"^parameters +([\d,]+)", plan, re.MULTILINE)[0].replace(",", ""))
+
+
+def recorded(sweep: Path) -> list[Result]:
+    """The results of a sweep."""
+    return sorted((json.loads(path.read_bytes()) for path in sweep.glob("*/*/result.json")), key=_key)
+
+
+def report(results: Sequence[Result]) -> str:
+    """The paper's table with our numbers, and what they say of its findings, for each corpus and size."""
+    parts = [
+        _part(name, list(group))
+        for name, group in groupby(
+            results, lambda result: (result["corpus"], result["factor"], result["updates"])
+        )
+    ]
+    return "\n".join(parts) or "Nothing was run yet.\n"
+
+
+def _part(name: tuple[str, int, int], results: Sequence[Result]) -> str:
+    corpus, factor, updates = name
+    rows = {row: [result for result in results if result["row"] == row] for row in ROWS}
+    devices = sorted({f"{result['devices']} x {result['device']}" for result in results})
+    title = (
+        f"{corpus}, widths divided by {factor}, {updates:,} updates a row; {'; '.join(devices)}, "
+        f"{sum(result['hours'] for result in results):.1f} hours in all, {max(r['date'] for r in results)}:\n"
+    )
+    table = _markdown(COLUMNS, [_row(row, group, rows["base"]) for row, group in rows.items() if group])
+    return f"{title}\n{table}\n{_markdown(VERDICTS, list(verdicts(rows)))}"
+
+
+def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str, ...]:
+    full = dict(line.split() for line in (HERE / "parameters.txt").read_text(encoding="utf-8").splitlines())
+    wide = {name: int(number.replace(",", "")) / 1e6 for name, number in full.items()}
+    paper, millions = ROWS[row]["paper"], ROWS["base"]["paper"]["millions"]
+    count = group[0]["parameters"]
+    return (
+        *(ROWS[row]["what"], ", ".join(str(result["seed"]) for result in group), f"{count:,}"),
+        f"{count - base[0]['parameters']:+,}" if base else "",
+        f"{wide[row] - wide['base']:+.1f} M",
+        f"{paper['millions'] - millions:+} M" if "millions" in paper else "",
+        *(_mean([result["perplexity"] for result in group]), f"{paper['perplexity']:.2f}"),
+        *(_mean([result["bleu"] for result in group]), f"{paper['bleu']:.1f}"),
+    )
+
+
+def verdicts(rows: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, ...]]:
+    """A line for each finding and measure of the rows that were run.
+
+    A row differs from base where their means are further apart than twice the range of the seeds of base.
+    """
+    for row, group in rows.items():
+        for measure, expected in ROWS[row].get("expect", {}).items():
+            if group and rows["base"]:
+                base = [result[measure] for result in rows["base"]]
+                difference = statistics.mean(result[measure] for result in group) - statistics.mean(base)
+                noise = 2 * (max(base) - min(base)) if len(base) > 1 else None
+                yield (
+                    *(f"{ROWS[row]['finding']} ({ROWS[row]['what']})", MEASURES[measure], expected),
+                    *(f"{difference:+.2f}", "unknown" if noise is None else f"{noise:.2f}"),
+                    verdict(expected, difference, noise),
+                )
+
+
+def verdict(expected: str, difference: float, noise: float | None) -> str:
+    """Whether what was found is what was expected, by a noise that one seed alone leaves unknown."""
+    if noise is None:
+        return "can't be told"
+    if expected == "equal":
+        return "holds, within the noise" if abs(difference) <= noise else "contradicted"
+    if abs(difference) <= noise:
+        return "can't be told"
+    return "holds" if difference * SIGNS[expected] > 0 else "contradicted"
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in (columns, ("---",) * len(columns), *rows))
+
+
+def _mean(values: Sequence[float]) -> str:
+    spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread}"
+
+
+def _key(result: Result) -> tuple[Any, ...]:
+    place = list(ROWS).index(result["row"])
+    return result["corpus"], result["factor"], result["updates"], place, result["seed"]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Table 3 of Attention Is All You Need.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("rows", help="print the names of all rows but big")
+    command = commands.add_parser("settings", help="print the options of nmt train that make a row")
+    command.add_argument("row")
+    command.add_argument("--factor", type=int, required=True, help="what all widths are divided by")
+    command = commands.add_parser(
+        "record", help="write result.json of a stage, such as run/multi30k-8/base-1/1500"
+    )
+    command.add_argument("stage", type=Path)
+    command.add_argument("--corpus", required=True)
+    command.add_argument("--row", required=True)
+    command.add_argument("--factor", type=int, required=True)
+    command = commands.add_parser("show", help="print the tables of a sweep, such as run/multi30k-8")
+    command.add_argument("sweep", type=Path)
+    command = commands.add_parser("keep", help="add sweeps to results.jsonl, and write the README's tables")
+    command.add_argument("sweeps", type=Path, nargs="*")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Read the options and do what they say."""
+    options = _options()
+    match options.command:
+        case "rows":
+            print("\n".join(row for row in ROWS if row != "big"))
+        case "settings":
+            print(as_options(settings(options.row, options.factor)))
+        case "record":
+            record(options.stage, options.corpus, options.row, options.factor)
+        case "show":
+            print(report(recorded(options.sweep)), end="")
+        case "keep":
+            new = [result for sweep in options.sweeps for result in recorded(sweep)]
+            write_table(HERE / "README.md", report(merged(KEPT, new, _key)))
+
+
+if __name__ == "__main__":
+    main()

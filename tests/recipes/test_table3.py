@@ -1,0 +1,225 @@
+"""The recipe for Table 3: its rows, their parameters, and the sweep on a few made-up pairs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.cost import parameters
+from nmt_cli.model.transformer import Transformer
+
+# Recipes are no part of the installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from recipes.quickstart import generate
+from recipes.table3 import results
+
+VOCABULARY, IMPLIED = 37_000, 41_000
+PRESETS = Path(__file__).resolve().parents[2] / "nmt_cli" / "presets"
+TINY = """
+batch.tokens = 300
+schedule.warmup = 2
+validation.every_steps = 1000
+validation.sentences = 1
+search.max_length = 5
+"""
+
+
+def parameters_of(row: str, vocabulary: int, factor: int = 1) -> int:
+    """Parameters of a row at the paper's widths over `factor`, counted on a model that has no memory."""
+    told = results.settings(row, factor)
+    model = {name.removeprefix("model."): value for name, value in told.items() if name.startswith("model.")}
+    with torch.device("meta"):
+        return parameters(Transformer(ModelConfig(**model), vocabulary, vocabulary, joint=True))
+
+
+def run(recipe: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", str(recipe / "run.sh"), *map(str, options)],
+        env={**os.environ, "PATH": path, "NMT_DATA": str(recipe.parents[1]), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the recipe beside made-up text, which trains two updates of each row."""
+    place = tmp_path_factory.mktemp("table3")
+    for name in ("table3", "multi30k"):
+        shutil.copytree(results.HERE.parent / name, place / "recipes" / name, ignore=lambda *_: ["run"])
+    copy = place / "recipes" / "table3"
+    (copy / "multi30k.toml").write_text(TINY, encoding="utf-8")
+    settings = (copy / "preprocess.toml").read_text(encoding="utf-8")
+    assert "vocab_size = 4000" in settings
+    (copy / "preprocess.toml").write_text(settings.replace("4000", "200"), encoding="utf-8")
+    (place / "multi30k").mkdir()
+    for name, size in (("train", 300), ("valid", 4)):
+        pairs = generate.corpus(name, size, seed=1)
+        for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
+            text = "".join(f"{line}\n" for line in lines)
+            (place / "multi30k" / f"{name}.{language}").write_text(text, encoding="utf-8")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def finished(copied: Path) -> Path:
+    """Where the sweep has left the one row that it was given."""
+    done = run(copied, "-f", 16, "-n", 2, "multi30k", "keys-32")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == results.report(results.recorded(copied / "run" / "multi30k-16"))
+    return copied / "run" / "multi30k-16" / "keys-32-1"
+
+
+def result(row: str, seed: int = 1, perplexity: float = 5.0, bleu: float = 25.0) -> dict[str, Any]:
+    """What a row's run may have recorded."""
+    return {
+        **{"corpus": "multi30k", "factor": 8, "updates": 900, "row": row, "seed": seed},
+        **{"parameters": 1000 + len(row), "perplexity": perplexity, "bleu": bleu, "hours": 0.5},
+        **{"device": "A GPU", "devices": 1, "date": "2030-01-01"},
+    }
+
+
+def test_one_command_trains_translates_and_scores_the_rows_it_is_given(finished: Path) -> None:
+    assert [path.name for path in finished.parent.iterdir()] == ["keys-32-1"]
+    row = json.loads((finished / "2" / "result.json").read_bytes())
+    assert (row["row"], row["factor"], row["updates"], row["seed"]) == ("keys-32", 16, 2, 1)
+    assert row["config"]["model"]["width"] == 32 and row["config"]["model"]["key_width"] == 2
+    assert len((finished / "2" / "valid.de").read_text(encoding="utf-8").splitlines()) == 4
+    assert 1 < row["perplexity"] < 400 and "tok:13a" in row["signature"]
+    assert row["parameters"] == parameters_of("base", 200, factor=16) - 18 * 2 * 32 * 8 * 2
+
+
+def test_a_row_that_is_done_is_passed_over_and_more_updates_go_on_from_it(
+    copied: Path, finished: Path
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    again = run(copied, "-f", 16, "-n", 2, "multi30k", "keys-32")
+    assert again.returncode == 0 and "| B: d_k = 32 |" in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+    longer = run(copied, "-f", 16, "-n", 3, "multi30k", "keys-32")
+    assert (
+        longer.returncode == 0 and "2 updates a row" in longer.stdout and "3 updates a row" in longer.stdout
+    )
+    lines = (finished / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [line["step"] for line in map(json.loads, lines) if "learning_rate" in line] == [1, 2, 3]
+    assert json.loads((finished / "3" / "result.json").read_bytes())["updates"] == 3
+    with pytest.raises(SystemExit, match=r"stands at 3 updates, so it can't be scored as 2\."):
+        results.record(finished / "2", "multi30k", "keys-32", 16)
+
+
+@pytest.mark.parametrize("options", [(), ("-d", "text", "wmt15"), ("-x", "multi30k")], ids=str)
+def test_a_wrong_command_is_answered_with_the_right_one(copied: Path, options: tuple[str, ...]) -> None:
+    refused = run(copied, *options)
+    assert refused.returncode == 2
+    assert "CORPUS [ROW ...]" in refused.stderr or "illegal option" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("row", "factor", "told"),
+    [
+        ("heads-3", 8, "there is no row heads-3; take base, heads-1,"),
+        ("base", 3, "3 does not divide model.width 512, model.feed_forward 2048."),
+        ("keys-16", 32, "32 does not divide model.key_width 16."),
+    ],
+)
+def test_a_row_that_can_not_be_is_refused(row: str, factor: int, told: str) -> None:
+    with pytest.raises(SystemExit, match=told):
+        results.settings(row, factor)
+
+
+@pytest.mark.parametrize("row", results.ROWS)
+def test_a_row_differs_from_base_in_what_its_table_says_with_all_widths_scaled(row: str) -> None:
+    base, told, written = results.settings("base", 8), results.settings(row, 8), results.ROWS[row]["set"]
+    changed = {name: value for name, value in told.items() if base.get(name) != value}
+    wide = {"model.width", "model.feed_forward", "model.key_width", "model.value_width"}
+    assert changed == {name: value / 8 if name in wide else value for name, value in written.items()}
+    assert base == {"model.width": 64, "model.feed_forward": 256}
+
+
+def test_base_is_the_preset_and_big_is_the_other_one() -> None:
+    for row, preset in (("base", "vaswani2017-base"), ("big", "vaswani2017-big")):
+        written = tomllib.loads((PRESETS / f"{preset}.toml").read_text(encoding="utf-8"))["model"]
+        told = {name.removeprefix("model."): value for name, value in results.settings(row, factor=1).items()}
+        assert ModelConfig(**told) == ModelConfig(**written)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in results.ROWS if "millions" in results.ROWS[row]["paper"] and row != "big"]
+)
+def test_the_differences_in_parameters_are_those_of_the_paper(row: str) -> None:
+    """The paper's are of rounded millions, and of a vocabulary that all its rows but big imply."""
+    difference = (parameters_of(row, IMPLIED) - parameters_of("base", IMPLIED)) / 1e6
+    paper = results.ROWS[row]["paper"]["millions"] - results.ROWS["base"]["paper"]["millions"]
+    assert abs(difference - paper) < 1
+
+
+def test_the_parameters_that_are_kept_are_those_of_the_models() -> None:
+    lines = (results.HERE / "parameters.txt").read_text(encoding="utf-8").splitlines()
+    assert dict(line.split() for line in lines) == {
+        row: f"{parameters_of(row, VOCABULARY):,}" for row in results.ROWS
+    }
+
+
+@pytest.mark.parametrize(
+    ("expected", "difference", "noise", "verdict"),
+    [
+        ("higher", 0.5, 0.4, "holds"),
+        ("higher", 0.4, 0.4, "can't be told"),
+        ("higher", -0.5, 0.4, "contradicted"),
+        ("lower", -0.5, 0.4, "holds"),
+        ("lower", 0.5, 0.4, "contradicted"),
+        ("equal", -0.4, 0.4, "holds, within the noise"),
+        ("equal", 0.5, 0.4, "contradicted"),
+        ("lower", -9.0, None, "can't be told"),
+        ("equal", 0.0, None, "can't be told"),
+    ],
+)
+def test_a_finding_holds_or_not_beyond_the_noise_alone(
+    expected: str, difference: float, noise: float | None, verdict: str
+) -> None:
+    assert results.verdict(expected, difference, noise) == verdict
+
+
+def test_the_noise_is_twice_the_range_of_the_seeds_of_base() -> None:
+    base = [result("base", 1, 5.0, 25.0), result("base", 2, 5.2, 26.0), result("base", 3, 5.1, 25.5)]
+    rows: Mapping[str, list[dict[str, Any]]] = {row: [] for row in results.ROWS}
+    found = list(results.verdicts({**rows, "base": base, "heads-1": [result("heads-1", 1, 5.6, 23.6)]}))
+    assert found == [
+        ("a single head is worse (A: h = 1)", "perplexity", "higher", "+0.50", "0.40", "holds"),
+        ("a single head is worse (A: h = 1)", "BLEU", "lower", "-1.90", "2.00", "can't be told"),
+    ]
+
+
+def test_the_table_has_our_numbers_beside_the_papers_and_differences_from_base() -> None:
+    found = [result("base", 1), result("base", 2, 5.5, 26.0), result("keys-16", 1, 6.25, 24.0)]
+    text = results.report(sorted(found, key=results._key))
+    assert text.startswith(
+        "multi30k, widths divided by 8, 900 updates a row; 1 x A GPU, 1.5 hours in all, 2030-01-01:\n"
+    )
+    assert (
+        "| base | 1, 2 | 1,004 | +0 | +0.0 M | +0 M | 5.25 (5.00 to 5.50) | 4.92 | 25.50 (25.00 to 26.00) "
+        "| 25.8 |\n| B: d_k = 16 | 1 | 1,007 | +3 | -7.1 M | -7 M | 6.25 | 5.16 | 24.00 | 25.1 |\n"
+    ) in text
+
+
+def test_sweeps_of_other_sizes_are_tables_of_their_own() -> None:
+    text = results.report([{**result("base"), "factor": 4}, result("base")])
+    assert text.count("| row | seeds |") == 2
+
+
+def test_the_readme_shows_what_was_kept_and_nothing_else() -> None:
+    lines = results.KEPT.read_text(encoding="utf-8").splitlines() if results.KEPT.exists() else []
+    text = (results.HERE / "README.md").read_text(encoding="utf-8")
+    assert f"-->\n{results.report([json.loads(line) for line in lines])}<!-- end -->" in text
