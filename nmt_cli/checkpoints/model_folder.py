@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from nmt_cli import __version__
 from nmt_cli.checkpoints.files import (
@@ -95,10 +96,22 @@ def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
     """Load a model folder, after checking that its parts belong together."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
-    transformer = identity.build()
+    with torch.device("meta"), _Undrawn():
+        transformer = identity.build()
     path = weights_path(folder, description)
     load_weights(transformer, read_tensors(path), path)
     return Model(identity, transformer.to(device).eval(), description)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Weights that others will take the place of are not drawn: it would take longer than to read those."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in (Tensor.uniform_, Tensor.normal_):
+            return args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def weights_path(folder: Path, description: Mapping[str, Any]) -> Path:

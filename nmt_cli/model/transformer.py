@@ -148,8 +148,8 @@ class Transformer(nn.Module):
         self, keys_values: tuple[Tensor, Tensor], source: Layout, seen_BS: Tensor, room: int
     ) -> LayerCache:
         unseen_BHS1 = ~seen_BS[:, None, :, None]
-        keys_values = tuple(x.to(self.cache_dtype or x.dtype) for x in keys_values)
-        keys, values = (padded(x, source).masked_fill(unseen_BHS1, 0.0) for x in keys_values)
+        dtype = self.cache_dtype or keys_values[0].dtype
+        keys, values = (padded(x.to(dtype), source).masked_fill(unseen_BHS1, 0.0) for x in keys_values)
         own = (len(source.lengths), self.config.heads, room)
         return LayerCache(
             own_keys=keys.new_zeros(*own, self.config.d_k),

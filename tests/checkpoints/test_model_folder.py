@@ -58,6 +58,13 @@ def test_a_model_comes_back_whole(folder: Path, identity: Identity, model: Trans
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+def test_no_weights_are_drawn_to_read_others(folder: Path) -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    read_model(folder)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_folder_needs_nothing_outside_it(folder: Path, tmp_path: Path) -> None:
     shutil.move(folder, tmp_path / "elsewhere")
     assert read_model(tmp_path / "elsewhere").identity.tokenizers.target.encode("ab")
