@@ -41,7 +41,7 @@ from recipes.benchmarks.translation_texts import Text, multi30k, wmt_like
 
 THREADS = 2
 BATCHES = (32, 64, 128)
-TRIED = 256
+TRIED = 128
 """Sentences of the trial, of middling length."""
 
 OURS = {"nmt fp32": "fp32", "nmt int8": "int8"}

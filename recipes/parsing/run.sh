@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Constituency parsing: run.sh [-d DATA] [-o OUT] [-s SEED] SETTINGS [OPTIONS of nmt train ...]
+# SETTINGS is gum, wsj or wsj-semi. DATA holds train.trees (and train-*.trees), valid.trees and test.trees, a
+# bracketed tree a line. Scores a model and right-branching trees. The same command again goes on where it stands.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+data=${NMT_DATA:+$NMT_DATA/treebank} out=$here/run seed=1
+while getopts d:o:s: option; do
+    case $option in
+        d) data=$OPTARG ;;
+        o) out=$OPTARG ;;
+        s) seed=$OPTARG ;;
+        *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+if [ $# -lt 1 ] || [ -z "$data" ] || [ ! -f "$here/$1/train.toml" ]; then
+    sed -n '2,4s/^# //p' "$0" >&2
+    echo "DATA is \$NMT_DATA/treebank if not given." >&2
+    exit 2
+fi
+settings=$1 preset=(--preset parsing)
+[ "$settings" != gum ] || preset=()
+run=$out/$settings-$seed corpus=$out/$settings/corpus dataset=$out/$settings/dataset
+shift
+
+parse() { # MODEL SET BEAM OUTPUT
+    nmt translate "$1" --config "$here/translate.toml" --beam "$3" --input "$dataset/$2.source.raw.txt" --output "$4"
+}
+
+score() { # SET PARSES ...
+    nmt score --metric brackets --json --reference "$data/$1.trees" "${@:2}"
+}
+
+choose_and_score() {
+    local last best
+    for last in 10 5 1; do # so many checkpoints averaged
+        nmt average-checkpoints "$run/training" --last "$last" --out "$run/model-$last"
+        parse "$run/model-$last" valid 4 "$run/valid-$last.txt"
+    done
+    score valid "$run"/valid-{1,5,10}.txt >"$run/valid.json"
+    best=$(python "$here/../multi30k/results.py" best "$run/valid.json")
+    last=${best##*/valid-}
+    last=${last%.txt}
+    parse "$run/model-$last" test 21 "$run/test.txt"
+    python "$here/right_branching.py" <"$dataset/test.target.raw.txt" >"$run/right-branching.txt"
+    score test "$run/right-branching.txt" "$run/test.txt" >"$run/test.json"
+    python "$here/results.py" record "$run" --settings "$settings" --model "$run/model-$last"
+}
+
+# Function labels, the SBJ of NP-SBJ, don't count in the score, so they need not be learnt.
+mkdir -p "$corpus"
+for file in "$data"/{train*,valid,test}.trees; do
+    sed -E 's/\(([A-Z]+)[-=][^ ()]*/(\1/g' "$file" >"$corpus/$(basename "$file")"
+done
+if [ "$settings" = gum ]; then
+    python "$here/phrases.py" <"$corpus/train.trees" >"$corpus/train-phrases.trees"
+fi
+training=(--train "$corpus/train.trees")
+for file in "$corpus"/train-*.trees; do
+    [ ! -f "$file" ] || training+=(--train "$file")
+done
+nmt preprocess --config "$here/$settings/preprocess.toml" --source-lang words --target-lang trees "${training[@]}" \
+    --valid "$corpus/valid.trees" --test "$corpus/test.trees" --out "$dataset"
+if [ ! -f "$run/result.json" ]; then
+    nmt train "$dataset" "${preset[@]}" --config "$here/$settings/train.toml" --seed "$seed" --out "$run/training" "$@"
+    choose_and_score
+fi
+python "$here/results.py" show "$run"

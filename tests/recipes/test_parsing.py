@@ -1,0 +1,225 @@
+"""The parsing recipe as a user runs it, on a few made-up trees and with a very small model."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+# Recipes are no part of the installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from nmt_cli.config import preset_path, read
+from nmt_cli.corpus import trees
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.scoring.brackets import compare, read_references
+from nmt_cli.training.config import TrainConfig
+from recipes.parsing.phrases import phrases
+from recipes.parsing.right_branching import right_branching
+
+Recipe = Callable[..., CompletedProcess[str]]
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+SUBJECTS = ("(NP-SBJ (DT The) (NN cat))", "(NP-SBJ (PRP She))", "(NP-SBJ (DT A) (JJ black) (NN dog))")
+PREDICATES = (
+    "(VP (VBZ sleeps))",
+    "(VP (VBZ sees) (NP (DT a) (NN mouse)))",
+    "(VP (VBZ waits) (PP-LOC (RB here)))",
+)
+TREES = [f"(ROOT (S {subject} {predicate} (. .)))" for subject in SUBJECTS for predicate in PREDICATES]
+TINY = """
+model.width = 16
+model.feed_forward = 32
+model.encoder_layers = 1
+model.decoder_layers = 1
+model.heads = 2
+model.norm = "pre"
+model.residual_dropout = 0.0
+model.embedding_dropout = 0.0
+batch.tokens = 200
+schedule.kind = "constant"
+schedule.peak = 0.02
+schedule.warmup = 1
+training.max_steps = 40
+checkpoints.every_steps = 4
+checkpoints.keep_last = 10
+validation.every_steps = 0
+"""
+"""Enough to learn so few trees by heart; the average over all of the training is worse than its end."""
+
+
+def run(recipe: Path, *options: object) -> CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", str(recipe / "run.sh"), *map(str, options)],
+        env={**os.environ, "PATH": path, "NMT_DATA": "", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the recipe with settings for little text, and trees in a folder beside it."""
+    place = tmp_path_factory.mktemp("parsing")
+    for name in ("parsing", "multi30k"):
+        shutil.copytree(RECIPES / name, place / "recipes" / name, ignore=shutil.ignore_patterns("run"))
+    recipe = place / "recipes" / "parsing"
+    (recipe / "results.jsonl").unlink(missing_ok=True)
+    (recipe / "gum" / "train.toml").write_text(TINY, encoding="utf-8")
+    (recipe / "gum" / "preprocess.toml").write_text(
+        "text.words = 'raw'\ntokenizer.kind = 'bpe'\ntokenizer.merges = 20\n", encoding="utf-8"
+    )
+    with (recipe / "translate.toml").open("a", encoding="utf-8") as translate:
+        translate.write("max_length = 20\n")
+    (place / "trees").mkdir()
+    for name, lines in (("train", TREES), ("valid", TREES[::4]), ("test", TREES[1::4])):
+        (place / "trees" / f"{name}.trees").write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8"
+        )
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def finished(copied: Path) -> tuple[Path, str]:
+    """The folder of a run that stopped once and then went on to its end, and what the recipe printed."""
+    out = copied.parents[1] / "out"
+    command = (copied, "-d", copied.parents[1] / "trees", "-o", out, "gum")
+    stopped = run(*command, "--max-steps", 2)
+    assert "asks for 10" in stopped.stderr
+    assert not (out / "gum-1" / "result.json").exists()
+    done = run(*command)
+    assert done.returncode == 0, done.stderr
+    assert "going on from step 2" in done.stderr
+    return out / "gum-1", done.stdout
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_recipe_goes_from_trees_to_the_scores_of_a_model_and_of_right_branching_trees(
+    finished: tuple[Path, str],
+) -> None:
+    folder, printed = finished
+    scores = json.loads((folder / "test.json").read_bytes())["systems"]
+    assert len({score["signature"] for system in scores for score in system["scores"]}) == 1
+    for name, system in zip(("right-branching", "the model"), scores, strict=True):
+        cells = " \\| ".join(re.escape(f"{score['score']:.2f}") for score in system["scores"])
+        assert re.search(rf"^\| gum \| {name}[^|]* \| {cells} \|", printed, re.MULTILINE)
+    assert 0 < scores[0]["scores"][0]["score"] < scores[1]["scores"][0]["score"]
+    result = json.loads((folder / "result.json").read_bytes())
+    assert result["updates"] == 40
+    assert result["config"]["model"]["width"] == 16
+
+
+def test_the_average_that_parses_the_validation_set_best_parses_the_test_set(
+    finished: tuple[Path, str],
+) -> None:
+    folder, _ = finished
+    result = json.loads((folder / "result.json").read_bytes())
+    found = {name: scores["bracket F1"] for name, scores in result["valid"].items()}
+    assert found.keys() == {"valid-1", "valid-5", "valid-10"}
+    assert len(set(found.values())) > 1
+    assert f"valid-{len(result['averaged'])}" == max(found, key=lambda name: found[name])
+
+
+def test_function_labels_are_not_learnt_and_phrases_are(finished: tuple[Path, str]) -> None:
+    out = finished[0].parent / "gum"
+    assert "(ROOT (S (NP (PRP She)) (VP (VBZ waits) (PP (RB here))) (. .)))" in lines(
+        out / "corpus" / "train.trees"
+    )
+    assert "(NP (DT A) (JJ black) (NN dog))" in lines(out / "corpus" / "train-phrases.trees")
+    assert "(NP DT JJ NN )NP" in lines(out / "dataset" / "train.target.txt")
+
+
+def test_the_same_command_again_shows_the_same_table_and_writes_nothing(
+    copied: Path, finished: tuple[Path, str]
+) -> None:
+    folder, printed = finished
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    again = run(copied, "-d", copied.parents[1] / "trees", "-o", folder.parent, "gum")
+    assert (again.returncode, again.stdout) == (0, printed)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_what_is_kept_is_in_the_readme_once(copied: Path, finished: tuple[Path, str]) -> None:
+    folder, printed = finished
+    for _ in range(2):
+        subprocess.run([sys.executable, str(copied / "results.py"), "keep", str(folder)], check=True)
+    assert (copied / "README.md").read_text(encoding="utf-8").count(printed) == 1
+    assert len(lines(copied / "results.jsonl")) == 1
+
+
+@pytest.mark.parametrize(("settings", "entries"), [("wsj", 16_000), ("wsj-semi", 32_000)])
+def test_wsj_gets_the_papers_model_and_all_training_trees(
+    tmp_path: Path, recipe: Recipe, settings: str, entries: int
+) -> None:
+    fake = tmp_path / "bin" / "nmt"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\necho "$@"\n[ "$1" != train ]\n', encoding="utf-8")
+    fake.chmod(0o755)
+    for name in ("train", "train-more", "valid", "test"):
+        (tmp_path / f"{name}.trees").write_text(f"{TREES[0]}\n", encoding="utf-8")
+    done = recipe(
+        "parsing", "-d", tmp_path, "-o", tmp_path / "out", settings, "--devices", 8, FIRST=fake.parent
+    )
+    made, trained = done.stdout.splitlines()
+    corpus = tmp_path / "out" / settings / "corpus"
+    assert f"--train {corpus}/train.trees --train {corpus}/train-more.trees --valid" in made
+    assert "--preset parsing" in trained
+    assert trained.endswith(f"{settings}-1/training --devices 8")
+    preprocess, train = (Path(command.split(" --config ")[1].split()[0]) for command in (made, trained))
+    assert read(PreprocessConfig, preprocess, (), {}).tokenizer.vocab_size == entries
+    model = read(TrainConfig, train, (), {}, preset_path("parsing")).model
+    assert (model.encoder_layers, model.decoder_layers, model.width) == (4, 4, 1024)
+
+
+@pytest.mark.parametrize(
+    ("tags", "tree"),
+    [
+        ("UH", "(S UH )S"),
+        ("UH .", "(S UH . )S"),
+        (".", "(S . )S"),
+        ("PRP VBZ", "(S PRP VBZ )S"),
+        ("PRP VBZ JJ", "(S PRP (VP VBZ JJ )VP )S"),
+        ("DT NN VBZ RB . ''", "(S DT (VP NN (VP VBZ RB )VP )VP . '' )S"),
+        ("RB , PRP VBZ .", "(S RB (VP , (VP PRP VBZ )VP )VP . )S"),
+    ],
+)
+def test_each_word_between_the_first_and_the_last_opens_a_verb_phrase(tags: str, tree: str) -> None:
+    assert right_branching(tags.split()) == tree
+
+
+def test_the_treebank_gives_right_branching_trees_the_known_score() -> None:
+    if not os.environ.get("NMT_DATA"):
+        pytest.skip("NMT_DATA is not set, and the treebank is in the folder that it names")
+    file = Path(os.environ["NMT_DATA"]) / "treebank" / "test.trees"
+    references = read_references(lines(file), file.name)
+    comparison = compare([right_branching(tree.tags) for tree in references], references)
+    assert not comparison.flaws
+    assert round(comparison.total.f1, 2) == 14.96
+
+
+def test_phrases_have_two_words_at_least_and_are_no_sentence() -> None:
+    tree = TREES[1]
+    assert tree == "(ROOT (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN mouse))) (. .)))"
+    found = list(phrases(tree, most=3))
+    assert found == [
+        "(NP-SBJ (DT The) (NN cat))",
+        "(NP (DT a) (NN mouse))",
+        "(VP (VBZ sees) (NP (DT a) (NN mouse)))",
+    ]
+    assert list(phrases(tree, most=2)) == found[:2]
+    assert [trees.parse(phrase).words for phrase in found] == [
+        ("The", "cat"),
+        ("a", "mouse"),
+        ("sees", "a", "mouse"),
+    ]
