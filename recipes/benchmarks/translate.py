@@ -40,7 +40,7 @@ from recipes.benchmarks.translation_peers import BEAM, Ids
 from recipes.benchmarks.translation_texts import Text, multi30k, wmt_like
 
 THREADS = 2
-BATCHES = (32, 64, 128)
+BATCHES = (64, 128)
 TRIED = 128
 """Sentences of the trial, of middling length."""
 
