@@ -40,8 +40,8 @@ from recipes.benchmarks.translation_peers import BEAM, Ids
 from recipes.benchmarks.translation_texts import Text, multi30k, wmt_like
 
 THREADS = 2
-BATCHES = (64, 128)
-TRIED = 128
+BATCHES = (32, 64, 128)
+TRIED = 256
 """Sentences of the trial, of middling length."""
 
 OURS = {"nmt fp32": "fp32", "nmt int8": "int8"}
