@@ -42,8 +42,11 @@ class Checkpoint:
 
 def checkpoints(run: Path) -> dict[int, Path]:
     """The whole checkpoints of a run by step, oldest first."""
-    folder = run / CHECKPOINTS
-    found = {int(match[1]): path for path in folder.glob("step-*") if (match := NAME.fullmatch(path.name))}
+    try:
+        paths = list((run / CHECKPOINTS).iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    found = {int(match[1]): path for path in paths if (match := NAME.fullmatch(path.name))}
     return dict(sorted(found.items()))
 
 

@@ -67,6 +67,9 @@ class _Pool:
     """No more lines will come."""
 
     closed: bool = False
+    cutting: threading.Lock = field(default_factory=threading.Lock)
+    """Held by who cuts a line into tokens, in code that must not be cut short; nobody does when closed."""
+
     error: BaseException | None = None
 
     def add(self, line: Line) -> bool:
@@ -136,7 +139,7 @@ class _Pool:
 
     def close(self) -> None:
         """Send everybody home."""
-        with self.change:
+        with self.cutting, self.change:
             self.closed = True
             self.change.notify_all()
 
@@ -180,7 +183,11 @@ def stream(
 def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]]) -> None:
     try:
         for number, raw in lines:
-            if not pool.add(translator.line(number, raw)):
+            with pool.cutting:
+                if pool.closed:
+                    return
+                line = translator.line(number, raw)
+            if not pool.add(line):
                 return
         pool.end()
     except BaseException as error:
@@ -188,6 +195,8 @@ def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]])
 
 
 def _work(pool: _Pool, translator: Translator, workers: Workers, ensemble: Ensemble) -> None:
+    if pool.closed:  # Python does not wait for who was interrupted at birth, and torch is coming down by now
+        return
     mine = 0
 
     def before_step() -> None:

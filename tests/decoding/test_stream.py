@@ -14,11 +14,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.loading import Where, load
 from nmt_cli.decoding.stream import Workers, lines_of, stream
-from nmt_cli.decoding.translator import Translation, Translator
+from nmt_cli.decoding.translator import Line, Translation, Translator
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizer import Tokenizer
@@ -281,6 +282,49 @@ def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Stream
     translations.close()  # type: ignore[attr-defined]  # it is a generator
     assert time.monotonic() - since < PATIENCE / 2
     forever.set()
+
+
+@pytest.mark.parametrize("late", ["_feed", "_work"])
+def test_an_interrupt_while_a_thread_starts_leaves_it_nothing_to_do(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """Python would not wait for it, and to be in the tokeniser or in torch when Python ends is fatal."""
+    threads, worked = [], []
+
+    def start(thread: threading.Thread) -> None:
+        threads.append(thread)
+        if thread._target.__name__ == late:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(Translator, "line", lambda *_: worked.append("line"))
+    monkeypatch.setattr(engine, "Search", lambda *_: worked.append("search"))
+    with pytest.raises(KeyboardInterrupt):
+        list(streamed(iter(["abc"]), workers=1))
+    threads[-1].run()
+    assert not worked
+
+
+def test_the_end_waits_for_the_line_that_is_being_cut_into_tokens(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, cutting, log = Translator.line, threading.Event(), []
+
+    def slowly(translator: Translator, number: int, raw: str) -> Line:
+        if number == 2:
+            cutting.set()
+            time.sleep(0.3)
+            log.append("cut")
+        return cut(translator, number, raw)
+
+    monkeypatch.setattr(Translator, "line", slowly)
+    translations = streamed(iter(["abc"] * 100))
+    next(translations)
+    assert cutting.wait(PATIENCE)
+    translations.close()  # type: ignore[attr-defined]  # it is a generator
+    log.append("end")
+    time.sleep(0.1)
+    assert log == ["cut", "end"]
 
 
 def test_who_is_alone_at_work_has_all_threads(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:

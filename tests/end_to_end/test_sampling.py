@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from nmt_cli.checkpoints.run_folder import checkpoints
 from nmt_cli.data.preprocess import Outcome
 
 PATIENCE = 120
@@ -49,10 +50,6 @@ def lines_of(run: Path, valid: bool = False) -> Lines:
     return [{k: v for k, v in line.items() if k not in TIMES} for line in lines if ("valid" in line) == valid]
 
 
-def newest(run: Path) -> int:
-    return max((int(p.name.removeprefix("step-")) for p in run.glob("checkpoints/step-*")), default=0)
-
-
 def weights_of(run: Path) -> bytes:
     return (run / "last" / "model.safetensors").read_bytes()
 
@@ -86,7 +83,7 @@ def test_killed_within_epochs_and_resumed_it_ends_bit_for_bit_the_same(
     chosen, run = random.Random(time.time_ns()), tmp_path / "run"
     for least in (2, 17):
         process = start_nmt(*arguments(dataset, run, "--save-every", 3))
-        while process.poll() is None and newest(run) < least:
+        while process.poll() is None and max(checkpoints(run), default=0) < least:
             time.sleep(0.001)
         time.sleep(chosen.random() * 0.05)
         process.kill()

@@ -13,6 +13,8 @@ from subprocess import Popen
 
 import pytest
 
+from nmt_cli.checkpoints.run_folder import checkpoints
+
 STEPS = 40
 PATIENCE = 120
 
@@ -94,7 +96,7 @@ def test_killed_at_random_and_resumed_it_ends_bit_for_bit_the_same(
 
 
 def newest(run: Path) -> int:
-    return max((int(p.name.removeprefix("step-")) for p in run.glob("checkpoints/step-*")), default=0)
+    return max(checkpoints(run), default=0)
 
 
 @pytest.mark.parametrize(

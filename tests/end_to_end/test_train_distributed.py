@@ -12,7 +12,7 @@ from subprocess import Popen
 
 import pytest
 
-from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.checkpoints.run_folder import checkpoints, read_state
 
 STEPS = 24
 PATIENCE = 120
@@ -132,7 +132,7 @@ def test_a_process_that_dies_takes_all_down_within_seconds(
 ) -> None:
     words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 5)
     parent = start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2])
-    while not list(tmp_path.glob("run/checkpoints/step-*")):
+    while not checkpoints(tmp_path / "run"):
         assert parent.poll() is None
         time.sleep(0.01)
     children = children_of(parent.pid)
@@ -165,7 +165,7 @@ def test_a_signal_is_heard_by_all_and_the_run_is_saved_once(
 ) -> None:
     words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--max-steps", 100_000)
     parent = start([sys.executable, "-m", "nmt_cli", *words, "--devices", 2, "--save-every", 2])
-    while not list(tmp_path.glob("run/checkpoints/step-*")):
+    while not checkpoints(tmp_path / "run"):
         assert parent.poll() is None
         time.sleep(0.01)
     for process in (parent.pid,) * launcher + tuple(children_of(parent.pid)) * workers:
@@ -173,8 +173,7 @@ def test_a_signal_is_heard_by_all_and_the_run_is_saved_once(
     ended, stderr = finish(parent)
     assert ended == code, stderr
     assert stderr.count("stopped and saved") == 1
-    saved = max(int(path.name.removeprefix("step-")) for path in tmp_path.glob("run/checkpoints/step-*"))
-    assert len(losses(tmp_path / "run")) == saved
+    assert len(losses(tmp_path / "run")) == max(checkpoints(tmp_path / "run"))
 
 
 def children_of(pid: int) -> list[int]:
