@@ -18,7 +18,7 @@ if [ -z "$data" ]; then
     sed -n '2,4s/^# //p' "$0" >&2
     exit 2
 fi
-updates=${1:-4000} test=test_2016_flickr
+updates=${1:-2000} test=test_2016_flickr
 
 train() { # NAME
     nmt train "$out/$1/dataset" --preset tiny --config "$here/train.toml" --seed "$seed" --max-steps "$updates" \

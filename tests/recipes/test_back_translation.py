@@ -46,7 +46,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(RECIPES / name, place / "recipes" / name, ignore=left_out)
     recipe = place / "recipes" / "back-translation"
     settings = (recipe / "preprocess.toml").read_text(encoding="utf-8")
-    (recipe / "preprocess.toml").write_text(settings.replace("8000", "120"), encoding="utf-8")
+    (recipe / "preprocess.toml").write_text(settings.replace("4000", "120"), encoding="utf-8")
     (recipe / "train.toml").write_text(TINY, encoding="utf-8")
     (place / "text").mkdir()
     for name, size in SIZES.items():
