@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from nmt_cli.decoding.config import TranslateConfig
 
 if TYPE_CHECKING:
     from nmt_cli.cli.translate_report import Reporter
-    from nmt_cli.decoding.stream import Workers
+    from nmt_cli.decoding.ensemble import Ensemble
     from nmt_cli.decoding.translator import Translation, Translator
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -84,14 +84,14 @@ def translate(
     from nmt_cli.decoding.loading import Where, load
 
     where = Where(device, devices, threads or 0, precision)  # type: ignore[arg-type]  # click knows the choices
-    translator, workers = load(models, config, where)
+    translator, ensembles = load(models, config, where)
     with ExitStack() as stack:
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
         read = _reader(stack.enter_context(open_bytes(source)) if source else None)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
-        attention = AttentionPage(page, translator, workers.ensembles[0].models[0])
+        attention = AttentionPage(page, translator, ensembles[0].models[0])
         flush = _nothing if target else outgoing.flush
-        translations = _translations(translator, workers, read, report, flush)
+        translations = _translations(translator, ensembles, read, report, flush)
         for translation in stack.enter_context(closing(translations)):
             attention.add(translation)
             if form == "json":
@@ -116,7 +116,7 @@ def _nothing() -> None:
 
 def _translations(
     translator: "Translator",
-    workers: "Workers",
+    ensembles: Sequence["Ensemble"],
     read: Callable[[int], bytes],
     report: "Reporter",
     flush: Callable[[], None],
@@ -129,6 +129,6 @@ def _translations(
     odd = OddInput(tokenizers.recipe.kind, tokenizers.source.entries, translator.config.input.most_unknown)
     lines = ((number, odd.text(number, raw)) for number, raw in enumerate(lines_of(read), start=1))
     report.begin(odd)
-    for translation in stream(translator, workers, lines, flush):
+    for translation in stream(translator, ensembles, lines, flush):
         report.line(translation)
         yield translation

@@ -11,7 +11,6 @@ from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import find_model
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.stream import Workers
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import UserError
 from nmt_cli.model.packed import Precision, pack
@@ -34,8 +33,8 @@ class Where:
     """None for fp16 on a GPU, and fp32 elsewhere."""
 
 
-def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, Workers]:
-    """The models in `paths`, each meant as `find_model` has it, as an ensemble on each device."""
+def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, list[Ensemble]]:
+    """The models in `paths`, each meant as `find_model` has it, as an ensemble for each worker."""
     threads = where.threads or processors()
     torch.set_num_threads(threads)
     ensembles = []
@@ -47,8 +46,8 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[
     translator = Translator(tokenizers, models, config, trained)
     if ensembles[0].device.type == "cpu":
         # One worker for each thread: within a step nobody waits for anybody.
-        return translator, Workers(ensembles * threads, threads)
-    return translator, Workers(ensembles)
+        return translator, ensembles * threads
+    return translator, ensembles
 
 
 def processors() -> int:

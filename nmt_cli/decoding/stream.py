@@ -41,15 +41,6 @@ def lines_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 @dataclass
-class Workers:
-    """Who translates: each has its own models, or shares them with others on the same processor."""
-
-    ensembles: Sequence[Ensemble]
-    threads: int = 0
-    """Processor threads that they share; 0 where they work elsewhere."""
-
-
-@dataclass
 class _Pool:
     """What is between input and output. All of it belongs to whoever holds `change`."""
 
@@ -62,7 +53,6 @@ class _Pool:
 
     found: dict[int, list[Hypothesis] | None] = field(default_factory=dict)
     shown: int = 0
-    busy: int = 0
     complete: bool = False
     """No more lines will come."""
 
@@ -88,9 +78,7 @@ class _Pool:
             if self.closed:
                 raise _Closed
             if not beside:
-                self.busy -= 1
                 self.change.wait_for(lambda: self.waiting or self.complete or self.closed)
-                self.busy += bool(self.waiting)
             for generation in sorted(self.waiting):
                 sentences = self.waiting[generation]
                 together = sum(map(len, self.waiting.values()))
@@ -159,18 +147,18 @@ class _Closed(Exception):
 
 def stream(
     translator: Translator,
-    workers: Workers,
+    ensembles: Sequence[Ensemble],
     lines: Iterator[tuple[int, str]],
     before_waiting: Callable[[], None],
 ) -> Iterator[Translation]:
-    """Translate numbered lines; calls `before_waiting` whenever the next translation is not there yet."""
-    pool = _Pool(translator.config.input.window, len(workers.ensembles), busy=len(workers.ensembles))
+    """Translate numbered lines, each of `ensembles` at work by itself; they may share their models.
+
+    Calls `before_waiting` whenever the next translation is not there yet.
+    """
+    pool = _Pool(translator.config.input.window, len(ensembles))
     # The reader may wait for input for ever. Python waits for the workers when it ends, which are home soon.
     reader = threading.Thread(target=_feed, args=(pool, translator, lines), daemon=True)
-    working = [
-        threading.Thread(target=_work, args=(pool, translator, workers, ensemble))
-        for ensemble in workers.ensembles
-    ]
+    working = [threading.Thread(target=_work, args=(pool, translator, each)) for each in ensembles]
     try:
         for thread in (reader, *working):
             thread.start()
@@ -194,20 +182,16 @@ def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]])
         pool.end(error)
 
 
-def _work(pool: _Pool, translator: Translator, workers: Workers, ensemble: Ensemble) -> None:
+def _work(pool: _Pool, translator: Translator, ensemble: Ensemble) -> None:
     if pool.closed:  # Python does not wait for who was interrupted at birth, and torch is coming down by now
         return
-    mine = 0
 
     def before_step() -> None:
-        nonlocal mine
         if pool.closed:
             raise _Closed
-        if workers.threads and mine != (fair := max(1, workers.threads // max(1, pool.busy))):
-            torch.set_num_threads(fair)
-            mine = fair
 
     try:
+        torch.set_num_threads(1)  # with few rows, more of them wait longer than they work
         with suppress(_Closed), _on(ensemble.device):
             never, search = translator.never, translator.config.search
             for sentence, hypotheses in translated(ensemble, search, never, pool, before_step):

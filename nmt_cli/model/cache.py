@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from nmt_cli.attention.cached import attend_cached
 
 ROUND = 8
-"""The number of rows is rounded up to a multiple of this: each new number costs some preparation."""
+"""The number of rows, where there are more, is rounded up to a multiple of this: each new number costs some
+preparation, and among a few each row costs more than that."""
 
 BLOCK = 8
 """Room in a tree is made for this many more steps at a time."""
@@ -158,7 +159,7 @@ class DecodingCache:
         keys = self.layers[0].own_keys
         each_head = torch.arange(keys.shape[1], device=self.paths.device)
         first_RH = ((rows_R // places)[:, None] * keys.shape[1] + each_head) * room
-        extra = -len(rows_R) % ROUND
+        extra = -len(rows_R) % ROUND if len(rows_R) > ROUND else 0
         return Step(
             to_places=F.pad(rows_R, (0, extra), value=sentences * places),
             from_places=torch.cat([rows_R, rows_R[:1].expand(extra)]),

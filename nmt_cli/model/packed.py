@@ -28,6 +28,10 @@ def precisions(device: torch.device) -> list[Precision]:
     return found
 
 
+FEW_ROWS = 64
+"""Up to so many, 8-bit kernels that waste no time on single sentences; others are faster above."""
+
+
 @torch.no_grad()
 def pack(model: Transformer, precision: Precision) -> None:
     """Make `model` ready to translate on the device where it is; it can't be trained or saved any more."""
@@ -73,21 +77,29 @@ def _laid_out(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]
 
 def _quantized(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     """Weights as int8 with a scale for each output; inputs are rounded to 8 bits at each call."""
-    scale = weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / 127
-    rounded = (weight / scale[:, None]).round().to(torch.int8)
+    least, most = weight.aminmax(dim=1)
+    scale = torch.maximum(-least, most).clamp(min=torch.finfo(weight.dtype).tiny) / 127
+    rounded = (weight / scale[:, None]).round_().to(torch.int8)
     zeros = torch.zeros(len(scale), dtype=torch.int64)
     with warnings.catch_warnings():
         # It is the only way to these kernels, so long as there is one.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
         quantized = torch._make_per_channel_quantized_tensor(rounded, scale.double(), zeros, 0)
-    before, torch.backends.quantized.engine = torch.backends.quantized.engine, "onednn"
-    packed = torch.ops.quantized.linear_prepack(quantized, bias)
-    torch.backends.quantized.engine = before
+    # Both compute the same; they differ in speed.
+    for_few, for_many = (_prepacked(quantized, bias, engine) for engine in ("fbgemm", "onednn"))
     # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
     seven_bits = not torch.cpu._is_vnni_supported()
 
     def compute(x: Tensor) -> Tensor:
+        packed = for_few if x.shape[0] <= FEW_ROWS else for_many
         out: Tensor = torch.ops.quantized.linear_dynamic(x, packed, seven_bits)
         return out
 
     return compute
+
+
+def _prepacked(quantized: Tensor, bias: Tensor | None, engine: str) -> torch.ScriptObject:
+    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine
+    packed: torch.ScriptObject = torch.ops.quantized.linear_prepack(quantized, bias)
+    torch.backends.quantized.engine = before
+    return packed

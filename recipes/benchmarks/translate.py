@@ -1,6 +1,6 @@
 """Times translation on two threads of a CPU: ours and others, with the same weights. Prints tables.
 
-python -m recipes.benchmarks.translate --model MODEL [--fairseq BIN]     needs NMT_DATA
+python -m recipes.benchmarks.translate --model MODEL [--fairseq BIN] [--transformers]     needs NMT_DATA
 
 MODEL translates English to German and is built like the base model; BIN is the bin folder of a virtual
 environment that has fairseq. All search with a beam of 4, divide sums of log-probabilities by n^0.6, and may
@@ -59,6 +59,10 @@ class Contestant:
     workers: Sequence[int] = (1,)
     """What it may share the threads out among."""
 
+    environment: Mapping[str, str] = field(default_factory=dict)
+    batches: Sequence[int] = BATCHES
+    """What it tries."""
+
     python: Path = Path(sys.executable)
     python_path: Path = ROOT
 
@@ -95,7 +99,8 @@ class Seen:
     runs: dict[str, list[Run]] = field(default_factory=dict)
     start_seconds: float = 0.0
     load_seconds: float = 0.0
-    line_seconds: float = 0.0
+    line_seconds: dict[int, float] = field(default_factory=dict)
+    """By the number of threads that a line may use."""
 
 
 class Process:
@@ -104,7 +109,7 @@ class Process:
     def __init__(self, contestant: Contestant, folder: Path, workers: int) -> None:
         began = time.perf_counter()
         command = [str(contestant.python), "-P", peers.__file__, contestant.kind, str(folder), str(workers)]
-        environment = os.environ | {"PYTHONPATH": str(contestant.python_path)}
+        environment = os.environ | contestant.environment | {"PYTHONPATH": str(contestant.python_path)}
         with (folder / f"{contestant.kind}.log").open("w") as log:
             self._process = subprocess.Popen(
                 command,
@@ -146,9 +151,10 @@ class Process:
 @click.command(context_settings={"show_default": True})
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--fairseq", type=machine.BIN)
+@click.option("--transformers", is_flag=True, help="Also measure it; it takes longer than all others.")
 @click.option("--rounds", default=3, help="How often each translates each text.")
 @click.option("--sentences", default=1000, help="Of Multi30k; the mix has half as many.")
-def main(model: Path, fairseq: Path | None, rounds: int, sentences: int) -> None:
+def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sentences: int) -> None:
     """Measure sentences and tokens a second, memory, start-up, and how long a single line takes."""
     if "NMT_DATA" not in os.environ:
         raise click.ClickException(
@@ -157,7 +163,7 @@ def main(model: Path, fairseq: Path | None, rounds: int, sentences: int) -> None
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
     torch.set_num_threads(THREADS)
-    os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(THREADS)}
+    os.environ |= {"OMP_NUM_THREADS": str(THREADS)}
     print(f"{date.today()}, {machine._processor()}, {THREADS} threads, torch {torch.__version__}")
     print(
         f"`python -m recipes.benchmarks.translate {' '.join(machine._anonymous(sys.argv[1:]))}`\n", flush=True
@@ -173,7 +179,7 @@ def main(model: Path, fairseq: Path | None, rounds: int, sentences: int) -> None
                 f"{len(lengths):,} sentences of {statistics.mean(lengths):.1f} pieces, at most {max(lengths)}"
             )
             print(f"{text.name}: {told}")
-        seen = _compared(_contestants(folder, fairseq), folder, texts, rounds)
+        seen = _compared(_contestants(folder, fairseq, transformers), folder, texts, rounds)
         for text in texts:
             _print_table(found, text, seen)
         _print_single_lines(seen)
@@ -191,14 +197,17 @@ def _prepare(place: Path, folder: Path) -> Model:
     return model
 
 
-def _contestants(folder: Path, fairseq: Path | None) -> list[Contestant]:
-    listed = [Contestant(name, kind, (1, THREADS)) for name, kind in OURS.items()]
+def _contestants(folder: Path, fairseq: Path | None, transformers: bool) -> list[Contestant]:
+    kinds = OURS | {"nmt fp32, to the end": "fp32" + peers.EXACT}
+    passive = {"OMP_WAIT_POLICY": "PASSIVE"}  # as `nmt` itself has it
+    listed = [Contestant(name, kind, (THREADS,), passive) for name, kind in kinds.items()]
     listed += [
-        Contestant("nmt fp32, to the end", "fp32" + peers.EXACT, (1, THREADS)),
         Contestant("CTranslate2 fp32", "ctranslate2-float32", (1, THREADS)),
         Contestant("CTranslate2 int8", "ctranslate2-int8", (1, THREADS)),
-        Contestant("transformers Marian", peers.MARIAN),
     ]
+    if transformers:
+        # It is slow: more trials would take longer than all else.
+        listed.append(Contestant("transformers Marian", peers.MARIAN, batches=(64,)))
     if fairseq:
         listed.append(Contestant("fairseq", peers.FAIRSEQ, python=fairseq / "python", python_path=folder))
     return listed
@@ -222,10 +231,11 @@ def _compared(
                     batch = seen[name].plan.batches[text.name]
                     seen[name].runs.setdefault(text.name, []).append(_watched(name, process, text, batch))
     for one in contestants:
-        with _process(one, folder, workers=1) as process:
-            seen[one.name].start_seconds = process.start_seconds
-            seen[one.name].load_seconds = process.load_seconds
-            seen[one.name].line_seconds = _line_seconds(process, texts[0])
+        for workers in one.workers:
+            with _process(one, folder, workers) as process:
+                seen[one.name].start_seconds = process.start_seconds
+                seen[one.name].load_seconds = process.load_seconds
+                seen[one.name].line_seconds[THREADS // workers] = _line_seconds(process, texts[0])
     return seen
 
 
@@ -240,6 +250,10 @@ def _process(contestant: Contestant, folder: Path, workers: int) -> Iterator[Pro
 
 def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Plan:
     """Try all batches with all ways to share out the threads."""
+    if len(contestant.workers) == len(contestant.batches) == 1:
+        return Plan(
+            contestant.workers[0], dict.fromkeys((text.name for text in texts), contestant.batches[0])
+        )
     plans: list[tuple[float, Plan]] = []
     for workers in contestant.workers:
         batches: dict[str, int] = {}
@@ -248,7 +262,7 @@ def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Plan:
             for text in texts:
                 some = text.part(TRIED)
                 process.ask(text.part(BEAM), BEAM)
-                seconds = {batch: process.ask(some, batch).seconds for batch in BATCHES}
+                seconds = {batch: process.ask(some, batch).seconds for batch in contestant.batches}
                 batches[text.name] = min(seconds, key=seconds.__getitem__)
                 total += min(seconds.values())
                 told = ", ".join(f"{batch}: {len(some) / took:.1f}" for batch, took in seconds.items())
@@ -341,10 +355,14 @@ def _bleu(text: Text, lines: Sequence[str]) -> float:
 
 
 def _print_single_lines(seen: Mapping[str, Seen]) -> None:
-    print(f"\nA process that has all threads and is given {LINES} lines of Multi30k, one at a time\n")
-    print("| | start-up, s | of which loading | a line, ms (median) |\n|---|---|---|---|")
+    print(f"\nA process that is given {LINES} lines of Multi30k, one at a time\n")
+    threads = range(1, THREADS + 1)
+    heads = [f"a line in {count} thread{'s' * (count > 1)}, ms (median)" for count in threads]
+    print(f"| | start-up, s | of which loading | {' | '.join(heads)} |\n|{'---|' * (3 + THREADS)}")
     for name, one in seen.items():
-        cells = [f"{one.start_seconds:.1f}", f"{one.load_seconds:.1f}", f"{1000 * one.line_seconds:.0f}"]
+        cells = [f"{one.start_seconds:.1f}", f"{one.load_seconds:.1f}"]
+        times = (one.line_seconds.get(count) for count in threads)
+        cells += ["" if seconds is None else f"{1000 * seconds:.0f}" for seconds in times]
         print(f"| {name} | {' | '.join(cells)} |")
 
 

@@ -231,7 +231,7 @@ def _cap(sources: Ids) -> int:
 
 
 def _ours(kind: str, folder: Path, workers: int, work: Work) -> Translate:
-    """Our engine, under the others' rules; the threads are shared out among so many workers."""
+    """Our engine, under the others' rules; each worker has a thread, as in `nmt translate`."""
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.decoding.config import SearchConfig
     from nmt_cli.decoding.engine import translate_ids
@@ -241,8 +241,6 @@ def _ours(kind: str, folder: Path, workers: int, work: Work) -> Translate:
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(EXACT)))
     _count(Ensemble, "step", 1, work)
-
-    threads = int(os.environ["OMP_NUM_THREADS"]) // workers
 
     def translate(sources: Ids, size: int) -> Ids:
         config = SearchConfig(
@@ -254,10 +252,10 @@ def _ours(kind: str, folder: Path, workers: int, work: Work) -> Translate:
             stop_early=not kind.endswith(EXACT),
         )
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        shares = [order[start::workers] for start in range(workers)]
+        shares = [order[start::workers] for start in range(min(workers, len(order)))]
 
         def work_on(share: Sequence[int]) -> Ids:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(1)
             found = translate_ids([model], [sources[i][:-1] for i in share], config)
             return [list(hypotheses[0].tokens) for hypotheses in found]
 

@@ -18,7 +18,7 @@ from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.loading import Where, load
-from nmt_cli.decoding.stream import Workers, lines_of, stream
+from nmt_cli.decoding.stream import lines_of, stream
 from nmt_cli.decoding.translator import Line, Translation, Translator
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
@@ -31,8 +31,8 @@ GREEDY = TranslateConfig(search=SearchConfig(beam=1))
 @pytest.fixture(scope="module")
 def copier(made_models: Path) -> tuple[Translator, Ensemble]:
     """What gives back its input."""
-    translator, workers = load([made_models / "copies"], GREEDY, Where("cpu", 1, 1, "fp32"))
-    return translator, workers.ensembles[0]
+    translator, ensembles = load([made_models / "copies"], GREEDY, Where("cpu", 1, 1, "fp32"))
+    return translator, ensembles[0]
 
 
 Streamed = Callable[..., Iterator[Translation]]
@@ -46,7 +46,6 @@ def streamed(copier: tuple[Translator, Ensemble]) -> Streamed:
         lines: Iterator[str],
         window: int = 8192,
         workers: int = 2,
-        threads: int = 1,
         before_waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[Translation]:
         translator, ensemble = copier
@@ -54,8 +53,7 @@ def streamed(copier: tuple[Translator, Ensemble]) -> Streamed:
         translator = Translator(
             translator.tokenizers, ensemble.models, replace(translator.config, input=inputs)
         )
-        pool = Workers([ensemble] * workers, threads)
-        return stream(translator, pool, enumerate(lines, start=1), before_waiting)
+        return stream(translator, [ensemble] * workers, enumerate(lines, start=1), before_waiting)
 
     return streamed
 
@@ -265,7 +263,7 @@ def test_work_that_is_under_way_is_given_up_when_all_is_over(
     monkeypatch.setattr(Transformer, "step", slow)
     with pytest.raises(Broken):
         one = Translator(translator.tokenizers, ensemble.models, config)
-        answers(stream(one, Workers([ensemble]), lines(), lambda: None))
+        answers(stream(one, [ensemble], lines(), lambda: None))
     assert_gone(set(threading.enumerate()) - before)
     assert len(steps) < 40
 
@@ -327,19 +325,21 @@ def test_the_end_waits_for_the_line_that_is_being_cut_into_tokens(
     assert log == ["cut", "end"]
 
 
-def test_who_is_alone_at_work_has_all_threads(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-    answered = threading.Semaphore(0)
-    monkeypatch.setattr(torch, "set_num_threads", taken.append)
+def test_each_worker_computes_in_one_thread(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, seen = Transformer.encode, set()
 
-    def lines() -> Iterator[str]:
-        for _ in range(8):
-            yield "abcdefghijklmnopqrstuvwxyz " * 2
-            assert answered.acquire(timeout=PATIENCE)
+    def counted(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
+        seen.add((threading.get_ident(), torch.get_num_threads()))
+        return encode(model, source_S, source)
 
-    for _ in streamed(lines(), workers=3, threads=3):
-        answered.release()
-    assert taken[-1] == 3
+    monkeypatch.setattr(Transformer, "encode", counted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        answers(streamed(iter(sentences(60)), workers=3, window=7))
+    finally:
+        torch.set_num_threads(before)
+    assert {number for _, number in seen} == {1}
 
 
 def test_lines_that_did_not_fit_together_still_come_out_in_order(
@@ -354,8 +354,8 @@ def test_lines_that_did_not_fit_together_still_come_out_in_order(
 
     translator, ensemble = copier
     monkeypatch.setattr(Transformer, "encode", cramped)
-    lines, pool = sentences(60), Workers([ensemble] * 3, threads=1)
-    found = stream(translator, pool, enumerate(lines, start=1), lambda: None)
+    lines = sentences(60)
+    found = stream(translator, [ensemble] * 3, enumerate(lines, start=1), lambda: None)
     assert answers(found) == lines
 
 
