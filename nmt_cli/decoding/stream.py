@@ -127,9 +127,11 @@ class _Pool:
 
     def close(self) -> None:
         """Send everybody home."""
-        with self.cutting, self.change:
+        with self.change:
             self.closed = True
             self.change.notify_all()
+        with self.cutting:
+            pass
 
     def _done(self, number: int) -> Line | None:
         line = self.lines.get(number)
