@@ -35,6 +35,8 @@ nmt.add_command(translate)
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was started to ignore it
+        signal.signal(signal.SIGINT, _interrupt)
     # OpenMP's threads would wait in busy loops, many times slower where others use the machine too.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
@@ -47,7 +49,7 @@ def main() -> NoReturn:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the way out
+        _hear_no_more()
         code = _failed("interrupted.", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -74,7 +76,18 @@ def _plainly(error: OSError) -> str:
     return f"{where}{error.strerror}; check the path, and who may use it."
 
 
+def _hear_no_more() -> None:
+    """A second signal must not interrupt the cleaning up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    _hear_no_more()
+    raise KeyboardInterrupt
+
+
 def _terminate(_: int, __: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+    _hear_no_more()
     click.echo("Error: terminated.", err=True)
     sys.exit(TERMINATED)

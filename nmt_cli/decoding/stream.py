@@ -42,7 +42,7 @@ def lines_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 @dataclass
 class _Pool:
-    """What is between input and output. All of it belongs to whoever holds `change`."""
+    """What is between input and output; whoever holds `change` owns it, but all may see if it is closed."""
 
     window: int
     workers: int
@@ -58,7 +58,7 @@ class _Pool:
 
     closed: bool = False
     cutting: threading.Lock = field(default_factory=threading.Lock)
-    """Held by who cuts a line into tokens, in code that must not be cut short; nobody does when closed."""
+    """Held by who cuts a line into tokens, in code that must not be cut short; not taken up once closed."""
 
     error: BaseException | None = None
 
@@ -193,7 +193,7 @@ def _work(pool: _Pool, translator: Translator, ensemble: Ensemble) -> None:
             raise _Closed
 
     try:
-        torch.set_num_threads(1)  # with few rows, more of them wait longer than they work
+        torch.set_num_threads(1)  # there is a worker for each
         with suppress(_Closed), _on(ensemble.device):
             never, search = translator.never, translator.config.search
             for sentence, hypotheses in translated(ensemble, search, never, pool, before_step):

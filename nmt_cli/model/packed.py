@@ -85,7 +85,7 @@ def _quantized(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor
         # It is the only way to these kernels, so long as there is one.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
         quantized = torch._make_per_channel_quantized_tensor(rounded, scale.double(), zeros, 0)
-    # Both compute the same; they differ in speed.
+    # They differ in speed, and in nothing but the last bits.
     for_few, for_many = (_prepacked(quantized, bias, engine) for engine in ("fbgemm", "onednn"))
     # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
     seven_bits = not torch.cpu._is_vnni_supported()

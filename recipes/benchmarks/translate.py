@@ -6,7 +6,8 @@ MODEL translates English to German and is built like the base model; BIN is the 
 environment that has fairseq. All search with a beam of 4, divide sums of log-probabilities by n^0.6, and may
 write 50 pieces more than they read. A search ends at four endings; ours runs once more by its own rule, until
 nothing can get better (`to the end`). Ids go in and ids come out, and all take turns, each in the batches
-that it was fastest with in a short trial (`2 x 64`: two workers that have a thread and 64 sentences each).
+that it was fastest with in a short trial (`2 x 64`: two workers that have a thread and 64 sentences each);
+transformers, which is slow, in batches of 64.
 
 The floor is what the matrix products of a full beam would take at the rate of a large product in fp32, which
 is measured beside each run: the encoder, and four rows of the decoder for each token of the output.
@@ -233,8 +234,9 @@ def _compared(
     for one in contestants:
         for workers in one.workers:
             with _process(one, folder, workers) as process:
-                seen[one.name].start_seconds = process.start_seconds
-                seen[one.name].load_seconds = process.load_seconds
+                if workers == one.workers[0]:
+                    seen[one.name].start_seconds = process.start_seconds
+                    seen[one.name].load_seconds = process.load_seconds
                 seen[one.name].line_seconds[THREADS // workers] = _line_seconds(process, texts[0])
     return seen
 
@@ -249,7 +251,7 @@ def _process(contestant: Contestant, folder: Path, workers: int) -> Iterator[Pro
 
 
 def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Plan:
-    """Try all batches with all ways to share out the threads."""
+    """Try all batches with all ways to share out the threads, if there is a choice."""
     if len(contestant.workers) == len(contestant.batches) == 1:
         return Plan(
             contestant.workers[0], dict.fromkeys((text.name for text in texts), contestant.batches[0])

@@ -28,6 +28,26 @@ finally:
 
 HEAVY = {"torch", "numpy", "sentencepiece", "subword_nmt", "sacremoses", "rich", "multiprocessing"}
 
+TWO_SIGNALS = """
+import os
+import sys
+import time
+from nmt_cli.cli import main
+first, second = map(int, sys.argv.pop().split())
+
+@main.nmt.command()
+def slow():
+    try:
+        os.kill(os.getpid(), first)
+        time.sleep(60)
+    finally:
+        os.kill(os.getpid(), second)
+        time.sleep(0.01)
+        print("cleaned up")
+
+main.main()
+"""
+
 MOST_FLAGS = 60
 ON_EVERY_COMMAND = {"help", "quiet", "debug"}
 
@@ -48,6 +68,15 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
 def test_the_module_is_the_command() -> None:
     result = python("-m", "nmt_cli", "--version")
     assert (result.returncode, result.stdout) == (0, f"nmt {__version__}\n")
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("first", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_a_second_signal_does_not_disturb_the_cleaning_up(first: int, code: int, second: int) -> None:
+    result = python("-c", TWO_SIGNALS, "slow", f"{first:d} {second:d}")
+    assert (result.returncode, result.stdout) == (code, "cleaned up\n")
 
 
 def test_help_names_every_command(nmt: Callable[..., CompletedProcess[str]]) -> None:

@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import click
 import pytest
@@ -14,11 +15,13 @@ import torch
 from nmt_cli import config as settings
 from nmt_cli.cli.translate import translate
 from nmt_cli.cli.translate_report import Reporter, as_json, as_text
+from nmt_cli.decoding import stream
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.degenerate import Flag
+from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.decoding.odd_input import OddInput
-from nmt_cli.decoding.translator import Candidate, Line, Translation
+from nmt_cli.decoding.translator import Candidate, Line, Translation, Translator
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -132,14 +135,18 @@ def test_a_precision_that_is_there_is_taken(run: Run, precision: str) -> None:
     assert (result.returncode, result.stdout) == (0, "abc\nde\n")
 
 
-@pytest.mark.parametrize(("given", "taken"), [("1", 1), ("3", 3)])
-def test_as_many_threads_are_taken_as_told(
-    run: Run, monkeypatch: pytest.MonkeyPatch, given: str, taken: int
-) -> None:
+@pytest.mark.parametrize("told", [1, 3])
+def test_as_many_threads_are_at_work_as_told(run: Run, monkeypatch: pytest.MonkeyPatch, told: int) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", seen.append)
-    assert run("--threads", given).returncode == 0
-    assert max(seen) == taken
+    whole = stream.stream
+
+    def counted(translator: Translator, ensembles: Sequence[Ensemble], *rest: Any) -> Iterator[Translation]:
+        seen.append(len(ensembles))
+        return whole(translator, ensembles, *rest)
+
+    monkeypatch.setattr(stream, "stream", counted)
+    assert run("--threads", str(told)).returncode == 0
+    assert seen == [told]
 
 
 def test_settings_come_from_a_file_before_assignments_before_flags(run: Run, tmp_path: Path) -> None:
