@@ -35,6 +35,9 @@ fi
 corpus=$1 rows=("${@:2}")
 [ ${#rows[@]} -gt 0 ] || mapfile -t rows < <(python "$here/results.py" rows)
 sweep=$out/$corpus-$factor
+for row in "${rows[@]}"; do # a row that isn't there is told now, not at its turn
+    python "$here/results.py" settings "$row" --factor "$factor" >/dev/null
+done
 
 train() { # OPTIONS; $settings are those of the row
     # shellcheck disable=SC2086 # they are many words, and so may be TRAIN

@@ -126,6 +126,13 @@ def test_a_wrong_command_is_answered_with_the_right_one(copied: Path, options: t
     assert "CORPUS [ROW ...]" in refused.stderr or "illegal option" in refused.stderr
 
 
+def test_a_row_that_is_not_there_is_told_before_any_work(copied: Path, tmp_path: Path) -> None:
+    refused = run(copied, "-o", tmp_path / "out", "multi30k", "base", "heads-3")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("Error: there is no row heads-3; take base, heads-1,")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("row", "factor", "told"),
     [
