@@ -19,9 +19,10 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 @pytest.fixture(scope="session")
 def recipe() -> Callable[..., CompletedProcess[str]]:
-    """Runs `recipes/NAME/run.sh` with these arguments and variables, `nmt` being the one under test."""
+    """Runs `run.sh` of `recipes/NAME`, or of the folder given, with these arguments and variables, and the
+    `nmt` under test."""
 
-    def run(name: str, *arguments: object, **variables: object) -> CompletedProcess[str]:
+    def run(name: str | Path, *arguments: object, **variables: object) -> CompletedProcess[str]:
         places = [str(variables.pop("FIRST", "")), str(Path(sys.executable).parent), os.environ["PATH"]]
         environment = {**os.environ, "PATH": ":".join(filter(None, places)), "OMP_NUM_THREADS": "1"}
         return subprocess.run(

@@ -1,11 +1,12 @@
 """The back-translation recipe as a user runs it, on a few generated pairs and with very small models."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from recipes.quickstart import generate
 
 RECIPES = Path(generate.__file__).parents[1]
+Recipe = Callable[..., CompletedProcess[str]]
 SIZES = {"train": 120, "valid": 4, "test_2016_flickr": 4}
 TINY = """
 model.width = 8
@@ -24,17 +26,6 @@ model.decoder_layers = 1
 batch.tokens = 500
 search.max_length = 12
 """
-
-
-def run(recipe: Path, *options: object) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", str(recipe / "run.sh"), *map(str, options)],
-        env={**os.environ, "PATH": path, "NMT_DATA": ""},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +49,10 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(copied: Path) -> tuple[Path, str]:
+def finished(recipe: Recipe, copied: Path) -> tuple[Path, str]:
     """Where the recipe, run once to its end, has left its results, and what it printed."""
     out = copied.parents[1] / "out"
-    done = run(copied, "-d", copied.parents[1] / "text", "-o", out, 2)
+    done = recipe(copied, "-d", copied.parents[1] / "text", "-o", out, 2, NMT_DATA="")
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
@@ -116,6 +107,6 @@ def test_the_readme_gets_what_was_measured(copied: Path, finished: tuple[Path, s
     assert (copied / "result.json").read_bytes() == (out / "result.json").read_bytes()
 
 
-def test_without_text_the_command_says_how_it_is_called(copied: Path) -> None:
-    refused = run(copied)
+def test_without_text_the_command_says_how_it_is_called(recipe: Recipe, copied: Path) -> None:
+    refused = recipe(copied, NMT_DATA="")
     assert refused.returncode == 2 and "run.sh [-d DATA]" in refused.stderr

@@ -1,12 +1,12 @@
 """The Multi30k recipe as a user runs it, on a few generated pairs and with a very small model."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.multi30k import results
 from recipes.quickstart import generate
+
+Recipe = Callable[..., CompletedProcess[str]]
 
 SIZES = {"train": 300, "valid": 4, "test_2016_flickr": 4}
 TINY = """
@@ -40,17 +42,6 @@ def write_corpus(folder: Path, ending: str, *, lowercase: bool) -> None:
             (folder / f"{name}{ending}.{language}").write_text(text, encoding="utf-8")
 
 
-def run(recipe: Path, *options: object) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", str(recipe / "run.sh"), *map(str, options)],
-        env={**os.environ, "PATH": path, "NMT_DATA": str(recipe.parents[1])},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the recipe with settings for little text, and text beside it."""
@@ -68,9 +59,9 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(copied: Path) -> Path:
+def finished(recipe: Recipe, copied: Path) -> Path:
     """Where the recipe, run once to its end, has left its stages."""
-    done = run(copied, "-p", "0.6", "tok/tiny", "de", 2)
+    done = recipe(copied, "-p", "0.6", "tok/tiny", "de", 2, NMT_DATA=copied.parents[1])
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(results.table(results.recorded(copied / "run" / "tok-tiny-en-de-1")))
     return copied / "run" / "tok-tiny-en-de-1"
@@ -106,9 +97,9 @@ def test_the_text_is_taken_as_it_is(finished: Path) -> None:
     assert manifest["settings"]["tokenizer"]["kind"] == "bpe" and manifest["tokenizer"]["joint"]
 
 
-def test_the_same_command_again_does_nothing_twice(copied: Path, finished: Path) -> None:
+def test_the_same_command_again_does_nothing_twice(recipe: Recipe, copied: Path, finished: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    again = run(copied, "-p", "0.6", "tok/tiny", "de", 2)
+    again = recipe(copied, "-p", "0.6", "tok/tiny", "de", 2, NMT_DATA=copied.parents[1])
     assert again.returncode == 0 and "| tok/tiny | de | 2 |" in again.stdout
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
@@ -121,8 +112,10 @@ def test_a_stage_that_training_has_left_behind_is_not_scored_as_another(finished
 @pytest.mark.parametrize(
     "options", [(), ("tok/tiny",), ("tok/huge", "de"), ("-x", "tok/tiny", "de")], ids=str
 )
-def test_a_wrong_command_is_answered_with_the_right_one(copied: Path, options: tuple[str, ...]) -> None:
-    refused = run(copied, *options)
+def test_a_wrong_command_is_answered_with_the_right_one(
+    recipe: Recipe, copied: Path, options: tuple[str, ...]
+) -> None:
+    refused = recipe(copied, *options, NMT_DATA=copied.parents[1])
     assert refused.returncode == 2
     assert "SETTINGS LANGUAGE" in refused.stderr or "illegal option" in refused.stderr
 

@@ -54,17 +54,6 @@ validation.every_steps = 0
 """Enough to learn so few trees by heart; the average over all of the training is worse than its end."""
 
 
-def run(recipe: Path, *options: object) -> CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", str(recipe / "run.sh"), *map(str, options)],
-        env={**os.environ, "PATH": path, "NMT_DATA": "", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the recipe with settings for little text, and trees in a folder beside it."""
@@ -88,14 +77,14 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(copied: Path) -> tuple[Path, str]:
+def finished(recipe: Recipe, copied: Path) -> tuple[Path, str]:
     """The folder of a run that stopped once and then went on to its end, and what the recipe printed."""
     out = copied.parents[1] / "out"
     command = (copied, "-d", copied.parents[1] / "trees", "-o", out, "gum")
-    stopped = run(*command, "--max-steps", 2)
+    stopped = recipe(*command, "--max-steps", 2, NMT_DATA="")
     assert "asks for 10" in stopped.stderr
     assert not (out / "gum-1" / "result.json").exists()
-    done = run(*command)
+    done = recipe(*command, NMT_DATA="")
     assert done.returncode == 0, done.stderr
     assert "going on from step 2" in done.stderr
     return out / "gum-1", done.stdout
@@ -141,11 +130,11 @@ def test_function_labels_are_not_learnt_and_phrases_are(finished: tuple[Path, st
 
 
 def test_the_same_command_again_shows_the_same_table_and_writes_nothing(
-    copied: Path, finished: tuple[Path, str]
+    recipe: Recipe, copied: Path, finished: tuple[Path, str]
 ) -> None:
     folder, printed = finished
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    again = run(copied, "-d", copied.parents[1] / "trees", "-o", folder.parent, "gum")
+    again = recipe(copied, "-d", copied.parents[1] / "trees", "-o", folder.parent, "gum", NMT_DATA="")
     assert (again.returncode, again.stdout) == (0, printed)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 

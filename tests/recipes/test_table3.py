@@ -1,13 +1,12 @@
 """The recipe for Table 3: its rows, their parameters, and the sweep on a few made-up pairs."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -22,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.quickstart import generate
 from recipes.table3 import results
+
+Recipe = Callable[..., CompletedProcess[str]]
 
 VOCABULARY, IMPLIED = 37_000, 41_000
 PRESETS = Path(__file__).resolve().parents[2] / "nmt_cli" / "presets"
@@ -40,17 +41,6 @@ def parameters_of(row: str, vocabulary: int, factor: int = 1) -> int:
     model = {name.removeprefix("model."): value for name, value in told.items() if name.startswith("model.")}
     with torch.device("meta"):
         return parameters(Transformer(ModelConfig(**model), vocabulary, vocabulary, joint=True))
-
-
-def run(recipe: Path, *options: object) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", str(recipe / "run.sh"), *map(str, options)],
-        env={**os.environ, "PATH": path, "NMT_DATA": str(recipe.parents[1]), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +64,9 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(copied: Path) -> Path:
+def finished(recipe: Recipe, copied: Path) -> Path:
     """Where the sweep has left the one row that it was given."""
-    done = run(copied, "-f", 16, "-n", 2, "multi30k", "keys-32")
+    done = recipe(copied, "-f", 16, "-n", 2, "multi30k", "keys-32", NMT_DATA=copied.parents[1])
     assert done.returncode == 0, done.stderr
     assert done.stdout == results.report(results.recorded(copied / "run" / "multi30k-16"))
     return copied / "run" / "multi30k-16" / "keys-32-1"
@@ -102,13 +92,13 @@ def test_one_command_trains_translates_and_scores_the_rows_it_is_given(finished:
 
 
 def test_a_row_that_is_done_is_passed_over_and_more_updates_go_on_from_it(
-    copied: Path, finished: Path
+    recipe: Recipe, copied: Path, finished: Path
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    again = run(copied, "-f", 16, "-n", 2, "multi30k", "keys-32")
+    again = recipe(copied, "-f", 16, "-n", 2, "multi30k", "keys-32", NMT_DATA=copied.parents[1])
     assert again.returncode == 0 and "| B: d_k = 32 |" in again.stdout
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
-    longer = run(copied, "-f", 16, "-n", 3, "multi30k", "keys-32")
+    longer = recipe(copied, "-f", 16, "-n", 3, "multi30k", "keys-32", NMT_DATA=copied.parents[1])
     assert (
         longer.returncode == 0 and "2 updates a row" in longer.stdout and "3 updates a row" in longer.stdout
     )
@@ -120,14 +110,20 @@ def test_a_row_that_is_done_is_passed_over_and_more_updates_go_on_from_it(
 
 
 @pytest.mark.parametrize("options", [(), ("-d", "text", "wmt15"), ("-x", "multi30k")], ids=str)
-def test_a_wrong_command_is_answered_with_the_right_one(copied: Path, options: tuple[str, ...]) -> None:
-    refused = run(copied, *options)
+def test_a_wrong_command_is_answered_with_the_right_one(
+    recipe: Recipe, copied: Path, options: tuple[str, ...]
+) -> None:
+    refused = recipe(copied, *options, NMT_DATA=copied.parents[1])
     assert refused.returncode == 2
     assert "CORPUS [ROW ...]" in refused.stderr or "illegal option" in refused.stderr
 
 
-def test_a_row_that_is_not_there_is_told_before_any_work(copied: Path, tmp_path: Path) -> None:
-    refused = run(copied, "-o", tmp_path / "out", "multi30k", "base", "heads-3")
+def test_a_row_that_is_not_there_is_told_before_any_work(
+    recipe: Recipe, copied: Path, tmp_path: Path
+) -> None:
+    refused = recipe(
+        copied, "-o", tmp_path / "out", "multi30k", "base", "heads-3", NMT_DATA=copied.parents[1]
+    )
     assert refused.returncode == 1
     assert refused.stderr.startswith("Error: there is no row heads-3; take base, heads-1,")
     assert not (tmp_path / "out").exists()
