@@ -36,7 +36,7 @@ nmt preprocess --config "$here/preprocess.toml" --source-lang de --target-lang e
     --train "$out/bitext" --valid "$data/valid" --out "$out/back/dataset"
 train back
 if [ ! -f "$out/sampled.en" ]; then
-    nmt translate "$out/back/training" --set search.sample=true --set "search.seed=$seed" \
+    nmt translate "$out/back/training" --set search.sample=true --set search.top_k=10 --set "search.seed=$seed" \
         --input "$out/synthetic.de" --output "$out/sampled.en"
 fi
 sed 's/^./<BT> &/' "$out/sampled.en" >"$out/synthetic.en" # an empty line stays empty, and is left out

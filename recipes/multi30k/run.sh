@@ -48,7 +48,7 @@ choose_and_score() { # UPDATES
         translated valid "$penalty" "$stage/valid-$penalty.$language"
     done
     scored valid "$stage"/valid-*."$language" >"$stage/valid.json"
-    best=$(python "$here/results.py" best "$stage/valid.json")
+    best=$(python "$here/../results.py" "$stage/valid.json")
     penalty=${best##*/valid-}
     penalty=${penalty%."$language"}
     for name in $(cd "$folder" && echo test_*"$end".en); do

@@ -39,7 +39,7 @@ choose_and_score() {
         parse "$run/model-$last" valid 4 "$run/valid-$last.txt"
     done
     score valid "$run"/valid-{1,5,10}.txt >"$run/valid.json"
-    best=$(python "$here/../multi30k/results.py" best "$run/valid.json")
+    best=$(python "$here/../results.py" "$run/valid.json")
     last=${best##*/valid-}
     last=${last%.txt}
     parse "$run/model-$last" test 21 "$run/test.txt"

@@ -10,7 +10,6 @@ import statistics
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from typing import Any
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.multi30k.results import Result, last_line, merged, write_table
+from recipes.results import Result, keep, markdown, read, save, systems, trained_until, where
 
 HERE = Path(__file__).resolve().parent
-KEPT = HERE / "results.jsonl"
 ROWS: Mapping[str, Any] = tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))
 WIDTHS = {"model.width": 512, "model.feed_forward": 2048}
 SCALED = ("model.width", "model.feed_forward", "model.key_width")
@@ -54,28 +52,17 @@ def as_options(told: Mapping[str, Any]) -> str:
 
 def record(stage: Path, corpus: str, row: str, factor: int) -> Result:
     """Write and return result.json of a row's stage: what was trained, how it did, and on what."""
-    training = stage.parent / "training"
-    lines = (training / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    judged = next(line for line in map(json.loads, reversed(lines)) if "perplexity" in line)
-    if str(judged["step"]) != stage.name:
-        sys.exit(
-            f"Error: {training} stands at {judged['step']} updates, so it can't be scored as {stage.name}."
-        )
-    scored = json.loads((stage / "score.json").read_bytes())["systems"][0]["scores"][0]
-    config = tomllib.loads((training / "config.toml").read_text(encoding="utf-8"))
-    environment = last_line(training / "environment.jsonl")
-    state = json.loads((training / "last" / "state.json").read_bytes())
+    run = trained_until(stage)
+    lines = (stage.parent / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    perplexity = next(line for line in map(json.loads, reversed(lines)) if "perplexity" in line)["perplexity"]
+    scored = systems(stage / "score.json")[0]["scores"][0]
     result = {
-        **{"corpus": corpus, "factor": factor, "updates": judged["step"], "row": row},
-        "seed": config["training"]["seed"],
+        **{"corpus": corpus, "factor": factor, "row": row},
         "parameters": parameters((stage / "plan.txt").read_text(encoding="utf-8")),
-        **{"perplexity": judged["perplexity"], "bleu": scored["score"], "signature": scored["signature"]},
-        "hours": state["seconds"] / 3600,
-        **{name: environment[name] for name in ("device", "devices", "threads", "torch")},
-        "date": datetime.now(UTC).date().isoformat(),
-        "config": config,
+        **{"perplexity": perplexity, "bleu": scored["score"], "signature": scored["signature"]},
+        **run,
     }
-    (stage / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    save(result, stage / "result.json")
     return result
 
 
@@ -86,30 +73,38 @@ def parameters(plan: str) -> int:
 
 def recorded(sweep: Path) -> list[Result]:
     """The results of a sweep."""
-    return sorted((json.loads(path.read_bytes()) for path in sweep.glob("*/*/result.json")), key=_key)
+    return sorted(read(sweep.glob("*/*/result.json")), key=_key)
 
 
-def report(results: Sequence[Result]) -> str:
+def table(results: Sequence[Result]) -> str:
     """The paper's table with our numbers, and what they say of its findings, for each corpus and size."""
-    parts = [
-        _part(name, list(group))
-        for name, group in groupby(
-            results, lambda result: (result["corpus"], result["factor"], result["updates"])
-        )
-    ]
-    return "\n".join(parts) or "Nothing was run yet.\n"
+    groups = groupby(results, lambda result: _key(result)[:3])
+    parts = [_part(name, list(group)) for name, group in groups]
+    return "\n".join(parts)
 
 
-def _part(name: tuple[str, int, int], results: Sequence[Result]) -> str:
+def score(results: Sequence[Result]) -> str:
+    """What base has reached on the validation set, on each corpus."""
+    groups = groupby(
+        (result for result in results if result["row"] == "base"), lambda result: _key(result)[:3]
+    )
+    means = [(name, statistics.mean(result["bleu"] for result in group)) for name, group in groups]
+    return "; ".join(
+        f"{mean:.2f} for base / {factor}, valid, {corpus}, {updates:,} updates"
+        for (corpus, factor, updates), mean in means
+    )
+
+
+def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
     corpus, factor, updates = name
     rows = {row: [result for result in results if result["row"] == row] for row in ROWS}
-    devices = sorted({f"{result['devices']} x {result['device']}" for result in results})
+    devices = sorted(set(map(where, results)))
     title = (
         f"{corpus}, widths divided by {factor}, {updates:,} updates a row; {'; '.join(devices)}, "
         f"{sum(result['hours'] for result in results):.1f} hours in all, {max(r['date'] for r in results)}:\n"
     )
-    table = _markdown(COLUMNS, [_row(row, group, rows["base"]) for row, group in rows.items() if group])
-    return f"{title}\n{table}\n{_markdown(VERDICTS, list(verdicts(rows)))}"
+    table = markdown(COLUMNS, [_row(row, group, rows["base"]) for row, group in rows.items() if group])
+    return f"{title}\n{table}\n{markdown(VERDICTS, list(verdicts(rows)))}"
 
 
 def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str, ...]:
@@ -156,10 +151,6 @@ def verdict(expected: str, difference: float, noise: float | None) -> str:
     return "holds" if difference * SIGNS[expected] > 0 else "contradicted"
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(row)} |\n" for row in (columns, ("---",) * len(columns), *rows))
-
-
 def _mean(values: Sequence[float]) -> str:
     spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
     return f"{statistics.mean(values):.2f}{spread}"
@@ -186,7 +177,7 @@ def _options() -> argparse.Namespace:
     command.add_argument("--factor", type=int, required=True)
     command = commands.add_parser("show", help="print the tables of a sweep, such as run/multi30k-8")
     command.add_argument("sweep", type=Path)
-    command = commands.add_parser("keep", help="add sweeps to results.jsonl, and write the README's tables")
+    command = commands.add_parser("keep", help="add sweeps to results.jsonl and the READMEs")
     command.add_argument("sweeps", type=Path, nargs="*")
     return parser.parse_args()
 
@@ -202,10 +193,10 @@ def main() -> None:
         case "record":
             record(options.stage, options.corpus, options.row, options.factor)
         case "show":
-            print(report(recorded(options.sweep)), end="")
+            print(table(recorded(options.sweep)), end="")
         case "keep":
             new = [result for sweep in options.sweeps for result in recorded(sweep)]
-            write_table(HERE / "README.md", report(merged(KEPT, new, _key)))
+            keep(HERE, new, _key, table, score)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What the tests of recipes share: archives that stand in for downloads, and running a recipe."""
+"""What the tests of recipes share: copying and running a recipe, and archives that stand in for downloads."""
 
 import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -34,6 +35,20 @@ def recipe() -> Callable[..., CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def recipe_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Copies `recipes/NAME`, without what was run or kept there, and what all recipes share beside it."""
+
+    def copy(name: str) -> Path:
+        place = tmp_path_factory.mktemp(name) / "recipes"
+        shutil.copytree(RECIPES / name, place / name, ignore=shutil.ignore_patterns("run", "results.jsonl"))
+        for shared in ("results.py", "README.md"):
+            shutil.copy(RECIPES / shared, place)
+        return place / name
+
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,11 +42,10 @@ def write_corpus(folder: Path, ending: str, *, lowercase: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copied(recipe_copy: Callable[[str], Path]) -> Path:
     """A copy of the recipe with settings for little text, and text beside it."""
-    place = tmp_path_factory.mktemp("multi30k")
-    copy = place / "recipes" / "multi30k"
-    shutil.copytree(results.HERE, copy, ignore=shutil.ignore_patterns("run", "results.jsonl"))
+    copy = recipe_copy("multi30k")
+    place = copy.parents[1]
     write_corpus(place / "multi30k", "", lowercase=False)
     write_corpus(place / "multi30k" / "tok", ".lc.norm.tok", lowercase=True)
     for text, small in (("raw", "vocab_size = 10000"), ("tok", "merges = 10000")):
@@ -120,13 +118,6 @@ def test_a_wrong_command_is_answered_with_the_right_one(
     assert "SETTINGS LANGUAGE" in refused.stderr or "illegal option" in refused.stderr
 
 
-def test_the_penalty_with_most_bleu_wins_and_of_equals_the_first(tmp_path: Path) -> None:
-    scores = {"valid-0.de": 30.5, "valid-0.6.de": 31.25, "valid-1.de": 31.25}
-    systems = [{"system": name, "scores": [{"score": score}]} for name, score in scores.items()]
-    (tmp_path / "valid.json").write_text(json.dumps({"systems": systems}))
-    assert results.best(tmp_path / "valid.json") == "valid-0.6.de"
-
-
 def test_several_seeds_are_one_row_with_mean_and_spread(result: dict[str, Any]) -> None:
     other = {**result, "seed": 2, "tests": {"test_2016_flickr": 41.0}, "averaged": [20]}
     rows = results.table([result, other, {**result, "updates": 9000}]).splitlines()[2:]
@@ -138,29 +129,9 @@ def test_several_seeds_are_one_row_with_mean_and_spread(result: dict[str, Any]) 
     assert "| 1 | 39.12 | 40.00 |" in rows[1]
 
 
-def test_the_readme_gets_the_kept_results_and_newer_ones_replace_older(
-    result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results, "KEPT", tmp_path / "results.jsonl")
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{results.BEGIN}\nold\n{results.END}\nafter\n")
-    for name, updates, score in (("one", 8000, 40.0), ("two", 4000, 38.0), ("one", 8000, 41.5)):
-        stage = tmp_path / name / str(updates)
-        stage.mkdir(parents=True, exist_ok=True)
-        content = {**result, "updates": updates, "tests": {"test_2016_flickr": score}}
-        (stage / "result.json").write_text(json.dumps(content))
-        results.write_table(readme, results.table(results.keep([tmp_path / name])))
-    text = readme.read_text(encoding="utf-8")
-    assert text.startswith(f"before\n{results.BEGIN}\n| settings |") and text.endswith(
-        f"{results.END}\nafter\n"
-    )
-    assert re.findall(r"[\d,]+ \| 1 \| 39.12 \| [\d.]+", text) == [
-        "4,000 | 1 | 39.12 | 38.00",
-        "8,000 | 1 | 39.12 | 41.50",
-    ]
-
-
-def test_the_readme_shows_what_was_kept_and_nothing_else() -> None:
-    lines = results.KEPT.read_text(encoding="utf-8").splitlines() if results.KEPT.exists() else []
-    text = (results.HERE / "README.md").read_text(encoding="utf-8")
-    assert f"{results.BEGIN}\n{results.table([json.loads(line) for line in lines])}{results.END}" in text
+def test_the_table_of_all_recipes_gets_the_test_score_that_validation_chose(result: dict[str, Any]) -> None:
+    worse = {**result, "settings": "tok/other", "valid": 39.0, "tests": {"test_2016_flickr": 41.0}}
+    french = {**result, "language": "fr", "tests": {"test_2016_flickr": 54.0}}
+    raw = {**result, "settings": "raw/tiny", "tests": {"test_2016_flickr": 36.0}}
+    told = results.score([result, worse, french, raw])
+    assert told == "36.00, raw, en-de; 40.00, tokenised, en-de; 54.00, tokenised, en-fr"

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,13 +54,10 @@ validation.every_steps = 0
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copied(recipe_copy: Callable[[str], Path]) -> Path:
     """A copy of the recipe with settings for little text, and trees in a folder beside it."""
-    place = tmp_path_factory.mktemp("parsing")
-    for name in ("parsing", "multi30k"):
-        shutil.copytree(RECIPES / name, place / "recipes" / name, ignore=shutil.ignore_patterns("run"))
-    recipe = place / "recipes" / "parsing"
-    (recipe / "results.jsonl").unlink(missing_ok=True)
+    recipe = recipe_copy("parsing")
+    place = recipe.parents[1]
     (recipe / "gum" / "train.toml").write_text(TINY, encoding="utf-8")
     (recipe / "gum" / "preprocess.toml").write_text(
         "text.words = 'raw'\ntokenizer.kind = 'bpe'\ntokenizer.merges = 20\n", encoding="utf-8"

@@ -1,7 +1,6 @@
 """The recipe for Table 3: its rows, their parameters, and the sweep on a few made-up pairs."""
 
 import json
-import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -44,12 +43,10 @@ def parameters_of(row: str, vocabulary: int, factor: int = 1) -> int:
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copied(recipe_copy: Callable[[str], Path]) -> Path:
     """A copy of the recipe beside made-up text, which trains two updates of each row."""
-    place = tmp_path_factory.mktemp("table3")
-    for name in ("table3", "multi30k"):
-        shutil.copytree(results.HERE.parent / name, place / "recipes" / name, ignore=lambda *_: ["run"])
-    copy = place / "recipes" / "table3"
+    copy = recipe_copy("table3")
+    place = copy.parents[1]
     (copy / "multi30k.toml").write_text(TINY, encoding="utf-8")
     settings = (copy / "preprocess.toml").read_text(encoding="utf-8")
     assert "vocab_size = 4000" in settings
@@ -68,7 +65,7 @@ def finished(recipe: Recipe, copied: Path) -> Path:
     """Where the sweep has left the one row that it was given."""
     done = recipe(copied, "-f", 16, "-n", 2, "multi30k", "keys-32", NMT_DATA=copied.parents[1])
     assert done.returncode == 0, done.stderr
-    assert done.stdout == results.report(results.recorded(copied / "run" / "multi30k-16"))
+    assert done.stdout == results.table(results.recorded(copied / "run" / "multi30k-16"))
     return copied / "run" / "multi30k-16" / "keys-32-1"
 
 
@@ -207,7 +204,7 @@ def test_the_noise_is_twice_the_range_of_the_seeds_of_base() -> None:
 
 def test_the_table_has_our_numbers_beside_the_papers_and_differences_from_base() -> None:
     found = [result("base", 1), result("base", 2, 5.5, 26.0), result("keys-16", 1, 6.25, 24.0)]
-    text = results.report(sorted(found, key=results._key))
+    text = results.table(sorted(found, key=results._key))
     assert text.startswith(
         "multi30k, widths divided by 8, 900 updates a row; 1 x A GPU, 1.5 hours in all, 2030-01-01:\n"
     )
@@ -218,11 +215,5 @@ def test_the_table_has_our_numbers_beside_the_papers_and_differences_from_base()
 
 
 def test_sweeps_of_other_sizes_are_tables_of_their_own() -> None:
-    text = results.report([{**result("base"), "factor": 4}, result("base")])
+    text = results.table([{**result("base"), "factor": 4}, result("base")])
     assert text.count("| row | seeds |") == 2
-
-
-def test_the_readme_shows_what_was_kept_and_nothing_else() -> None:
-    lines = results.KEPT.read_text(encoding="utf-8").splitlines() if results.KEPT.exists() else []
-    text = (results.HERE / "README.md").read_text(encoding="utf-8")
-    assert f"-->\n{results.report([json.loads(line) for line in lines])}<!-- end -->" in text
