@@ -1,18 +1,23 @@
-"""Folders and files that appear whole or not at all, whenever the machine stops."""
+"""Folders and files that appear whole or not at all, whenever the machine stops, and none left behind."""
 
 import errno
 import fcntl
 import gzip
+import hashlib
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from nmt_cli.errors import UserError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SECONDS_TO_LOCK = 60
+"""A temporary folder that is younger may be about to be locked."""
 
 
 @contextmanager
@@ -147,3 +152,35 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
         if not special:
             staging.unlink(missing_ok=True)
         raise
+
+
+def size_and_hash(path: Path) -> dict[str, Any]:
+    """By what a file that was written is known again."""
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder for as long as this process is in here; first removes those of processes that were killed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):  # others' folders can't be opened, those at work are locked
+            _remove_unlocked(left)
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # no locks there: it is then left behind if this process is killed
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield Path(folder)
+        finally:
+            os.close(lock)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if time.time() - os.fstat(lock).st_mtime > SECONDS_TO_LOCK:
+            shutil.rmtree(folder)
+    finally:
+        os.close(lock)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.atomic import file_written_whole, folder_written_whole
+from nmt_cli.atomic import file_written_whole, folder_written_whole, temporary_folder
 from nmt_cli.errors import UserError
 
 DIES_AT_RENAME = """
@@ -197,3 +197,49 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
     with full_disk(1000), told, file_written_whole(path) as file:
         file.write(os.urandom(100_000))
     assert not any(tmp_path.iterdir())
+
+
+WAITS_IN_A_TEMPORARY_FOLDER = """
+from nmt_cli.atomic import temporary_folder
+
+with temporary_folder("nmt-test-") as folder:
+    (folder / "plan").write_text("of a killed process")
+    print(folder, flush=True)
+    input()
+"""
+
+
+def test_temporary_folders_of_killed_processes_are_removed_by_the_next_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    command = [sys.executable, "-c", WAITS_IN_A_TEMPORARY_FOLDER]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as working,
+    ):
+        assert killed.stdout and working.stdout
+        left, used = (
+            Path(printed.readline().decode().strip()) for printed in (killed.stdout, working.stdout)
+        )
+        killed.kill()
+        killed.wait()
+        foreign = tmp_path / "nmt-test-file"
+        foreign.write_text("no folder")
+        for path in (left, used):
+            os.utime(path, (0, 0))
+        with temporary_folder("nmt-test-") as folder:
+            assert sorted(tmp_path.iterdir()) == sorted([folder, used, foreign])
+        assert (used / "plan").exists()
+        working.communicate(b"\n")
+    assert [*tmp_path.iterdir()] == [foreign]
+
+
+def test_a_temporary_folder_that_was_just_made_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "nmt-test-new").mkdir()
+    with temporary_folder("nmt-test-"):
+        assert (tmp_path / "nmt-test-new").exists()

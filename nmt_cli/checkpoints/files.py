@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from nmt_cli.atomic import size_and_hash
 from nmt_cli.errors import UserError
 
 
@@ -36,7 +37,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:
     """Write JSON that also holds size and hash of the files of `folder` that it `covers`."""
-    files = {covered: _written(folder / covered) for covered in covers}
+    files = {covered: size_and_hash(folder / covered) for covered in covers}
     whole = {**description, "files": files}
     text = json.dumps({**whole, "sha256": _digest(whole)}, indent=1, ensure_ascii=False)
     (folder / name).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
@@ -77,10 +78,5 @@ def damaged(path: Path, reason: str) -> UserError:
 def _check(path: Path, written: Mapping[str, Any]) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; copy it again, or use another checkpoint.")
-    if _written(path) != written:
+    if size_and_hash(path) != written:
         raise damaged(path, "not the bytes that were written")
-
-
-def _written(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -14,9 +14,9 @@ from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
-from nmt_cli.errors import UserError
+from nmt_cli.errors import EXIT_CODES, UserError
 
-FAILED, INTERRUPTED, TERMINATED, READER_GONE = 1, 130, 143, 141
+FAILED, READER_GONE = 1, 141
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -50,7 +50,7 @@ def main() -> NoReturn:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _hear_no_more()
-        code = _failed("interrupted.", INTERRUPTED)
+        code = _failed("interrupted.", EXIT_CODES[signal.SIGINT])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = READER_GONE
@@ -90,4 +90,4 @@ def _interrupt(_: int, __: FrameType | None) -> NoReturn:
 def _terminate(_: int, __: FrameType | None) -> NoReturn:
     _hear_no_more()
     click.echo("Error: terminated.", err=True)
-    sys.exit(TERMINATED)
+    sys.exit(EXIT_CODES[signal.SIGTERM])

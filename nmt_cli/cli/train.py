@@ -11,17 +11,10 @@ import click
 
 from nmt_cli import config as settings
 from nmt_cli.cli.options import CommandWithSettings, common
+from nmt_cli.errors import EXIT_CODES
 from nmt_cli.training.config import TrainConfig
 
 FOLDER = click.Path(path_type=Path)
-TERMINATED = 143
-CODES: dict[int, int] = {
-    signal.SIGINT: 130,
-    signal.SIGTERM: TERMINATED,
-    signal.SIGUSR1: TERMINATED,
-    signal.SIGHUP: 129,
-}
-
 SECONDS_OF_ECHO = 3.0
 """A launcher may pass on what reached the process already."""
 
@@ -32,7 +25,7 @@ class Stop:
     def __init__(self) -> None:
         self.signal = 0
         self._since = 0.0
-        for number in CODES:
+        for number in EXIT_CODES:
             signal.signal(number, self._wanted)
 
     def _wanted(self, number: int, _: FrameType | None) -> None:
@@ -161,7 +154,7 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
         command = ["nmt", *sys.argv[1:]]
         complete = train_run(dataset, out, config, place, where, report, stop_wanted, command)
         report.end(out, complete)
-    return 0 if complete else CODES.get(stop.signal, TERMINATED)
+    return 0 if complete else EXIT_CODES[stop.signal or signal.SIGTERM]
 
 
 def _tokens(text: str | None) -> int | None:

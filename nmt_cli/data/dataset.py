@@ -5,7 +5,6 @@ For each split there are `SPLIT.SIDE.tokens.npy` (ids, each sentence with its en
 `train.SIDE.lines.npy`, to segment again; the others have their untouched raw lines, `SPLIT.SIDE.raw.txt`.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.atomic import size_and_hash
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES, Side
@@ -120,14 +120,9 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write `dataset.json`, with the size and hash of every file that is in `folder` by now."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    written = {str(path.relative_to(folder)): _written(path) for path in paths}
+    written = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": written}, indent=1, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
-
-
-def _written(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:

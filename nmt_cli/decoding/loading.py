@@ -1,6 +1,5 @@
 """Models from their folders, ready to translate on the devices there are."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import find_model
+from nmt_cli.data.workers import available_cores
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.translator import Translator
@@ -35,7 +35,7 @@ class Where:
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, list[Ensemble]]:
     """The models in `paths`, each meant as `find_model` has it, as an ensemble for each worker."""
-    threads = where.threads or processors()
+    threads = where.threads or available_cores()
     torch.set_num_threads(threads)  # to lay out the weights; workers have one each
     ensembles = []
     for device in devices(where.device, where.devices):
@@ -48,11 +48,6 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[
         # One worker for each thread: within a step nobody waits for anybody.
         return translator, ensembles * threads
     return translator, ensembles
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def devices(wanted: str, count: int) -> list[torch.device]:

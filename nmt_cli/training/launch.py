@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from nmt_cli.errors import EXIT_CODES
 from nmt_cli.training.distributed import child_environments
 
 POLL_SECONDS = 0.1
@@ -17,9 +18,6 @@ SECONDS_TO_SAVE, SECONDS_TO_END = 60.0, 5.0
 
 LAUNCHER = "NMT_LAUNCHER"
 """The variable that tells a process the number of the one that started it."""
-
-STOPPED = (129, 130, 143)
-"""The codes of processes that were asked to stop."""
 
 
 def run_on_devices(
@@ -42,7 +40,7 @@ def run_on_devices(
             codes = [process.poll() for process in processes]
             if bad := [(code, rank) for rank, code in enumerate(codes) if code]:
                 code, rank = bad[0]
-                told = told or code in STOPPED
+                told = told or code in EXIT_CODES.values()
                 if code < 0:
                     tell(f"process {rank} was ended by {signal.Signals(-code).name}; the others end too.")
                 return 128 - code if code < 0 else code

@@ -8,9 +8,10 @@ import torch
 
 from nmt_cli.data.batch import MicroBatch
 from nmt_cli.data.config import BatchConfig
+from nmt_cli.decoding.engine import out_of_memory
 from nmt_cli.errors import UserError
 from nmt_cli.ragged import Layout
-from nmt_cli.training.step import Trainer, out_of_memory
+from nmt_cli.training.step import Trainer
 
 HEADROOM = 0.9
 """Share of what was found to fit that is used, as real batches vary in shape."""

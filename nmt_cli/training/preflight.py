@@ -16,12 +16,13 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.data.loader import Cut
 from nmt_cli.data.plan import Indices
+from nmt_cli.decoding.engine import out_of_memory
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
 from nmt_cli.training.events import Note, Report, Warned
 from nmt_cli.training.loop import Loop
 from nmt_cli.training.memory import most_memory
-from nmt_cli.training.step import Trainer, out_of_memory
+from nmt_cli.training.step import Trainer
 
 AT_ONCE = 1 << 20
 SENTENCES = 8

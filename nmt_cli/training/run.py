@@ -3,7 +3,6 @@
 import fcntl
 import os
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmt_cli.atomic import temporary_folder
 from nmt_cli.attention.dispatch import WIDEST, implementation
 from nmt_cli.checkpoints import model_folder, run_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
@@ -307,7 +307,7 @@ def _loader(
     """The steps from `position` on."""
     place = group.place
     planner = place.local_rank == 0
-    mine = stack.enter_context(tempfile.TemporaryDirectory(prefix="nmt-plan-")) if planner else ""
+    mine = str(stack.enter_context(temporary_folder("nmt-plan-"))) if planner else ""
     host = socket.gethostname()
     folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
     split = dataset.splits[TRAIN]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nmt_cli.data.batch import MicroBatch
 from nmt_cli.data.loader import Loader, Step
+from nmt_cli.decoding.engine import out_of_memory
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
@@ -163,8 +164,3 @@ def seed_everything(*numbers: int | str) -> None:
     """Let what is random next follow from these numbers alone; there is no state to save."""
     digest = hashlib.sha256(repr(numbers).encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "little"))
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether a device, or the machine, has run out of memory."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -17,6 +17,7 @@ from nmt_cli import config as settings
 from nmt_cli.cli import train as train_module
 from nmt_cli.cli.train import Stop, train
 from nmt_cli.cli.train_report import Reporter
+from nmt_cli.errors import EXIT_CODES
 from nmt_cli.scoring.metrics import score
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.events import Doing, Note, Progress, Saved, Spent, Validated
@@ -53,7 +54,7 @@ TINY = {
 
 @contextmanager
 def signals_as_before() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in train_module.CODES}
+    before = {number: signal.getsignal(number) for number in EXIT_CODES}
     try:
         yield
     finally:
