@@ -20,7 +20,7 @@ class CommandWithSettings(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings below the flags."""
         with formatter.section(
-            "Settings (keys of --config FILE.toml; --set KEY=VALUE goes before, flags before both)"
+            "Settings (keys of --config FILE.toml; --set KEY=VALUE wins over it, a flag over both)"
         ):
             formatter.write_dl(
                 [(f"{s.name} = {toml_literal(s.default)}", _meaning(s)) for s in describe(self._settings)],

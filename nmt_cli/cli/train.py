@@ -42,7 +42,7 @@ class Stop:
 @click.option(
     "--preset",
     type=click.Choice(settings.preset_names()),
-    help="A model and how to train it; files and settings go before it.",
+    help="A model and how to train it; files and settings win over it.",
 )
 @click.option("--max-steps", type=int, help="Steps of the whole run.")
 @click.option("--batch-tokens", type=int, help="Tokens of a step on each side, over all devices.")

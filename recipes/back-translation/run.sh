@@ -26,6 +26,11 @@ train() { # NAME
 }
 
 mkdir -p "$out"
+if [ "$(cat "$out/updates" 2>/dev/null || echo "$updates")" != "$updates" ]; then
+    echo "Error: $out holds a run of $(cat "$out/updates") updates; choose another place with -o." >&2
+    exit 1
+fi
+echo "$updates" >"$out/updates"
 for language in en de; do
     awk 'NR % 3 == 1' "$data/train.$language" >"$out/bitext.$language"
 done

@@ -5,14 +5,14 @@ python -m recipes.benchmarks.attention WORD ...   only rows whose names hold eve
 """
 
 import statistics
-import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 
+import click
 import numpy as np
 import torch
 from torch import Tensor
@@ -96,8 +96,10 @@ class Times:
         return statistics.median(self.forward), statistics.median(self.both), statistics.median(self.host)
 
 
-def main(words: list[str]) -> None:
-    """Print the table, a row at a time."""
+@click.command()
+@click.argument("words", nargs=-1)
+def main(words: Sequence[str]) -> None:
+    """Print the table, a row at a time, of all rows whose names hold every word."""
     bench = _bench()
     print(f"{date.today()}, {_machine(bench)}, {str(bench.dtype).removeprefix('torch.')}")
     print(f"\n`{' '.join(['python -m recipes.benchmarks.attention', *words])}`", flush=True)
@@ -154,7 +156,7 @@ def _bandwidth(bench: Bench) -> float:
     return 2 * len(source) / bench.median(lambda: target.copy_(source))
 
 
-def _problems(bench: Bench, words: list[str]) -> Iterator[tuple[str, Problem]]:
+def _problems(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, Problem]]:
     corpora = {"multi30k": multi30k(), "wmt": wmt_like()}
     for corpus, pairs in corpora.items():
         if pairs is None:
@@ -271,4 +273,4 @@ def _print_summary(kind: str, ratios: list[tuple[float, float]]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -12,10 +12,13 @@ import time
 from multiprocessing import Process
 from pathlib import Path
 
+import click
+
 COUNTS = (1, 5, 20)
 VOCABULARY = 37_000
 
 
+@click.command()
 def main() -> None:
     """One model under many names: what is read is in the page cache, so no disk's speed is in the times."""
     with tempfile.TemporaryDirectory() as name:

@@ -8,7 +8,6 @@ channels of a head, W tokens in a window.
 
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -16,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -76,10 +76,11 @@ Times = Mapping[Point, Mapping[str, float]]
 
 
 @torch.inference_mode()
-def main(arguments: Sequence[str]) -> None:
+@click.command()
+@click.argument("out", metavar="[SVG]", type=click.Path(dir_okay=False, path_type=Path), default=OUT)
+def main(out: Path) -> None:
     """Time, print and draw."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    out = Path(arguments[0]) if arguments else OUT
     print(f"{date.today()}, {_machine(device)}\n")
     print(f"{SENTENCES} sentences at a time, {HEAD_WIDTH} channels a head, r = {WINDOW}, k = {KERNEL}.")
     difference = _difference(device)
@@ -243,4 +244,4 @@ def _panel(times: Times, d: int) -> Panel:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

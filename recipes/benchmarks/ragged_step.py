@@ -17,6 +17,7 @@ from datetime import date
 from functools import partial
 from typing import cast
 
+import click
 import numpy as np
 import torch
 from torch import Tensor
@@ -70,6 +71,7 @@ class Batch:
         )
 
 
+@click.command()
 def main() -> None:
     """Print the table, a batch at a time."""
     pairs = multi30k()
@@ -80,7 +82,7 @@ def main() -> None:
     model = Transformer(small, VOCABULARY, VOCABULARY, joint=True)
     print(f"{date.today()}, CPU, {torch.get_num_threads()} threads, torch {torch.__version__}\n")
     print(
-        "| Multi30k, batch | pairs | target tokens, with filler | ragged ms | padded ms | padded : ragged |"
+        "| Multi30k, batch | pairs | target tokens: real, padded | ragged ms | padded ms | padded : ragged |"
     )
     print("|---|---|---|---|---|---|", flush=True)
     for name, cut in batches(pairs, TOKENS).items():

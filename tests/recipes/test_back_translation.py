@@ -105,6 +105,15 @@ def test_the_readme_gets_what_was_measured(copied: Path, finished: tuple[Path, s
     ]
 
 
+def test_a_run_of_other_updates_is_not_gone_on_with(
+    recipe: Recipe, copied: Path, finished: tuple[Path, str]
+) -> None:
+    out, _ = finished
+    refused = recipe(copied, "-d", copied.parents[1] / "text", "-o", out, 3, NMT_DATA="")
+    told = f"Error: {out} holds a run of 2 updates; choose another place with -o.\n"
+    assert (refused.returncode, refused.stderr) == (1, told)
+
+
 def test_without_text_the_command_says_how_it_is_called(recipe: Recipe, copied: Path) -> None:
     refused = recipe(copied, NMT_DATA="")
     assert refused.returncode == 2 and "run.sh [-d DATA]" in refused.stderr
