@@ -32,7 +32,7 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
     try:
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{out} can't be written: {error.strerror}; choose another place.") from error
+        raise _no_place(out, error) from error
     lock = _taken(staging, out)
     try:
         with room_for(out):
@@ -48,6 +48,27 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
     finally:
         os.close(lock)
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+def check_place(out: Path) -> None:
+    """Raise `UserError` where `folder_written_whole` could not even begin; leaves nothing behind."""
+    made: list[Path] = []
+    try:
+        recover(out)
+        staging = _beside(out.resolve(), "unfinished")
+        for folder in (*reversed(staging.parents), staging):
+            if not folder.exists():
+                folder.mkdir()
+                made.append(folder)
+    except OSError as error:
+        raise _no_place(out, error) from error
+    finally:
+        for folder in reversed(made):
+            folder.rmdir()
+
+
+def _no_place(out: Path, error: OSError) -> UserError:
+    return UserError(f"{out} can't be written: {error.strerror}; choose another place.")
 
 
 def recover(out: Path) -> None:
@@ -135,9 +156,11 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
     try:
         raw = staging.open("wb")
     except OSError as error:
-        raise UserError(f"{path} can't be written: {error.strerror}; choose another place.") from error
+        raise _no_place(path, error) from error
     try:
         with room_for(path), raw:
+            if path.exists() and not special:
+                os.fchmod(raw.fileno(), path.stat().st_mode)
             if place.suffix == ".gz":
                 with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
                     yield cast(BinaryIO, packed)

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.atomic import file_written_whole, folder_written_whole, temporary_folder
+from nmt_cli.atomic import (
+    check_place,
+    file_written_whole,
+    folder_written_whole,
+    temporary_folder,
+)
 from nmt_cli.errors import UserError
 
 DIES_AT_RENAME = """
@@ -117,6 +122,25 @@ def test_a_place_that_can_not_be_written_is_one_clear_error(tmp_path: Path) -> N
     out = tmp_path / "file" / "out"
     with pytest.raises(UserError, match=f"{out} can't be written: .*; choose another"):
         write(out, "new")
+
+
+@pytest.mark.parametrize("name", ["out", "not/yet/there", "older"])
+def test_to_look_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "older", "old")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "older").rglob("*")}
+    check_place(tmp_path / name)
+    assert list(tmp_path.iterdir()) == [tmp_path / "older"]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "older").rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["file/out", "file/not/there", "new/" + 300 * "x", 250 * "x"])
+def test_a_place_that_can_not_be_written_is_told_before_there_is_anything_to_write(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=f"{tmp_path / name} can't be written: .*; choose another"):
+        check_place(tmp_path / name)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -243,3 +267,12 @@ def test_a_temporary_folder_that_was_just_made_is_left_alone(
     (tmp_path / "nmt-test-new").mkdir()
     with temporary_folder("nmt-test-"):
         assert (tmp_path / "nmt-test-new").exists()
+
+
+def test_a_file_that_is_written_anew_keeps_who_may_use_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(0o640)
+    with file_written_whole(path) as file:
+        file.write(b"new")
+    assert (path.stat().st_mode & 0o777, path.read_bytes()) == (0o640, b"new")

@@ -19,12 +19,15 @@ from nmt_cli.errors import UserError
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors of any device."""
+    path.touch()
+    mode = path.stat().st_mode  # safetensors leaves its files to their owner alone
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         code = int(number[1]) if number else errno.EIO
         raise OSError(code, os.strerror(code), str(path)) from error
+    path.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -34,6 +34,7 @@ nmt.add_command(translate)
 
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
+    _open_streams()
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was started to ignore it
         signal.signal(signal.SIGINT, _interrupt)
@@ -50,6 +51,7 @@ def main() -> NoReturn:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         _hear_no_more()
+        exec("")  # or else Python, if the signal came within exec(), ends by it although it was caught
         code = _failed("interrupted.", EXIT_CODES[signal.SIGINT])
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,6 +64,15 @@ def main() -> NoReturn:
         bug = f"{type(error).__name__}: {error}"
         code = _failed(f"a fault of nmt's own ({bug}); run it again with --debug and report it.", FAILED)
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Those that are closed hold nothing and take everything; else the next file to open would be one."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            if (opened := os.open(os.devnull, os.O_RDWR)) != number:
+                os.dup2(opened, number)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
 
 
 def _failed(message: str, code: int) -> int:

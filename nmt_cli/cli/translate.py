@@ -47,7 +47,10 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="json: an object a line."
 )
 @click.option(
-    "--attention", "page", type=FILE, help="HTML page to write: where each head of each layer looks."
+    "--attention",
+    "page",
+    type=FILE,
+    help="HTML page to write: where each head of each layer of the first MODEL looks.",
 )
 @click.option(
     "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
@@ -79,17 +82,22 @@ def translate(
     config = settings.read(TranslateConfig, file, assignments, flags)
     if config.output.alignments and form != "json":
         raise click.UsageError("output.alignments has no effect without --format json.")
+    if page and target and page.resolve() == target.resolve():
+        raise click.UsageError(f"--attention and --output are both {page}; name two files.")
 
     from nmt_cli.cli.translate_report import AttentionPage, Reporter, as_json, as_text
     from nmt_cli.decoding.loading import Where, load
 
     where = Where(device, devices, threads or 0, precision)  # type: ignore[arg-type]  # click knows the choices
     translator, ensembles = load(models, config, where)
-    with ExitStack() as stack:
+    with ExitStack() as pages, ExitStack() as stack:
+        attention = AttentionPage(
+            pages.enter_context(file_written_whole(page)) if page else None,
+            *(translator, ensembles[0].models[0]),
+        )
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
         read = _reader(stack.enter_context(open_bytes(source)) if source else None)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
-        attention = AttentionPage(page, translator, ensembles[0].models[0])
         flush = _nothing if target else outgoing.flush
         translations = _translations(translator, ensembles, read, report, flush)
         for translation in stack.enter_context(closing(translations)):
@@ -99,6 +107,7 @@ def translate(
             else:
                 outgoing.write(as_text(translation, config.search.n_best))
         outgoing.flush()
+        stack.close()  # the translations are safe by now, whatever becomes of the page
         attention.write()
 
 

@@ -4,9 +4,8 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import click
 from rich.console import Console
@@ -63,9 +62,9 @@ def _described(candidate: Candidate) -> Mapping[str, Any]:
 class AttentionPage:
     """Where the model looks: for the alignments of a line, and for a page of the first lines."""
 
-    def __init__(self, path: Path | None, translator: Translator, model: Transformer) -> None:
-        """Without a `path` there is no page."""
-        self._path, self._translator, self._model = path, translator, model
+    def __init__(self, file: BinaryIO | None, translator: Translator, model: Transformer) -> None:
+        """Without a `file` there is no page."""
+        self._file, self._translator, self._model = file, translator, model
         self._pairs: list[tuple[str, list[int], list[int]]] = []
         self._left_out = 0
 
@@ -79,7 +78,7 @@ class AttentionPage:
 
     def add(self, translation: Translation) -> None:
         """Keep a line for the page."""
-        if not self._path or not translation.candidates:
+        if not self._file or not translation.candidates:
             return
         if len(self._pairs) >= MOST_ON_PAGE:
             self._left_out += 1
@@ -90,11 +89,11 @@ class AttentionPage:
 
     def write(self) -> None:
         """Write the page, if there shall be one."""
-        if not self._path:
+        if not self._file:
             return
-        write_attention_page(self._path, self._model, self._translator.tokenizers, self._pairs)
+        write_attention_page(self._file, self._model, self._translator.tokenizers, self._pairs)
         if self._left_out:
-            click.echo(f"{self._path} shows the first {MOST_ON_PAGE} lines only.", err=True)
+            click.echo(f"The page of --attention shows the first {MOST_ON_PAGE} lines only.", err=True)
 
 
 class Reporter:
@@ -103,7 +102,7 @@ class Reporter:
     def __init__(self, quiet: bool, *, prompt: bool) -> None:
         self._quiet, self._prompt = quiet, prompt
         self._odd: OddInput | None = None
-        self._degenerate, self._too_long = Degenerate(), Noted()
+        self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
         self._lines, self._since = 0, time.monotonic()
         self._bar = Progress(
             TextColumn("{task.completed:,.0f} lines"),
@@ -143,6 +142,8 @@ class Reporter:
             self._too_long.add(line.number)
             if self._too_long.count == 1:
                 self._warn(f"line {line.number:,} has {line.pieces:,} pieces, too many to translate at once.")
+        if line.prefix_unknown:
+            self._prefixes.add(line.number)
         if translation.failed:
             what = f"line {line.number:,} ({line.pieces:,} pieces)"
             click.echo(
@@ -156,6 +157,8 @@ class Reporter:
             self._warn(warning)
         if self._too_long.count:
             self._warn(f"{self._too_long}: too long, and treated as input.too_long says.")
+        if self._prefixes.count:
+            self._warn(f"{self._prefixes}: the model's vocabulary lacks some of the given beginning.")
         if self._odd and (replaced := self._odd.report()):
             self._warn(replaced)
         if self._lines and not (self._quiet or self._prompt):

@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -22,6 +23,7 @@ else:
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+GZIP_MARK = b"\x1f\x8b"
 BLOCK = 1 << 20
 LINES_AT_ONCE = 1000
 
@@ -91,10 +93,9 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(raw, "sha256").hexdigest()
 
 
-def _unpacked(raw: BinaryIO) -> BinaryIO:
-    start = raw.read(6)
-    raw.seek(0)
-    if start.startswith(b"\x1f\x8b"):
+def _unpacked(raw: BufferedReader) -> BinaryIO:
+    start = raw.peek(6)  # a pipe can't be wound back
+    if start.startswith(GZIP_MARK):
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
     if start.startswith(b"BZh"):
         return cast(BinaryIO, bz2.BZ2File(raw))

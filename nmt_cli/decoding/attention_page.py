@@ -5,13 +5,11 @@ import json
 import string
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
 
-from nmt_cli.atomic import file_written_whole
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.subwords import END
@@ -29,20 +27,19 @@ OPENERS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&"}
 
 
 def write_attention_page(
-    path: Path,
+    file: BinaryIO,
     model: Transformer,
     tokenizers: Tokenizers,
     pairs: Sequence[tuple[str, list[int], list[int]]],
 ) -> None:
     """Write the page of these pairs: the source as it was given, its ids and the target's, without end marks.
 
-    The page needs no network and appears whole or not at all. It holds layers x heads x (S² + T² + S x T)
-    bytes a pair, and a third more for their spelling.
+    The page needs no network. It holds layers x heads x (S² + T² + S x T) bytes a pair, and a third more for
+    their spelling.
     """
     shown = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
-    with file_written_whole(path) as file:
-        file.write(_page({"languages": languages, "pairs": shown}).encode())
+    file.write(_page({"languages": languages, "pairs": shown}).encode())
 
 
 def _pair(

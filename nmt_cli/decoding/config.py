@@ -123,9 +123,12 @@ class SearchConfig:
     def _check_sampling(self) -> None:
         if not 0 < self.top_p <= 1 or self.temperature <= 0:
             raise UserError("temperature is more than 0, and top_p more than 0 and at most 1.")
-        for name, default in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+        for name, default in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0), ("seed", 1)):
             if getattr(self, name) != default and not self.sample:
                 raise UserError(f"{name} has no effect without sampling; set sample to true.")
+        for name, otherwise in (("beam", 4), ("stop_early", False)):
+            if getattr(self, name) != otherwise and self.sample:
+                raise UserError(f"{name} has no effect on sampling; leave it out, or set sample to false.")
 
     @property
     def places(self) -> int:

@@ -31,6 +31,8 @@ class Ensemble:
             raise UserError(
                 f"search.weights has {len(weights)} numbers for {len(models)} models; give one for each."
             )
+        if len(models) == 1 and config.combine != "probability":
+            raise UserError("search.combine has no effect on one model; leave it out, or name several.")
         return Ensemble(models, [weight / sum(weights) for weight in weights], config.combine)
 
     @property

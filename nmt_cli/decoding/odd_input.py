@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from nmt_cli.corpus.files import GZIP_MARK, UTF16_MARKS
 from nmt_cli.decoding.noted import Noted
 from nmt_cli.text.config import Kind
 from nmt_cli.text.normalize import BLANK_MARK
@@ -33,9 +34,12 @@ class OddInput:
         self._most_unknown = most_unknown
         self._lines = self._pieces = self._unknown = self._first_unknown = 0
         self._invalid = Noted()
+        self._foreign: str | None = None
 
     def text(self, number: int, raw: bytes) -> str:
         """Line `number` as text; bytes that are not UTF-8 are replaced, and the line is counted."""
+        if number == 1:
+            self._foreign = _foreign(raw)
         try:
             return raw.decode()
         except UnicodeDecodeError:
@@ -44,7 +48,8 @@ class OddInput:
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
         """What to tell the user about line `number`, not yet prepared, and its ids; None nearly always."""
-        return self._tokenized(number, raw) or self._unknowns(number, ids)
+        foreign, self._foreign = self._foreign, None
+        return foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
 
     def report(self) -> str | None:
         """What to tell the user at the end."""
@@ -78,6 +83,15 @@ class OddInput:
             f"from line {self._first_unknown:,} on; is it in the language and script that the model "
             "translates from?"
         )
+
+
+def _foreign(first: bytes) -> str | None:
+    """What to say of an input that begins so; there is nothing to say if it is text."""
+    if first.startswith(UTF16_MARKS):
+        return "the input looks like UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8)."
+    if first.startswith(GZIP_MARK):
+        return "the input looks packed; unpack it first (gzip -dc), or name the file with --input."
+    return None
 
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:

@@ -11,7 +11,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.long_lines import joined, longest_source, shortened
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.text.subwords import END
+from nmt_cli.text.subwords import END, UNKNOWN
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
@@ -56,6 +56,8 @@ class Line:
 
     pieces: int
     too_long: bool
+    prefix_unknown: bool
+    """How its translation shall begin has something that the vocabulary lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Translator:
             for part, each in enumerate(texts)
             if each
         ]
-        return Line(number, source, sentences, len(ids), too_long)
+        return Line(number, source, sentences, len(ids), too_long, UNKNOWN in begins)
 
     def translation(self, line: Line, found: Sequence[Sequence[Hypothesis] | None]) -> Translation:
         """`line` with what was found for each of its sentences."""

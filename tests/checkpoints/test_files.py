@@ -30,6 +30,16 @@ def described(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_who_may_read_tensors_is_as_for_any_new_file(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_tensors(tmp_path / "x", {"t": torch.ones(2)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
 @pytest.mark.parametrize(
     "tensor",
     [

@@ -70,7 +70,6 @@ def assert_one_line(result: CompletedProcess[str], code: int, told: str) -> None
 def test_the_flags_are_these_and_no_more() -> None:
     options = [option for option in translate.params if isinstance(option, click.Option)]
     assert [option.opts[0] for option in options] == [*FLAGS, "--quiet", "--debug"]
-    assert len(FLAGS) <= 14
 
 
 def test_help_shows_every_flag_and_every_setting_with_its_default(nmt: Run) -> None:
@@ -186,6 +185,10 @@ def test_wrong_usage_is_told_with_exit_code_2(run: Run, arguments: tuple[str, ..
         (("--set", "search.tokens=0"), "tokens is 0; take at least 1."),
         (("--set", "search.rows=-1"), "rows is -1; take at least 0."),
         (("--set", "search.top_k=5"), "top_k has no effect without sampling; set sample to true."),
+        (("--set", "search.seed=5"), "seed has no effect without sampling; set sample to true."),
+        (("--set", "search.sample=true", "--beam", "7"), "beam has no effect on sampling; leave it out"),
+        (("--set", "search.sample=true", "--set", "search.stop_early=true"), "stop_early has no effect on"),
+        (("--set", "search.combine=log-probability"), "search.combine has no effect on one model;"),
         (("--set", "search.weights=[1.0, 2.0]"), "search.weights has 2 numbers for 1 models; give one for"),
         (("--set", "search.weights=[0.0]"), "weights are positive numbers"),
         (("--set", "search.length_rule=sum"), "search.length_rule takes "),
@@ -205,6 +208,25 @@ def test_settings_that_make_no_sense_are_told_in_one_line(
 ) -> None:
     assert_one_line(run(*arguments, "--output", tmp_path / "out"), 1, told)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_page_and_translations_need_two_files(run: Run, tmp_path: Path) -> None:
+    page = ("--attention", tmp_path / "same", "--output", tmp_path / "x" / ".." / "same")
+    (tmp_path / "x").mkdir()
+    assert_one_line(run(*page), 2, f"--attention and --output are both {tmp_path / 'same'}; name two files.")
+
+
+def test_a_page_that_has_no_place_is_told_before_anything_is_translated(run: Run, tmp_path: Path) -> None:
+    result = run("--attention", tmp_path / "missing" / "page.html")
+    assert_one_line(result, 1, "page.html can't be written: No such file or directory; choose another place.")
+    assert not result.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_page_that_finds_no_room_takes_no_translation_with_it(run: Run, tmp_path: Path) -> None:
+    result = run("--attention", "/dev/full", "--output", tmp_path / "out", "--quiet")
+    assert_one_line(result, 1, "/dev/full can't be written: No space left on device; make room")
+    assert (tmp_path / "out").read_text() == "abc\nde\n"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -241,7 +263,7 @@ def test_a_file_of_the_model_that_is_missing_is_not_blamed_on_the_input(
 
 
 def a_line(number: int = 1, raw: str = "a b", *, pieces: int = 2, too_long: bool = False) -> Line:
-    return Line(number, raw, [Sentence(number, [2] * pieces)], pieces, too_long)
+    return Line(number, raw, [Sentence(number, [2] * pieces)], pieces, too_long, prefix_unknown=False)
 
 
 def a_candidate(text: str, *token_scores: float) -> Candidate:
@@ -252,7 +274,7 @@ def a_candidate(text: str, *token_scores: float) -> Candidate:
 
 
 GOOD = Translation(a_line(7), [a_candidate("c ä", -0.5, -1.0, -0.5), a_candidate("d", -3.0, -1.0)], (), False)
-NOTHING = Translation(Line(8, "", (), 0, False), (), (), False)
+NOTHING = Translation(Line(8, "", (), 0, too_long=False, prefix_unknown=False), (), (), False)
 
 
 def test_text_is_the_best_translation_alone() -> None:

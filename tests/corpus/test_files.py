@@ -7,7 +7,8 @@ import lzma
 import os
 import random
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,22 @@ def written(folder: Path, content: bytes, name: str = "text") -> Path:
     return path
 
 
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
+    """Makes a named pipe that somebody writes this into."""
+    writers = []
+
+    def make(content: bytes) -> Path:
+        os.mkfifo(path := tmp_path / "pipe")
+        writers.append(threading.Thread(target=path.write_bytes, args=(content,)))
+        writers[-1].start()
+        return path
+
+    yield make
+    for writer in writers:
+        writer.join()
+
+
 def expected_lines(content: bytes) -> list[bytes]:
     """The rules in other words: cut at line feeds, forget the mark and the \\r of \\r\\n."""
     *ended, last = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
@@ -62,6 +79,14 @@ def complaint(path: Path, use: Callable[[Path], object] = lambda path: list(line
     assert str(path) in message
     assert "\n" not in message
     return message
+
+
+@pytest.mark.parametrize("pack", EVERY_PACK.values(), ids=EVERY_PACK)
+def test_a_pipe_is_read_as_a_file_is(pipe: Callable[[bytes], Path], pack: Pack) -> None:
+    assert list(lines(pipe(pack("ein Haus\nzwei Häuser\n".encode())))) == [
+        b"ein Haus",
+        "zwei Häuser".encode(),
+    ]
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz", "text.bz2", "text.xz", "text.zst"])

@@ -1,9 +1,8 @@
 """What a page of attention holds; how it looks is for eyes and a browser."""
 
 import base64
+import io
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.decoding.attention_page import write_attention_page
-from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.config import TextConfig, TokenizerConfig
@@ -80,13 +78,15 @@ def pairs(tokenizers: Tokenizers) -> list[Pair]:
     return [(LINES[0], ids[0], ids[0][::-1]), (RAW, ids[1], ids[1]), ("", [], [])]
 
 
+def written(model: Transformer, tokenizers: Tokenizers, pairs: list[Pair]) -> str:
+    file = io.BytesIO()
+    write_attention_page(file, model, tokenizers, pairs)
+    return file.getvalue().decode()
+
+
 @pytest.fixture(scope="module")
-def page(
-    tmp_path_factory: pytest.TempPathFactory, model: Transformer, tokenizers: Tokenizers, pairs: list[Pair]
-) -> str:
-    path = tmp_path_factory.mktemp("page") / "attention.html"
-    write_attention_page(path, model, tokenizers, pairs)
-    return path.read_text("utf-8")
+def page(model: Transformer, tokenizers: Tokenizers, pairs: list[Pair]) -> str:
+    return written(model, tokenizers, pairs)
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +129,8 @@ def test_a_translation_that_was_cut_off_has_no_end(
     size = len(tokenizers.source.entries)
     model = Transformer(config, size, size, joint=True).eval()
     _, _, dog = pairs[0]
-    write_attention_page(tmp_path / "cut.html", model, tokenizers, [("", dog, [*dog, dog[0]])])
-    (shown,) = json.loads(Reader((tmp_path / "cut.html").read_text("utf-8")).data)["pairs"]
+    cut = written(model, tokenizers, [("", dog, [*dog, dog[0]])])
+    (shown,) = json.loads(Reader(cut).data)["pairs"]
     assert (len(shown["target"]), shown["ended"]) == (6, False)
     assert [pair["ended"] for pair in data["pairs"]] == [True, True, True]
 
@@ -138,9 +138,7 @@ def test_a_translation_that_was_cut_off_has_no_end(
 def test_no_text_gets_out_of_its_place_in_the_page(
     page: str, tmp_path: Path, model: Transformer, tokenizers: Tokenizers
 ) -> None:
-    path = tmp_path / "harmless.html"
-    write_attention_page(path, model, tokenizers, [])
-    harmless = path.read_text("utf-8")
+    harmless = written(model, tokenizers, [])
     assert Reader(page).elements == Reader(harmless).elements
     start = page.index('<script id="data"')
     shown = page[start : page.index("</script>", start)]
@@ -155,20 +153,3 @@ def test_the_page_asks_nothing_of_a_network(page: str) -> None:
     assert policy is not None
     assert policy.startswith("default-src 'none';")
     assert not any(word in page for word in ("http:", "https:", "url(", "@import", "fetch("))
-
-
-def test_a_page_that_cannot_be_written_leaves_the_older_one_alone(
-    tmp_path: Path,
-    model: Transformer,
-    tokenizers: Tokenizers,
-    pairs: list[Pair],
-    full_disk: Callable[[int], AbstractContextManager[None]],
-) -> None:
-    path = tmp_path / "attention.html"
-    path.write_text("older")
-    with full_disk(20_000), pytest.raises(UserError, match=r"attention\.html can't be written: .*make room"):
-        write_attention_page(path, model, tokenizers, pairs)
-    assert path.read_text() == "older"
-    assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(UserError, match=r"missing/attention\.html can't be written: .*choose another place"):
-        write_attention_page(tmp_path / "missing" / path.name, model, tokenizers, [])

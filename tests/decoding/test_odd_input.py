@@ -1,5 +1,6 @@
 """Input that the model was not made for is warned about once, with the line where it begins."""
 
+import gzip
 from typing import get_args
 
 import pytest
@@ -43,6 +44,23 @@ def test_a_line_that_looks_tokenised_is_warned_about_once(text: str, sign: str) 
 )
 def test_plain_text_is_not_warned_about(text: str) -> None:
     assert odd_input().warning(1, text, [KNOWN]) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("the ladder".encode("utf-16"), "looks like UTF-16; turn it into UTF-8 first"),
+        (gzip.compress(b"the ladder\n"), "looks packed; unpack it first (gzip -dc), or name the file"),
+    ],
+    ids=["utf-16", "gzip"],
+)
+def test_an_input_that_begins_like_no_text_is_warned_about_once(first: bytes, told: str) -> None:
+    odd = odd_input()
+    warning = odd.warning(1, odd.text(1, first), [KNOWN])
+    assert warning is not None and told in warning
+    assert odd.warning(2, odd.text(2, first), [KNOWN]) is None
+    later = odd_input()
+    assert later.warning(2, later.text(2, first), [KNOWN]) is None
 
 
 JOINERS = "the lad@@ der is bl@@ ue and the wal@@ ls are too"

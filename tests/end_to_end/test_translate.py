@@ -274,8 +274,11 @@ def test_an_n_best_list_has_line_numbers_texts_and_scores(made_models: Path, tra
 
 def test_a_translation_begins_as_the_line_says(made_models: Path, translate: Translate) -> None:
     text = "abcdef\txy\nabc\n\tz\nabc\t\n"
-    out, _ = translate(text, made_models / "copies", "--set", "input.prefix=true", "--length-penalty", 0)
-    assert out == "xycdef\nabc\n\nabc\n"
+    settings = ("--set", "input.prefix=true", "--length-penalty", 0)
+    out, told = translate(text, made_models / "copies", *settings)
+    assert out == "xycdef\nabc\n\nabc\n" and "beginning" not in told
+    _, told = translate("abc\tx\nabc\txЖ\n", made_models / "copies", *settings)
+    assert "Warning: line 2: the model's vocabulary lacks some of the given beginning." in told
 
 
 def test_without_that_setting_a_tab_is_a_blank(made_models: Path, translate: Translate) -> None:
