@@ -62,8 +62,11 @@ def save(result: Result, path: Path) -> None:
 
 
 def read(paths: Iterable[Path]) -> list[Result]:
-    """Results that were written."""
-    return [json.loads(path.read_bytes()) for path in paths]
+    """Results that were written; there must be some."""
+    found = [json.loads(path.read_bytes()) for path in paths if path.exists()]
+    return found or sys.exit(
+        "Error: there is no result.json; name the folder of a run that has come to its end."
+    )
 
 
 def keep(

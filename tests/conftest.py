@@ -179,6 +179,14 @@ def nmt_preprocess(nmt: Callable[..., CompletedProcess[str]]) -> Callable[..., C
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Processes that are killed leave theirs among the files of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
+        yield
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., Popen[str]]]:
     """Starts a command as a process group of its own; whatever is left of it is killed after the test."""

@@ -1,5 +1,6 @@
 """`nmt average-checkpoints`: a run folder or several models in, one model folder out."""
 
+import math
 from pathlib import Path
 
 import click
@@ -9,6 +10,12 @@ from nmt_cli.cli.options import common
 FOLDER = click.Path(exists=True, path_type=Path)
 LAST = 5
 """As many as the paper averages for its base model."""
+
+
+def _finite(_: click.Context, __: click.Parameter, minutes: float | None) -> float | None:
+    if minutes is not None and not math.isfinite(minutes):
+        raise click.BadParameter(f"{minutes} is no number of minutes.")
+    return minutes
 
 
 @click.command("average-checkpoints")
@@ -23,6 +30,7 @@ LAST = 5
 @click.option(
     "--every-minutes",
     type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
     help="Of the newest, take --last that were written about so many minutes apart.",
 )
 @click.option(
@@ -51,19 +59,22 @@ def average_checkpoints(
     if len(given) > 1 and given != ["--last", "--every-minutes"]:
         raise click.UsageError(f"{given[0]} and {given[1]} choose in different ways; take one of them.")
 
+    from nmt_cli.atomic import check_place
     from nmt_cli.checkpoints import choice
     from nmt_cli.checkpoints.average import average, check_replaceable
     from nmt_cli.checkpoints.model_folder import EMA, WEIGHTS
-    from nmt_cli.checkpoints.run_folder import checkpoints
+    from nmt_cli.checkpoints.run_folder import checkpoints, find_model
 
     run = models[0]
     several, file = len(models) > 1 or not checkpoints(run), WEIGHTS
     if several:
         if given:
+            find_model(run)  # a run without any checkpoint yet is told so
             raise click.UsageError(f"{given[0]} is for the checkpoints of one run; name its folder alone.")
         places = choice.named(models)
     elif select:
         check_replaceable(out, [])
+        check_place(out)
         places, file = _selected(run, quiet)
     elif best:
         places = choice.best(run, best)

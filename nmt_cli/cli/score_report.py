@@ -60,7 +60,12 @@ def show_json(outcome: Outcome, quiet: bool) -> None:
 
 
 def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
-    """Print a log-probability a line to stdout and the perplexities to stderr, or all of it as JSON."""
+    """Print a log-probability a line to stdout and the perplexities to stderr, or all of it as JSON.
+
+    Warnings always go to stderr.
+    """
+    for warning in forced.warnings:
+        click.echo(f"Warning: {warning}", err=True)
     if as_json:
         lines = [
             {"log_probability": total, "tokens": [*tokens], "token_scores": [*scores]}

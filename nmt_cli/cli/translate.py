@@ -82,8 +82,7 @@ def translate(
     config = settings.read(TranslateConfig, file, assignments, flags)
     if config.output.alignments and form != "json":
         raise click.UsageError("output.alignments has no effect without --format json.")
-    if page and target and page.resolve() == target.resolve():
-        raise click.UsageError(f"--attention and --output are both {page}; name two files.")
+    _refuse_same(page, target)
 
     from nmt_cli.cli.translate_report import AttentionPage, Reporter, as_json, as_text
     from nmt_cli.decoding.loading import Where, load
@@ -91,10 +90,8 @@ def translate(
     where = Where(device, devices, threads or 0, precision)  # type: ignore[arg-type]  # click knows the choices
     translator, ensembles = load(models, config, where)
     with ExitStack() as pages, ExitStack() as stack:
-        attention = AttentionPage(
-            pages.enter_context(file_written_whole(page)) if page else None,
-            *(translator, ensembles[0].models[0]),
-        )
+        shown = pages.enter_context(file_written_whole(page)) if page else None
+        attention = AttentionPage(shown, translator, ensembles[0].models[0])
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
         read = _reader(stack.enter_context(open_bytes(source)) if source else None)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
@@ -109,6 +106,11 @@ def translate(
         outgoing.flush()
         stack.close()  # the translations are safe by now, whatever becomes of the page
         attention.write()
+
+
+def _refuse_same(page: Path | None, target: Path | None) -> None:
+    if page and target and page.resolve() == target.resolve():
+        raise click.UsageError(f"--attention and --output are both {page}; name two files.")
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:

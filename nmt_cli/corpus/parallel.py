@@ -120,9 +120,11 @@ class Corpus:
         sources = sgm.segments(self.source, "source", self.languages[0])
         targets = sgm.segments(self.target, "target", self.languages[1])
         for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
-            places = [(side.document, side.number) if side else None for side in (source, target)]
-            if places[0] != places[1]:
-                named = [f"doc {p[0].decode()} seg {p[1].decode()}" if p else "nothing" for p in places]
+            if not source or not target or source.place != target.place:
+                named = [
+                    f"doc {side.document.decode()} seg {side.number.decode()}" if side else "nothing"
+                    for side in (source, target)
+                ]
                 raise UserError(
                     f"{self.place('source', number)} is {named[0]}, but {self.target} has {named[1]} there: "
                     "source and target must have the same segments in the same order."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from nmt_cli.corpus.files import open_bytes
+from nmt_cli.corpus.language import without_region
 from nmt_cli.errors import UserError
 
 SUFFIXES = (".sgm", ".sgml", ".xml")
@@ -20,6 +21,7 @@ SIDES = {
     "source": re.compile(rb"<src\b([^>]*)>(.*?)</src\s*>", re.DOTALL | re.IGNORECASE),
     "target": re.compile(rb"<ref\b([^>]*)>(.*?)</ref\s*>", re.DOTALL | re.IGNORECASE),
 }
+VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
 NAMES = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6}));", re.IGNORECASE)
 
@@ -31,6 +33,11 @@ class Segment:
     document: bytes
     number: bytes
     text: bytes
+
+    @property
+    def place(self) -> tuple[bytes, bytes]:
+        """Document and number, the same on both sides of a test set; case does not count."""
+        return self.document.lower(), self.number.lower()
 
 
 def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> list[Segment]:
@@ -58,9 +65,15 @@ def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> l
 
 def _side(document: bytes, side: Literal["source", "target"], lang: str) -> bytes:
     for attributes, body in SIDES[side].findall(document):
-        if not lang or _attribute(attributes, b"lang") in (b"", lang.lower().encode()):
+        if not lang or _fits(_attribute(attributes, b"lang").decode(errors="replace"), lang):
             return bytes(body)
     return b""
+
+
+def _fits(marked: str, lang: str) -> bool:
+    """Whether text of the language `marked` may be taken for `lang`; two regions differ, one may be open."""
+    marked, lang = (name.lower().replace("_", "-") for name in (marked, lang))
+    return marked in ("", lang, without_region(lang)) or without_region(marked) == lang
 
 
 def _refuse_cut(path: Path, content: bytes) -> None:
@@ -73,8 +86,8 @@ def _refuse_cut(path: Path, content: bytes) -> None:
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:
-    match = re.search(rb"\b" + name + rb"\s*=\s*[\"']?([^\"'>\s]*)", attributes, re.IGNORECASE)
-    return match.group(1).lower() if match else b""
+    match = re.search(rb"\b" + name + VALUE, attributes, re.IGNORECASE)
+    return _text(next(value for value in match.groups() if value is not None)) if match else b""
 
 
 def _text(inner: bytes) -> bytes:

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import find_model
+from nmt_cli.decoding.config import InputConfig
 from nmt_cli.decoding.loading import devices
+from nmt_cli.decoding.long_lines import longest_source
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
-from nmt_cli.scoring.texts import read_hypotheses, refuse_unequal
+from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
 from nmt_cli.text.subwords import END
 
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -33,6 +35,8 @@ class Forced:
     token_scores: Sequence[Sequence[float]]
     words: int
     """What stands between blanks, and each end of a line."""
+
+    warnings: Sequence[str]
 
     @property
     def log_probabilities(self) -> list[float]:
@@ -56,6 +60,7 @@ class Forced:
 
 def force(model: Path, source: Path, hypotheses: Path) -> Forced:
     """Score the lines of `hypotheses` as translations of the lines of `source`."""
+    refuse_second_stdin([source, hypotheses])
     sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
     refuse_unequal(targets, sources)
     loaded = read_model(find_model(model), devices("auto", 1)[0])
@@ -63,11 +68,24 @@ def force(model: Path, source: Path, hypotheses: Path) -> Forced:
     sides = ((tokenizers.source, sources), (tokenizers.target, targets))
     ids = [[side.encode(side.prepare(line)) for line in text.lines] for side, text in sides]
     entries = tokenizers.target.entries
+    trained = loaded.identity.trained_on.get("longest")
+    longest = longest_source(InputConfig(), loaded.identity.config, trained)
     return Forced(
         tokens=[[entries[i] for i in (*target, END)] for target in ids[1]],
         token_scores=token_scores(loaded.transformer, list(zip(*ids, strict=True))),
         words=sum(len(line.split()) + 1 for line in targets.lines),
+        warnings=list(_warnings(sources.name, ids[0], longest)),
     )
+
+
+def _warnings(name: str, sources: Sequence[Sequence[int]], longest: int) -> Iterator[str]:
+    long = [number for number, ids in enumerate(sources, start=1) if len(ids) > longest]
+    if long:
+        yield (
+            f"{name}: {len(long):,} of {len(sources):,} lines have more than the {longest:,} pieces that nmt "
+            f"translate takes at once (the first is line {long[0]:,}); they are scored whole, not in the "
+            "parts that it would translate."
+        )
 
 
 @torch.inference_mode()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from nmt_cli.corpus.language import without_region
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import InputConfig, TooLong
 from nmt_cli.errors import UserError
@@ -55,7 +56,7 @@ def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> l
 
 def joined(translations: Sequence[str], lang: str) -> str:
     """The translations of a line's parts as one text of `lang`."""
-    blank = "" if re.split("[-_]", lang.lower())[0] in WITHOUT_BLANKS else " "
+    blank = "" if without_region(lang) in WITHOUT_BLANKS else " "
     return blank.join(translation for translation in translations if translation)
 
 

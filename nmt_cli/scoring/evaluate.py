@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from nmt_cli.corpus.language import without_region
 from nmt_cli.errors import UserError
 from nmt_cli.scoring import brackets, significance, texts
 from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
@@ -78,7 +79,8 @@ class Outcome:
 def evaluate(request: Request) -> Outcome:
     """Read everything, then score every system in every metric."""
     _refuse_repeats(request)
-    language = request.target_lang or texts.language_of(request.references, LANGUAGES | set(TOKENIZER_OF))
+    known = LANGUAGES | set(TOKENIZER_OF)
+    language = without_region(request.target_lang) or texts.language_of(request.references, known)
     metrics, notes = _metrics(request, language)
     _refuse_what_has_no_effect(request, metrics)
     references = [texts.read_reference(path, request.target_lang) for path in request.references]
@@ -163,9 +165,7 @@ def _metrics(request: Request, language: str) -> tuple[list[AnyMetric], list[str
 
 
 def _refuse_repeats(request: Request) -> None:
-    paths = [*request.references, *request.hypotheses]
-    if paths.count(texts.STDIN) > 1:
-        raise UserError("stdin can be read only once; give files for all but one of the texts.")
+    texts.refuse_second_stdin([*request.references, *request.hypotheses])
     for given in (request.references, request.hypotheses):
         for path in given:
             if given.count(path) > 1:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nmt_cli.corpus.language import without_region
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import AnyMetric, Metric, ScoreConfig
 from nmt_cli.scoring.paper import PaperProtocol
@@ -128,7 +129,7 @@ class Measure:
 def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
     """The tokeniser that sacrebleu's BLEU uses for this language under these settings."""
     chosen = config.bleu.tokenizer
-    return TOKENIZER_OF.get(lang, "13a") if chosen == "auto" else chosen
+    return TOKENIZER_OF.get(without_region(lang), "13a") if chosen == "auto" else chosen
 
 
 def _counter(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[Lines] | None) -> "Counter":

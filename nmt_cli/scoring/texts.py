@@ -1,5 +1,6 @@
 """Hypotheses and references as lines of text, read from files of any kind, a pipe or stdin."""
 
+import re
 import shutil
 import sys
 import tempfile
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.corpus import files, sgm, trees
+from nmt_cli.corpus.language import without_region
 from nmt_cli.errors import UserError
 
 STDIN = Path("-")
@@ -45,6 +47,12 @@ def read_hypotheses(path: Path) -> Text:
     return _read(path, "")
 
 
+def refuse_second_stdin(paths: Sequence[Path]) -> None:
+    """Raise `UserError` if more than one text would be read from stdin."""
+    if paths.count(STDIN) > 1:
+        raise UserError("stdin can be read only once; give files for all but one of the texts.")
+
+
 def refuse_unequal(hypotheses: Text, reference: Text) -> None:
     """Raise `UserError` unless both have the same lines to compare."""
     counts = len(hypotheses.lines), len(reference.lines)
@@ -62,7 +70,7 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
     if hypotheses.places and reference.places:
         pairs = zip(hypotheses.places, reference.places, strict=True)
         for number, (one, other) in enumerate(pairs, start=1):
-            if one != other:
+            if [part.lower() for part in one] != [part.lower() for part in other]:
                 raise UserError(
                     f"{hypotheses.name} segment {number:,} is doc {one[0]} seg {one[1]}, but "
                     f"{reference.name} has doc {other[0]} seg {other[1]} there: both must have the same "
@@ -71,8 +79,13 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 
 
 def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
-    """The language that the names end in (`ref.de`, `ref.de.gz`, `ref.de.sgm`); "" for none, or several."""
-    found = {_ending(path) for path in paths} & known
+    """The language that the names end in (`ref.de`, `ref.de-AT.gz`, `ref.de.sgm`); "" for none, or several.
+
+    Two languages (`ref.en-de`) are none.
+    """
+    endings = {_ending(path) for path in paths}
+    found = {without_region(ending) for ending in endings if not known & {*re.split("[-_]", ending)[1:]}}
+    found &= known
     return found.pop() if len(found) == 1 else ""
 
 

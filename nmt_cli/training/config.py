@@ -252,6 +252,11 @@ class TrainConfig:
                 "validation.patience and the plateau schedule have nothing to watch without validation; "
                 "set validation.every_steps."
             )
+        if self.schedule.kind in ("linear", "cosine") and self.training.max_epochs:
+            raise UserError(
+                f"a {self.schedule.kind} schedule has to know the last step; "
+                "give training.max_steps in place of max_epochs."
+            )
         most = min(self.batch.longest, self.batch.tokens)
         if self.model.positions == "learned" and most > self.model.longest:
             raise UserError(

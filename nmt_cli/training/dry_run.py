@@ -17,10 +17,10 @@ from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.deterministic import repeatable
 from nmt_cli.training.distributed import Group, Place
-from nmt_cli.training.events import Report
+from nmt_cli.training.events import Note, Report
 from nmt_cli.training.optimizer import trained
 from nmt_cli.training.preflight import Tried, checkpoints_at_most, try_longest
-from nmt_cli.training.run import build_trainer, cut_for, identity_of, refuse_unfit
+from nmt_cli.training.run import build_trainer, cut_for, identity_of, refuse_going_on, refuse_unfit
 
 SAMPLED = 100
 """Batches that are cut to see how much filler they have."""
@@ -84,6 +84,8 @@ def plan_run(
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
+    if step := refuse_going_on(run, config, identity):
+        report(Note(f"{run} stands at step {step:,} of this plan"))
     alone = Group(Place(), device, timeout=0.0)
     with repeatable(config, device):
         trainer = build_trainer(identity, config, alone, device, report, fresh=True)

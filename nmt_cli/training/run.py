@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -154,11 +155,7 @@ def _in_background(work: Callable[[], None]) -> "Future[None]":
 @contextmanager
 def _ours(run: Path) -> Iterator[None]:
     """Make the run folder, sweep up what was left in it, and keep other runs out."""
-    if run.exists() and not run.is_dir():
-        raise UserError(f"{run} is a file; choose another --out.")
-    foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
-    if foreign and not (run / CONFIG).exists():
-        raise UserError(f"{run} holds files, but no {CONFIG}, so it is no run; choose another --out.")
+    _refuse_foreign(run)
     try:
         run.mkdir(parents=True, exist_ok=True)
         lock = os.open(run, os.O_RDONLY)
@@ -170,6 +167,35 @@ def _ours(run: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _refuse_foreign(run: Path) -> None:
+    """Say that a place is taken, but by no run."""
+    if run.exists() and not run.is_dir():
+        raise UserError(f"{run} is a file; choose another --out.")
+    foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
+    if foreign and not (run / CONFIG).exists():
+        raise UserError(f"{run} holds files, but no {CONFIG}, so it is no run; choose another --out.")
+
+
+def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
+    """Say that training can't go on in this place; returns the step that a run there stands at, else 0."""
+    _refuse_foreign(run)
+    newest = _newest(run) if run.exists() else None
+    if not newest:
+        return 0
+    changes(run, config)
+    step: int = _state_of(newest, identity)["step"]
+    _refuse_end_behind(step, run, config)
+    return step
+
+
+def _refuse_end_behind(step: int, run: Path, config: TrainConfig) -> None:
+    if step > config.training.max_steps:
+        raise UserError(
+            f"{run} stands at step {step:,} already, behind the end at {config.training.max_steps:,}; "
+            "raise --max-steps, or choose another --out."
+        )
 
 
 def _take(lock: int, run: Path) -> None:
@@ -240,8 +266,8 @@ def compiled(config: TrainConfig, device: torch.device) -> bool:
     return config.training.compile == "on" or (config.training.compile == "auto" and device.type == "cuda")
 
 
-def _restored(place: Path, trainer: Trainer, identity: Identity) -> Position:
-    """Put weights, optimiser and scale back, after checking that they belong to this dataset."""
+def _state_of(place: Path, identity: Identity) -> dict[str, Any]:
+    """Where a checkpoint stands, after checking that it belongs to this dataset."""
     try:
         state = read_state(place)
         description = read_description(place, model_folder.CONFIG, model_folder.FORMAT)
@@ -251,6 +277,12 @@ def _restored(place: Path, trainer: Trainer, identity: Identity) -> Position:
         raise UserError(f"{place} was trained with another vocabulary; choose another --out.")
     if description["trained_on"].get("files") != identity.trained_on["files"]:
         raise UserError(f"{place} was trained on another dataset; choose another --out.")
+    return state
+
+
+def _restored(place: Path, trainer: Trainer, identity: Identity) -> Position:
+    """Put weights, optimiser and scale back."""
+    state = _state_of(place, identity)
     load_weights(trainer.model, read_tensors(place / WEIGHTS), place / WEIGHTS)
     tensors = read_optimizer(place)
     restore_optimizer(trainer.model, trainer.optimizer, tensors)
@@ -264,6 +296,7 @@ def _going_on(run: Path, newest: Path, trainer: Trainer, identity: Identity, rep
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))
     position = _restored(newest, trainer, identity)
+    _refuse_end_behind(position.step, run, trainer.config)
     report(Note(f"going on from step {position.step} ({newest})"))
     return position
 
@@ -307,7 +340,7 @@ def _loader(
     """The steps from `position` on."""
     place = group.place
     planner = place.local_rank == 0
-    mine = str(stack.enter_context(temporary_folder("nmt-plan-"))) if planner else ""
+    mine = str(stack.enter_context(temporary_folder("nmt-epochs-"))) if planner else ""
     host = socket.gethostname()
     folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
     split = dataset.splits[TRAIN]

@@ -29,15 +29,22 @@ case $text in
     raw) folder=$data end= ;;
     tok) folder=$data/tok end=.lc.norm.tok ;;
 esac
+shopt -s nullglob # a file may be packed: valid.en or valid.en.gz
 dataset=$out/$text-en-$language
 run=$out/${settings/\//-}-en-$language-$seed
 
+of() { # NAME LANGUAGE: its file
+    local found=("$folder/$1$end.$2" "$folder/$1$end.$2".*)
+    [ -e "${found[0]}" ] || found=("${found[@]:1}")
+    echo "${found[0]-$folder/$1$end.$2}"
+}
+
 translated() { # NAME PENALTY OUTPUT
-    nmt translate "$model" --beam 5 --length-penalty "$2" --input "$folder/$1$end.en" --output "$3"
+    nmt translate "$model" --beam 5 --length-penalty "$2" --input "$(of "$1" en)" --output "$3"
 }
 
 scored() { # NAME HYPOTHESES ...
-    nmt score --config "$here/$text/score.toml" --metric bleu --json --reference "$folder/$1$end.$language" "${@:2}"
+    nmt score --config "$here/$text/score.toml" --metric bleu --json --reference "$(of "$1" "$language")" "${@:2}"
 }
 
 choose_and_score() { # UPDATES
@@ -51,8 +58,9 @@ choose_and_score() { # UPDATES
     best=$(python "$here/../results.py" "$stage/valid.json")
     penalty=${best##*/valid-}
     penalty=${penalty%."$language"}
-    for name in $(cd "$folder" && echo test_*"$end".en); do
-        name=${name%"$end".en}
+    for name in "$folder"/test_*"$end".en{,.*}; do
+        name=${name##*/}
+        name=${name%%"$end".en*}
         translated "$name" "$penalty" "$stage/$name.$language"
         scored "$name" "$stage/$name.$language" >"$stage/$name.json"
     done

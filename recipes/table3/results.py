@@ -24,6 +24,7 @@ ROWS: Mapping[str, Any] = tomllib.loads((HERE / "rows.toml").read_text(encoding=
 WIDTHS = {"model.width": 512, "model.feed_forward": 2048}
 SCALED = ("model.width", "model.feed_forward", "model.key_width")
 MEASURES = {"perplexity": "perplexity", "bleu": "BLEU"}
+DECISIVE = ("model", "batch", "sampling", "loss", "optimizer", "schedule")
 SIGNS = {"higher": 1, "lower": -1}
 COLUMNS = (
     *("row", "seeds", "parameters", "from base", "at full width", "paper's"),
@@ -97,6 +98,11 @@ def score(results: Sequence[Result]) -> str:
 
 def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
     corpus, factor, updates = name
+    if odd := _differing(results):
+        sys.exit(
+            f"Error: rows of {corpus} with {updates:,} updates were trained with different settings "
+            f"({', '.join(odd)}); they are not one table, so keep the ones or the others."
+        )
     rows = {row: [result for result in results if result["row"] == row] for row in ROWS}
     devices = sorted(set(map(where, results)))
     title = (
@@ -105,6 +111,20 @@ def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
     )
     table = markdown(COLUMNS, [_row(row, group, rows["base"]) for row, group in rows.items() if group])
     return f"{title}\n{table}\n{markdown(VERDICTS, list(verdicts(rows)))}"
+
+
+def _differing(results: Sequence[Result]) -> list[str]:
+    """What decides a model's weights and is not the same in all, beside the settings that make a row."""
+    own = {*SCALED, *(name for row in ROWS.values() for name in row["set"])}
+    flat = [
+        {
+            f"{section}.{key}": value
+            for section in DECISIVE
+            for key, value in result["config"][section].items()
+        }
+        for result in results
+    ]
+    return sorted({name for one in flat for name in one if name not in own and one[name] != flat[0][name]})
 
 
 def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str, ...]:

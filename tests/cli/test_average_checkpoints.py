@@ -61,7 +61,6 @@ def assert_one_line(result: CompletedProcess[str], code: int, *told: str) -> Non
 def test_the_flags_are_these_and_no_more() -> None:
     options = [option for option in average_checkpoints.params if isinstance(option, click.Option)]
     assert [option.opts[0] for option in options] == [*FLAGS, "--quiet", "--debug"]
-    assert len(FLAGS) <= 6
 
 
 SHOW_MODULES = """
@@ -156,6 +155,8 @@ def test_fewer_than_asked_for_is_one_line_and_nothing_is_written(
         (("--out", "x", "--last", "0"), "'--last'"),
         (("--out", "x", "--best", "0"), "'--best'"),
         (("--out", "x", "--every-minutes", "0"), "'--every-minutes'"),
+        (("--out", "x", "--every-minutes", "nan"), "'--every-minutes'"),
+        (("--out", "x", "--every-minutes", "inf"), "'--every-minutes'"),
         (("--out", "x", "--last", "2", "--best", "2"), "--last and --best choose in different ways"),
         (("--out", "x", "--best", "2", "--every-minutes", "1"), "--best and --every-minutes choose in"),
         (("--out", "x", "--select", "--last", "2"), "--last and --select choose in different ways"),
@@ -175,6 +176,19 @@ def test_a_choice_has_no_meaning_for_models_that_are_named(
     told = f"{flag[0]} is for the checkpoints of one run; name its folder alone."
     for models in ([checkpoint(run, 3)], [checkpoint(run, 3), checkpoint(run, 4)], [run, run]):
         assert_one_line(average(*models, "--out", tmp_path / "out", *flag), 2, told)
+
+
+@pytest.mark.parametrize(
+    "flag", [(), ("--last", "5"), ("--best", "1"), ("--every-minutes", "1"), ("--select",)], ids=" ".join
+)
+def test_a_run_that_has_not_written_a_checkpoint_yet_is_told_to_have_none(
+    average: Nmt, run: Path, tmp_path: Path, flag: tuple[str, ...]
+) -> None:
+    young = tmp_path / "young"
+    (young / "checkpoints").mkdir(parents=True)
+    shutil.copy(run / "config.toml", young)
+    result = average(young, "--out", tmp_path / "out", *flag)
+    assert_one_line(result, 1, f"{young} is no model: it has no config.json, nor any checkpoint; ")
 
 
 def test_what_does_not_exist_or_is_no_model_is_told(average: Nmt, run: Path, tmp_path: Path) -> None:
@@ -212,6 +226,22 @@ def test_select_prints_a_table_keeps_the_winner_and_says_so(average: Nmt, run: P
     *said, last = result.stderr.splitlines()
     assert [line.split(":")[0] for line in said] == candidates
     assert last == f"{tmp_path / 'out'}: the average of steps {steps} of {run}"
+
+
+def test_select_looks_whether_it_can_write_before_it_decodes_anything(
+    average: Nmt, run: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file/out"
+    assert_one_line(average(run, "--out", out, "--select"), 1, f"{out} can't be written: Not a directory; ")
+
+
+def test_select_that_comes_to_nothing_leaves_nothing_behind(average: Nmt, run: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(run, tmp_path / "copy", symlinks=True)
+    (copied / "config.toml").write_text("[validation]\nmetric = 7\n")
+    result = average(copied, "--out", tmp_path / "not/there/out", "--select")
+    assert_one_line(result, 1, "metric")
+    assert list(tmp_path.iterdir()) == [copied]
 
 
 def test_quiet_leaves_the_table_alone(average: Nmt, run: Path, tmp_path: Path) -> None:

@@ -22,10 +22,14 @@ Nmt = Callable[..., CompletedProcess[str]]
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, norm="pre")
 
 
+LONGEST = 12
+"""The most tokens of a sentence in its training, end mark counted."""
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path) -> Path:
     """A model with opinions of its own."""
-    identity = Identity(CONFIG, load_tokenizers(toy_dataset / TOKENIZERS), {})
+    identity = Identity(CONFIG, load_tokenizers(toy_dataset / TOKENIZERS), {"longest": LONGEST})
     torch.manual_seed(7)
     folder = tmp_path_factory.mktemp("scoring") / "model"
     folder.mkdir()
@@ -126,6 +130,34 @@ def test_half_a_question_is_wrong_usage(
     result = nmt("score", *(names.get(word, word) for word in arguments))
     assert result.returncode == 2
     assert told in result.stderr
+
+
+@pytest.mark.parametrize("texts", [("--source", "-", "-"), ("--source", "-")], ids=" ".join)
+def test_both_texts_from_stdin_are_one_line_of_error(nmt: Nmt, model: Path, texts: tuple[str, ...]) -> None:
+    result = nmt("score", "--model", model, *texts)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith("Error: stdin can be read only once; give files for ")
+
+
+@pytest.mark.parametrize("form", [(), ("--json", "--quiet")], ids=["text", "json"])
+def test_lines_that_translate_would_split_are_warned_of_and_scored_whole(
+    nmt: Nmt, model: Path, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    for name in ("source", "hypotheses"):
+        (tmp_path / name).write_text("abcdeabcdea\nabcdeabcdeab\nab\nabc abc abc abc\n")
+    texts = ("--source", tmp_path / "source", tmp_path / "hypotheses")
+    result = nmt("score", "--model", model, *texts, *form)
+    assert result.returncode == 0
+    (warning,) = (line for line in result.stderr.splitlines() if line.startswith("Warning: "))
+    assert warning.startswith(
+        f"Warning: {tmp_path / 'source'}: 2 of 4 lines have more than the 11 pieces that nmt translate takes "
+        "at once (the first is line 2); "
+    )
+    if not form:
+        whole = sum(scores(model, "abc abc abc abc", "abc abc abc abc"))
+        assert float(result.stdout.splitlines()[3]) == pytest.approx(whole, abs=1e-4)
+    translated = nmt("translate", model, "--input", tmp_path / "source", "--output", tmp_path / "out")
+    assert "Warning: lines 2, 4: too long" in translated.stderr
 
 
 def test_texts_of_different_lengths_are_one_line_of_error(

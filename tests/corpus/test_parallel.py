@@ -195,6 +195,11 @@ def test_test_sets_that_do_not_match_are_told_at_the_first_difference(
     assert all(part in message for part in [f"{tmp_path}/s.sgm", f"{tmp_path}/t.sgm", *told])
 
 
+def test_documents_are_the_same_whatever_their_case(tmp_path: Path) -> None:
+    make(tmp_path, s_sgm=sgm(("BBC/News 1", "1", "x")), t_sgm=sgm(("bbc/news 1", "1", "y")))
+    assert pairs(found(tmp_path, "s.sgm:t.sgm")) == [(b"x", b"y")]
+
+
 def test_an_xml_with_both_sides_is_one_corpus(tmp_path: Path) -> None:
     src = '<src lang="en"><seg id="1">one</seg></src>'
     ref = '<ref lang="de"><seg id="1">eins</seg></ref>'

@@ -44,8 +44,8 @@ def test_segments_come_in_file_order_with_document_and_number(tmp_path: Path) ->
 </doc>
 <doc docid="news/2"><seg id="1">More.</seg></doc></srcset>"""
     assert read(tmp_path, content) == [
-        Segment(b"news/1", b"1", b"Headline"),
-        Segment(b"news/1", b"2", b"Text."),
+        Segment(b"News/1", b"1", b"Headline"),
+        Segment(b"News/1", b"2", b"Text."),
         Segment(b"news/2", b"1", b"More."),
     ]
 
@@ -62,6 +62,22 @@ def test_segments_come_in_file_order_with_document_and_number(tmp_path: Path) ->
 )
 def test_case_quotes_and_order_of_attributes_make_no_difference(tmp_path: Path, content: bytes) -> None:
     assert read(tmp_path, content) == [Segment(b"d", b"1", b"text")]
+
+
+@pytest.mark.parametrize(
+    ("written", "document"),
+    [
+        (b'"BBC/News 12-A"', b"BBC/News 12-A"),
+        (b"'BBC/News 12-A'", b"BBC/News 12-A"),
+        (b'"l\'Humanit\xc3\xa9 3"', "l'Humanité 3".encode()),
+        (b'"AT&amp;T\n 4"', b"AT&T 4"),
+        (b'""', b""),
+        (b"BBC/News", b"BBC/News"),
+    ],
+)
+def test_a_document_is_called_as_it_is_written(tmp_path: Path, written: bytes, document: bytes) -> None:
+    content = b"<doc docid=" + written + b' genre="x"><seg id="1">text</seg></doc>'
+    assert read(tmp_path, content) == [Segment(document, b"1", b"text")]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +134,28 @@ def test_of_an_xml_the_references_of_the_asked_language_are_taken_and_no_others(
     assert [segment.text for segment in segments(path, "target", "de")] == [b"EINS", b"ZWEI", b"drei"]
     with pytest.raises(UserError, match=r"no <doc> with <seg> of the target side in it \(cs\)"):
         segments(path, "target", "cs")
+
+
+@pytest.mark.parametrize(
+    ("asked", "marked", "fits"),
+    [
+        ("zh-CN", "zh", True),
+        ("zh", "zh-TW", True),
+        ("ZH_cn", "zh-CN", True),
+        ("zh-CN", "zh-TW", False),
+        ("zh", "de", False),
+    ],
+)
+def test_a_reference_of_an_xml_may_leave_its_region_open(
+    tmp_path: Path, asked: str, marked: str, fits: bool
+) -> None:
+    path = tmp_path / "set.xml"
+    path.write_text(f'<doc id="d"><ref lang="{marked}"><seg id="1">text</seg></ref></doc>')
+    if fits:
+        assert [segment.text for segment in segments(path, "target", asked)] == [b"text"]
+    else:
+        with pytest.raises(UserError, match="of the target side"):
+            segments(path, "target", asked)
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.5, 0.7, 0.9])

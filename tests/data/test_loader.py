@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from nmt_cli.errors import UserError
 
 SplitOf = Callable[[Sequence[tuple[int, int]]], Split]
 
+PATIENCE = 60.0
 LENGTHS = [(1 + i * 7 % 30, 1 + i * 11 % 30) for i in range(100)]
 CPU = torch.device("cpu")
 
@@ -46,14 +48,6 @@ def steps(split: Split, folder: Path, cut: Cut, count: int, **position: int) -> 
 
 def pairs_of(*shares: Step) -> list[int]:
     return [pair for step in shares for part in step.micro_batches for pair in part.pairs.tolist()]
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    """Whether `condition` comes true within a few seconds."""
-    end = time.monotonic() + 5
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    return condition()
 
 
 @pytest.mark.parametrize("world", [2, 3, 8])
@@ -101,33 +95,46 @@ def test_a_run_goes_on_behind_the_last_step_taken(tmp_path: Path, split: Split) 
 def test_steps_are_ready_before_they_are_asked_for_but_not_many(
     tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
+    made = threading.Semaphore(0)
 
     def counting(*arguments: Any) -> MicroBatch:
-        made.append(arguments)
+        made.release()
         return assemble(*arguments)
 
     monkeypatch.setattr(loader_module, "assemble", counting)
     with loading(split, tmp_path, Cut(0, 1, 10**6)) as loader:
-        assert until(lambda: len(made) == AHEAD + 1)
-        time.sleep(0.05)
-        assert len(made) == AHEAD + 1
+        assert all(made.acquire(timeout=PATIENCE) for _ in range(AHEAD + 1))
+        assert not made.acquire(timeout=0.1)
         next(loader)
-        assert loader.waited < 0.02
+        assert made.acquire(timeout=PATIENCE)
+        assert not made.acquire(timeout=0.1)
 
 
 def test_the_time_that_the_consumer_waited_is_measured(
     tmp_path: Path, split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked = threading.Event()
+
+    def asking() -> float:
+        now = time.perf_counter()
+        asked.set()
+        return now
+
     def slow(*arguments: Any) -> MicroBatch:
+        asked.wait(PATIENCE)
         time.sleep(0.1)
         return assemble(*arguments)
 
+    monkeypatch.setattr(loader_module, "time", SimpleNamespace(perf_counter=asking))
     monkeypatch.setattr(loader_module, "assemble", slow)
+    spent = 0.0
     with loading(split, tmp_path, Cut(0, 1, 10**6)) as loader:
-        start = time.perf_counter()
-        next(loader), next(loader)
-        assert 0.15 < loader.waited <= time.perf_counter() - start
+        for _ in range(3):
+            start = time.perf_counter()
+            next(loader)
+            spent += time.perf_counter() - start
+            time.sleep(0.05)
+    assert 0.1 <= loader.waited <= spent
 
 
 def test_an_error_in_the_thread_reaches_whoever_takes_the_steps(
@@ -145,13 +152,14 @@ def test_an_error_in_the_thread_reaches_whoever_takes_the_steps(
 
 @pytest.mark.parametrize("planner", [True, False], ids=["with its queue full", "waiting for a plan"])
 def test_closing_ends_the_thread(tmp_path: Path, split: Split, planner: bool) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     batches = Batches(split, BatchConfig(tokens=300), 1, tmp_path, planner=planner)
     loader = Loader(batches, Cut(0, 1, 100), CPU)
-    assert threading.active_count() > before
     time.sleep(0.1)
+    started = set(threading.enumerate()) - before
+    assert started
     loader.close()
-    assert threading.active_count() == before
+    assert not any(thread.is_alive() for thread in started)
 
 
 def test_a_step_is_halved_for_want_of_memory(tmp_path: Path, split: Split) -> None:

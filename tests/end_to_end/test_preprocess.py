@@ -33,18 +33,27 @@ PATIENCE = 30.0
 """Seconds after which something that should happen at once is taken not to happen."""
 
 
-def wait_for(folder: Path, name: str, process: Popen[str]) -> None:
-    """Return as soon as a file called `name` has content somewhere in `folder`."""
-    while not any(name in files and size(Path(place) / name) for place, _, files in os.walk(folder)):
-        assert process.poll() is None, process.communicate()[1]
+def wait_for(folder: Path, name: str, process: Popen[str], since: int = 0) -> None:
+    """Return as soon as a file called `name` has content, written after `since`, somewhere in `folder`."""
+    while True:
+        ended = process.poll() is not None
+        if any(name in files and written(Path(place) / name, since) for place, _, files in os.walk(folder)):
+            return
+        assert not ended, process.communicate()[1]
         time.sleep(0.001)
 
 
-def size(path: Path) -> int:
+def written(path: Path, since: int) -> bool:
     try:
-        return path.stat().st_size
+        stat = path.stat()
     except FileNotFoundError:
-        return 0
+        return False
+    return stat.st_size > 0 and stat.st_mtime_ns > since
+
+
+def last_written(folder: Path) -> int:
+    """The time of the newest file in `folder`, in nanoseconds."""
+    return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
 
 
 def members(group: int) -> list[str]:
@@ -87,7 +96,7 @@ def test_filters_of_both_stages_took_their_share_of_the_large_corpus(large_datas
     assert train["kept"] == len(open_dataset(large_dataset).splits["train"]) > 10_000
 
 
-def test_killed_at_any_moment_it_leaves_nothing_finished_and_starts_cleanly_again(
+def test_killed_at_any_moment_it_leaves_nothing_half_finished_and_starts_cleanly_again(
     tmp_path: Path,
     start_nmt: Start,
     nmt: Run,
@@ -96,18 +105,22 @@ def test_killed_at_any_moment_it_leaves_nothing_finished_and_starts_cleanly_agai
     digests: Digests,
 ) -> None:
     out = tmp_path / "out"
-    chosen = random.Random(1)
-    moments: list[str | float] = [*STAGES, *(chosen.uniform(0.1, 1.0) for _ in range(1))]
-    for moment in moments:
+    seed = time.time_ns()
+    chosen = random.Random(seed)
+    anywhere = (chosen.choice(STAGES), chosen.uniform(0.0, 0.5))
+    # the earliest comes last, so that there surely is something to clean up
+    for stage, delay in (anywhere, *((stage, 0.0) for stage in reversed(STAGES))):
+        before = last_written(tmp_path)
         process = start_nmt(*large_arguments, "--workers", 2, "--out", out)
-        if isinstance(moment, str):
-            wait_for(tmp_path, moment, process)
-        else:
-            time.sleep(moment)
+        wait_for(tmp_path, stage, process, before)
+        time.sleep(delay)
         process.kill()
         process.wait()
         assert_deserted(process.pid)
-        assert not out.exists(), moment
+        moment = f"{delay:.3f} s after {stage}, seed {seed}"
+        assert not out.exists() or digests(out) == digests(large_dataset), moment
+        shutil.rmtree(out, ignore_errors=True)
+    assert any(tmp_path.iterdir())
     assert nmt(*large_arguments, "--workers", 1, "--out", out).returncode == 0
     assert digests(out) == digests(large_dataset)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

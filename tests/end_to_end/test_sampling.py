@@ -80,7 +80,8 @@ def test_every_epoch_has_as_many_pairs_but_other_tokens(undisturbed: Path) -> No
 def test_killed_within_epochs_and_resumed_it_ends_bit_for_bit_the_same(
     tmp_path: Path, dataset: Path, undisturbed: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
-    chosen, run = random.Random(time.time_ns()), tmp_path / "run"
+    seed, run = time.time_ns(), tmp_path / "run"
+    chosen = random.Random(seed)
     for least in (2, 17):
         process = start_nmt(*arguments(dataset, run, "--save-every", 3))
         while process.poll() is None and max(checkpoints(run), default=0) < least:
@@ -88,9 +89,9 @@ def test_killed_within_epochs_and_resumed_it_ends_bit_for_bit_the_same(
         time.sleep(chosen.random() * 0.05)
         process.kill()
         process.wait()
-    assert "going on from step" in finish(start_nmt(*arguments(dataset, run, "--save-every", 3)))
-    assert lines_of(run) == lines_of(undisturbed)
-    assert weights_of(run) == weights_of(undisturbed)
+    assert "going on from step" in finish(start_nmt(*arguments(dataset, run, "--save-every", 3))), f"{seed=}"
+    assert lines_of(run) == lines_of(undisturbed), f"{seed=}"
+    assert weights_of(run) == weights_of(undisturbed), f"{seed=}"
 
 
 def test_two_ranks_go_on_with_the_batches_that_one_began(
@@ -170,4 +171,4 @@ def test_nothing_is_left_behind_in_the_temporary_folder(
         time.sleep(0.005)
     finish(process)
     assert "epoch-000000" in seen
-    assert not list(temporary.glob("nmt-plan-*"))
+    assert not list(temporary.glob("nmt-epochs-*"))

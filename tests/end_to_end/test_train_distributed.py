@@ -23,7 +23,7 @@ TINY = (
     *("--set", "schedule.kind=inverse-sqrt", "--set", "schedule.peak=0.003", "--set", "schedule.warmup=10"),
 )
 WITHOUT_DROPOUT = ("--set", "model.residual_dropout=0", "--set", "model.embedding_dropout=0")
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 IN_TROUBLE = """
 import os

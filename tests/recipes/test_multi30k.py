@@ -1,5 +1,6 @@
 """The Multi30k recipe as a user runs it, on a few generated pairs and with a very small model."""
 
+import gzip
 import json
 import re
 import sys
@@ -84,6 +85,16 @@ def test_one_command_goes_from_text_to_translations_and_scores(finished: Path) -
     assert "tok:none" in result["signature"]
     assert result["averaged"][-1] == 2
     assert result["config"]["model"]["width"] == 8 and result["config"]["loss"]["smoothing"] == 0.1
+
+
+def test_text_may_be_packed(recipe: Recipe, copied: Path, tmp_path: Path) -> None:
+    for path in (copied.parents[1] / "multi30k").glob("*.??"):
+        (tmp_path / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    done = recipe(copied, "-p", "0.6", "-d", tmp_path, "-o", tmp_path / "out", "raw/tiny", "de", 1)
+    assert done.returncode == 0, done.stderr
+    assert "| raw/tiny | de | 1 |" in done.stdout
+    stage = tmp_path / "out" / "raw-tiny-en-de-1" / "1"
+    assert list(json.loads((stage / "result.json").read_bytes())["tests"]) == ["test_2016_flickr"]
 
 
 def test_the_text_is_taken_as_it_is(finished: Path) -> None:

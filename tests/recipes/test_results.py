@@ -42,6 +42,11 @@ def test_both_readmes_get_the_kept_results_and_newer_ones_replace_older(tmp_path
     assert [result["bleu"] for result in results.kept(tmp_path / "a")] == [38.0, 41.5]
 
 
+def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"there is no result\.json; name the folder of a run"):
+        results.read([tmp_path / "result.json"])
+
+
 @pytest.mark.parametrize("name", ["back-translation", "multi30k", "parsing", "table3"])
 def test_the_readmes_show_what_was_kept_and_nothing_else(name: str) -> None:
     recipe: Any = importlib.import_module(f"recipes.{name}.results")

@@ -75,6 +75,7 @@ def result(row: str, seed: int = 1, perplexity: float = 5.0, bleu: float = 25.0)
         **{"corpus": "multi30k", "factor": 8, "updates": 900, "row": row, "seed": seed},
         **{"parameters": 1000 + len(row), "perplexity": perplexity, "bleu": bleu, "hours": 0.5},
         **{"device": "A GPU", "devices": 1, "date": "2030-01-01"},
+        "config": {section: {} for section in results.DECISIVE} | {"model": {"norm": "pre", "heads": 8}},
     }
 
 
@@ -212,6 +213,15 @@ def test_the_table_has_our_numbers_beside_the_papers_and_differences_from_base()
         "| base | 1, 2 | 1,004 | +0 | +0.0 M | +0 M | 5.25 (5.00 to 5.50) | 4.92 | 25.50 (25.00 to 26.00) "
         "| 25.8 |\n| B: d_k = 16 | 1 | 1,007 | +3 | -7.1 M | -7 M | 6.25 | 5.16 | 24.00 | 25.1 |\n"
     ) in text
+
+
+def test_rows_that_were_trained_with_other_settings_are_no_table() -> None:
+    other = result("heads-1")
+    other["config"]["model"] = {"norm": "pre", "heads": 1}
+    assert "| A: h = 1 |" in results.table([result("base"), other])
+    other["config"]["model"] = {"norm": "post", "heads": 1}
+    with pytest.raises(SystemExit, match=r"were trained with different settings \(model\.norm\); they are"):
+        results.table([result("base"), other])
 
 
 def test_sweeps_of_other_sizes_are_tables_of_their_own() -> None:

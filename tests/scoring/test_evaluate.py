@@ -47,6 +47,13 @@ def test_the_ending_of_the_reference_is_the_language(texts: Texts, tmp_path: Pat
     assert "tok:moses-en" in outcome.systems[0].scores[1].signature
 
 
+@pytest.mark.parametrize("lang", ["DE", "de-AT", "de_AT"])
+def test_a_language_is_known_in_every_region_and_case(texts: Texts, lang: str) -> None:
+    outcome = run([texts["ref"]], [texts["one"]], lang=lang, metrics=["paper-bleu"])
+    assert outcome.language == "de"
+    assert "tok:moses-de|" in outcome.systems[0].scores[0].signature
+
+
 @pytest.mark.parametrize(
     ("lang", "reason"),
     [

@@ -110,6 +110,9 @@ def test_bleu_of_text_taken_as_tokenised_says_so() -> None:
         ("ja", "auto", "ja-mecab"),
         ("ko", "auto", "ko-mecab"),
         ("zh", "13a", "13a"),
+        ("zh-CN", "auto", "zh"),
+        ("zh_TW", "auto", "zh"),
+        ("ZH", "auto", "zh"),
     ],
 )
 def test_the_language_decides_on_the_tokeniser_unless_the_user_does(

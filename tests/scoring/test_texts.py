@@ -114,6 +114,7 @@ def test_texts_that_do_not_match_line_for_line_are_refused(
     [
         (text("h", 2737), text("r", 2737)),
         (text("h", 1), text("r", 1, ("a", "1"))),
+        (text("h", 1, ("News 1", "a")), text("r", 1, ("news 1", "A"))),
         (text("h", 1, ("a", "1")), text("r", 1, ("a", "1"))),
     ],
 )
@@ -130,6 +131,10 @@ def test_texts_that_match_are_let_through(hypotheses: Text, reference: Text) -> 
         (["newstest2014-ende-ref.de.sgm.gz"], "de"),
         (["a/ref1.de", "b/ref2.de.xz"], "de"),
         (["ref.de", "gold.txt"], "de"),
+        (["ref.de-AT"], "de"),
+        (["ref.DE_at.gz"], "de"),
+        (["a.de-AT", "b.de"], "de"),
+        (["ref.en-de"], ""),
         (["ref.de", "ref.en"], ""),
         (["ref.txt"], ""),
         (["de"], ""),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,12 +10,15 @@ import torch
 from nmt_cli import config as settings
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, open_dataset
+from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training import run as run_module
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.distributed import Place
-from nmt_cli.training.events import Event
+from nmt_cli.training.events import Doing, Event
 from nmt_cli.training.run import train
+
+Go = Callable[..., tuple[bool, list[Event]]]
 
 TINY = (
     *("model.width=16", "model.feed_forward=32", "model.heads=2"),
@@ -49,16 +53,23 @@ def identity(toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Identity:
 
 
 @pytest.fixture
-def go(
-    tmp_path: Path, toy_dataset: Path, tiny: Callable[..., TrainConfig]
-) -> Callable[..., tuple[bool, list[Event]]]:
-    """`go("section.key=value", ...)` trains in `tmp_path / "run"`, or goes on there; tells what happened."""
+def run(tmp_path: Path) -> Path:
+    """Where `go` trains."""
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def go(run: Path, toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Go:
+    """`go("section.key=value", ...)` trains in `run`, or goes on there; tells what happened.
+
+    Somebody wants it to stop in the step `stop_at`.
+    """
 
     def go(
         *assignments: str,
         dataset: Path = toy_dataset,
-        out: Path = tmp_path / "run",
-        stop_wanted: Callable[[], bool] = lambda: False,
+        out: Path = run,
+        stop_at: int | None = None,
         report: Callable[[Event], None] = lambda event: None,
     ) -> tuple[bool, list[Event]]:
         events: list[Event] = []
@@ -67,7 +78,23 @@ def go(
             events.append(event)
             report(event)
 
+        def stop_wanted() -> bool:
+            return any(isinstance(event, Doing) and event.step == stop_at for event in events)
+
         cpu = torch.device("cpu")
         return train(dataset, out, tiny(*assignments), Place(), cpu, both, stop_wanted), events
 
     return go
+
+
+@pytest.fixture
+def complaint(go: Go) -> Callable[..., str]:
+    """What `go`, called in the same way, says of what is wrong: one line."""
+
+    def complaint(*assignments: str, **arguments: Any) -> str:
+        with pytest.raises(UserError) as caught:
+            go(*assignments, **arguments)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return complaint

@@ -23,11 +23,6 @@ Planned = Callable[..., Plan]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
-
-
-@pytest.fixture
 def planned(tiny: Tiny, toy_dataset: Path, run: Path) -> Planned:
     """`planned("section.key=value", ...)`: the plan of what `go` would do."""
 
@@ -69,7 +64,7 @@ def test_it_tells_filler_and_micro_batches(planned: Planned, monkeypatch: pytest
 
 
 def test_it_tells_parameters_memory_and_the_size_of_checkpoints(
-    go: Go, planned: Planned, run: Path, identity: Identity
+    go: Go, planned: Planned, tmp_path: Path, identity: Identity
 ) -> None:
     frozen = 'start.freeze=["encoder.*"]'
     for settings in ((), ("optimizer.ema=0.9",), (frozen,)):
@@ -78,8 +73,8 @@ def test_it_tells_parameters_memory_and_the_size_of_checkpoints(
         assert plan.parameters == parameters(model)
         encoder = sum(p.numel() for name, p in model.named_parameters() if name.startswith("encoder."))
         assert plan.trained == plan.parameters - encoder * (settings == (frozen,))
-        go(*settings, out=run / f"{len(settings)}{settings[:1]}")
-        place = (run / f"{len(settings)}{settings[:1]}" / "last").resolve()
+        go(*settings, out=tmp_path / f"{len(settings)}{settings[:1]}")
+        place = (tmp_path / f"{len(settings)}{settings[:1]}" / "last").resolve()
         tensors = sum(path.stat().st_size for path in place.glob("*.safetensors"))
         assert plan.checkpoint == pytest.approx(tensors, rel=0.2)
         assert plan.checkpoint < tensors
@@ -112,6 +107,28 @@ def test_what_the_run_would_refuse_is_refused(planned: Planned, tmp_path: Path) 
     ):
         with pytest.raises(UserError, match=told):
             planned(setting)
+
+
+def test_a_place_that_the_run_would_refuse_is_refused(
+    planned: Planned, go: Go, run: Path, toy: str, make: Callable[..., object], tmp_path: Path, tiny: Tiny
+) -> None:
+    run.write_text("a file")
+    with pytest.raises(UserError, match=r"run is a file; choose another --out\."):
+        planned()
+    run.unlink()
+    go()
+    notes: list[Event] = []
+    planned("training.max_steps=9", report=notes.append)
+    assert Note(f"{run} stands at step 4 of this plan") in notes
+    for setting, told in (
+        ("model.width=32", "model.width: 16 -> 32"),
+        ("training.max_steps=3", "stands at step 4 already, behind the end at 3"),
+    ):
+        with pytest.raises(UserError, match=told):
+            planned(setting)
+    make(tmp_path / "other", [toy], "tokenizer.kind=word")
+    with pytest.raises(UserError, match="was trained with another vocabulary"):
+        plan_run(tmp_path / "other", run, tiny(), 1, torch.device("cpu"), notes.append)
 
 
 def test_what_is_frozen_and_taken_over_is_told(planned: Planned, go: Go, tmp_path: Path) -> None:

@@ -26,11 +26,6 @@ CPU = torch.device("cpu")
 AVERAGING = ("optimizer.ema=0.9", "training.max_steps=6", "schedule.warmup=3")
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
-
-
 def of(place: Path, name: str = "ema") -> dict[str, torch.Tensor]:
     return load_file(place / f"{name}.safetensors")
 

@@ -30,11 +30,6 @@ CLOCK = Clock(seconds=7200.0, device_seconds=4 * 7200.0, seconds_left=60.0)
 NASTY = "</script><img src=x onerror=alert(1)> & \"quoted\" 'so' /*DATA*/ ü 語"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
-
-
 def content_of(page: Path) -> dict[str, Any]:
     found = re.findall(
         r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
@@ -139,7 +134,7 @@ def test_a_resumed_run_shows_all_of_it(go: Go, run: Path) -> None:
 
 
 def test_a_run_that_was_stopped_says_so(go: Go, run: Path) -> None:
-    go("training.max_steps=50", stop_wanted=lambda: True)
+    go("training.max_steps=50", stop_at=1)
     assert content_of(run / "report.html")["state"] == "stopped"
 
 

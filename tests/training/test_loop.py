@@ -14,15 +14,10 @@ from safetensors.torch import load_file
 from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocess import Outcome
-from nmt_cli.errors import UserError
 from nmt_cli.training.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
+Complaint = Callable[..., str]
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:
@@ -40,24 +35,6 @@ def notes(events: list[Event]) -> list[str]:
 def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
     found = [event for event in events if isinstance(event, kind)]
     return [event.step for event in found if not isinstance(event, Note | Warned | Spent)]
-
-
-def stopping_at(step: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:
-    """A report that watches the steps, to be logged one by one, and the wish to stop at one of them."""
-    seen = [0]
-
-    def report(event: Event) -> None:
-        if isinstance(event, Progress):
-            seen[0] = event.step
-
-    return report, lambda: seen[0] >= step - 1
-
-
-def complaint(go: Go, *assignments: str, **arguments: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        go(*assignments, **arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_a_run_takes_its_steps_and_leaves_a_whole_folder(go: Go, run: Path) -> None:
@@ -190,14 +167,16 @@ def test_a_full_disk_at_a_save_is_told_and_training_goes_on(go: Go, run: Path) -
     assert steps_of(run) == [1, 2, 3]
 
 
-def test_a_full_disk_at_the_last_save_is_an_error_and_the_one_before_it_stays(go: Go, run: Path) -> None:
+def test_a_full_disk_at_the_last_save_is_an_error_and_the_one_before_it_stays(
+    go: Go, run: Path, complaint: Complaint
+) -> None:
     def full_from_the_first_save_on(event: Event) -> None:
         if isinstance(event, Saved):
             limit_files(9000)
 
     with limits_as_before():
         settings = ("checkpoints.every_steps=2", "training.max_steps=3")
-        told = complaint(go, *settings, report=full_from_the_first_save_on)
+        told = complaint(*settings, report=full_from_the_first_save_on)
     assert "step-00000003 can't be written" in told
     assert list(checkpoints(run)) == [2]
     assert go(*settings)[0]
@@ -207,19 +186,20 @@ def test_a_full_disk_at_the_last_save_is_an_error_and_the_one_before_it_stays(go
 EXPLODING = ("schedule.kind=constant", "schedule.warmup=0", "schedule.peak=1e25", "training.max_steps=30")
 
 
-def test_many_steps_in_a_row_that_are_not_finite_end_the_run_with_advice(go: Go, run: Path) -> None:
-    told = complaint(go, *EXPLODING, "training.give_up_after=3", "training.log_every=1")
+def test_many_steps_in_a_row_that_are_not_finite_end_the_run_with_advice(
+    run: Path, complaint: Complaint
+) -> None:
+    told = complaint(*EXPLODING, "training.give_up_after=3", "training.log_every=1")
     assert told.startswith("loss or gradient were not finite in 3 steps in a row, up to step 4; lower the ")
     assert "optimizer.clip_norm=1" in told
     assert [line["skipped"] for line in lines_of(run)] == [False, True, True, True]
 
 
-def test_steps_that_are_left_out_are_counted_over_a_stop(go: Go, run: Path) -> None:
+def test_steps_that_are_left_out_are_counted_over_a_stop(go: Go, run: Path, complaint: Complaint) -> None:
     settings = (*EXPLODING, "training.give_up_after=5", "training.log_every=1")
-    report, stop_wanted = stopping_at(3)
-    _, events = go(*settings, report=report, stop_wanted=stop_wanted)
+    _, events = go(*settings, stop_at=3)
     assert [event.skipped for event in events if isinstance(event, Progress)] == [0, 1, 1]
-    assert "in 5 steps in a row, up to step 6;" in complaint(go, *settings)
+    assert "in 5 steps in a row, up to step 6;" in complaint(*settings)
     weights = load_file(checkpoints(run)[3] / "model.safetensors")
     assert all(tensor.isfinite().all() for tensor in weights.values())
 

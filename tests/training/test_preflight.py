@@ -27,6 +27,7 @@ from nmt_cli.training.preflight import longest_pairs
 from nmt_cli.training.validation import Judge, Judgement
 
 Go = Callable[..., tuple[bool, list[Event]]]
+Complaint = Callable[..., str]
 FullDisk = Callable[[int], AbstractContextManager[None]]
 
 DROPPING = (
@@ -35,20 +36,8 @@ DROPPING = (
 )
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
-
-
 def notes(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, Note)]
-
-
-def complaint(go: Go, *assignments: str) -> str:
-    with pytest.raises(UserError) as caught:
-        go(*assignments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def timeless(run: Path) -> list[dict[str, Any]]:
@@ -107,19 +96,19 @@ def test_it_is_run_before_the_first_step_only(go: Go) -> None:
 
 
 def test_a_disk_that_is_too_full_for_a_checkpoint_is_told_at_once(
-    go: Go, run: Path, full_disk: FullDisk
+    run: Path, full_disk: FullDisk, complaint: Complaint
 ) -> None:
     with full_disk(9000):
-        told = complaint(go)
+        told = complaint()
     assert told.startswith(f"{run}/checkpoints can't be written: ")
     assert_nothing_begun(run)
 
 
 def test_a_disk_without_room_for_all_checkpoints_is_told_at_once(
-    go: Go, run: Path, monkeypatch: pytest.MonkeyPatch
+    go: Go, run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
-    told = complaint(go, "checkpoints.keep_last=9", "checkpoints.keep_best=2")
+    told = complaint("checkpoints.keep_last=9", "checkpoints.keep_best=2")
     assert told.startswith(f"{run} will hold 12 checkpoints of 0.00 GB, ")
     assert told.endswith("only 0.00 GB are free; make room, or lower checkpoints.keep_last.")
     assert_nothing_begun(run)
@@ -127,17 +116,19 @@ def test_a_disk_without_room_for_all_checkpoints_is_told_at_once(
 
 
 def test_a_disk_that_gives_back_other_bytes_is_told_at_once(
-    go: Go, run: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     def other_bytes(path: Path) -> dict[str, torch.Tensor]:
         return {name: tensor + 1 for name, tensor in read_tensors(path).items()}
 
     monkeypatch.setattr(run_folder, "read_tensors", other_bytes)
-    assert "gives back other bytes than were written" in complaint(go)
+    assert "gives back other bytes than were written" in complaint()
     assert_nothing_begun(run)
 
 
-def test_a_validation_that_fails_is_told_at_once(go: Go, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_validation_that_fails_is_told_at_once(
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
+) -> None:
     asked = []
 
     def judge(self: Judge, model: Transformer, split: Split) -> Judgement:
@@ -145,7 +136,7 @@ def test_a_validation_that_fails_is_told_at_once(go: Go, run: Path, monkeypatch:
         raise UserError("it can't be judged")
 
     monkeypatch.setattr(Judge, "judge", judge)
-    assert complaint(go, "validation.every_steps=1000") == "it can't be judged"
+    assert complaint("validation.every_steps=1000") == "it can't be judged"
     assert_nothing_begun(run)
     assert asked == [("dev", preflight_module.SENTENCES)]
 
@@ -165,10 +156,10 @@ def short_of_memory(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
 
 
 def test_a_longest_pair_that_does_not_fit_is_told_at_once(
-    go: Go, run: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
     short_of_memory(monkeypatch, 10)
-    assert "in 1 pairs, does not fit the memory of cpu; lower batch.longest" in complaint(go)
+    assert "in 1 pairs, does not fit the memory of cpu; lower batch.longest" in complaint()
     assert_nothing_begun(run)
 
 

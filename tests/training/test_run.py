@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import shutil
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,13 @@ from nmt_cli.training.events import Event, Note, Progress, Saved, Spent, Warned
 from nmt_cli.training.run import compiled, find_device, precision_for
 
 Go = Callable[..., tuple[bool, list[Event]]]
+Complaint = Callable[..., str]
+
+PATIENCE = 60.0
 
 DROPPING = ("model.residual_dropout=0.3", "model.attention_dropout=0.2")
 SLOW_START = "schedule.warmup=50"
 """So that a handful of steps changes the model, and does not throw it about."""
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
 
 
 TIMES = ("tokens_per_second", "waiting")
@@ -65,24 +63,6 @@ def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
     return [event.step for event in found if not isinstance(event, Note | Warned | Spent)]
 
 
-def stopping_at(step: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:
-    """A report that watches the steps, to be logged one by one, and the wish to stop at one of them."""
-    seen = [0]
-
-    def report(event: Event) -> None:
-        if isinstance(event, Progress):
-            seen[0] = event.step
-
-    return report, lambda: seen[0] >= step - 1
-
-
-def complaint(go: Go, *assignments: str, **arguments: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        go(*assignments, **arguments)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Callable[..., Any]) -> None:
     go("validation.every_steps=2")
     before = digests(run)
@@ -90,6 +70,18 @@ def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Calla
     assert complete
     assert digests(run) == before
     assert notes(events) == [f"going on from step 4 ({run}/checkpoints/step-00000004)"]
+
+
+def test_an_end_that_lies_behind_it_is_refused_and_nothing_touched(
+    go: Go, run: Path, digests: Callable[..., Any], complaint: Complaint
+) -> None:
+    go()
+    before = digests(run)
+    told = complaint("training.max_steps=3")
+    assert told.endswith(
+        "stands at step 4 already, behind the end at 3; raise --max-steps, or choose another --out."
+    )
+    assert digests(run) == before
 
 
 def test_it_may_be_given_more_steps_and_tells_what_changed(go: Go, run: Path) -> None:
@@ -108,8 +100,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     go(*settings, out=whole)
     for step in (2, 5):
-        report, stop_wanted = stopping_at(step)
-        complete, events = go(*settings, out=parts, report=report, stop_wanted=stop_wanted)
+        complete, events = go(*settings, out=parts, stop_at=step)
         assert not complete
         assert of_kind(Saved, events)[-1] == step
     assert go(*settings, out=parts)[0]
@@ -157,8 +148,10 @@ def test_the_seed_decides_weights_and_batches(go: Go, tmp_path: Path) -> None:
     assert timeless(tmp_path / "a")[0]["pairs"] != timeless(tmp_path / "c")[0]["pairs"]
 
 
-def test_what_is_no_dataset_is_told_before_anything_is_made(go: Go, tmp_path: Path, run: Path) -> None:
-    assert complaint(go, dataset=tmp_path).startswith(f"{tmp_path} is no dataset folder")
+def test_what_is_no_dataset_is_told_before_anything_is_made(
+    tmp_path: Path, run: Path, complaint: Complaint
+) -> None:
+    assert complaint(dataset=tmp_path).startswith(f"{tmp_path} is no dataset folder")
     assert not run.exists()
 
 
@@ -208,56 +201,70 @@ def all_ones(content: bytes) -> bytes:
     ],
 )
 def test_a_damaged_dataset_is_told_and_nothing_of_it_saved(
-    go: Go, run: Path, damaged: Callable[..., Path], name: str, change: Callable[[bytes], bytes]
+    run: Path, damaged: Callable[..., Path], name: str, change: Callable[[bytes], bytes], complaint: Complaint
 ) -> None:
     dataset = damaged(name, change)
-    assert str(dataset / name) in complaint(go, dataset=dataset)
+    assert str(dataset / name) in complaint(dataset=dataset)
     assert checkpoints(run) == {}
 
 
 def test_nothing_is_saved_at_the_end_before_the_dataset_is_checked(
-    go: Go, run: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
 ) -> None:
+    all_steps_taken = threading.Event()
+
     def slow(dataset: Dataset) -> None:
-        time.sleep(0.7)
+        all_steps_taken.wait(PATIENCE)
         raise UserError("it is not what was written")
 
+    def go_on_after_the_last_step(event: Event) -> None:
+        if isinstance(event, Progress) and event.step == 4:
+            threading.Timer(0.3, all_steps_taken.set).start()
+
     monkeypatch.setattr(run_module, "verify", slow)
-    assert complaint(go) == "it is not what was written"
+    assert complaint(report=go_on_after_the_last_step) == "it is not what was written"
+    assert steps_of(run) == [1, 2, 3, 4]
     assert checkpoints(run) == {}
 
 
 def test_a_run_of_another_dataset_is_refused(
-    go: Go, tmp_path: Path, run: Path, make: Callable[..., Outcome], dev: str, toy: str, toy_dataset: Path
+    go: Go,
+    tmp_path: Path,
+    run: Path,
+    make: Callable[..., Outcome],
+    dev: str,
+    toy: str,
+    toy_dataset: Path,
+    complaint: Complaint,
 ) -> None:
     go()
     make(tmp_path / "same-vocabulary", [dev], reuse=toy_dataset)
-    told = complaint(go, dataset=tmp_path / "same-vocabulary")
+    told = complaint(dataset=tmp_path / "same-vocabulary")
     assert told.endswith("step-00000004 was trained on another dataset; choose another --out.")
     make(tmp_path / "other-vocabulary", [toy], "tokenizer.kind=word")
-    told = complaint(go, dataset=tmp_path / "other-vocabulary")
+    told = complaint(dataset=tmp_path / "other-vocabulary")
     assert told.endswith("step-00000004 was trained with another vocabulary; choose another --out.")
 
 
-def test_a_damaged_checkpoint_is_told_with_its_file(go: Go, run: Path) -> None:
+def test_a_damaged_checkpoint_is_told_with_its_file(go: Go, run: Path, complaint: Complaint) -> None:
     go()
     path = checkpoints(run)[4] / "optimizer.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
-    assert complaint(go, "training.max_steps=6").startswith(f"{path} is damaged")
+    assert complaint("training.max_steps=6").startswith(f"{path} is damaged")
     assert steps_of(run) == [1, 2, 3, 4]
 
 
-def test_a_place_that_cannot_be_written_is_told(go: Go, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, complaint: Complaint) -> None:
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    assert complaint(go, out=tmp_path / "file") == f"{tmp_path / 'file'} is a file; choose another --out."
-    assert complaint(go, out=tmp_path / "file/run").startswith(f"{tmp_path / 'file/run'} can't be written: ")
+    assert complaint(out=tmp_path / "file") == f"{tmp_path / 'file'} is a file; choose another --out."
+    assert complaint(out=tmp_path / "file/run").startswith(f"{tmp_path / 'file/run'} can't be written: ")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
 
 
-def test_a_folder_of_other_things_is_left_alone(go: Go, tmp_path: Path) -> None:
+def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, complaint: Complaint) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters/dear.txt").touch()
-    assert complaint(go, out=tmp_path / "letters") == (
+    assert complaint(out=tmp_path / "letters") == (
         f"{tmp_path}/letters holds files, but no config.toml, so it is no run; choose another --out."
     )
     assert [path.name for path in (tmp_path / "letters").iterdir()] == ["dear.txt"]
@@ -268,12 +275,12 @@ def test_an_empty_folder_will_do(go: Go, run: Path) -> None:
     assert go("training.max_steps=1")[0]
 
 
-def test_two_runs_never_share_a_folder(go: Go, run: Path) -> None:
+def test_two_runs_never_share_a_folder(go: Go, run: Path, complaint: Complaint) -> None:
     run.mkdir()
     other = os.open(run, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
     try:
-        told = complaint(go)
+        told = complaint()
     finally:
         os.close(other)
     assert told == f"another process is training in {run} now; wait for it, or choose another --out."
@@ -290,24 +297,32 @@ def test_two_runs_never_share_a_folder(go: Go, run: Path) -> None:
     ],
     ids=["precision", "longest", "tokens", "positions"],
 )
-def test_settings_that_do_not_go_together_are_told(go: Go, settings: tuple[str, ...], told: str) -> None:
-    assert told in complaint(go, *settings, "training.max_steps=100")
+def test_settings_that_do_not_go_together_are_told(
+    settings: tuple[str, ...], told: str, complaint: Complaint
+) -> None:
+    assert told in complaint(*settings, "training.max_steps=100")
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_a_schedule_that_ends_in_0_has_to_know_the_last_step(kind: str, complaint: Complaint) -> None:
+    told = complaint(f"schedule.kind={kind}", "training.max_epochs=1")
+    assert f"a {kind} schedule has to know the last step; give training.max_steps in place" in told
 
 
 def test_one_matrix_for_two_vocabularies_is_refused(
-    go: Go, tmp_path: Path, make: Callable[..., Outcome], toy: str
+    go: Go, tmp_path: Path, make: Callable[..., Outcome], toy: str, complaint: Complaint
 ) -> None:
     make(tmp_path / "data", [toy], "tokenizer.joint=false")
-    assert "set model.tie=decoder" in complaint(go, dataset=tmp_path / "data")
+    assert "set model.tie=decoder" in complaint(dataset=tmp_path / "data")
     assert go("model.tie=decoder", dataset=tmp_path / "data", out=tmp_path / "fresh")[0]
 
 
 def test_a_setting_that_cannot_change_is_refused_before_anything_is_touched(
-    go: Go, run: Path, digests: Callable[..., Any]
+    go: Go, run: Path, digests: Callable[..., Any], complaint: Complaint
 ) -> None:
     go()
     before = digests(run)
-    assert "model.width: 16 -> 32" in complaint(go, "model.width=32")
+    assert "model.width: 16 -> 32" in complaint("model.width=32")
     assert digests(run) == before
 
 

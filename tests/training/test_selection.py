@@ -21,11 +21,6 @@ Go = Callable[..., Any]
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
-
-
 def tried(run: Path) -> list[Trial]:
     reported: list[Trial] = []
     trials = try_all(run, CPU, reported.append)

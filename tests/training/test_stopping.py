@@ -11,16 +11,11 @@ from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.events import Event, Note, Progress
+from nmt_cli.training.events import Event, Note
 from nmt_cli.training.stopping import History, improvements, patience_ended, plateaus
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Tiny = Callable[..., TrainConfig]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
 
 
 def lines_of(run: Path) -> list[dict[str, Any]]:
@@ -33,17 +28,6 @@ def rates_of(run: Path) -> list[float]:
 
 def notes(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, Note)]
-
-
-def stopping_at(step: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:
-    """A report that watches the steps, to be logged one by one, and the wish to stop at one of them."""
-    seen = [0]
-
-    def report(event: Event) -> None:
-        if isinstance(event, Progress):
-            seen[0] = event.step
-
-    return report, lambda: seen[0] >= step - 1
 
 
 @pytest.mark.parametrize(
@@ -143,8 +127,7 @@ def test_a_run_ends_when_patience_does_and_stays_ended_until_there_is_more_of_it
 
 def test_patience_outlives_a_stop(go: Go, run: Path) -> None:
     settings = (*HOPELESS, "validation.patience=3", "training.max_steps=9", "training.log_every=1")
-    report, stop_wanted = stopping_at(3)
-    assert not go(*settings, report=report, stop_wanted=stop_wanted)[0]
+    assert not go(*settings, stop_at=3)[0]
     assert go(*settings)[0]
     assert len(rates_of(run)) == 4
 
@@ -171,8 +154,7 @@ def test_the_plateau_schedule_lowers_the_rate_each_time_validation_stands_still(
 def test_the_plateau_schedule_outlives_a_stop_bit_by_bit(go: Go, tmp_path: Path, step: int) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     go(*LOWERING, out=whole)
-    report, stop_wanted = stopping_at(step)
-    assert not go(*LOWERING, out=parts, report=report, stop_wanted=stop_wanted)[0]
+    assert not go(*LOWERING, out=parts, stop_at=step)[0]
     assert go(*LOWERING, out=parts)[0]
     assert rates_of(parts) == rates_of(whole)
     states = [read_state(folder / "last") for folder in (whole, parts)]

@@ -19,11 +19,6 @@ Go = Callable[..., tuple[bool, list[Event]]]
 ON = "training.tensorboard=true"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return tmp_path / "run"
-
-
 def curves_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """What TensorBoard itself reads there."""
     found = EventAccumulator(str(folder))

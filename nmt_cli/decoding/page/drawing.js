@@ -3,6 +3,8 @@
 
 const FULL = 255; // what a weight of 1 is in the data
 const FAINT = 0.02; // lighter lines than this are not drawn
+const SEEN = 0.1; // how opaque a query's strongest line is at least, however many share its weight
+const THINNEST = 0.5; // line in pixels; others would hardly show in the overview
 const HINT = 1 / 12; // how much is left of lines that do not matter now
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
@@ -51,7 +53,10 @@ function image(canvas, numbers, columns, paint, shade = Math.sqrt) {
   context.putImageData(pixels, 0, 0);
 }
 
-/** A line for each weight, as opaque as it is large; tokens are `step` pixels apart. */
+/**
+ * A line for each weight, as opaque as it is large; tokens are `step` pixels apart. Where a query looks
+ * everywhere, all of its lines are made stronger alike.
+ */
 function lines(canvas, width, step, of, layer, heads, matters = () => true) {
   const height = Math.max(of.rows, of.columns) * step;
   const ratio = Math.min(devicePixelRatio || 1, 16000 / height);
@@ -59,20 +64,22 @@ function lines(canvas, width, step, of, layer, heads, matters = () => true) {
   canvas.height = height * ratio;
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
-  context.lineWidth = Math.min(2, step / 6);
+  context.lineWidth = Math.max(THINNEST, Math.min(2, step / 6));
   heads.forEach((head, place) => {
     const shift = (step / 3) * ((place + 0.5) / heads.length - 0.5);
     context.strokeStyle = colour(head, of.heads);
     for (let query = 0; query < of.rows; query++) {
-      for (let key = 0; key < of.columns; key++) {
-        const share = weight(of, layer, head, query, key);
-        if (share < FAINT) continue;
-        context.globalAlpha = matters(query, key) ? share : share * HINT;
+      const shares = range(of.columns).map((key) => weight(of, layer, head, query, key));
+      const boost = Math.max(1, SEEN / Math.max(1 / FULL, ...shares));
+      shares.forEach((share, key) => {
+        const opacity = share * boost;
+        if (opacity < FAINT) return;
+        context.globalAlpha = matters(query, key) ? opacity : opacity * HINT;
         context.beginPath();
         context.moveTo(0, (query + 0.5) * step + shift);
         context.lineTo(width, (key + 0.5) * step + shift);
         context.stroke();
-      }
+      });
     }
   });
 }
