@@ -28,7 +28,7 @@ FLOORS = {
     "text": 1,
     "corpus": 1,
 }
-GROUND = ("__init__", "ragged", "config", "errors", "atomic")
+GROUND = ("__init__", "ragged", "config", "errors", "atomic", "language")
 
 OWNERS = {
     "click": "nmt_cli.cli.*",

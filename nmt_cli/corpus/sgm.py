@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from nmt_cli.corpus.files import open_bytes
-from nmt_cli.corpus.language import without_region
 from nmt_cli.errors import UserError
+from nmt_cli.language import without_region
 
 SUFFIXES = (".sgm", ".sgml", ".xml")
 

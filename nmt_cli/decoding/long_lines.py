@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from nmt_cli.corpus.language import without_region
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import InputConfig, TooLong
 from nmt_cli.errors import UserError
+from nmt_cli.language import without_region
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizer import Tokenizer
 

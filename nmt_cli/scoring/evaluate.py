@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from nmt_cli.corpus.language import without_region
 from nmt_cli.errors import UserError
+from nmt_cli.language import without_region
 from nmt_cli.scoring import brackets, significance, texts
 from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
 from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nmt_cli.corpus.language import without_region
 from nmt_cli.errors import UserError
+from nmt_cli.language import without_region
 from nmt_cli.scoring.config import AnyMetric, Metric, ScoreConfig
 from nmt_cli.scoring.paper import PaperProtocol
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt_cli.corpus import files, sgm, trees
-from nmt_cli.corpus.language import without_region
 from nmt_cli.errors import UserError
+from nmt_cli.language import without_region
 
 STDIN = Path("-")
 TWO_VERSIONS = {2737, 3003}

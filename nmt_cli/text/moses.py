@@ -4,6 +4,8 @@ import re
 from functools import cached_property
 from typing import Any
 
+from nmt_cli.language import without_region
+
 STAND_IN = re.compile(r"((?:DOT)+MULTI)")
 """What the tokeniser writes for a run of dots while it works; where a text holds it, it must not see it."""
 
@@ -12,7 +14,7 @@ class Moses:
     """Tokenises and detokenises one language; nothing is escaped, so `&` stays `&`."""
 
     def __init__(self, lang: str) -> None:
-        self._lang = lang
+        self._lang = without_region(lang)
 
     def tokenize(self, text: str) -> str:
         """Words and punctuation with single blanks between; no character but blanks comes or goes."""

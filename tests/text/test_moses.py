@@ -28,6 +28,11 @@ def without_blanks(text: str) -> str:
     return "".join(text.split())
 
 
+def test_a_region_does_not_change_the_words() -> None:
+    assert Moses("de-AT").tokenize("Er kam ca. 5 Uhr.") == Moses("de").tokenize("Er kam ca. 5 Uhr.")
+    assert Moses("de-AT").tokenize("Er kam ca. 5 Uhr.") != Moses("en").tokenize("Er kam ca. 5 Uhr.")
+
+
 @settings(max_examples=300)
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
 def test_tokenising_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:

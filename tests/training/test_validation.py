@@ -104,6 +104,15 @@ def test_scores_are_those_of_the_translations_against_the_raw_lines(
     assert all("version:" in found.signature for found in judgement.scores)
 
 
+def test_scores_are_those_that_nmt_score_gives_for_the_language(
+    judge: Callable[..., Judge], model: Transformer, valid: Split
+) -> None:
+    judging = judge()
+    chinese = replace(judging.tokenizers.recipe, target_lang="zh-CN")
+    judging = replace(judging, tokenizers=replace(judging.tokenizers, recipe=chinese))
+    assert "tok:zh" in judging.judge(model, valid).scores[0].signature
+
+
 def test_translations_are_in_the_order_of_the_lines(
     judgement: Judgement, model: Transformer, valid: Split, identity: Identity
 ) -> None:

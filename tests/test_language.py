@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt_cli.corpus.language import without_region
+from nmt_cli.language import without_region
 
 
 @pytest.mark.parametrize(
