@@ -101,6 +101,12 @@ def where(result: Result) -> str:
     return f"{result['devices']} x {result['device']}"
 
 
+def took(*results: Result) -> str:
+    """What trainings took, for the table of all recipes."""
+    hours = sum(result["hours"] for result in results)
+    return f"{hours:.1f} h of {' and '.join(sorted({*map(where, results)}))}"
+
+
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table."""
     return "".join(f"| {' | '.join(row)} |\n" for row in (columns, ("---",) * len(columns), *rows))

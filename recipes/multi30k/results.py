@@ -14,7 +14,7 @@ from typing import Any
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, averaged, keep, markdown, read, save, systems, trained_until, where
+from recipes.results import Result, averaged, keep, markdown, read, save, systems, took, trained_until, where
 
 HERE = Path(__file__).resolve().parent
 KEY = ("settings", "language", "updates", "seed")
@@ -58,7 +58,7 @@ def score(results: Sequence[Result]) -> str:
     for result in sorted(results, key=lambda result: float(result["valid"])):
         chosen[f"{KINDS[result['settings'].split('/')[0]]}, en-{result['language']}"] = result
     return "; ".join(
-        f"{result['tests'][SETS[0]]:.2f}, {name}"
+        f"{result['tests'][SETS[0]]:.2f}, {name} ({took(result)})"
         for name, result in sorted(chosen.items())
         if result["tests"]
     )

@@ -12,7 +12,7 @@ from typing import Any
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, averaged, keep, markdown, read, save, systems, trained, where
+from recipes.results import Result, averaged, keep, markdown, read, save, systems, took, trained, where
 
 HERE = Path(__file__).resolve().parent
 SCORES = ("bracket F1", "precision", "recall", "complete match", "malformed")
@@ -54,7 +54,8 @@ def score(results: Sequence[Result]) -> str:
     ):
         chosen[result["settings"]] = result
     return "; ".join(
-        f"F1 {result['test'][SCORES[0]]:.2f} ({name})" for name, result in sorted(chosen.items())
+        f"F1 {result['test'][SCORES[0]]:.2f}, {name} ({took(result)})"
+        for name, result in sorted(chosen.items())
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, keep, markdown, read, save, systems, trained_until, where
+from recipes.results import Result, keep, markdown, read, save, systems, took, trained_until, where
 
 HERE = Path(__file__).resolve().parent
 ROWS: Mapping[str, Any] = tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))
@@ -85,15 +85,14 @@ def table(results: Sequence[Result]) -> str:
 
 
 def score(results: Sequence[Result]) -> str:
-    """What base has reached on the validation set, on each corpus."""
-    groups = groupby(
-        (result for result in results if result["row"] == "base"), lambda result: _key(result)[:3]
-    )
-    means = [(name, statistics.mean(result["bleu"] for result in group)) for name, group in groups]
-    return "; ".join(
-        f"{mean:.2f} for base / {factor}, valid, {corpus}, {updates:,} updates"
-        for (corpus, factor, updates), mean in means
-    )
+    """What base has reached on the validation set, and what all rows took, on each corpus."""
+    told = []
+    for (corpus, factor, updates), group in groupby(results, lambda result: _key(result)[:3]):
+        rows = list(group)
+        if base := [result["bleu"] for result in rows if result["row"] == "base"]:
+            size = f"base / {factor} after {updates:,} updates, valid, {corpus}"
+            told.append(f"{statistics.mean(base):.2f}, {size} (all rows {took(*rows)})")
+    return "; ".join(told)
 
 
 def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:

@@ -145,4 +145,5 @@ def test_the_table_of_all_recipes_gets_the_test_score_that_validation_chose(resu
     french = {**result, "language": "fr", "tests": {"test_2016_flickr": 54.0}}
     raw = {**result, "settings": "raw/tiny", "tests": {"test_2016_flickr": 36.0}}
     told = results.score([result, worse, french, raw])
-    assert told == "36.00, raw, en-de; 40.00, tokenised, en-de; 54.00, tokenised, en-fr"
+    took = "(1.5 h of 1 x A GPU)"
+    assert told == f"36.00, raw, en-de {took}; 40.00, tokenised, en-de {took}; 54.00, tokenised, en-fr {took}"
