@@ -1,6 +1,6 @@
 """Times segmenting Multi30k anew for each epoch, and what training loses by it: tables to keep in README.md.
 
-python -m recipes.benchmarks.resegment [--preset tiny] [--epochs 3] [--rounds 3]     needs NMT_DATA
+python -m recipes.benchmarks.resegment [--preset tiny] [--epochs 3] [--rounds 3] [--only bpe]     needs NMT_DATA
 
 The first table is one process at work, nothing else. In the second, training with and without sampling takes
 turns on two cores; the epochs of a turn are segmented while the ones before are trained on. Sampled sentences
@@ -66,21 +66,24 @@ class Turn:
 @click.option("--preset", default="tiny")
 @click.option("--epochs", default=3, help="Epochs of a turn.")
 @click.option("--rounds", default=3, help="Turns of each.")
-def main(preset: str, epochs: int, rounds: int) -> None:
+@click.option("--only", default="", help="Only segments whose name begins so.")
+def main(preset: str, epochs: int, rounds: int, only: str) -> None:
     """Measure segmenting, alone and beside training."""
     if "NMT_DATA" not in os.environ:
         raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.en and so on.")
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
     with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as scratch:
-        datasets = {kind: _dataset(Path(scratch), *how) for kind, how in KINDS.items()}
+        samplings = [sampling for sampling in SAMPLINGS if sampling[0].startswith(only)]
+        kinds = {kind for kind, _, _ in samplings}
+        datasets = {kind: _dataset(Path(scratch), *how) for kind, how in KINDS.items() if kind in kinds}
         print("| segments | setting | lines/s, as usual | first epoch | later epochs | tokens |")
         print("|---|---|---|---|---|---|")
-        for kind, setting, config in SAMPLINGS:
+        for kind, setting, config in samplings:
             print(f"| {kind} | {setting} | {_speeds(datasets[kind], config)} |", flush=True)
         print(f"\n| `{preset}` trains on | target tokens/s: each turn | median | of no sampling ", end="")
         print("| CPU seconds a million tokens | of no sampling | waiting |\n|---|---|---|---|---|---|---|")
-        for kind, setting, config in SAMPLINGS:
+        for kind, setting, config in samplings:
             _print_training(datasets[kind], f"{kind}, {setting}", config, [preset, str(epochs)], rounds)
 
 
