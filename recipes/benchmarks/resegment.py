@@ -1,6 +1,6 @@
 """Times segmenting Multi30k anew for each epoch, and what training loses by it: tables to keep in README.md.
 
-python -m recipes.benchmarks.resegment [--preset tiny] [--epochs 3] [--rounds 3] [--only bpe]    needs NMT_DATA
+python -m recipes.benchmarks.resegment [--preset tiny] [--epochs 3] [--rounds 3] [--only bpe]   needs NMT_DATA
 
 The first table is one process at work, nothing else. In the second, training with and without sampling takes
 turns on two cores; the epochs of a turn are segmented while the ones before are trained on. Sampled sentences
