@@ -84,7 +84,8 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_serve, args=(work, theirs), daemon=True)
-    with _interrupts_held():
+    resource_tracker.ensure_running()  # starting it later would let interrupts in again
+    with signals_held():
         process.start()
     # With their end open here too, we would wait for a dead worker for ever.
     theirs.close()
@@ -121,9 +122,7 @@ def _killed() -> UserError:
 
 
 def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
-    process = multiprocessing.parent_process()
-    if process:
-        threading.Thread(target=_end_with, args=(process.sentinel,), daemon=True).start()
+    obey_parent()
     while True:
         task = parent.recv()
         try:
@@ -131,12 +130,12 @@ def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
         except UserError as error:
             parent.send((None, error))
         except Exception as error:
-            error.add_note(traceback.format_exc())
-            parent.send((None, _portable(error)))
+            parent.send((None, portable(error)))
 
 
-def _portable(error: Exception) -> Exception:
-    """`error`, or its text where it would not survive the way to another process."""
+def portable(error: BaseException) -> BaseException:
+    """`error` with its traceback, or its text where it would not survive the way to another process."""
+    error.add_note(traceback.format_exc())
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -144,17 +143,23 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
+def obey_parent() -> None:
+    """Let this process end in silence: when it is told to, and with its parent, even if that is killed."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    if parent := multiprocessing.parent_process():
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
 def _end_with(sentinel: int) -> None:
-    """End when the parent has ended, even if it was killed."""
     wait([sentinel])
     os._exit(1)
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Keep Ctrl-C waiting while a process is started, which inherits that: Ctrl-C is its parent's affair."""
-    resource_tracker.ensure_running()  # starting it later would let interrupts in again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def signals_held() -> Iterator[None]:
+    """Keep signals waiting while a process is started, which inherits that: Ctrl-C is its parent's affair."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

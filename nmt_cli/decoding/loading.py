@@ -36,7 +36,7 @@ class Where:
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, list[Ensemble]]:
     """The models in `paths`, each meant as `find_model` has it, as an ensemble for each worker."""
     threads = where.threads or available_cores()
-    torch.set_num_threads(threads)  # to lay out the weights; workers have one each
+    torch.set_num_threads(1)  # others would be lost where a process is forked
     ensembles = []
     for device in devices(where.device, where.devices):
         tokenizers, models, trained = _read(paths, device)

@@ -4,16 +4,19 @@ When the lines come slowly, each is translated as it comes; when they flood, so 
 like length are translated together. No more than a window of lines is ever between input and output.
 """
 
+import sys
 import threading
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 
 import torch
 
 from nmt_cli.corpus.files import UTF8_MARK
-from nmt_cli.decoding.engine import taken, translated
+from nmt_cli.decoding.apart import Work, apart
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import Found, Waiting, taken, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.translator import PARTS, Line, Translation, Translator
@@ -158,16 +161,33 @@ def stream(
     Calls `before_waiting` whenever the next translation is not there yet.
     """
     pool = _Pool(translator.config.input.window, len(ensembles))
-    # The reader may wait for input for ever. Python waits for the workers when it ends, which are home soon.
-    reader = threading.Thread(target=_feed, args=(pool, translator, lines), daemon=True)
-    working = [threading.Thread(target=_work, args=(pool, translator, each)) for each in ensembles]
-    try:
-        for thread in (reader, *working):
+    with ExitStack() as stack:
+        each = [stack.enter_context(one) for one in _workers(translator, ensembles)]
+        stack.callback(pool.close)
+        # The reader may wait for input for ever. For the others Python waits at its end: they are home soon.
+        reader = threading.Thread(target=_feed, args=(pool, translator, lines), daemon=True)
+        for thread in (reader, *(threading.Thread(target=_work, args=(pool, work)) for work in each)):
             thread.start()
         while done := pool.next(before_waiting):
             yield translator.translation(*done)
-    finally:
-        pool.close()
+
+
+def _workers(translator: Translator, ensembles: Sequence[Ensemble]) -> list[AbstractContextManager[Work]]:
+    """A process for each where there are several on a CPU, unless it can't share the weights."""
+    forked = len(ensembles) > 1 and ensembles[0].device.type == "cpu" and sys.platform == "linux"
+    search, never = translator.config.search, translator.never
+    return [
+        apart(one, search, never) if forked else nullcontext(_here(one, search, never)) for one in ensembles
+    ]
+
+
+def _here(ensemble: Ensemble, search: SearchConfig, never: Sequence[int]) -> Work:
+    def work(waiting: Waiting, before_step: Callable[[], None]) -> Iterator[Found]:
+        torch.set_num_threads(1)
+        with torch.cuda.device(ensemble.device if ensemble.device.type == "cuda" else -1):
+            yield from translated(ensemble, search, never, waiting, before_step)
+
+    return work
 
 
 def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]]) -> None:
@@ -184,7 +204,7 @@ def _feed(pool: _Pool, translator: Translator, lines: Iterator[tuple[int, str]])
         pool.end(error)
 
 
-def _work(pool: _Pool, translator: Translator, ensemble: Ensemble) -> None:
+def _work(pool: _Pool, work: Work) -> None:
     if pool.closed:  # Python does not wait for who was interrupted at birth, and torch is coming down by now
         return
 
@@ -193,14 +213,8 @@ def _work(pool: _Pool, translator: Translator, ensemble: Ensemble) -> None:
             raise _Closed
 
     try:
-        torch.set_num_threads(1)  # there is a worker for each
-        with suppress(_Closed), _on(ensemble.device):
-            never, search = translator.never, translator.config.search
-            for sentence, hypotheses in translated(ensemble, search, never, pool, before_step):
+        with suppress(_Closed):
+            for sentence, hypotheses in work(pool, before_step):
                 pool.finish(sentence, hypotheses)
     except BaseException as error:
         pool.end(error)
-
-
-def _on(device: torch.device) -> torch.cuda.device:
-    return torch.cuda.device(device if device.type == "cuda" else -1)

@@ -20,10 +20,12 @@ Run = Callable[..., CompletedProcess[str]]
 
 PATIENCE = 300
 ONE_THREAD = ("--device", "cpu", "--threads", "1")
+SEVERAL = ("--threads", "3")
+"""Each has a process of its own."""
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "nmt_cli", "translate", *map(str, arguments), *ONE_THREAD]
+    return [sys.executable, "-m", "nmt_cli", "translate", *map(str, [*ONE_THREAD, *arguments])]
 
 
 def piped(data: bytes, *arguments: object) -> CompletedProcess[bytes]:
@@ -31,8 +33,12 @@ def piped(data: bytes, *arguments: object) -> CompletedProcess[bytes]:
 
 
 @contextmanager
-def started(*arguments: object, stdin: int = PIPE, stdout: int = PIPE) -> Iterator[Popen[bytes]]:
-    with Popen(command(*arguments), stdin=stdin, stdout=stdout, stderr=PIPE) as process:
+def started(
+    *arguments: object, stdin: int = PIPE, stdout: int = PIPE, start_new_session: bool = False
+) -> Iterator[Popen[bytes]]:
+    with Popen(
+        command(*arguments), stdin=stdin, stdout=stdout, stderr=PIPE, start_new_session=start_new_session
+    ) as process:
         try:
             yield process
         finally:
@@ -84,9 +90,28 @@ def test_bytes_that_are_no_text_are_replaced_counted_and_told(made_models: Path)
     assert "lines 2, 3: bytes that are not UTF-8 became U+FFFD" in result.stderr.decode()
 
 
-def test_no_input_is_no_output(made_models: Path) -> None:
-    result = piped(b"", made_models / "copies", "--quiet")
+@pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
+def test_no_input_is_no_output(made_models: Path, threads: Sequence[str]) -> None:
+    result = piped(b"", made_models / "copies", "--quiet", *threads)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
+def children_of(process: Popen[bytes]) -> list[int]:
+    return [
+        int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    ]
+
+
+def wait_for_the_end_of(processes: Sequence[int]) -> None:
+    until = time.monotonic() + PATIENCE
+    while any(Path(f"/proc/{process}").exists() for process in processes):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+on_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="threads have processes of their own on Linux only"
+)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +130,62 @@ def test_a_line_alone_is_answered_while_the_pipe_is_open_and_a_signal_ends_the_w
         assert end_of(process) == (code, told)
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(made_models: Path, times: int) -> None:
+@on_linux
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [(signal.SIGINT, 130, b"Error: interrupted.\n"), (signal.SIGTERM, 143, b"Error: terminated.\n")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_a_signal_to_all_processes_is_told_once_and_leaves_none_of_them(
+    made_models: Path, number: int, code: int, told: bytes
+) -> None:
+    """As a terminal sends it to all that are in the foreground, again and again."""
+    with started(made_models / "copies", *SEVERAL, start_new_session=True) as process:
+        assert answer(process, b"abc\n") == b"abc\n"
+        children = children_of(process)
+        assert len(children) == 3
+        for _ in range(2):
+            os.killpg(process.pid, number)
+        assert end_of(process) == (code, told)
+    wait_for_the_end_of(children)
+
+
+@on_linux
+def test_when_it_is_killed_the_processes_of_its_threads_end_too(made_models: Path) -> None:
+    with started(made_models / "copies", *SEVERAL) as process:
+        assert answer(process, b"abc\n") == b"abc\n"
+        children = children_of(process)
+        process.kill()
+        process.wait()
+        wait_for_the_end_of(children)
+
+
+@on_linux
+def test_a_killed_process_of_a_thread_is_one_line_of_error(made_models: Path, tmp_path: Path) -> None:
+    arguments = (made_models / "copies", *SEVERAL, "--output", tmp_path / "out")
     flood = Popen(["yes", "abc def gh"], stdout=PIPE)
     assert flood.stdout
-    with flood, started(made_models / "copies", stdin=flood.stdout.fileno(), stdout=PIPE) as process:
+    with flood, started(*arguments, stdin=flood.stdout.fileno()) as process:
+        while len(others := children_of(process)) < 3:
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(others.pop(1), signal.SIGKILL)
+        code, told = end_of(process)
+        assert (code, told.count(b"\n")) == (1, 1)
+        assert told.startswith(
+            b"Error: a process that translates was killed, most likely for want of memory; take"
+        )
+    wait_for_the_end_of(others)
+
+
+@pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(
+    made_models: Path, times: int, threads: Sequence[str]
+) -> None:
+    flood = Popen(["yes", "abc def gh"], stdout=PIPE)
+    assert flood.stdout
+    with flood, started(made_models / "copies", *threads, stdin=flood.stdout.fileno()) as process:
         assert process.stdout
         process.stdout.readline()
         for _ in range(times):
@@ -121,10 +197,11 @@ def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(made_models: Path, times: i
     assert ended == (130, b"Error: interrupted.\n")
 
 
-def test_a_reader_that_goes_away_ends_it_in_silence(made_models: Path) -> None:
+@pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
+def test_a_reader_that_goes_away_ends_it_in_silence(made_models: Path, threads: Sequence[str]) -> None:
     script = 'yes "abc def" | "$@" | head -n 1; exit ${PIPESTATUS[1]}'
     result = subprocess.run(
-        ["bash", "-c", script, "bash", *command(made_models / "copies")],
+        ["bash", "-c", script, "bash", *command(made_models / "copies", *threads)],
         capture_output=True,
         timeout=PATIENCE,
     )
