@@ -13,9 +13,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -32,6 +33,7 @@ from recipes.benchmarks.training_peers import Contestant, Given
 THREADS = 2
 VOCABULARY = 10_000
 POLL_SECONDS = 0.02
+MEMORY_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0
 """That a command may take to its first update, or from one to the next."""
 
@@ -238,6 +240,35 @@ def _used_seconds(session: int) -> float:
             fields = path.read_text().rpartition(")")[2].split()
             ticks += sum(map(int, fields[11:15])) if int(fields[3]) == session else 0
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def _watched_memory(session: int) -> Iterator[list[int]]:
+    """The bytes that all processes of a session have, again and again; what they share counts once."""
+    seen = [_memory_bytes(session)]
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(MEMORY_SECONDS):
+            seen.append(_memory_bytes(session))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watching.join()
+
+
+def _memory_bytes(session: int) -> int:
+    kilobytes = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getsid(int(folder.name)) == session:
+                rows = map(str.split, (folder / "smaps_rollup").read_text().splitlines())
+                kilobytes += next(int(row[1]) for row in rows if row[0] == "Pss:")
+    return 1024 * kilobytes
 
 
 def _print_table(given: Given, windows: dict[str, list[Window]]) -> None:

@@ -85,7 +85,7 @@ class Run:
     targets: Ids
     steps: int
     rows: int
-    peak_bytes: int
+    peak_bytes: int = 0
     core_seconds: float = 0.0
     product_rate: float = 0.0
     others: float = 0.0
@@ -280,13 +280,15 @@ def _watched(name: str, process: Process, text: Text, batch: int) -> Run:
     machine._wait_for_quiet()
     before = machine._product_rate()
     busy, used, began = machine._busy_seconds(), machine._used_seconds(process.session), time.perf_counter()
-    run = process.ask(text.sources, batch)
+    with machine._watched_memory(process.session) as peak_bytes:
+        run = process.ask(text.sources, batch)
     mine = machine._used_seconds(process.session) - used
     others = (machine._busy_seconds() - busy - mine) / (time.perf_counter() - began) / THREADS
     rate = max(before, machine._product_rate())
     told = f"{len(text.sources) / run.seconds:.1f} sentences/s, others {others:.1%}, {rate / 1e9:.0f} GF/s"
     print(f"{name}, {text.name}: {told}", file=sys.stderr, flush=True)
-    return replace(run, core_seconds=mine, product_rate=rate, others=max(others, 0.0))
+    run = replace(run, peak_bytes=max(peak_bytes), core_seconds=mine)
+    return replace(run, product_rate=rate, others=max(others, 0.0))
 
 
 def _line_seconds(process: Process, text: Text) -> float:

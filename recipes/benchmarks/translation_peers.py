@@ -8,12 +8,15 @@ that has a virtual environment of its own runs this file there, so ours is impor
 
 import importlib
 import json
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -58,12 +61,24 @@ class Shape:
     vocabulary: int
 
 
-@dataclass
-class Work:
+class Counted:
     """Steps of the decoder, and rows altogether that went through it; 0 where nobody tells."""
 
-    steps: int = 0
-    rows: int = 0
+    def __init__(self) -> None:
+        self._counted = multiprocessing.Array("q", 2)  # by whatever process does it
+
+    def add(self, rows: int) -> None:
+        """A step with so many."""
+        with self._counted:
+            self._counted[0] += 1
+            self._counted[1] += rows
+
+    def taken(self) -> dict[str, int]:
+        """What was counted; counting begins anew."""
+        with self._counted:
+            counted = {"steps": self._counted[0], "rows": self._counted[1]}
+            self._counted[:] = [0, 0]
+        return counted
 
 
 Translate = Callable[[Ids, int], Ids]
@@ -181,33 +196,28 @@ def serve(kind: str, folder: Path, workers: int) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     began = time.perf_counter()
-    work = Work()
-    translate = _loaded(kind, folder, workers, work)
+    counted = Counted()
+    translate = _loaded(kind, folder, workers, counted)
     print(json.dumps({"load_seconds": time.perf_counter() - began}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        work.steps = work.rows = 0
+        counted.taken()
         began = time.perf_counter()
         targets = translate(request["sources"], request["batch"])
         seconds = time.perf_counter() - began
-        answer = {"seconds": seconds, "targets": targets, **asdict(work), "peak_bytes": _peak_bytes()}
-        print(json.dumps(answer), file=answers, flush=True)
+        print(
+            json.dumps({"seconds": seconds, "targets": targets, **counted.taken()}), file=answers, flush=True
+        )
 
 
-def _loaded(kind: str, folder: Path, workers: int, work: Work) -> Translate:
+def _loaded(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     if kind.removesuffix(EXACT) in ("fp32", "int8"):
-        return _ours(kind, folder, workers, work)
+        return _ours(kind, folder, workers, counted)
     if kind in CTRANSLATE2:
         return _ctranslate2(kind, folder, workers)
     shape = Shape(**json.loads((folder / SHAPE).read_text()))
     weights = torch.load(folder / WEIGHTS, weights_only=True)
-    return _marian(shape, weights, work) if kind == MARIAN else _fairseq(shape, weights, work)
-
-
-def _peak_bytes() -> int:
-    """That were resident at once; `getrusage` would count those of the process that started this one too."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return _marian(shape, weights, counted) if kind == MARIAN else _fairseq(shape, weights, counted)
 
 
 def _in_batches(sources: Ids, size: int, translate: Callable[[Ids], Ids]) -> Ids:
@@ -230,17 +240,21 @@ def _cap(sources: Ids) -> int:
     return max(map(len, sources)) - 1 + CAP
 
 
-def _ours(kind: str, folder: Path, workers: int, work: Work) -> Translate:
-    """Our engine, under the others' rules; each worker has a thread, as in `nmt translate`."""
+def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
+    """Our engine, under the others' rules. Each worker has a process, as in `nmt translate`; a line alone has
+    none of its own, for there it is ready when the line comes."""
     from nmt_cli.checkpoints.model_folder import read_model
+    from nmt_cli.decoding.apart import Work, apart
     from nmt_cli.decoding.config import SearchConfig
-    from nmt_cli.decoding.engine import translate_ids
+    from nmt_cli.decoding.engine import Listed, translated
     from nmt_cli.decoding.ensemble import Ensemble
+    from nmt_cli.decoding.hypotheses import Sentence
     from nmt_cli.model.packed import pack
 
+    torch.set_num_threads(1)
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(EXACT)))
-    _count(Ensemble, "step", 1, work)
+    _count(Ensemble, "step", 1, counted)
 
     def translate(sources: Ids, size: int) -> Ids:
         config = SearchConfig(
@@ -252,19 +266,22 @@ def _ours(kind: str, folder: Path, workers: int, work: Work) -> Translate:
             stop_early=not kind.endswith(EXACT),
         )
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        shares = [order[start::workers] for start in range(min(workers, len(order)))]
+        targets: Ids = [[] for _ in sources]
 
-        def work_on(share: Sequence[int]) -> Ids:
-            torch.set_num_threads(1)
-            found = translate_ids([model], [sources[i][:-1] for i in share], config)
-            return [list(hypotheses[0].tokens) for hypotheses in found]
+        def work_on(work: Work, share: Sequence[int]) -> None:
+            waiting = Listed([Sentence(i, sources[i][:-1]) for i in share])
+            for sentence, hypotheses in work(waiting, lambda: None):
+                assert hypotheses
+                targets[sentence.key] = list(hypotheses[0].tokens)
 
-        with ThreadPoolExecutor(workers) as pool:
-            found = pool.map(work_on, shares)
-            targets = {
-                i: t for share, ts in zip(shares, found, strict=True) for i, t in zip(share, ts, strict=True)
-            }
-        return [targets[i] for i in range(len(sources))]
+        ensemble = Ensemble.of([model], config)
+        if len(order) == 1:
+            work_on(partial(translated, ensemble, config, ()), order)
+            return targets
+        with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
+            hired = [stack.enter_context(apart(ensemble, config, ())) for _ in range(workers)]
+            list(pool.map(work_on, hired, (order[start::workers] for start in range(workers))))
+        return targets
 
     return translate
 
@@ -297,13 +314,12 @@ def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
     return translate
 
 
-def _count(owner: Any, name: str, place: int, work: Work) -> None:
+def _count(owner: Any, name: str, place: int, counted: Counted) -> None:
     """Let a function tell of each step, from as many rows as its argument there has."""
     does = getattr(owner, name)
 
     def told(*inputs: Any, **settings: Any) -> Any:
-        work.steps += 1
-        work.rows += len(inputs[place] if inputs else settings["input_ids"])
+        counted.add(len(inputs[place] if inputs else settings["input_ids"]))
         return does(*inputs, **settings)
 
     setattr(owner, name, told)
@@ -315,7 +331,7 @@ def _with_our_norms(model: nn.Module, shape: Shape) -> None:
             module.eps = shape.epsilon
 
 
-def _marian(shape: Shape, weights: dict[str, Tensor], work: Work) -> Translate:
+def _marian(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Translate:
     """`generate` of `transformers`; positions are put in as ours, so channels can stay where they are."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -340,7 +356,7 @@ def _marian(shape: Shape, weights: dict[str, Tensor], work: Work) -> Translate:
     tensors["final_logits_bias"][0, BANNED] = float("-inf")
     model.load_state_dict(tensors)
     _with_our_norms(model, shape)
-    _count(model.model.decoder, "forward", 0, work)
+    _count(model.model.decoder, "forward", 0, counted)
 
     def batch(sources: Ids) -> Ids:
         padded = pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
@@ -357,7 +373,7 @@ def _marian(shape: Shape, weights: dict[str, Tensor], work: Work) -> Translate:
     return lambda sources, size: _in_batches(sources, size, batch)
 
 
-def _fairseq(shape: Shape, weights: dict[str, Tensor], work: Work) -> Translate:
+def _fairseq(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Translate:
     """Its `SequenceGenerator`, without its command; positions are put in as ours."""
     transformer = importlib.import_module("fairseq.models.transformer")
     entries = importlib.import_module("fairseq.data").Dictionary(add_special_symbols=False)
@@ -386,7 +402,7 @@ def _fairseq(shape: Shape, weights: dict[str, Tensor], work: Work) -> Translate:
     for side in (model.encoder, model.decoder):
         before = torch.zeros(BANNED + 1, shape.width)
         side.embed_positions.weights = torch.cat([before, positions])
-    _count(model.decoder, "forward", 0, work)
+    _count(model.decoder, "forward", 0, counted)
     search = importlib.import_module("fairseq.sequence_generator").SequenceGenerator(
         [model], entries, beam_size=BEAM, max_len_a=1, max_len_b=CAP - 1, len_penalty=ALPHA
     )
