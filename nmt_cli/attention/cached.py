@@ -1,11 +1,165 @@
-"""Attention of a few new tokens over keys and values that are kept from step to step."""
+"""Attention of a few new tokens over keys and values that are kept from step to step.
 
+B sentences have N places for hypotheses each; place n of sentence b has number b x N + n. R rows are the
+newest tokens of the hypotheses at places in use. All places of a sentence share its keys [B, H, M, K] and
+values [B, H, M, V], and each sees some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
+
+ROUND = 8
+"""The number of rows, where there are more, is rounded up to a multiple of this: each new number costs some
+preparation, and among a few each row costs more than that."""
+
+PART = {"cpu": 16}
+"""Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
+their keys and values to stay near the processor. All of them where no number is given."""
 
 
-def attend_cached(q_BHNK: Tensor, k_BHMK: Tensor, v_BHMV: Tensor, bias_BHNM: Tensor) -> Tensor:
-    """[B, H, N, V]: N queries of each of B batches over its M keys; `bias`, of a shape that broadcasts, is
-    added to their products, so that a very negative one hides a key."""
-    scores_BHNM = (q_BHNK * q_BHNK.shape[-1] ** -0.5) @ k_BHMK.mT
-    mixed_BHNV: Tensor = scores_BHNM.add_(bias_BHNM).softmax(-1) @ v_BHMV
-    return mixed_BHNV
+@cache
+def kernels() -> ModuleType | None:
+    """Those for the processor, if Numba is installed; the first time ever they are compiled, for a while."""
+    try:
+        from nmt_cli.attention import compiled
+    except (ImportError, RuntimeError):  # it is not there, or finds no place to keep what it has compiled
+        return None
+    return compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where the rows stand."""
+
+    to_places: Tensor
+    """[R]: the place of each row; rows that only round their number up go to a place behind the last."""
+
+    from_places: Tensor
+    """The same, but that rows which are none take a copy of the first."""
+
+    full: bool
+    """Whether each place is a row, so that nothing needs to move."""
+
+    shape: tuple[int, int]
+    """B and N."""
+
+    @staticmethod
+    def at(places_R: Tensor, sentences: int, places: int) -> Rows:
+        """At `places_R`, ascending, of so many sentences with so many places each."""
+        extra = -len(places_R) % ROUND if len(places_R) > ROUND else 0
+        return Rows(
+            to_places=F.pad(places_R, (0, extra), value=sentences * places),
+            from_places=torch.cat([places_R, places_R[:1].expand(extra)]),
+            full=len(places_R) == sentences * places and not extra,
+            shape=(sentences, places),
+        )
+
+    def spread(self, x_RHC: Tensor) -> Tensor:
+        """[B, N, H, C]: rows at their places; anything at places that are not in use."""
+        if not self.full:
+            everywhere = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
+            x_RHC = everywhere.index_copy_(0, self.to_places, x_RHC)[:-1]
+        return x_RHC.view(*self.shape, *x_RHC.shape[1:])
+
+    def gathered(self, x_BNHC: Tensor) -> Tensor:
+        """[R, H x C]: the inverse."""
+        x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
+        return x_PC if self.full else x_PC.index_select(0, self.from_places)
+
+
+class Seen(Protocol):
+    """What each row sees of what is kept."""
+
+    def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
+        """[R, H x V]: what that makes for each row."""
+
+
+def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+    """As `seen_BNM` has it for each place; `dtype` is that of the rows. More than M may be kept."""
+    here = seen_BNM.device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
+    if here and (compiled := kernels()):
+        return Paths.of(rows, seen_BNM, compiled)
+    return Masked.of(rows, seen_BNM, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Each row goes from key to key that it sees, in a compiled kernel."""
+
+    sentences_R: NDArray[np.int64]
+    nodes_RM: NDArray[np.int32]
+    counts_R: NDArray[np.int32]
+    """How many of the nodes there are."""
+
+    compiled: ModuleType
+
+    @staticmethod
+    def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
+        """As `seen_BNM` has it."""
+        places = rows.from_places.numpy()
+        nodes = np.empty((len(places), seen_BNM.shape[2]), np.int32)
+        counts = np.empty(len(places), np.int32)
+        compiled.list_nodes(seen_BNM.numpy(), places, nodes, counts)
+        return Paths(places // rows.shape[1], nodes, counts, compiled)
+
+    def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
+        """See `Seen`."""
+        mixed_RHV = torch.empty(*query_RHK.shape[:2], values_BHMV.shape[3])
+        arrays = [_array(x) for x in (query_RHK.float(), keys_BHMK, values_BHMV, mixed_RHV)]
+        self.compiled.attend(*arrays, self.sentences_R, self.nodes_RM, self.counts_R)
+        return mixed_RHV.flatten(1).to(query_RHK.dtype)
+
+
+def _array(x: Tensor) -> NDArray[np.generic]:
+    x = x.detach()
+    array: NDArray[np.generic] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+    return array
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """Each row looks at all keys, and a very negative number hides those that it does not see."""
+
+    rows: Rows
+    bias: Tensor
+    """[B, 1, N, M], or of a shape that broadcasts: 0 for what is seen, very negative for the rest."""
+
+    parts: Sequence[tuple[slice, int]]
+    """Sentences, and how many of their keys at most are seen: all these are among the first so many."""
+
+    @staticmethod
+    def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Masked:
+        """As `seen_BNM` has it."""
+        sentences, _, nodes = seen_BNM.shape
+        bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
+        bias.masked_fill_(~seen_BNM, torch.finfo(dtype).min)
+        size = PART.get(seen_BNM.device.type, sentences)
+        if sentences <= size or not nodes:
+            return Masked(rows, bias[:, None], [(slice(0, sentences), nodes)])
+        last = (seen_BNM.any(1) * torch.arange(1, nodes + 1, device=seen_BNM.device)).amax(1).tolist()
+        starts = range(0, sentences, size)
+        parts = [(slice(i, i + size), max(1, *last[i : i + size])) for i in starts]
+        return Masked(rows, bias[:, None], parts)
+
+    def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
+        """See `Seen`."""
+        query_BNHK = self.rows.spread(query_RHK * query_RHK.shape[-1] ** -0.5)
+        mixed_BNHV = query_BNHK.new_empty(*query_BNHK.shape[:3], values_BHMV.shape[3])
+        for part, longest in self.parts:
+            keys = keys_BHMK[part, :, :longest].to(query_BNHK.dtype)
+            values = values_BHMV[part, :, :longest].to(query_BNHK.dtype)
+            scores_BHNM = query_BNHK[part].transpose(1, 2) @ keys.mT
+            weights_BHNM = scores_BHNM.add_(self.bias[part, :, :, :longest]).softmax(-1)
+            mixed_BNHV[part] = (weights_BHNM @ values).transpose(1, 2)
+        return self.rows.gathered(mixed_BNHV)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from nmt_cli.attention.cached import kernels
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import find_model
 from nmt_cli.data.workers import available_cores
@@ -45,6 +46,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[
         ensembles.append(Ensemble.of(models, config.search))
     translator = Translator(tokenizers, models, config, trained)
     if ensembles[0].device.type == "cpu":
+        kernels()  # compiled once, for all processes
         # One worker for each thread: within a step nobody waits for anybody.
         return translator, ensembles * threads
     return translator, ensembles

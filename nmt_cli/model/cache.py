@@ -15,21 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import attend_cached
-
-ROUND = 8
-"""The number of rows, where there are more, is rounded up to a multiple of this: each new number costs some
-preparation, and among a few each row costs more than that."""
+from nmt_cli.attention.cached import Rows, Seen, seen_by
 
 BLOCK = 8
 """Room in a tree is made for this many more steps at a time."""
 
 GRAIN = 8
 """Nodes are made use of in such numbers."""
-
-PART = {"cpu": 16}
-"""Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
-their keys and values to stay near the processor. All of them where no number is given."""
 
 
 @dataclass(slots=True)
@@ -43,74 +35,15 @@ class LayerCache:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What places attend to."""
-
-    bias: Tensor
-    """[B, 1, N, M], or of a shape that broadcasts: 0 for what is seen, very negative for the rest."""
-
-    parts: Sequence[tuple[slice, int]]
-    """Sentences, and how many of their nodes at most are seen: all these are among the first so many."""
-
-    @staticmethod
-    def of(seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
-        """As `seen_BNM` has it."""
-        sentences, _, nodes = seen_BNM.shape
-        bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
-        bias.masked_fill_(~seen_BNM, torch.finfo(dtype).min)
-        size = PART.get(seen_BNM.device.type, sentences)
-        if sentences <= size or not nodes:
-            return Seen(bias[:, None], [(slice(0, sentences), nodes)])
-        last = (seen_BNM.any(1) * torch.arange(1, nodes + 1, device=seen_BNM.device)).amax(1).tolist()
-        starts = range(0, sentences, size)
-        return Seen(bias[:, None], [(slice(i, i + size), max(1, *last[i : i + size])) for i in starts])
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """What all layers need to know of one step."""
 
-    to_places: Tensor
-    """[R]: the place of each row; rows that only round their number up go to a place behind the last."""
-
-    from_places: Tensor
-    """The same, but that rows which are none take a copy of the first."""
-
-    full: bool
-    """Whether each place is a row, so that nothing needs to move."""
-
-    shape: tuple[int, int]
-    """B and N."""
-
+    rows: Rows
     nodes_RH: Tensor
     """Where each row's token goes in [B x H x M], for each head; without the rows that only round up."""
 
     own: Seen
     source: Seen
-
-    def spread(self, x_RHC: Tensor) -> Tensor:
-        """[B, N, H, C]: rows at their places; anything at places that are not in use."""
-        if not self.full:
-            everywhere = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
-            x_RHC = everywhere.index_copy_(0, self.to_places, x_RHC)[:-1]
-        return x_RHC.view(*self.shape, *x_RHC.shape[1:])
-
-    def gathered(self, x_BNHC: Tensor) -> Tensor:
-        """[R, H x C]: the inverse."""
-        x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
-        return x_PC if self.full else x_PC.index_select(0, self.from_places)
-
-    def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Seen) -> Tensor:
-        """[R, H x V]: what each row sees."""
-        query_BNHK = self.spread(query_RHK)
-        mixed_BNHV = query_BNHK.new_empty(*query_BNHK.shape[:3], values_BHMV.shape[3])
-        for part, longest in seen.parts:
-            query = query_BNHK[part].transpose(1, 2)
-            keys = keys_BHMK[part, :, :longest].to(query.dtype)
-            values = values_BHMV[part, :, :longest].to(query.dtype)
-            mixed = attend_cached(query, keys, values, seen.bias[part, :, :, :longest])
-            mixed_BNHV[part] = mixed.transpose(1, 2)
-        return self.gathered(mixed_BNHV)
 
     def keep(self, x_RHC: Tensor, kept_BHMC: Tensor) -> None:
         """Put what each row has where its token goes."""
@@ -159,15 +92,12 @@ class DecodingCache:
         keys = self.layers[0].own_keys
         each_head = torch.arange(keys.shape[1], device=self.paths.device)
         first_RH = ((rows_R // places)[:, None] * keys.shape[1] + each_head) * room
-        extra = -len(rows_R) % ROUND if len(rows_R) > ROUND else 0
+        rows = Rows.at(rows_R, sentences, places)
         return Step(
-            to_places=F.pad(rows_R, (0, extra), value=sentences * places),
-            from_places=torch.cat([rows_R, rows_R[:1].expand(extra)]),
-            full=len(rows_R) == sentences * places and not extra,
-            shape=(sentences, places),
+            rows=rows,
             nodes_RH=first_RH + nodes_BN.flatten()[rows_R, None],
-            own=Seen.of(seen, dtype),
-            source=Seen.of(self.source_seen[:, None], dtype),
+            own=seen_by(rows, seen, dtype),
+            source=seen_by(rows, self.source_seen[:, None].expand(-1, places, -1), dtype),
         )
 
     def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:

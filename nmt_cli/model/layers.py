@@ -75,7 +75,7 @@ class SelfAttention(nn.Module):
         query_RHK, key_RHK, value_RHV = self._projected(x_RD)
         step.keep(key_RHK, cache.own_keys)
         step.keep(value_RHV, cache.own_values)
-        mixed: Tensor = self.output(step.attend(query_RHK, cache.own_keys, cache.own_values, step.own))
+        mixed: Tensor = self.output(step.own.attend(query_RHK, cache.own_keys, cache.own_values))
         return mixed
 
     def _projected(self, x_TD: Tensor) -> list[Tensor]:
@@ -114,7 +114,7 @@ class CrossAttention(nn.Module):
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """[R, D] to [R, D]; the rows of one sentence share its keys and values."""
         query_RHK = by_head(self.query(x_RD), self.heads)
-        mixed_RD = step.attend(query_RHK, cache.source_keys, cache.source_values, step.source)
+        mixed_RD = step.source.attend(query_RHK, cache.source_keys, cache.source_values)
         mixed: Tensor = self.output(mixed_RD)
         return mixed
 

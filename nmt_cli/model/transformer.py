@@ -132,7 +132,7 @@ class Transformer(nn.Module):
         """[R, D]: as `forward`, for the next token of each place in use, of which there are `rows_R`,
         ascending; none of their sentences has `longest` tokens yet."""
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
-        sentences_R = step.from_places // cache.places
+        sentences_R = step.rows.from_places // cache.places
         tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
         x_RD = self.target_embedding(tokens_R, cache.ages[sentences_R], longest)
         for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
@@ -149,7 +149,8 @@ class Transformer(nn.Module):
     ) -> LayerCache:
         unseen_BHS1 = ~seen_BS[:, None, :, None]
         dtype = self.cache_dtype or keys_values[0].dtype
-        keys, values = (padded(x.to(dtype), source).masked_fill(unseen_BHS1, 0.0) for x in keys_values)
+        all_padded = (padded(x.to(dtype), source) for x in keys_values)
+        keys, values = (x.masked_fill(unseen_BHS1, 0.0).contiguous() for x in all_padded)
         own = (len(source.lengths), self.config.heads, room)
         return LayerCache(
             own_keys=keys.new_zeros(*own, self.config.d_k),

@@ -1,0 +1,97 @@
+"""Attention over what is kept from step to step: compiled, plain, and by definition."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt_cli.attention import cached
+from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels, seen_by
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached, "PART", {"cpu": 2})
+
+
+def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+    return Masked.of(rows, seen_BNM, dtype)
+
+
+def compiled(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+    found = kernels()
+    assert found, "the tests need Numba"
+    return Paths.of(rows, seen_BNM, found)
+
+
+def by_definition(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen_BNM: Tensor) -> Tensor:
+    """Of all places, one after another."""
+    mixed = []
+    for row, (sentence, place) in enumerate(torch.cartesian_prod(*map(torch.arange, seen_BNM.shape[:2]))):
+        nodes = seen_BNM[sentence, place].nonzero()[:, 0]
+        for head in range(query_RHK.shape[1]):
+            scores = keys_BHMK[sentence, head, nodes] @ query_RHK[row, head] / query_RHK.shape[2] ** 0.5
+            mixed.append(scores.softmax(0) @ values_BHMV[sentence, head, nodes])
+    return torch.stack(mixed).view(len(query_RHK), -1)
+
+
+@given(
+    sizes=st.tuples(*(st.integers(1, most) for most in (5, 4, 3, 9, 20, 20))),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+@settings(max_examples=50)
+@pytest.mark.parametrize(
+    ("way", "dtype", "kept", "slack"),
+    [
+        (plain, torch.float64, torch.float64, 1e-12),
+        (plain, torch.float32, torch.bfloat16, 1e-5),
+        (plain, torch.bfloat16, torch.bfloat16, 0.1),
+        (compiled, torch.float32, torch.float32, 1e-5),
+        (compiled, torch.float32, torch.bfloat16, 1e-5),
+        (compiled, torch.bfloat16, torch.bfloat16, 0.02),
+    ],
+)
+def test_each_row_gets_what_it_sees_and_nothing_else(
+    way: Callable[..., Seen],
+    dtype: torch.dtype,
+    kept: torch.dtype,
+    slack: float,
+    sizes: tuple[int, ...],
+    seed: int,
+    data: st.DataObject,
+) -> None:
+    sentences, places, heads, nodes, key_width, value_width = sizes
+    draw = torch.Generator().manual_seed(seed)
+    seen = torch.rand(sentences, places, nodes, generator=draw) < 0.5
+    seen[:, :, 0] = True
+    wide = torch.randn(sentences * places, heads, key_width + 1, generator=draw).to(dtype)
+    keys = torch.randn(sentences, heads, nodes + 2, key_width, generator=draw).to(kept)
+    values = torch.randn(sentences, heads, nodes + 2, value_width, generator=draw).to(kept)
+    standing = sorted(data.draw(st.sets(st.integers(0, sentences * places - 1), min_size=1)))
+    rows = Rows.at(torch.tensor(standing), sentences, places)
+    found = way(rows, seen, dtype).attend(wide[rows.from_places][:, :, 1:], keys, values)
+    wanted = by_definition(wide[:, :, 1:].double(), keys.double(), values.double(), seen)
+    assert found.dtype == dtype and len(found) == len(rows.from_places) and found.isfinite().all()
+    assert (found[: len(standing)] - wanted[standing]).abs().max() < slack
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("way", [plain, compiled])
+def test_what_is_no_number_is_not_passed_off_as_one(way: Callable[..., Seen], number: float) -> None:
+    rows, seen = Rows.at(torch.tensor([0, 1]), 2, 1), torch.ones(2, 1, 3, dtype=torch.bool)
+    query, keys = torch.ones(2, 1, 4), torch.ones(2, 1, 3, 4)
+    query[0, 0, 1] = number
+    found = way(rows, seen, torch.float32).attend(query, keys, keys)
+    assert found[0].isnan().all() and (found[1] == 1).all()
+
+
+def test_it_is_compiled_for_the_processor_where_numba_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, seen = Rows.at(torch.tensor([0]), 1, 1), torch.ones(1, 1, 1, dtype=torch.bool)
+    assert isinstance(seen_by(rows, seen, torch.float32), Paths)
+    assert isinstance(seen_by(rows, seen, torch.float64), Masked)
+    monkeypatch.setattr(cached, "kernels", lambda: None)
+    assert isinstance(seen_by(rows, seen, torch.float32), Masked)
