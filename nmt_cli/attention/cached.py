@@ -23,10 +23,6 @@ ROUND = 8
 """The number of rows, where there are more, is rounded up to a multiple of this: each new number costs some
 preparation, and among a few each row costs more than that."""
 
-PART = {"cpu": 16}
-"""Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
-their keys and values to stay near the processor. All of them where no number is given."""
-
 
 @cache
 def kernels() -> ModuleType | None:
@@ -85,14 +81,6 @@ class Seen(Protocol):
         """[R, H x V]: what that makes for each row."""
 
 
-def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
-    """As `seen_BNM` has it for each place; `dtype` is that of the rows. More than M may be kept."""
-    here = seen_BNM.device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
-    if here and (compiled := kernels()):
-        return Paths.of(rows, seen_BNM, compiled)
-    return Masked.of(rows, seen_BNM, dtype)
-
-
 @dataclass(frozen=True, slots=True)
 class Paths:
     """Each row goes from key to key that it sees, in a compiled kernel."""
@@ -139,17 +127,16 @@ class Masked:
     """Sentences, and how many of their keys at most are seen: all these are among the first so many."""
 
     @staticmethod
-    def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Masked:
-        """As `seen_BNM` has it."""
+    def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
+        """As `seen_BNM` has it, for `part` sentences at a time; 0 for all of them."""
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
         bias.masked_fill_(~seen_BNM, torch.finfo(dtype).min)
-        size = PART.get(seen_BNM.device.type, sentences)
-        if sentences <= size or not nodes:
+        if not part or sentences <= part or not nodes:
             return Masked(rows, bias[:, None], [(slice(0, sentences), nodes)])
         last = (seen_BNM.any(1) * torch.arange(1, nodes + 1, device=seen_BNM.device)).amax(1).tolist()
-        starts = range(0, sentences, size)
-        parts = [(slice(i, i + size), max(1, *last[i : i + size])) for i in starts]
+        starts = range(0, sentences, part)
+        parts = [(slice(i, i + part), max(1, *last[i : i + part])) for i in starts]
         return Masked(rows, bias[:, None], parts)
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:

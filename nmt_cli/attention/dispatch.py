@@ -4,10 +4,15 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention import padded
+from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.ragged import Layout
 
 WIDEST = 256
 """The most channels a head may have in the fused kernel."""
+
+PART = {"cpu": 16}
+"""Sentences whose attention over what is kept is computed at once, over as much as the longest of them needs:
+few enough for their keys and values to stay near the processor. All of them where no number is given."""
 
 
 def attend(
@@ -46,3 +51,11 @@ def implementation(device: torch.device, key_width: int, value_width: int) -> st
     """Who computes attention with heads of these widths: "fused" or "padded"; whoever trains says which."""
     fits = max(key_width, value_width) <= WIDEST and not (key_width % 8 or value_width % 8)
     return "fused" if device.type == "cuda" and fits else "padded"
+
+
+def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+    """What each of `rows`, of `dtype`, sees of what is kept from step to step, which may be more than M."""
+    device = seen_BNM.device.type
+    if device == "cpu" and dtype in (torch.float32, torch.bfloat16) and (compiled := kernels()):
+        return Paths.of(rows, seen_BNM, compiled)
+    return Masked.of(rows, seen_BNM, dtype, PART.get(device, 0))

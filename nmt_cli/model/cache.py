@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import Rows, Seen, seen_by
+from nmt_cli.attention.cached import Rows, Seen
+from nmt_cli.attention.dispatch import seen_by
 
 BLOCK = 8
 """Room in a tree is made for this many more steps at a time."""

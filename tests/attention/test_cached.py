@@ -8,17 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.attention import cached
-from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels, seen_by
-
-
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached, "PART", {"cpu": 2})
+from nmt_cli.attention import dispatch
+from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
+from nmt_cli.attention.dispatch import seen_by
 
 
 def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
-    return Masked.of(rows, seen_BNM, dtype)
+    return Masked.of(rows, seen_BNM, dtype, part=2)
 
 
 def compiled(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
@@ -93,5 +89,5 @@ def test_it_is_compiled_for_the_processor_where_numba_is_installed(monkeypatch: 
     rows, seen = Rows.at(torch.tensor([0]), 1, 1), torch.ones(1, 1, 1, dtype=torch.bool)
     assert isinstance(seen_by(rows, seen, torch.float32), Paths)
     assert isinstance(seen_by(rows, seen, torch.float64), Masked)
-    monkeypatch.setattr(cached, "kernels", lambda: None)
+    monkeypatch.setattr(dispatch, "kernels", lambda: None)
     assert isinstance(seen_by(rows, seen, torch.float32), Masked)

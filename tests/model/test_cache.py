@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.attention import cached
+from nmt_cli.attention import dispatch
 from nmt_cli.model import cache as cache_module
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
@@ -34,7 +34,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for three steps and attention of two sentences at a time, so that a few of them cross a border."""
     monkeypatch.setattr(cache_module, "BLOCK", 3)
     monkeypatch.setattr(cache_module, "GRAIN", 2)
-    monkeypatch.setattr(cached, "PART", {"cpu": 2})
+    monkeypatch.setattr(dispatch, "PART", {"cpu": 2})
 
 
 def stepped(
@@ -108,8 +108,8 @@ def test_it_is_the_same_without_numba(
     source_S, _, source, _ = batch([7, 2, 5], [])
     rows = list(ids(9, 8))
     found = []
-    for kernels in (cached.kernels, lambda: None):
-        monkeypatch.setattr(cached, "kernels", kernels)
+    for kernels in (dispatch.kernels, lambda: None):
+        monkeypatch.setattr(dispatch, "kernels", kernels)
         cache = model.start(model.encode(source_S, source), source, 3)
         first = stepped(model, [row[:4] for row in rows], cache)
         follow(cache, [[0, 0, 2], [1, 1, 1], [2, 0, 1]])
