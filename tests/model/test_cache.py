@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.attention import dispatch
+from nmt_cli.attention.cached import kernels
 from nmt_cli.model import cache as cache_module
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
@@ -108,8 +109,8 @@ def test_it_is_the_same_without_numba(
     source_S, _, source, _ = batch([7, 2, 5], [])
     rows = list(ids(9, 8))
     found = []
-    for kernels in (dispatch.kernels, lambda: None):
-        monkeypatch.setattr(dispatch, "kernels", kernels)
+    for found_kernels in (kernels, lambda: None):
+        monkeypatch.setattr(dispatch, "kernels", found_kernels)
         cache = model.start(model.encode(source_S, source), source, 3)
         first = stepped(model, [row[:4] for row in rows], cache)
         follow(cache, [[0, 0, 2], [1, 1, 1], [2, 0, 1]])
