@@ -33,7 +33,7 @@ from recipes.benchmarks.training_peers import Contestant, Given
 THREADS = 2
 VOCABULARY = 10_000
 POLL_SECONDS = 0.02
-MEMORY_SECONDS = 0.5
+MEMORY_SECONDS = 2.0
 PATIENCE_SECONDS = 300.0
 """That a command may take to its first update, or from one to the next."""
 
