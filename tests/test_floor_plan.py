@@ -34,6 +34,8 @@ OWNERS = {
     "click": "nmt_cli.cli.*",
     "rich": "nmt_cli.cli.*",
     "triton": "*.fused",
+    "numba": "*.compiled",
+    "llvmlite": "*.compiled",
     "torch.distributed": "nmt_cli.training.distributed",
     "sentencepiece": "nmt_cli.text.*",
     "subword_nmt": "nmt_cli.text.*",

@@ -26,10 +26,10 @@ preparation, and among a few each row costs more than that."""
 
 @cache
 def kernels() -> ModuleType | None:
-    """Those for the processor, if Numba is installed; the first time ever they are compiled, for a while."""
+    """The kernels for a core of the processor, where Numba is installed; the first time it compiles them."""
     try:
         from nmt_cli.attention import compiled
-    except (ImportError, RuntimeError):  # it is not there, or finds no place to keep what it has compiled
+    except (ImportError, OSError, RuntimeError):  # not there, not whole, or without room for what it compiles
         return None
     return compiled
 
@@ -95,6 +95,7 @@ class Paths:
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
         """As `seen_BNM` has it."""
+        seen_BNM = seen_BNM.expand(*rows.shape, -1)
         places = rows.from_places.numpy()
         nodes = np.empty((len(places), seen_BNM.shape[2]), np.int32)
         counts = np.empty(len(places), np.int32)
@@ -121,7 +122,7 @@ class Masked:
 
     rows: Rows
     bias: Tensor
-    """[B, 1, N, M], or of a shape that broadcasts: 0 for what is seen, very negative for the rest."""
+    """[B, 1, N, M], or N is 1 for all places: 0 for what is seen, very negative for the rest."""
 
     parts: Sequence[tuple[slice, int]]
     """Sentences, and how many of their keys at most are seen: all these are among the first so many."""

@@ -54,8 +54,12 @@ def implementation(device: torch.device, key_width: int, value_width: int) -> st
 
 
 def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
-    """What each of `rows`, of `dtype`, sees of what is kept from step to step, which may be more than M."""
+    """What each of `rows`, of `dtype`, sees of what is kept from step to step: the first M keys at most.
+
+    N may be 1 here, where all places of a sentence see the same.
+    """
     device = seen_BNM.device.type
-    if device == "cpu" and dtype in (torch.float32, torch.bfloat16) and (compiled := kernels()):
+    alone = device == "cpu" and torch.get_num_threads() == 1
+    if alone and dtype in (torch.float32, torch.bfloat16) and (compiled := kernels()):
         return Paths.of(rows, seen_BNM, compiled)
     return Masked.of(rows, seen_BNM, dtype, PART.get(device, 0))

@@ -5,10 +5,14 @@ parent for sentences over a pipe, and tells of each step and of what it finds.
 """
 
 import multiprocessing
+import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -31,21 +35,31 @@ def apart(ensemble: Ensemble, config: SearchConfig, never: Sequence[int]) -> Ite
     ours, theirs = fork.Pipe()
     process = fork.Process(target=_serve, args=(theirs, ensemble, config, never), daemon=True)
     with signals_held(), warnings.catch_warnings():
-        # Of locks that a thread may hold for ever: those of the threads there may be are not needed there.
+        # It is about locks that other threads hold just now; there is none but that of a progress bar.
         warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
-        process.start()
+        _start(process)
     theirs.close()  # or we would wait for a dead process for ever
     try:
-        yield lambda waiting, before_step: _answered(ours, waiting, before_step)
+        yield partial(_answered, ours, process)
     finally:
         process.kill()
         process.join()
         ours.close()
 
 
-def _answered(child: Connection, waiting: Waiting, before_step: Callable[[], None]) -> Iterator[Found]:
+def _start(process: BaseProcess) -> None:
+    try:
+        process.start()
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise UserError(f"can't start a process for each of the --threads ({why}); take fewer.") from error
+
+
+def _answered(
+    child: Connection, process: BaseProcess, waiting: Waiting, before_step: Callable[[], None]
+) -> Iterator[Found]:
     while True:
-        what, told = _heard(child)
+        what, told = _heard(child, process)
         if what == "take":
             with suppress(OSError):  # it is dead: that is heard next
                 child.send(waiting.take(*told))
@@ -61,13 +75,16 @@ def _answered(child: Connection, waiting: Waiting, before_step: Callable[[], Non
             return
 
 
-def _heard(child: Connection) -> tuple[str, Any]:
+def _heard(child: Connection, process: BaseProcess) -> tuple[str, Any]:
     try:
         told: tuple[str, Any] = child.recv()
     except (EOFError, OSError) as end:
+        process.join()
+        if process.exitcode != -signal.SIGKILL:
+            raise UserError(f"a process that translates crashed, with exit code {process.exitcode}.") from end
         raise UserError(
             "a process that translates was killed, most likely for want of memory; take fewer --threads, "
-            "or set search.rows to fewer than 256."
+            "or fewer hypotheses at a time: --set search.rows=64."
         ) from end
     return told
 
@@ -94,10 +111,9 @@ def _serve(connection: Connection, ensemble: Ensemble, config: SearchConfig, nev
     obey_parent()
     torch.set_num_threads(1)
     parent = _Parent(connection)
-    with suppress(OSError):  # nobody listens any more
-        try:
-            for found in translated(ensemble, config, never, parent, lambda: parent.tell(("step", None))):
-                parent.tell(("found", found))
-            parent.tell(("done", None))
-        except BaseException as error:
-            parent.tell(("done", portable(error)))
+    try:
+        for found in translated(ensemble, config, never, parent, lambda: parent.tell(("step", None))):
+            parent.tell(("found", found))
+        parent.tell(("done", None))
+    except BaseException as error:
+        parent.tell(("done", portable(error)))

@@ -37,9 +37,12 @@ class Where:
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, list[Ensemble]]:
     """The models in `paths`, each meant as `find_model` has it, as an ensemble for each worker."""
     threads = where.threads or available_cores()
-    torch.set_num_threads(1)  # others would be lost where a process is forked
     ensembles = []
     for device in devices(where.device, where.devices):
+        if device.type == "cpu":
+            torch.set_num_threads(
+                1
+            )  # a pool of more would not survive the fork, and those behind it would wait
         tokenizers, models, trained = _read(paths, device)
         for model in models:
             pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"))

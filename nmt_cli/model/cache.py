@@ -98,7 +98,7 @@ class DecodingCache:
             rows=rows,
             nodes_RH=first_RH + nodes_BN.flatten()[rows_R, None],
             own=seen_by(rows, seen, dtype),
-            source=seen_by(rows, self.source_seen[:, None].expand(-1, places, -1), dtype),
+            source=seen_by(rows, self.source_seen[:, None], dtype),
         )
 
     def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:

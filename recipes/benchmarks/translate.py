@@ -314,7 +314,7 @@ def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
         "batch",
         "BLEU",
         "same as `nmt fp32`",
-        "peak MB",
+        "MB, looked at every 2 s",
     ]
     head += ["others' share of the cores"]
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
@@ -333,7 +333,7 @@ def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
         cells += [f"{count:,}" if count else "not told" for count in (runs[0].steps, runs[0].rows)]
         cells += [f"{one.plan.workers} x {one.plan.batches[text.name]}"]
         cells += [f"{_bleu(text, _lines(model, runs[0].targets)):.2f}"]
-        cells += [f"{same:,} of {len(text.sources):,}", f"{runs[-1].peak_bytes / 1e6:,.0f}"]
+        cells += [f"{same:,} of {len(text.sources):,}", f"{max(run.peak_bytes for run in runs) / 1e6:,.0f}"]
         cells += [f"{max(run.others for run in runs):.0%}"]
         print(f"| {' | '.join(cells)} |", flush=True)
 

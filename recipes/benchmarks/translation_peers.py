@@ -243,6 +243,7 @@ def _cap(sources: Ids) -> int:
 def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     """Our engine, under the others' rules. Each worker has a process, as in `nmt translate`; a line alone has
     none of its own, for there it is ready when the line comes."""
+    from nmt_cli.attention.cached import kernels
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.decoding.apart import Work, apart
     from nmt_cli.decoding.config import SearchConfig
@@ -252,6 +253,7 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     from nmt_cli.model.packed import pack
 
     torch.set_num_threads(1)
+    kernels()  # before any process is forked, as `nmt translate` has it
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(EXACT)))
     _count(Ensemble, "step", 1, counted)

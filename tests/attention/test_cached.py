@@ -85,9 +85,15 @@ def test_what_is_no_number_is_not_passed_off_as_one(way: Callable[..., Seen], nu
     assert found[0].isnan().all() and (found[1] == 1).all()
 
 
-def test_it_is_compiled_for_the_processor_where_numba_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_compiled_for_a_process_with_one_thread_where_numba_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows, seen = Rows.at(torch.tensor([0]), 1, 1), torch.ones(1, 1, 1, dtype=torch.bool)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert isinstance(seen_by(rows, seen, torch.float32), Paths)
     assert isinstance(seen_by(rows, seen, torch.float64), Masked)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: 2)
+        assert isinstance(seen_by(rows, seen, torch.float32), Masked)
     monkeypatch.setattr(dispatch, "kernels", lambda: None)
     assert isinstance(seen_by(rows, seen, torch.float32), Masked)

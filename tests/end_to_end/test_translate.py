@@ -104,9 +104,17 @@ def children_of(process: Popen[bytes]) -> list[int]:
 
 def wait_for_the_end_of(processes: Sequence[int]) -> None:
     until = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{process}").exists() for process in processes):
+    while any(map(is_alive, processes)):
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def is_alive(process: int) -> bool:
+    """Not one that has ended, but whose new parent has not asked how."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
 
 
 on_linux = pytest.mark.skipif(
@@ -161,7 +169,16 @@ def test_when_it_is_killed_the_processes_of_its_threads_end_too(made_models: Pat
 
 
 @on_linux
-def test_a_killed_process_of_a_thread_is_one_line_of_error(made_models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (signal.SIGKILL, b"was killed, most likely for want of memory; take fewer --threads,"),
+        (signal.SIGSEGV, b"crashed, with exit code -11."),
+    ],
+)
+def test_the_end_of_a_threads_process_is_one_line_of_error(
+    made_models: Path, tmp_path: Path, number: int, why: bytes
+) -> None:
     arguments = (made_models / "copies", *SEVERAL, "--output", tmp_path / "out")
     flood = Popen(["yes", "abc def gh"], stdout=PIPE)
     assert flood.stdout
@@ -169,7 +186,7 @@ def test_a_killed_process_of_a_thread_is_one_line_of_error(made_models: Path, tm
         while len(others := children_of(process)) < 3:
             assert process.poll() is None
             time.sleep(0.01)
-        os.kill(others.pop(1), signal.SIGKILL)
+        os.kill(others.pop(1), number)
         code, told = end_of(process)
         assert (code, told.count(b"\n")) == (1, 1)
         assert told.startswith(
