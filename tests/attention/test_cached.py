@@ -85,7 +85,7 @@ def test_what_is_no_number_is_not_passed_off_as_one(way: Callable[..., Seen], nu
     assert found[0].isnan().all() and (found[1] == 1).all()
 
 
-def test_it_is_compiled_for_a_process_with_one_thread_where_numba_is_installed(
+def test_it_is_compiled_where_numba_is_installed_and_one_thread_at_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows, seen = Rows.at(torch.tensor([0]), 1, 1), torch.ones(1, 1, 1, dtype=torch.bool)
