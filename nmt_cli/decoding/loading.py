@@ -40,9 +40,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[
     ensembles = []
     for device in devices(where.device, where.devices):
         if device.type == "cpu":
-            torch.set_num_threads(
-                1
-            )  # a pool of more would not survive the fork, and those behind it would wait
+            torch.set_num_threads(1)  # a forked process would wait for ever for the threads of a pool
         tokenizers, models, trained = _read(paths, device)
         for model in models:
             pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"))
