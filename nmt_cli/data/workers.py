@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from nmt_cli.errors import UserError
@@ -81,16 +82,22 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
 @contextmanager
 def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
     """A process that does `work` on what is sent, and sends back the result; killed at the end."""
+    resource_tracker.ensure_running()  # starting it later would let interrupts in again
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_serve, args=(work, theirs), daemon=True)
-    resource_tracker.ensure_running()  # starting it later would let interrupts in again
-    with signals_held():
+    with child(spawn.Process(target=_serve, args=(work, theirs), daemon=True), ours, theirs):
+        yield ours
+
+
+@contextmanager
+def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
+    """Have `process` at work; it is killed at the end. The connections are the ends of a pipe to it."""
+    with _signals_held():
         process.start()
-    # With their end open here too, we would wait for a dead worker for ever.
+    # With their end open here too, we would wait for a dead process for ever.
     theirs.close()
     try:
-        yield ours
+        yield
     finally:
         process.kill()
         process.join()
@@ -157,7 +164,7 @@ def _end_with(sentinel: int) -> None:
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
+def _signals_held() -> Iterator[None]:
     """Keep signals waiting while a process is started, which inherits that: Ctrl-C is its parent's affair."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:

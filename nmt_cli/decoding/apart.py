@@ -5,11 +5,10 @@ parent for sentences over a pipe, and tells of each step and of what it finds.
 """
 
 import multiprocessing
-import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -17,7 +16,7 @@ from typing import Any
 
 import torch
 
-from nmt_cli.data.workers import obey_parent, portable, signals_held
+from nmt_cli.data.workers import child, obey_parent, portable
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import Found, Waiting, translated
 from nmt_cli.decoding.ensemble import Ensemble
@@ -34,35 +33,26 @@ def apart(ensemble: Ensemble, config: SearchConfig, never: Sequence[int]) -> Ite
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe()
     process = fork.Process(target=_serve, args=(theirs, ensemble, config, never), daemon=True)
-    with signals_held(), warnings.catch_warnings():
-        # It is about locks that other threads hold just now; there is none but that of a progress bar.
-        warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
-        _start(process)
-    theirs.close()  # or we would wait for a dead process for ever
-    try:
+    with ExitStack() as stack:
+        with warnings.catch_warnings():
+            # It is about locks that other threads hold just now; there is none but that of a progress bar.
+            warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+            try:
+                stack.enter_context(child(process, ours, theirs))
+            except OSError as error:
+                told = f"can't start a process for each of the --threads ({error.strerror}); take fewer."
+                raise UserError(told) from error
         yield partial(_answered, ours, process)
-    finally:
-        process.kill()
-        process.join()
-        ours.close()
-
-
-def _start(process: BaseProcess) -> None:
-    try:
-        process.start()
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise UserError(f"can't start a process for each of the --threads ({why}); take fewer.") from error
 
 
 def _answered(
-    child: Connection, process: BaseProcess, waiting: Waiting, before_step: Callable[[], None]
+    there: Connection, process: BaseProcess, waiting: Waiting, before_step: Callable[[], None]
 ) -> Iterator[Found]:
     while True:
-        what, told = _heard(child, process)
+        what, told = _heard(there, process)
         if what == "take":
             with suppress(OSError):  # it is dead: that is heard next
-                child.send(waiting.take(*told))
+                there.send(waiting.take(*told))
         elif what == "put back":
             waiting.put_back(told)
         elif what == "step":
@@ -75,9 +65,9 @@ def _answered(
             return
 
 
-def _heard(child: Connection, process: BaseProcess) -> tuple[str, Any]:
+def _heard(there: Connection, process: BaseProcess) -> tuple[str, Any]:
     try:
-        told: tuple[str, Any] = child.recv()
+        told: tuple[str, Any] = there.recv()
     except (EOFError, OSError) as end:
         process.join()
         if process.exitcode != -signal.SIGKILL:

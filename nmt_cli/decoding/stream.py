@@ -173,7 +173,7 @@ def stream(
 
 
 def _workers(translator: Translator, ensembles: Sequence[Ensemble]) -> list[AbstractContextManager[Work]]:
-    """A process for each where there are several on a CPU, and a process can be forked at all times."""
+    """A process for each where there are several on a CPU, on Linux, where it is safe to fork one."""
     forked = len(ensembles) > 1 and ensembles[0].device.type == "cpu" and sys.platform == "linux"
     search, never = translator.config.search, translator.never
     return [

@@ -66,15 +66,15 @@ class Turn:
 @click.option("--preset", default="tiny")
 @click.option("--epochs", default=3, help="Epochs of a turn.")
 @click.option("--rounds", default=3, help="Turns of each.")
-@click.option("--only", default="", help="Only segments whose name begins so.")
-def main(preset: str, epochs: int, rounds: int, only: str) -> None:
+@click.option("--only", type=click.Choice(list(KINDS)), help="These segments alone.")
+def main(preset: str, epochs: int, rounds: int, only: str | None) -> None:
     """Measure segmenting, alone and beside training."""
     if "NMT_DATA" not in os.environ:
         raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.en and so on.")
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
     with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as scratch:
-        samplings = [sampling for sampling in SAMPLINGS if sampling[0].startswith(only)]
+        samplings = [sampling for sampling in SAMPLINGS if only in (None, sampling[0])]
         kinds = {kind for kind, _, _ in samplings}
         datasets = {kind: _dataset(Path(scratch), *how) for kind, how in KINDS.items() if kind in kinds}
         print("| segments | setting | lines/s, as usual | first epoch | later epochs | tokens |")

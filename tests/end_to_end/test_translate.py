@@ -122,11 +122,14 @@ on_linux = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(
+each_signal = pytest.mark.parametrize(
     ("number", "code", "told"),
     [(signal.SIGINT, 130, b"Error: interrupted.\n"), (signal.SIGTERM, 143, b"Error: terminated.\n")],
     ids=["Ctrl-C", "SIGTERM"],
 )
+
+
+@each_signal
 def test_a_line_alone_is_answered_while_the_pipe_is_open_and_a_signal_ends_the_wait(
     made_models: Path, number: int, code: int, told: bytes
 ) -> None:
@@ -139,11 +142,7 @@ def test_a_line_alone_is_answered_while_the_pipe_is_open_and_a_signal_ends_the_w
 
 
 @on_linux
-@pytest.mark.parametrize(
-    ("number", "code", "told"),
-    [(signal.SIGINT, 130, b"Error: interrupted.\n"), (signal.SIGTERM, 143, b"Error: terminated.\n")],
-    ids=["Ctrl-C", "SIGTERM"],
-)
+@each_signal
 def test_a_signal_to_all_processes_is_told_once_and_leaves_none_of_them(
     made_models: Path, number: int, code: int, told: bytes
 ) -> None:
