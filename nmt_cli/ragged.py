@@ -53,6 +53,13 @@ class Layout:
         )
         return Layout(starts, segments, positions, self.lengths, self.longest)
 
+    def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
+        """So many segments at a time: where their tokens are, and a layout for these alone."""
+        for first in range(0, len(self.lengths), segments):
+            some = Layout.of(self.lengths[first : first + segments].numpy())
+            start = int(self.starts[first])
+            yield slice(start, start + len(some.segments)), some.to(self.starts.device)
+
     def slices(self) -> Iterator[slice]:
         """Where each segment lies, for plain code that goes from one to the next."""
         start = 0

@@ -29,6 +29,18 @@ def test_slices_cut_a_flat_tensor_into_its_segments(lengths: list[int]) -> None:
     assert all((part == segment).all() for segment, part in enumerate(parts))
 
 
+@given(lengths=st.lists(st.integers(0, 20), max_size=12), segments=st.integers(1, 5))
+def test_parts_are_layouts_of_a_few_segments_each(lengths: list[int], segments: int) -> None:
+    layout = Layout.of(lengths)
+    parts = list(layout.parts(segments))
+    assert [length for _, part in parts for length in part.lengths.tolist()] == lengths
+    assert all(len(part.lengths) <= segments for _, part in parts)
+    for number, (where, part) in enumerate(parts):
+        assert (layout.segments[where] - number * segments).tolist() == part.segments.tolist()
+        assert layout.positions[where].tolist() == part.positions.tolist()
+        assert part.longest == part.lengths.max()
+
+
 @pytest.mark.parametrize(("longest", "expected"), [(None, 5), (3, 5), (8, 8)])
 def test_longest_is_rounded_up_but_never_below_a_length(longest: int | None, expected: int) -> None:
     assert Layout.of([2, 5, 0], longest).longest == expected

@@ -1,7 +1,8 @@
-"""Attention of new tokens over what is kept from step to step, compiled for the processor by Numba.
+"""What a step of decoding computes besides products of matrices, compiled for the processor by Numba.
 
-Each row walks its path, the keys that it sees, and reads no others; the rows of a sentence come one after
-another, so that what they share is read from memory once. Kept numbers are float32, or bfloat16 as uint16.
+In attention over what is kept from step to step, each row walks its path, the keys that it sees, and reads no
+others; the rows of a sentence come one after another, so that what they share is read from memory once. Kept
+numbers are float32, or bfloat16 as uint16.
 """
 
 import math
@@ -17,6 +18,11 @@ OPTIONS = {
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},  # all but what takes nan and infinity for impossible
     "nogil": True,
 }
+
+LOG2_E = np.float32(1 / math.log(2))
+LN_2_HIGH = np.float32(0.693359375)
+"""The logarithm of 2 in so few bits that a small multiple of it is exact; the rest of it is `LN_2_LOW`."""
+LN_2_LOW = np.float32(math.log(2) - 0.693359375)
 
 
 @intrinsic
@@ -46,6 +52,29 @@ def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
         counts_R[row] = count
 
 
+@intrinsic
+def _two_to_the(context, power):
+    """Of a whole power, int32, as float32."""
+
+    def made(context, builder, signature, arguments):
+        exponent = builder.add(arguments[0], ir.Constant(ir.IntType(32), 127))
+        return builder.bitcast(builder.shl(exponent, ir.Constant(ir.IntType(32), 23)), ir.FloatType())
+
+    return float32(power), made
+
+
+@njit(**OPTIONS)
+def _exp(x):
+    """e^x, within 2e-7 of it, for x of at most 0; it takes many at a time, as `math.exp` does not."""
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x  # which is next to nothing; and nan stays nan
+    twos = np.floor(x * LOG2_E + np.float32(0.5))
+    rest = x - twos * LN_2_HIGH - twos * LN_2_LOW
+    total = np.float32(1 / 5040)
+    for factorial in (720, 120, 24, 6, 2, 1, 1):
+        total = total * rest + np.float32(1 / factorial)
+    return total * _two_to_the(np.int32(twos))
+
+
 @njit(**OPTIONS)
 def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
     """What a row sees with one head, keys and values being those of its sentence."""
@@ -59,7 +88,7 @@ def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
         top = max(top, score)
     total = np.float32(0)
     for i in range(len(nodes)):
-        scores[i] = math.exp(scores[i] - top)
+        scores[i] = _exp(scores[i] - top)
         total += scores[i]
     mixed_V[:] = 0
     for i in range(len(nodes)):
@@ -97,3 +126,20 @@ def attend(query_RHK, keys_BHMK, values_BHMV, mixed_RHV, sentences_R, nodes_RM, 
                 _walk(query_K, keys_BHMK[sentence, head], values_BHMV[sentence, head], nodes, scores, mixed_V)
                 mixed_RHV[row, head] = mixed_V
         first = behind
+
+
+@njit(void(float32[:, ::1]), **OPTIONS)
+def log_softmax(x_RV):
+    """Put the logarithms of each row's softmax in its place."""
+    for row in range(len(x_RV)):
+        x_V = x_RV[row]
+        top = np.float32(-np.inf)
+        for v in range(len(x_V)):
+            top = max(top, x_V[v])
+        total = np.float32(0)
+        for v in range(len(x_V)):
+            x_V[v] -= top  # and not with the rest below: their sum would round away small differences
+            total += _exp(x_V[v])
+        rest = np.float32(math.log(total))
+        for v in range(len(x_V)):
+            x_V[v] -= rest

@@ -1,5 +1,7 @@
 """Chooses who computes attention; the only module of the room that asks which device it is on."""
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
@@ -11,8 +13,8 @@ WIDEST = 256
 """The most channels a head may have in the fused kernel."""
 
 PART = {"cpu": 16}
-"""Sentences whose attention over what is kept is computed at once, over as much as the longest of them needs:
-few enough for their keys and values to stay near the processor. All of them where no number is given."""
+"""Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
+their keys and values to stay near the processor. All of them where no number is given, and in training."""
 
 
 def attend(
@@ -44,7 +46,14 @@ def attend(
         from nmt_cli.attention import fused  # Triton is absent on machines without a GPU
 
         return fused.attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
-    return padded.attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
+    part = PART.get(q_THK.device.type, len(q.lengths))
+    if part >= len(q.lengths) or drop or torch.is_grad_enabled():
+        return padded.attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
+    each = [
+        padded.attend(q_THK[mine], k_SHK[theirs], v_SHV[theirs], some, others, causal=causal, window=window)
+        for (mine, some), (theirs, others) in zip(q.parts(part), k.parts(part), strict=True)
+    ]
+    return torch.cat(each)
 
 
 def implementation(device: torch.device, key_width: int, value_width: int) -> str:
@@ -58,8 +67,21 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
 
     N may be 1 here, where all places of a sentence see the same.
     """
-    device = seen_BNM.device.type
-    alone = device == "cpu" and torch.get_num_threads() == 1
-    if alone and dtype in (torch.float32, torch.bfloat16) and (compiled := kernels()):
+    device = seen_BNM.device
+    if dtype in (torch.float32, torch.bfloat16) and (compiled := _compiled(device)):
         return Paths.of(rows, seen_BNM, compiled)
-    return Masked.of(rows, seen_BNM, dtype, PART.get(device, 0))
+    return Masked.of(rows, seen_BNM, dtype, PART.get(device.type, 0))
+
+
+def log_softmax(x_RV: Tensor) -> Tensor:
+    """Over each row, in float32; `x_RV` is used up."""
+    x_RV = x_RV.float()
+    if not (compiled := _compiled(x_RV.device)):
+        return x_RV.log_softmax(-1)
+    compiled.log_softmax(x_RV.detach().numpy())
+    return x_RV
+
+
+def _compiled(device: torch.device) -> ModuleType | None:
+    """Kernels for a single thread, where one is at work on a processor."""
+    return kernels() if device.type == "cpu" and torch.get_num_threads() == 1 else None

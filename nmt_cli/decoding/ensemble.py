@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.dispatch import log_softmax
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache
@@ -56,7 +57,7 @@ class Ensemble:
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
         """[R, V]: the log-probability of each next token, fp32."""
         each = [
-            model.logits(model.step(tokens_R, rows_R, cache, longest)).float().log_softmax(-1)
+            log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
             for model, cache in zip(self.models, caches, strict=True)
         ]
         return each[0] if len(each) == 1 else self._mean(torch.stack(each))

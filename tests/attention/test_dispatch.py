@@ -1,10 +1,12 @@
 """The one door to attention: what it refuses, and to whom it sends the rest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.attention import dispatch, reference
@@ -39,6 +41,57 @@ def test_the_host_computes_what_the_definition_says(random_ragged: MakeBatch) ->
     settings: dict[str, Any] = {"causal": True, "window": 3, "drop": 0.2, "seed": torch.tensor(1)}
     ours, theirs = (f(*tensors, q, k, **settings) for f in (dispatch.attend, reference.attend))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings", [{}, {"causal": True}, {"window": 3}])
+@pytest.mark.parametrize("lengths", [range(20), [3] * 40, [9, 0, 0, *[1] * 30], [0] * 40])
+def test_without_gradients_many_segments_are_computed_a_few_at_a_time(
+    settings: dict[str, Any], lengths: Sequence[int], random_ragged: MakeBatch
+) -> None:
+    tensors, q, k = random_ragged(list(lengths), d_k=8, d_v=16)
+    with torch.no_grad():
+        ours = dispatch.attend(*tensors, q, k, **settings)
+    torch.testing.assert_close(ours, reference.attend(*tensors, q, k, **settings), rtol=0, atol=1e-12)
+
+
+def test_without_gradients_many_segments_may_differ_in_queries_and_keys(random_ragged: MakeBatch) -> None:
+    queries, keys = list(range(40)), list(range(1, 41))[::-1]
+    tensors, q, k = random_ragged(queries, keys)
+    with torch.no_grad():
+        ours = dispatch.attend(*tensors, q, k)
+    torch.testing.assert_close(ours, reference.attend(*tensors, q, k), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@given(
+    rows=st.integers(1, 5),
+    entries=st.integers(1, 300),
+    spread=st.sampled_from([0.0, 1.0, 30.0, 1000.0]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    seed=st.integers(0, 1000),
+)
+def test_log_probabilities_are_those_of_exact_arithmetic(
+    threads: int, rows: int, entries: int, spread: float, dtype: torch.dtype, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn(rows, entries, generator=generator) * spread - 3).to(dtype)
+    exact = logits.double().log_softmax(-1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        ours = dispatch.log_softmax(logits)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours.double(), exact, rtol=3e-7, atol=3e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_what_is_no_number_has_no_probability(
+    threads: int, number: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    found = dispatch.log_softmax(torch.tensor([[0.0, number, 1.0], [0.0, -torch.inf, 0.0]]))
+    assert found[0].isnan().any() and not (found[0] > -torch.inf).any()
+    assert found[1].exp().tolist() == [0.5, 0.0, 0.5]
 
 
 @pytest.mark.parametrize(
