@@ -128,15 +128,11 @@ def attend(query_RHK, keys_BHMK, values_BHMV, mixed_RHV, sentences_R, nodes_RM, 
         first = behind
 
 
-@njit(void(float32[:, ::1]), **OPTIONS)
-def log_softmax(x_RV):
-    """Put the logarithms of each row's softmax in its place."""
+@njit(void(float32[:, ::1], float32[::1]), **OPTIONS)
+def log_softmax(x_RV, tops_R):
+    """Put the logarithms of each row's softmax in its place; `tops_R` are the most in each row."""
     for row in range(len(x_RV)):
-        x_V = x_RV[row]
-        top = np.float32(-np.inf)
-        for v in range(len(x_V)):
-            top = max(top, x_V[v])
-        total = np.float32(0)
+        x_V, top, total = x_RV[row], tops_R[row], np.float32(0)
         for v in range(len(x_V)):
             x_V[v] -= top  # and not with the rest below: their sum would round away small differences
             total += _exp(x_V[v])

@@ -78,7 +78,7 @@ def log_softmax(x_RV: Tensor) -> Tensor:
     x_RV = x_RV.float()
     if not (compiled := _compiled(x_RV.device)):
         return x_RV.log_softmax(-1)
-    compiled.log_softmax(x_RV.detach().numpy())
+    compiled.log_softmax(x_RV.detach().numpy(), x_RV.detach().amax(1).numpy())
     return x_RV
 
 
