@@ -37,6 +37,7 @@ from nmt_cli.model.cost import training_flops
 from recipes.benchmarks import train as machine
 from recipes.benchmarks import translation_peers as peers
 from recipes.benchmarks.training_peers import ROOT, STUBS
+from recipes.benchmarks.translation_export import export
 from recipes.benchmarks.translation_peers import BEAM, Ids
 from recipes.benchmarks.translation_texts import Text, multi30k, wmt_like
 
@@ -166,9 +167,7 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
     torch.set_num_threads(THREADS)
     os.environ |= {"OMP_NUM_THREADS": str(THREADS)}
     print(f"{date.today()}, {machine._processor()}, {THREADS} threads, torch {torch.__version__}")
-    print(
-        f"`python -m recipes.benchmarks.translate {' '.join(machine._anonymous(sys.argv[1:]))}`\n", flush=True
-    )
+    print(f"`python -m recipes.benchmarks.translate {' '.join(_anonymous(sys.argv[1:]))}`\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as scratch:
         folder = Path(scratch)
         found = _prepare(find_model(model), folder)
@@ -188,11 +187,18 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
             _print_whole_commands(folder, text)
 
 
+def _anonymous(arguments: Sequence[str]) -> list[str]:
+    """Folders are nobody's business."""
+    places = {"--model": "MODEL", "--fairseq": "BIN"}
+    named = zip(["", *arguments], arguments, strict=False)
+    return [places.get(before, "FOLDER" if "/" in one else one) for before, one in named]
+
+
 def _prepare(place: Path, folder: Path) -> Model:
     """Read the model, and give it to everybody; a run that goes on may remove it meanwhile."""
     shutil.copytree(place, folder / peers.MODEL, ignore=shutil.ignore_patterns("optimizer*", "state.json"))
     model = read_model(folder / peers.MODEL)
-    peers.export(model.transformer, folder)
+    export(model.transformer, folder)
     for name, content in STUBS["fairseq"].items():
         (folder / name).write_text(content)
     return model
