@@ -43,7 +43,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[
             torch.set_num_threads(1)  # a forked process would wait for ever for the threads of a pool
         tokenizers, models, trained = _read(paths, device)
         for model in models:
-            pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"))
+            pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"), threads)
         ensembles.append(Ensemble.of(models, config.search))
     translator = Translator(tokenizers, models, config, trained)
     if ensembles[0].device.type == "cpu":

@@ -1,7 +1,10 @@
 """Weights laid out once for translating, in the precision asked for."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain, starmap
 from typing import Literal
 
 import torch
@@ -11,6 +14,8 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
+Compute = Callable[[Tensor], Tensor]
+Kernel = torch.ScriptObject
 
 TYPICAL_ROWS = 256
 """The layout is best for about so many rows, and good for any number."""
@@ -33,7 +38,7 @@ FEW_ROWS = 64
 
 
 @torch.no_grad()
-def pack(model: Transformer, precision: Precision) -> None:
+def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
     """Make `model` ready to translate on the device where it is; it can't be trained or saved any more."""
     device = model.output_matrix.device
     if precision not in (possible := precisions(device)):
@@ -44,12 +49,14 @@ def pack(model: Transformer, precision: Precision) -> None:
     if precision in ("fp16", "bf16"):
         model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
     if device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        layout = _quantized if precision == "int8" else _laid_out
-        for module in list(model.modules()):
-            for name, child in module.named_children():
-                if isinstance(child, nn.Linear):
-                    setattr(module, name, Packed(layout(child.weight, child.bias), child))
-        model.packed_output = layout(model.output_matrix, None)
+        named = ((module, *child) for module in model.modules() for child in module.named_children())
+        places = [(module, name) for module, name, child in named if isinstance(child, nn.Linear)]
+        linears = (getattr(*place) for place in places)
+        matrices = chain(((each.weight, each.bias) for each in linears), [(model.output_matrix, None)])
+        packed = _quantized(matrices, threads) if precision == "int8" else starmap(_laid_out, matrices)
+        for place in places:  # one after another, so that what is laid out need not be held twice
+            setattr(*place, Packed(next(packed), getattr(*place)))
+        model.packed_output = next(packed)
 
 
 class Packed(nn.Module):
@@ -65,7 +72,7 @@ class Packed(nn.Module):
         return self.compute(x)
 
 
-def _laid_out(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+def _laid_out(weight: Tensor, bias: Tensor | None) -> Compute:
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), TYPICAL_ROWS)
 
     def compute(x: Tensor) -> Tensor:
@@ -75,31 +82,40 @@ def _laid_out(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]
     return compute
 
 
-def _quantized(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+def _quantized(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[Compute]:
     """Weights as int8 with a scale for each output; inputs are rounded to 8 bits at each call."""
+    with ThreadPoolExecutor(threads) as pool, warnings.catch_warnings():
+        # It is the only way to these kernels, so long as there is one.
+        warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
+        rounded = list(pool.map(_rounded, matrices))
+        # They differ in speed, and in nothing but the last bits.
+        for_few, for_many = (_prepacked(rounded, engine, pool) for engine in ("fbgemm", "onednn"))
+    # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
+    seven_bits = not torch.cpu._is_vnni_supported()
+    for few, many in zip(for_few, for_many, strict=True):
+        yield partial(_linear_of_int8, few, many, seven_bits)
+
+
+def _linear_of_int8(for_few: Kernel, for_many: Kernel, seven_bits: bool, x: Tensor) -> Tensor:
+    packed = for_few if x.shape[0] <= FEW_ROWS else for_many
+    out: Tensor = torch.ops.quantized.linear_dynamic(x, packed, seven_bits)
+    return out
+
+
+def _rounded(matrix: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
+    weight, bias = (None if x is None else x.detach() for x in matrix)
+    assert weight is not None
     least, most = weight.aminmax(dim=1)
     scale = torch.maximum(-least, most).clamp(min=torch.finfo(weight.dtype).tiny) / 127
     rounded = (weight / scale[:, None]).round_().to(torch.int8)
     zeros = torch.zeros(len(scale), dtype=torch.int64)
-    with warnings.catch_warnings():
-        # It is the only way to these kernels, so long as there is one.
-        warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
-        quantized = torch._make_per_channel_quantized_tensor(rounded, scale.double(), zeros, 0)
-    # They differ in speed, and in nothing but the last bits.
-    for_few, for_many = (_prepacked(quantized, bias, engine) for engine in ("fbgemm", "onednn"))
-    # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
-    seven_bits = not torch.cpu._is_vnni_supported()
-
-    def compute(x: Tensor) -> Tensor:
-        packed = for_few if x.shape[0] <= FEW_ROWS else for_many
-        out: Tensor = torch.ops.quantized.linear_dynamic(x, packed, seven_bits)
-        return out
-
-    return compute
+    return torch._make_per_channel_quantized_tensor(rounded, scale.double(), zeros, 0), bias
 
 
-def _prepacked(quantized: Tensor, bias: Tensor | None, engine: str) -> torch.ScriptObject:
-    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine
-    packed: torch.ScriptObject = torch.ops.quantized.linear_prepack(quantized, bias)
+def _prepacked(
+    rounded: Iterable[tuple[Tensor, Tensor | None]], engine: str, pool: ThreadPoolExecutor
+) -> list[Kernel]:
+    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine  # of all threads
+    packed: list[Kernel] = list(pool.map(lambda each: torch.ops.quantized.linear_prepack(*each), rounded))
     torch.backends.quantized.engine = before
     return packed
