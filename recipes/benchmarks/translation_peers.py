@@ -149,7 +149,7 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     torch.set_num_threads(1)
     kernels()  # before any process is forked, as `nmt translate` has it
     model = read_model(folder / MODEL).transformer
-    pack(model, cast("Precision", kind.removesuffix(EXACT)))
+    pack(model, cast("Precision", kind.removesuffix(EXACT)), workers)
     _count(Ensemble, "step", 1, counted)
 
     def translate(sources: Ids, size: int) -> Ids:
