@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the segments of a flat tensor lie; made once a batch, on the host, which knows every length.
+    """Where the segments of a flat tensor lie; made on the host, which knows every length: once a batch.
 
     Tensors are of the device of the tokens but for `lengths`, which stays on the host: whoever plans a launch
     reads it without waiting for the device.
@@ -55,10 +55,11 @@ class Layout:
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
         """So many segments at a time: where their tokens are, and a layout for these alone."""
+        start = 0
         for first in range(0, len(self.lengths), segments):
             some = Layout.of(self.lengths[first : first + segments].numpy())
-            start = int(self.starts[first])
             yield slice(start, start + len(some.segments)), some.to(self.starts.device)
+            start += len(some.segments)
 
     def slices(self) -> Iterator[slice]:
         """Where each segment lies, for plain code that goes from one to the next."""

@@ -1,4 +1,7 @@
-"""Chooses who computes attention; the only module of the room that asks which device it is on."""
+"""Chooses who computes attention, and the softmax over the vocabulary that ends a step of decoding.
+
+It is the only module of the room that asks which device it is on.
+"""
 
 from types import ModuleType
 
@@ -74,11 +77,13 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
 
 
 def log_softmax(x_RV: Tensor) -> Tensor:
-    """Over each row, in float32; `x_RV` is used up."""
+    """Over each row, in float32; without gradients, `x_RV` may be used up."""
     x_RV = x_RV.float()
-    if not (compiled := _compiled(x_RV.device)):
+    compiled = None if torch.is_grad_enabled() else _compiled(x_RV.device)
+    if not compiled:
         return x_RV.log_softmax(-1)
-    compiled.log_softmax(x_RV.detach().numpy(), x_RV.detach().amax(1).numpy())
+    x_RV = x_RV.contiguous()
+    compiled.log_softmax(x_RV.numpy(), x_RV.amax(1).numpy())
     return x_RV
 
 

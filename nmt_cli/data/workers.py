@@ -73,9 +73,9 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
 
     A library that computes for long would keep this one from hearing Ctrl-C, and keep its memory.
     """
-    with _worker(work) as child:
-        _send(child, task)
-        result: Result = _receive(child)
+    with _worker(work) as worker:
+        _send(worker, task)
+        result: Result = _receive(worker)
         return result
 
 
@@ -92,15 +92,17 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
 @contextmanager
 def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
     """Have `process` at work; it is killed at the end. The connections are the ends of a pipe to it."""
-    with _signals_held():
-        process.start()
-    # With their end open here too, we would wait for a dead process for ever.
-    theirs.close()
     try:
+        with _signals_held():
+            process.start()
+        # With their end open here too, we would wait for a dead process for ever.
+        theirs.close()
         yield
     finally:
-        process.kill()
-        process.join()
+        if process.pid:
+            process.kill()
+            process.join()
+        theirs.close()
         ours.close()
 
 

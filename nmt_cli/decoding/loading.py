@@ -36,14 +36,15 @@ class Where:
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, list[Ensemble]]:
     """The models in `paths`, each meant as `find_model` has it, as an ensemble for each worker."""
-    threads = where.threads or available_cores()
+    cores = available_cores()
+    threads = where.threads or cores
     ensembles = []
     for device in devices(where.device, where.devices):
         if device.type == "cpu":
             torch.set_num_threads(1)  # a forked process would wait for ever for the threads of a pool
         tokenizers, models, trained = _read(paths, device)
         for model in models:
-            pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"), threads)
+            pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"), min(threads, cores))
         ensembles.append(Ensemble.of(models, config.search))
     translator = Translator(tokenizers, models, config, trained)
     if ensembles[0].device.type == "cpu":

@@ -54,7 +54,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         linears = (getattr(*place) for place in places)
         matrices = chain(((each.weight, each.bias) for each in linears), [(model.output_matrix, None)])
         packed = _quantized(matrices, threads) if precision == "int8" else starmap(_laid_out, matrices)
-        for place in places:  # one after another, so that what is laid out need not be held twice
+        for place in places:  # each makes room for the next, where they are laid out as they are asked for
             setattr(*place, Packed(next(packed), getattr(*place)))
         model.packed_output = next(packed)
 
@@ -83,7 +83,10 @@ def _laid_out(weight: Tensor, bias: Tensor | None) -> Compute:
 
 
 def _quantized(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[Compute]:
-    """Weights as int8 with a scale for each output; inputs are rounded to 8 bits at each call."""
+    """Weights as int8 with a scale for each output; inputs are rounded to 8 bits at each call.
+
+    All are made at once, in so many threads.
+    """
     with ThreadPoolExecutor(threads) as pool, warnings.catch_warnings():
         # It is the only way to these kernels, so long as there is one.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")

@@ -1,6 +1,7 @@
 """The one door to attention: what it refuses, and to whom it sends the rest."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.attention import dispatch, reference
+from nmt_cli.attention import dispatch, padded, reference
 from nmt_cli.ragged import Layout
 
 MakeBatch = Callable[..., tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]]
@@ -46,11 +47,22 @@ def test_the_host_computes_what_the_definition_says(random_ragged: MakeBatch) ->
 @pytest.mark.parametrize("settings", [{}, {"causal": True}, {"window": 3}])
 @pytest.mark.parametrize("lengths", [range(20), [3] * 40, [9, 0, 0, *[1] * 30], [0] * 40])
 def test_without_gradients_many_segments_are_computed_a_few_at_a_time(
-    settings: dict[str, Any], lengths: Sequence[int], random_ragged: MakeBatch
+    settings: dict[str, Any],
+    lengths: Sequence[int],
+    random_ragged: MakeBatch,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tensors, q, k = random_ragged(list(lengths), d_k=8, d_v=16)
+    seen: list[int] = []
+
+    def attend(*inputs: Any, **settings: Any) -> Tensor:
+        seen.append(len(inputs[3].lengths))
+        return padded.attend(*inputs, **settings)
+
+    monkeypatch.setattr(dispatch, "padded", SimpleNamespace(attend=attend))
     with torch.no_grad():
         ours = dispatch.attend(*tensors, q, k, **settings)
+    assert sum(seen) == len(lengths) and max(seen) <= dispatch.PART["cpu"] < len(lengths)
     torch.testing.assert_close(ours, reference.attend(*tensors, q, k, **settings), rtol=0, atol=1e-12)
 
 
@@ -68,19 +80,30 @@ def test_without_gradients_many_segments_may_differ_in_queries_and_keys(random_r
     entries=st.integers(1, 300),
     spread=st.sampled_from([0.0, 1.0, 30.0, 1000.0]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    contiguous=st.booleans(),
     seed=st.integers(0, 1000),
 )
 def test_log_probabilities_are_those_of_exact_arithmetic(
-    threads: int, rows: int, entries: int, spread: float, dtype: torch.dtype, seed: int
+    threads: int, rows: int, entries: int, spread: float, dtype: torch.dtype, contiguous: bool, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = (torch.randn(rows, entries, generator=generator) * spread - 3).to(dtype)
     exact = logits.double().log_softmax(-1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        ours = dispatch.log_softmax(logits)
+        given = logits.clone()
+        with torch.no_grad():
+            ours = dispatch.log_softmax(given if contiguous else given.mT.contiguous().mT)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours.double(), exact, rtol=3e-7, atol=3e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_log_probabilities_have_gradients(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    logits = torch.zeros(1, 4, requires_grad=True)
+    torch.autograd.backward(dispatch.log_softmax(logits + 0.0)[0, 0])
+    assert logits.grad is not None and logits.grad.tolist() == [[0.75, -0.25, -0.25, -0.25]]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -89,7 +112,8 @@ def test_what_is_no_number_has_no_probability(
     threads: int, number: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    found = dispatch.log_softmax(torch.tensor([[0.0, number, 1.0], [0.0, -torch.inf, 0.0]]))
+    with torch.no_grad():
+        found = dispatch.log_softmax(torch.tensor([[0.0, number, 1.0], [0.0, -torch.inf, 0.0]]))
     assert found[0].isnan().any() and not (found[0] > -torch.inf).any()
     assert found[1].exp().tolist() == [0.5, 0.0, 0.5]
 

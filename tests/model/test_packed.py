@@ -194,6 +194,18 @@ def test_a_gpu_translates_in_half_precision_as_exactly_as_plain_pytorch(
     assert (ours - exact).abs().max() <= 2 * (plain - exact).abs().max()
 
 
+def test_int8_is_the_same_whoever_lays_it_out(
+    build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    needs("int8")
+    model, some = build(POST), batch([7] * 60, [5] * 60)
+    in_four, engine = deepcopy(model), torch.backends.quantized.engine
+    pack(in_four, "int8", threads=4)
+    assert torch.backends.quantized.engine == engine
+    for run in (logits, stepped):  # of many rows and of few, which other kernels compute
+        assert torch.equal(run(in_four, some), run(packed_as(model, "int8"), some))
+
+
 def test_int8_keeps_keys_and_values_in_half_the_memory_where_the_processor_has_bfloat16() -> None:
     needs("int8")
     needs("bf16")
