@@ -4,6 +4,7 @@ import bz2
 import gzip
 import hashlib
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 GZIP_MARK = b"\x1f\x8b"
+BZIP2_MARK = re.compile(rb"BZh[1-9](1A|\x17r)")
+"""The letters alone may begin a text; behind them come the size of the blocks and the first, or the end."""
 BLOCK = 1 << 20
 LINES_AT_ONCE = 1000
 
@@ -97,7 +100,7 @@ def _unpacked(raw: BufferedReader) -> BinaryIO:
     start = raw.peek(6)  # a pipe can't be wound back
     if start.startswith(GZIP_MARK):
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
-    if start.startswith(b"BZh"):
+    if BZIP2_MARK.match(start):
         return cast(BinaryIO, bz2.BZ2File(raw))
     if start.startswith(b"\xfd7zXZ\x00"):
         return cast(BinaryIO, lzma.LZMAFile(raw))

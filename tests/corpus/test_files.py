@@ -123,6 +123,7 @@ def test_a_packed_file_with_wrong_bytes_in_it_is_told(tmp_path: Path, pack: Pack
 
 
 @example(content=b"\xef\xbb\xbf", size=1)
+@example(content=b"BZhang\n", size=1)
 @given(content=st.lists(st.sampled_from(FRAGMENTS)).map(b"".join) | st.binary(), size=st.integers(1, 4))
 def test_a_line_ends_at_a_line_feed_and_nowhere_else(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int
