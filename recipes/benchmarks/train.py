@@ -305,7 +305,8 @@ def _processor() -> str:
 
 def _anonymous(arguments: Sequence[str]) -> list[str]:
     """Folders are nobody's business."""
-    return ["BIN" if "/" in argument else argument for argument in arguments]
+    named = zip(["", *arguments], arguments, strict=False)
+    return ["MODEL" if flag == "--model" else "BIN" if "/" in one else one for flag, one in named]
 
 
 if __name__ == "__main__":

@@ -167,7 +167,8 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
     torch.set_num_threads(THREADS)
     os.environ |= {"OMP_NUM_THREADS": str(THREADS)}
     print(f"{date.today()}, {machine._processor()}, {THREADS} threads, torch {torch.__version__}")
-    print(f"`python -m recipes.benchmarks.translate {' '.join(_anonymous(sys.argv[1:]))}`\n", flush=True)
+    asked = " ".join(machine._anonymous(sys.argv[1:]))
+    print(f"`python -m recipes.benchmarks.translate {asked}`\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as scratch:
         folder = Path(scratch)
         found = _prepare(find_model(model), folder)
@@ -185,13 +186,6 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
         _print_single_lines(seen)
         for text in texts:
             _print_whole_commands(folder, text)
-
-
-def _anonymous(arguments: Sequence[str]) -> list[str]:
-    """Folders are nobody's business."""
-    places = {"--model": "MODEL", "--fairseq": "BIN"}
-    named = zip(["", *arguments], arguments, strict=False)
-    return [places.get(before, "FOLDER" if "/" in one else one) for before, one in named]
 
 
 def _prepare(place: Path, folder: Path) -> Model:
