@@ -14,8 +14,10 @@ PACKAGE = Path(nmt_cli.__file__).parent
 ROOT = PACKAGE.parent
 
 FLOORS = {
-    "__main__": 7,
-    "cli": 6,
+    "__main__": 9,
+    "cli": 8,
+    "serving": 7,
+    "api": 6,
     "training": 5,
     "decoding": 4,
     "interop": 4,
@@ -28,7 +30,13 @@ FLOORS = {
     "text": 1,
     "corpus": 1,
 }
-GROUND = ("__init__", "ragged", "config", "errors", "atomic", "language")
+GROUND = ("__init__", "ragged", "config", "errors", "language", "machine", "pages")
+
+FLOORS_INSIDE = {
+    "training": ({"config", "settings"}, {"step"}, {"judging"}, {"record"}, {"loop"}, {"assembling"}),
+    "decoding": (set[str](), {"lines"}),
+}
+"""The floors of rooms that have sub-rooms; what is not named here is on the lowest."""
 
 OWNERS = {
     "click": "nmt_cli.cli.*",
@@ -36,7 +44,7 @@ OWNERS = {
     "triton": "*.fused",
     "numba": "*.compiled",
     "llvmlite": "*.compiled",
-    "torch.distributed": "nmt_cli.training.distributed",
+    "torch.distributed": "nmt_cli.training.step.distributed",
     "sentencepiece": "nmt_cli.text.*",
     "subword_nmt": "nmt_cli.text.*",
     "sacremoses": "nmt_cli.text.*",
@@ -79,6 +87,21 @@ def climbing(sources: Sources) -> Iterator[str]:
                 yield f"{module} goes next door to {imported}"
 
 
+def climbing_inside(sources: Sources) -> Iterator[str]:
+    """Imports of a room's own modules that do not go downward in it, each in words."""
+    for module, source in sources.items():
+        for imported in _imports(source):
+            here, there = _room(module), _room(imported)
+            if here != there or here not in FLOORS_INSIDE:
+                continue
+            part, other = _part(module), _part(imported)
+            floor, below = _floor_inside(here, part), _floor_inside(here, other)
+            if below > floor:
+                yield f"{module} climbs to {imported}"
+            elif below == floor > 0 and part != other:
+                yield f"{module} goes next door to {imported}"
+
+
 def rings(sources: Sources) -> Iterator[str]:
     """Modules that import each other in a ring, each ring in words."""
     edges = {module: sorted(_inside(module, source, sources)) for module, source in sources.items()}
@@ -117,7 +140,7 @@ def ill_named(modules: Sources) -> Iterator[str]:
     return (module for module in modules if set(module.split(".")) & set(FORBIDDEN_NAMES))
 
 
-@pytest.mark.parametrize("rule", [climbing, rings, strangers, oversized, ill_named])
+@pytest.mark.parametrize("rule", [climbing, climbing_inside, rings, strangers, oversized, ill_named])
 def test_the_package_keeps_to_the_rule(rule: Callable[[Sources], Iterator[str]]) -> None:
     assert list(rule(package_sources())) == []
 
@@ -137,12 +160,29 @@ def test_every_module_of_the_package_is_looked_at() -> None:
         ({"nmt_cli.data.a": "from nmt_cli.model.layers import Layer"}, "nmt_cli.data.a goes next door to"),
         ({"nmt_cli.text.a": "import os, nmt_cli.corpus.files as f"}, "next door to nmt_cli.corpus.files"),
         ({"nmt_cli.text.a": "from ..data import arrays"}, "imports ..data.arrays relatively"),
-        ({"nmt_cli.serving.a": ""}, "nmt_cli.serving.a has no floor"),
+        ({"nmt_cli.kitchen.a": ""}, "nmt_cli.kitchen.a has no floor"),
         ({"nmt_cli.tools": ""}, "nmt_cli.tools has no floor"),
     ],
 )
 def test_an_import_that_does_not_go_downward_is_found(sources: Sources, expected: str) -> None:
     assert [expected in found for found in climbing(sources)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("module", "imported", "count"),
+    [
+        ("nmt_cli.training.step.a", "nmt_cli.training.loop.Loop", 1),
+        ("nmt_cli.training.config", "nmt_cli.training.step.a.b", 1),
+        ("nmt_cli.training.record.a", "nmt_cli.training.judging.b.c", 0),
+        ("nmt_cli.training.step.a", "nmt_cli.training.step.b.c", 0),
+        ("nmt_cli.decoding.search", "nmt_cli.decoding.lines.a.b", 1),
+        ("nmt_cli.decoding.lines.a", "nmt_cli.decoding.search.b", 0),
+        ("nmt_cli.data.a", "nmt_cli.data.b.c", 0),
+    ],
+)
+def test_an_import_that_climbs_inside_a_room_is_found(module: str, imported: str, count: int) -> None:
+    package, _, name = imported.rpartition(".")
+    assert len(list(climbing_inside({module: f"from {package} import {name}"}))) == count
 
 
 @pytest.mark.parametrize(
@@ -194,7 +234,7 @@ def test_rings_of_imports_are_found(sources: Sources, expected: list[str]) -> No
         ("nmt_cli.attention.fused", "import triton.language as tl", 0),
         ("nmt_cli.training.loop", "from torch import distributed", 1),
         ("nmt_cli.training.loop", "import torch\nworld = torch.distributed.get_world_size()", 1),
-        ("nmt_cli.training.distributed", "import torch.distributed as dist", 0),
+        ("nmt_cli.training.step.distributed", "import torch.distributed as dist", 0),
         ("nmt_cli.text.a", "def f():\n    from torch import Tensor", 1),
         ("nmt_cli.corpus.a", "import torch", 1),
         ("nmt_cli.data.a", "import torch, torchvision, clicker", 0),
@@ -266,6 +306,15 @@ def _room(name: str) -> str:
     """The part of the house a dotted name is in; the ground floor is one room."""
     head = [*name.split("."), "__init__"][1]
     return "ground" if head in GROUND or head == "__version__" else head
+
+
+def _part(name: str) -> str:
+    """What of its room a dotted name is in."""
+    return [*name.split("."), "", ""][2]
+
+
+def _floor_inside(room: str, part: str) -> int:
+    return next((n for n, parts in enumerate(FLOORS_INSIDE[room]) if part in parts), 0)
 
 
 def _floor(room: str) -> int | None:

@@ -14,7 +14,6 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from nmt_cli.atomic import folder_written_whole
 from nmt_cli.checkpoints.files import damaged, read_description
 from nmt_cli.checkpoints.model_folder import (
     CONFIG,
@@ -27,6 +26,7 @@ from nmt_cli.checkpoints.model_folder import (
     write_model,
 )
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import folder_written_whole
 from nmt_cli.model.config import DROPOUTS
 
 AVERAGED = "averaged"

@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nmt_cli.atomic import size_and_hash
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import size_and_hash
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.atomic import folder_written_whole, recover, room_for
 from nmt_cli.checkpoints.files import read_description, read_tensors, write_description, write_tensors
 from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import folder_written_whole, recover, room_for
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"

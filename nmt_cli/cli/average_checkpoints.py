@@ -59,11 +59,11 @@ def average_checkpoints(
     if len(given) > 1 and given != ["--last", "--every-minutes"]:
         raise click.UsageError(f"{given[0]} and {given[1]} choose in different ways; take one of them.")
 
-    from nmt_cli.atomic import check_place
     from nmt_cli.checkpoints import choice
     from nmt_cli.checkpoints.average import average, check_replaceable
     from nmt_cli.checkpoints.model_folder import EMA, WEIGHTS
     from nmt_cli.checkpoints.run_folder import checkpoints, find_model
+    from nmt_cli.machine.atomic import check_place
 
     run = models[0]
     several, file = len(models) > 1 or not checkpoints(run), WEIGHTS
@@ -93,9 +93,9 @@ def average_checkpoints(
 def _selected(run: Path, quiet: bool) -> tuple[list[Path], str]:
     """The checkpoints of the winner, and which weights of them; prints how all of them did."""
     from nmt_cli.cli.selection_report import say, show
-    from nmt_cli.training.distributed import Place
-    from nmt_cli.training.run import find_device
-    from nmt_cli.training.selection import try_all, winner
+    from nmt_cli.training.assembling.run import find_device
+    from nmt_cli.training.judging.selection import try_all, winner
+    from nmt_cli.training.step.distributed import Place
 
     trials = try_all(run, find_device("auto", Place()), lambda trial: None if quiet else say(trial))
     won = winner(trials)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from nmt_cli.cli.train_report import time_left
-from nmt_cli.training.dry_run import Plan
+from nmt_cli.training.assembling.dry_run import Plan
 
 
 def show(plan: Plan, devices: int, kind: str) -> None:

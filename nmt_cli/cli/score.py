@@ -106,6 +106,6 @@ def _by_model(
         raise click.UsageError("--model takes one HYP, --source and --json, and nothing else.")
 
     from nmt_cli.cli.score_report import show_forced
-    from nmt_cli.decoding.forced import force
+    from nmt_cli.decoding.lines.forced import force
 
     show_forced(force(model, source, hypotheses), as_json, quiet)

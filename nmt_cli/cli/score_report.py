@@ -18,7 +18,7 @@ from nmt_cli.scoring.metrics import Score
 from nmt_cli.scoring.significance import Finding
 
 if TYPE_CHECKING:
-    from nmt_cli.decoding.forced import Forced  # which loads torch
+    from nmt_cli.decoding.lines.forced import Forced  # which loads torch
 
 PIPED_WIDTH = 160
 """Tables are not squeezed into 80 columns where no terminal asks for it."""

@@ -111,9 +111,9 @@ def _plan(dataset: Path, out: Path, config: TrainConfig, device: str, devices: i
     """Say what training would do; the settings, which --config takes back, are all of stdout."""
     from nmt_cli.cli.dry_run_report import show
     from nmt_cli.cli.train_report import Reporter
-    from nmt_cli.training.distributed import place_from_environment
-    from nmt_cli.training.dry_run import plan_run
-    from nmt_cli.training.run import find_device
+    from nmt_cli.training.assembling.dry_run import plan_run
+    from nmt_cli.training.assembling.run import find_device
+    from nmt_cli.training.step.distributed import place_from_environment
 
     place = place_from_environment()
     if place.first:
@@ -129,10 +129,10 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
     """Train here, or in a process for each device; returns the exit code."""
     from nmt_cli.cli.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
-    from nmt_cli.training.distributed import place_from_environment
-    from nmt_cli.training.launch import LAUNCHER, run_on_devices
-    from nmt_cli.training.run import find_device
-    from nmt_cli.training.run import train as train_run
+    from nmt_cli.training.assembling.launch import LAUNCHER, run_on_devices
+    from nmt_cli.training.assembling.run import find_device
+    from nmt_cli.training.assembling.run import train as train_run
+    from nmt_cli.training.step.distributed import place_from_environment
 
     place = place_from_environment()
     stop = Stop()

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost
-from nmt_cli.training.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
-from nmt_cli.training.validation import Judgement
+from nmt_cli.training.judging.validation import Judgement
+from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 
 
 class Reporter:

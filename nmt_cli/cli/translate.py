@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from nmt_cli import config as settings
-from nmt_cli.atomic import file_written_whole
 from nmt_cli.cli.options import CommandWithSettings, common
 from nmt_cli.corpus.files import open_bytes
 from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.machine.atomic import file_written_whole
 
 if TYPE_CHECKING:
     from nmt_cli.cli.translate_report import Reporter
     from nmt_cli.decoding.ensemble import Ensemble
-    from nmt_cli.decoding.translator import Translation, Translator
+    from nmt_cli.decoding.lines.translator import Translation, Translator
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -85,7 +85,7 @@ def translate(
     _refuse_same(page, target)
 
     from nmt_cli.cli.translate_report import AttentionPage, Reporter, as_json, as_text
-    from nmt_cli.decoding.loading import Where, load
+    from nmt_cli.decoding.lines.loading import Where, load
 
     where = Where(device, devices, threads or 0, precision)  # type: ignore[arg-type]  # click knows the choices
     translator, ensembles = load(models, config, where)
@@ -133,8 +133,8 @@ def _translations(
     flush: Callable[[], None],
 ) -> Generator["Translation"]:
     """The translation of each line, when it has been reported."""
-    from nmt_cli.decoding.odd_input import OddInput
-    from nmt_cli.decoding.stream import lines_of, stream
+    from nmt_cli.decoding.lines.odd_input import OddInput
+    from nmt_cli.decoding.lines.stream import lines_of, stream
 
     tokenizers = translator.tokenizers
     odd = OddInput(tokenizers.recipe.kind, tokenizers.source.entries, translator.config.input.most_unknown)

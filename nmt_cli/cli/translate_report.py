@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from nmt_cli.decoding.attention_maps import alignment
-from nmt_cli.decoding.attention_page import write_attention_page
-from nmt_cli.decoding.degenerate import Degenerate
-from nmt_cli.decoding.noted import Noted
-from nmt_cli.decoding.odd_input import OddInput
-from nmt_cli.decoding.translator import Candidate, Translation, Translator
+from nmt_cli.decoding.lines.attention_page import write_attention_page
+from nmt_cli.decoding.lines.degenerate import Degenerate
+from nmt_cli.decoding.lines.noted import Noted
+from nmt_cli.decoding.lines.odd_input import OddInput
+from nmt_cli.decoding.lines.translator import Candidate, Translation, Translator
 from nmt_cli.model.transformer import Transformer
 
 MOST_ON_PAGE = 100

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.atomic import size_and_hash
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import size_and_hash
 from nmt_cli.text.tokenizer import SIDES, Side
 
 FORMAT = 1

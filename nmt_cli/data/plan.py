@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.atomic import room_for
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.data.config import BatchConfig
+from nmt_cli.machine.atomic import room_for
 
 VERSION = 1
 """Changes whenever the same input gives another plan."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli import __version__
-from nmt_cli.atomic import folder_written_whole, recover, room_for
 from nmt_cli.data import reuse
 from nmt_cli.data.dataset import (
     FILTER_REPORT,
@@ -31,8 +30,9 @@ from nmt_cli.data.filters import Filters
 from nmt_cli.data.report import FilterReport
 from nmt_cli.data.request import Input, Request, describe_request, differences, find_inputs
 from nmt_cli.data.training_set import WORK, clean_training_set, draw_sample, encode_training_set
-from nmt_cli.data.workers import Progress, in_child
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import folder_written_whole, recover, room_for
+from nmt_cli.machine.processes import Progress, in_child
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers, load_tokenizers
 

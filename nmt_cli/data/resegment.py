@@ -12,7 +12,6 @@ from threading import Event, Lock
 
 import numpy as np
 
-from nmt_cli.atomic import room_for
 from nmt_cli.data.arrays import TextReader
 from nmt_cli.data.dataset import (
     TOKENIZERS,
@@ -24,8 +23,9 @@ from nmt_cli.data.dataset import (
     side_path,
 )
 from nmt_cli.data.encode import EncodedSide, TokensWriter, lines_of, loaded, packed
-from nmt_cli.data.workers import crew
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import room_for
+from nmt_cli.machine.processes import crew
 from nmt_cli.text.config import SamplingConfig
 from nmt_cli.text.sampling import Draw, sampler
 from nmt_cli.text.tokenizer import SIDES, Side

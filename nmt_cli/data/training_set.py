@@ -17,8 +17,8 @@ from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, TokensWri
 from nmt_cli.data.filters import DUPLICATE, SUBWORDS
 from nmt_cli.data.report import CorpusReport, FilterReport
 from nmt_cli.data.request import Input
-from nmt_cli.data.workers import Progress, in_order
 from nmt_cli.errors import UserError
+from nmt_cli.machine.processes import Progress, in_order
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Recipe, Tokenizers

@@ -9,6 +9,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search import Search
+from nmt_cli.machine.memory import out_of_memory
 from nmt_cli.model.transformer import Transformer
 
 ROWS = {"cpu": 256}
@@ -67,11 +68,6 @@ def translated(
             else:
                 most = max(1, len(everything) // 2)
                 waiting.put_back(everything)
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Whether it tells of memory that could not be had, on any device."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 class Listed:

@@ -13,17 +13,17 @@ from nmt_cli.checkpoints.run_folder import BEST, Checkpoint, checkpoints, keep_o
 from nmt_cli.data.dataset import Split
 from nmt_cli.data.loader import Loader, Step
 from nmt_cli.errors import UserError
+from nmt_cli.machine.memory import most_memory
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.ema import Ema
-from nmt_cli.training.events import Doing, Note, Progress, Report, Saved, Validated, Warned
-from nmt_cli.training.html_report import Clock, HtmlReport, State
-from nmt_cli.training.log import Log
-from nmt_cli.training.memory import most_memory
-from nmt_cli.training.optimizer import optimizer_tensors
-from nmt_cli.training.schedule import learning_rate
-from nmt_cli.training.step import Trainer
-from nmt_cli.training.stopping import measures, patience_ended, plateaus, watched_metric
-from nmt_cli.training.validation import Judge, Judgement, sample_lines
+from nmt_cli.training.judging.stopping import measures, patience_ended, plateaus, watched_metric
+from nmt_cli.training.judging.validation import Judge, Judgement, sample_lines, validation_score
+from nmt_cli.training.record.events import Doing, Note, Progress, Report, Saved, Validated, Warned
+from nmt_cli.training.record.html_report import Clock, HtmlReport, State
+from nmt_cli.training.record.log import Log
+from nmt_cli.training.step.ema import Ema
+from nmt_cli.training.step.optimizer import optimizer_tensors
+from nmt_cli.training.step.schedule import learning_rate
+from nmt_cli.training.step.trainer import Trainer
 
 SAVE, STOP, TIME_UP = 1, 2, 4
 SECONDS_BETWEEN_FLUSHES = 10.0
@@ -332,13 +332,6 @@ class Loop:
         if self.page and complete:
             self.report(self.page.spent(self._clock()))
         return complete
-
-
-def validation_score(judgement: Judgement, metric: str) -> float:
-    """What the best checkpoint is best at, larger ones better."""
-    if metric == "nll":
-        return -judgement.nll
-    return next(score.value for score in judgement.scores if score.metric == metric)
 
 
 def _line(step: int, judgement: Judgement, decoded: str) -> dict[str, Any]:

@@ -139,11 +139,11 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     none of its own, for there it is ready when the line comes."""
     from nmt_cli.attention.cached import kernels
     from nmt_cli.checkpoints.model_folder import read_model
-    from nmt_cli.decoding.apart import Work, apart
     from nmt_cli.decoding.config import SearchConfig
     from nmt_cli.decoding.engine import Listed, translated
     from nmt_cli.decoding.ensemble import Ensemble
     from nmt_cli.decoding.hypotheses import Sentence
+    from nmt_cli.decoding.lines.worker_process import Work, apart
     from nmt_cli.model.packed import pack
 
     torch.set_num_threads(1)

@@ -20,8 +20,8 @@ from nmt_cli.cli.train_report import Reporter
 from nmt_cli.errors import EXIT_CODES
 from nmt_cli.scoring.metrics import score
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.events import Doing, Note, Progress, Saved, Spent, Validated
-from nmt_cli.training.validation import Judgement
+from nmt_cli.training.judging.validation import Judgement
+from nmt_cli.training.record.events import Doing, Note, Progress, Saved, Spent, Validated
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -65,7 +65,7 @@ def signals_as_before() -> Iterator[None]:
 @pytest.fixture
 def run(nmt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """`nmt train` on the CPU with the settings of a tiny model in a file, in this process and one thread."""
-    monkeypatch.setattr("nmt_cli.training.run.available_cores", lambda: 1)
+    monkeypatch.setattr("nmt_cli.training.assembling.run.available_cores", lambda: 1)
     file = tmp_path / "tiny.toml"
     file.write_text("\n".join(f"[{name}]\n{keys}\n" for name, keys in TINY.items()), encoding="utf-8")
     with signals_as_before():

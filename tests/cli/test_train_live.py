@@ -15,8 +15,8 @@ from rich.live import Live
 from nmt_cli.cli.train_live import LiveReporter, shown_run
 from nmt_cli.cli.train_report import Reporter
 from nmt_cli.scoring.metrics import score
-from nmt_cli.training.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
-from nmt_cli.training.validation import Judgement
+from nmt_cli.training.judging.validation import Judgement
+from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
 
 RUN = Path("runs/base[b]")
 

@@ -15,13 +15,13 @@ import torch
 from nmt_cli import config as settings
 from nmt_cli.cli.translate import translate
 from nmt_cli.cli.translate_report import Reporter, as_json, as_text
-from nmt_cli.decoding import stream
 from nmt_cli.decoding.config import TranslateConfig
-from nmt_cli.decoding.degenerate import Flag
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Sentence
-from nmt_cli.decoding.odd_input import OddInput
-from nmt_cli.decoding.translator import Candidate, Line, Translation, Translator
+from nmt_cli.decoding.lines import stream
+from nmt_cli.decoding.lines.degenerate import Flag
+from nmt_cli.decoding.lines.odd_input import OddInput
+from nmt_cli.decoding.lines.translator import Candidate, Line, Translation, Translator
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -258,7 +258,7 @@ def test_a_file_of_the_model_that_is_missing_is_not_blamed_on_the_input(
     def missing(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", "model/part")
 
-    monkeypatch.setattr("nmt_cli.decoding.loading.read_model", missing)
+    monkeypatch.setattr("nmt_cli.decoding.lines.loading.read_model", missing)
     assert_one_line(run(), 1, "model/part: No such file or directory")
 
 

@@ -30,7 +30,7 @@ console.log(JSON.stringify(drawn));
 
 def drawn(weights: list[list[int]]) -> dict[tuple[int, int], float]:
     """By query and key the opacity of the lines of one head, whose weights are bytes."""
-    script = files("nmt_cli.decoding").joinpath("page", "drawing.js").read_text("utf-8") + HARNESS
+    script = files("nmt_cli.decoding.lines").joinpath("page", "drawing.js").read_text("utf-8") + HARNESS
     command = ["node", "-e", script, json.dumps(weights)]
     printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     return {(round(query), round(key)): opacity for query, key, opacity in json.loads(printed)}

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import Found, Listed, out_of_memory, taken, translate_ids, translated
+from nmt_cli.decoding.engine import Found, Listed, taken, translate_ids, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Sentence
+from nmt_cli.machine.memory import out_of_memory
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from nmt_cli.training.events import Event, Progress
+from nmt_cli.training.record.events import Event, Progress
 
 Go = Callable[..., tuple[bool, list[Event]]]
 

@@ -1,0 +1,78 @@
+"""A page, complete in one file, that shows where every head of every layer looks."""
+
+import base64
+import json
+import string
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from nmt_cli.decoding.attention_maps import attention_maps
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.subwords import END
+from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.text.tokenizers import Tokenizers
+
+PARTS = ("style.css", "drawing.js", "elements.js", "detail.js", "page.js")
+"""What `page/page.html` has places for."""
+
+FULL = 255
+"""What a weight of 1 is in the page."""
+
+OPENERS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&"}
+"""Spelt so in JSON, no text can end the element that holds it."""
+
+
+def write_attention_page(
+    file: BinaryIO,
+    model: Transformer,
+    tokenizers: Tokenizers,
+    pairs: Sequence[tuple[str, list[int], list[int]]],
+) -> None:
+    """Write the page of these pairs: the source as it was given, its ids and the target's, without end marks.
+
+    The page needs no network. It holds layers x heads x (S² + T² + S x T) bytes a pair, and a third more for
+    their spelling.
+    """
+    shown = [_pair(model, tokenizers, *pair) for pair in pairs]
+    languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
+    file.write(_page({"languages": languages, "pairs": shown}).encode())
+
+
+def _pair(
+    model: Transformer, tokenizers: Tokenizers, text: str, source: list[int], target: list[int]
+) -> dict[str, Any]:
+    """What the page knows of a pair; `page/page.js` reads it."""
+    (maps,) = attention_maps(model, [(source, target)])
+    return {
+        "text": text,
+        "source": _pieces(tokenizers.source, maps.source),
+        "target": _pieces(tokenizers.target, maps.target),
+        "ended": maps.target[-1:] == [END],
+        "alignment": maps.alignment(),
+        "maps": {kind: _spelt(getattr(maps, kind)) for kind in ("encoder", "decoder", "cross")},
+    }
+
+
+def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    entries = tokenizer.entries
+    return [entries[i] for i in ids]
+
+
+def _spelt(weights_LHTS: Tensor) -> dict[str, Any]:
+    """The numbers of layers, heads, queries and keys, and the weights, a byte each, in base64."""
+    steps = (weights_LHTS.float() * FULL).round().to(torch.uint8)
+    return {"shape": list(steps.shape), "weights": base64.b64encode(steps.numpy().tobytes()).decode()}
+
+
+def _page(data: dict[str, Any]) -> str:
+    spelt = json.dumps(data, separators=(",", ":")).translate(OPENERS)
+    parts = {name.split(".")[0]: _part(name) for name in PARTS}
+    return string.Template(_part("page.html")).substitute(parts, data=spelt)
+
+
+def _part(name: str) -> str:
+    return files("nmt_cli.decoding.lines").joinpath("page", name).read_text("utf-8")

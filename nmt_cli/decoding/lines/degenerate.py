@@ -1,0 +1,97 @@
+"""Translations that are none: nothing, a loop, the source once more, or an absurd length."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import regex
+
+from nmt_cli.decoding.lines.noted import Noted
+
+Flag = Literal["empty", "looping", "copied", "length"]
+
+TELLING: dict[Flag, tuple[str, str]] = {
+    "empty": ("is empty", "are empty"),
+    "looping": ("loops", "loop"),
+    "copied": ("copies its source", "copy their source"),
+    "length": ("is far longer or shorter than its source", "are far longer or shorter than their source"),
+}
+
+LOOP_CHARACTERS, LOOP_TIMES = 30, 3
+"""A loop says its part so many times or more, and at least so many characters of it were said before."""
+
+FEWEST_WORDS, COPIED_SHARE = 4, 0.8
+"""A source with so many different ordinary words or more is copied where such a share of them comes back."""
+
+LONGEST_RATIO, TINY = 3, 10
+"""The longer side has at most so many times the pieces of the shorter, and so many more."""
+
+WORD_CHARACTER = regex.compile(r"[\p{L}\p{N}]")
+WORD = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]|\p{L}[\p{L}\p{M}]*"
+)
+"""Words of letters; in scripts without blanks, single characters."""
+
+
+def flags(source: str, translation: str, source_pieces: int, pieces: int) -> tuple[Flag, ...]:
+    """What is wrong with a translation, running text as the user sees it; no end marks are counted."""
+    if not translation.strip():
+        return ("empty",) if WORD_CHARACTER.search(source) else ()
+    found: list[tuple[Flag, bool]] = [
+        ("looping", loops(translation) and not loops(source)),
+        ("copied", _copies(source, translation)),
+        ("length", _absurd(source_pieces, pieces)),
+    ]
+    return tuple(flag for flag, holds in found if holds)
+
+
+def loops(text: str) -> bool:
+    """Whether some part of `text` is said again and again, with nothing in between."""
+    seen: dict[str, int] = {}
+    period = repeated = 0
+    for place in range(len(text) - LOOP_CHARACTERS + 1):
+        some = text[place : place + LOOP_CHARACTERS]
+        distance = place - seen.get(some, place)
+        seen[some] = place
+        repeated = repeated + 1 if distance == period else LOOP_CHARACTERS
+        period = distance
+        if period and repeated >= (LOOP_TIMES - 1) * period:
+            return True
+    return False
+
+
+def _copies(source: str, translation: str) -> bool:
+    """Whether nearly all ordinary words of the source, not numbers nor names, are in the translation."""
+    words, translated = WORD.findall(source), WORD.findall(translation)
+    ordinary = {word.casefold() for word in words if not word[0].isupper()}
+    if len(ordinary) < FEWEST_WORDS or COPIED_SHARE * len(translated) > len(words):
+        return False
+    shared = ordinary.intersection(word.casefold() for word in translated)
+    return len(shared) >= COPIED_SHARE * len(ordinary)
+
+
+def _absurd(source_pieces: int, pieces: int) -> bool:
+    shorter, longer = sorted((source_pieces, pieces))
+    return longer > LONGEST_RATIO * shorter + TINY
+
+
+@dataclass(slots=True)
+class Degenerate:
+    """Counts flagged translations, for the end of a run."""
+
+    translations: int = 0
+    noted: dict[Flag, Noted] = field(default_factory=lambda: {flag: Noted() for flag in TELLING})
+
+    def add(self, number: int, found: Iterable[Flag]) -> None:
+        """Count the translation of line `number`, whatever was found."""
+        self.translations += 1
+        for flag in found:
+            self.noted[flag].add(number)
+
+    def report(self) -> list[str]:
+        """A line for each flag that was raised, such as "3 of 1,000 translations loop: lines 17, 40, 512"."""
+        return [
+            f"{noted.count:,} of {self.translations:,} translations {TELLING[flag][noted.count > 1]}: {noted}"
+            for flag, noted in self.noted.items()
+            if noted.count
+        ]

@@ -1,0 +1,83 @@
+"""Models from their folders, ready to translate on the devices there are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from nmt_cli.attention.cached import kernels
+from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.checkpoints.run_folder import find_model
+from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.lines.translator import Translator
+from nmt_cli.errors import UserError
+from nmt_cli.machine.processes import available_cores
+from nmt_cli.model.packed import Precision, pack
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.tokenizers import Tokenizers
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What to translate on."""
+
+    device: str
+    """cpu, cuda, or auto: cuda where there is one."""
+
+    devices: int
+    threads: int
+    """Of the processor; 0 for all that this process may use."""
+
+    precision: Precision | None
+    """None for fp16 on a GPU, and fp32 elsewhere."""
+
+
+def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, list[Ensemble]]:
+    """The models in `paths`, each meant as `find_model` has it, as an ensemble for each worker."""
+    cores = available_cores()
+    threads = where.threads or cores
+    ensembles = []
+    for device in devices(where.device, where.devices):
+        if device.type == "cpu":
+            torch.set_num_threads(1)  # a forked process would wait for ever for the threads of a pool
+        tokenizers, models, trained = _read(paths, device)
+        for model in models:
+            pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"), min(threads, cores))
+        ensembles.append(Ensemble.of(models, config.search))
+    translator = Translator(tokenizers, models, config, trained)
+    if ensembles[0].device.type == "cpu":
+        kernels()  # compiled once, for all processes
+        # One worker for each thread: within a step nobody waits for anybody.
+        return translator, ensembles * threads
+    return translator, ensembles
+
+
+def devices(wanted: str, count: int) -> list[torch.device]:
+    """The devices to use; `UserError` where there are not as many of that kind."""
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted == "cpu" or (wanted == "auto" and not there):
+        if count > 1:
+            raise UserError(f"--devices {count} needs as many GPUs; on a CPU choose --threads instead.")
+        return [torch.device("cpu")]
+    if not there:
+        raise UserError("this machine has no GPU that PyTorch can use; take --device cpu.")
+    if count > there:
+        raise UserError(f"--devices is {count}, but there are {there} GPUs; take at most {there}.")
+    return [torch.device("cuda", number) for number in range(count)]
+
+
+def _read(paths: Sequence[Path], device: torch.device) -> tuple[Tokenizers, list[Transformer], int | None]:
+    """The tokenisers, the models, and the most tokens of a sentence that all of them were trained on."""
+    places = [find_model(path) for path in paths]
+    read = [read_model(place, device) for place in places]
+    first = read[0].identity.tokenizers
+    for path, model in zip(paths, read, strict=True):
+        if model.identity.tokenizers.fingerprint != first.fingerprint:
+            raise UserError(
+                f"{path} has another vocabulary than {paths[0]}; an ensemble needs models that were trained "
+                "on one dataset."
+            )
+    longest = [model.identity.trained_on.get("longest") for model in read]
+    return first, [model.transformer for model in read], min(filter(None, longest), default=None)

@@ -1,0 +1,111 @@
+"""Input that the model was not made for: tokenised already, full of unknowns, or not UTF-8."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from nmt_cli.corpus.files import GZIP_MARK, UTF16_MARKS
+from nmt_cli.decoding.lines.noted import Noted
+from nmt_cli.text.config import Kind
+from nmt_cli.text.normalize import BLANK_MARK
+from nmt_cli.text.subwords import UNKNOWN
+
+JOINER = "@@"
+SIGNS = {
+    JOINER: re.compile(r"\S@@ \S"),
+    BLANK_MARK: re.compile(BLANK_MARK),
+    "&apos;": re.compile("&(?:apos|quot|amp|lt|gt|#91|#93|#124);"),
+}
+"""What tokenisers leave in a text."""
+
+FIRST_LINES = 1000
+"""Lines in which unknowns are looked for."""
+
+FEWEST_PIECES = 200
+"""Unknowns count as a share of so many pieces at least: a strange name in the first line is no wonder."""
+
+
+class OddInput:
+    """Looks at every line as it comes, and warns once of each oddity."""
+
+    def __init__(self, kind: Kind, entries: Iterable[str], most_unknown: float) -> None:
+        """`kind` and `entries` are those of the model's source side; see `InputConfig` for the rest."""
+        trained_on = _signs_in(kind, entries)
+        self._signs = {sign: pattern for sign, pattern in SIGNS.items() if sign not in trained_on}
+        self._most_unknown = most_unknown
+        self._lines = self._pieces = self._unknown = self._first_unknown = 0
+        self._invalid = Noted()
+        self._foreign: str | None = None
+
+    def text(self, number: int, raw: bytes) -> str:
+        """Line `number` as text; bytes that are not UTF-8 are replaced, and the line is counted."""
+        if number == 1:
+            self._foreign = _foreign(raw)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self._invalid.add(number)
+            return raw.decode(errors="replace")
+
+    def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
+        """What to tell the user about line `number`, not yet prepared, and its ids; None nearly always."""
+        foreign, self._foreign = self._foreign, None
+        return foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
+
+    def report(self) -> str | None:
+        """What to tell the user at the end."""
+        return f"{self._invalid}: bytes that are not UTF-8 became U+FFFD" if self._invalid.count else None
+
+    def _tokenized(self, number: int, raw: str) -> str | None:
+        sign = next((sign for sign, pattern in self._signs.items() if pattern.search(raw)), None)
+        if sign is None:
+            return None
+        self._signs = {}
+        shown = "U+2581" if sign == BLANK_MARK else f'"{sign}" or the like'
+        return (
+            f"line {number:,} holds {shown}: the input looks tokenised already, but the model was not "
+            "trained on such text; give it plain text."
+        )
+
+    def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
+        if self._lines == FIRST_LINES:
+            return None
+        self._lines += 1
+        self._pieces += len(ids)
+        if not (unknown := ids.count(UNKNOWN)):
+            return None
+        self._unknown += unknown
+        self._first_unknown = self._first_unknown or number
+        if self._unknown <= self._most_unknown * max(self._pieces, FEWEST_PIECES):
+            return None
+        self._lines = FIRST_LINES
+        return (
+            f"{self._unknown / self._pieces:.0%} of the input up to line {number:,} is unknown to the model, "
+            f"from line {self._first_unknown:,} on; is it in the language and script that the model "
+            "translates from?"
+        )
+
+
+def _foreign(first: bytes) -> str | None:
+    """What to say of an input that begins so; there is nothing to say if it is text."""
+    if first.startswith(UTF16_MARKS):
+        return "the input looks like UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8)."
+    if first.startswith(GZIP_MARK):
+        return "the input looks packed; unpack it first (gzip -dc), or name the file with --input."
+    return None
+
+
+def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
+    """The signs that a vocabulary shows its training text to have held.
+
+    Characters alone show little: char, and SentencePiece's unigram for joiners, can't tell.
+    """
+    found = set()
+    for entry in entries:
+        # Every entry of bpe that does not end a word is shown with a joiner, but none is a joiner itself.
+        if entry == JOINER or (kind != "bpe" and entry.endswith(JOINER)):
+            found.add(JOINER)
+        if BLANK_MARK in entry and kind != "sentencepiece":
+            found.add(BLANK_MARK)
+        if entry in ("apos", "quot") or "apos;" in entry or "quot;" in entry:
+            found.add("&apos;")
+    return found

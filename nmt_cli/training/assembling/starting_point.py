@@ -1,0 +1,102 @@
+"""Starting from another model's weights, and leaving some of them as they are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from nmt_cli.checkpoints import model_folder
+from nmt_cli.checkpoints.files import read_description, read_tensors
+from nmt_cli.checkpoints.model_folder import Identity, read_identity, weights, weights_path
+from nmt_cli.checkpoints.run_folder import find_model
+from nmt_cli.config import nearest
+from nmt_cli.errors import UserError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.training.config import StartConfig
+from nmt_cli.training.step.optimizer import trained
+
+MEANING = ("heads", "d_k", "d_v", "norm", "activation", "positions")
+"""What decides how weights are used; with another one they may fit, but would mean something else."""
+
+
+def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
+    """Fill `model` with the weights of `config.model`; tells what was taken, and what was not.
+
+    Parameters that are missing, surplus or of another shape are an error, unless `config.allow` names them.
+    """
+    folder = find_model(Path(config.model))
+    description = read_description(folder, model_folder.CONFIG, model_folder.FORMAT)
+    _refuse_other(folder, read_identity(folder, description), identity)
+    tensors = read_tensors(weights_path(folder, description))
+    differing = _differing(weights(model), tensors)
+    _check_allowed(folder, differing, config.allow)
+    taken = {name: tensor for name, tensor in tensors.items() if name not in differing}
+    with torch.no_grad():
+        for name, tensor in taken.items():
+            weights(model)[name].copy_(tensor)
+    told = f"starting from {folder} ({len(taken)} of {len(weights(model))} parameters by name"
+    return f"{told}; as allowed: {'; '.join(differing.values())})" if differing else f"{told})"
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
+    """Take the parameters whose names match out of training; tells how many.
+
+    A matrix that serves twice has two names, and is frozen by either.
+    """
+    names = dict(model.named_parameters(remove_duplicate=False))
+    for pattern in patterns:
+        if not any(_matching(pattern, names)):
+            raise UserError(f"start.freeze: no parameter is named {pattern}; {nearest(pattern, names)}")
+        for name in _matching(pattern, names):
+            names[name].requires_grad_(False)
+    everything, left = (sum(p.numel() for p in which) for which in (model.parameters(), trained(model)))
+    if not left:
+        raise UserError("start.freeze names all parameters, so there is nothing left to train.")
+    return f"frozen: {everything - left:,} of {everything:,} parameters ({', '.join(patterns)})"
+
+
+def _refuse_other(folder: Path, theirs: Identity, ours: Identity) -> None:
+    if theirs.tokenizers.fingerprint != ours.tokenizers.fingerprint:
+        raise UserError(
+            f"{folder} has another vocabulary than the dataset; make the dataset with the model's: "
+            f"nmt preprocess --reuse-tokenizer {folder}."
+        )
+    if wrong := [
+        f"{key} is {getattr(theirs.config, key)} there, but {getattr(ours.config, key)} here"
+        for key in MEANING
+        if getattr(theirs.config, key) != getattr(ours.config, key)
+    ]:
+        raise UserError(
+            f"{folder} is another kind of model: {'; '.join(wrong)}; set [model] as it was there."
+        )
+
+
+def _differing(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> dict[str, str]:
+    """What is not the same in both, by name, each in words."""
+    told = {name: f"{name} is missing" for name in wanted if name not in there}
+    told |= {name: f"{name} is surplus" for name in there if name not in wanted}
+    return told | {
+        name: f"{name} is {list(there[name].shape)}, not {list(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in there and there[name].shape != tensor.shape
+    }
+
+
+def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
+    if refused := [told for name, told in differing.items() if not _named(name, allowed)]:
+        raise UserError(
+            f"{folder} is not this model: {'; '.join(refused)}. Set [model] as it was there, "
+            "or name what may differ in start.allow."
+        )
+    if useless := [pattern for pattern in allowed if not any(_matching(pattern, differing))]:
+        raise UserError(f"start.allow: nothing that differs is named {useless[0]}; leave it out.")
+
+
+def _matching(pattern: str, names: Mapping[str, object]) -> Iterator[str]:
+    return (name for name in names if fnmatchcase(name, pattern))
+
+
+def _named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,140 @@
+"""Judging a model on validation sets: loss on the references, and scores of its own translations."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nmt_cli.data.batch import assemble
+from nmt_cli.data.cut import micro_batches
+from nmt_cli.data.dataset import Dataset, Split, raw_lines
+from nmt_cli.data.plan import Indices
+from nmt_cli.decoding.config import InputConfig, TranslateConfig
+from nmt_cli.decoding.lines.translator import Translator
+from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.scoring.metrics import Score, score
+from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.training.config import TrainConfig, ValidationConfig
+from nmt_cli.training.step.distributed import Group
+from nmt_cli.training.step.trainer import Precision
+
+SAMPLES = 8
+"""Sentences of a set whose translations are kept, to be compared over the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one validation set says of the model."""
+
+    name: str
+    nll: float
+    """Of a target token, end marks counted, without smoothing."""
+
+    perplexity: float
+    word_perplexity: float
+    """The same loss, for each word between blanks of the raw text, and for each end of a sentence."""
+
+    scores: Sequence[Score]
+    """Against the raw references."""
+
+    translations: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Knows the validation sets; the work is shared among the ranks, and each learns the result."""
+
+    dataset: Dataset
+    tokenizers: Tokenizers
+    config: ValidationConfig
+    translate: TranslateConfig
+    group: Group
+    precision: Precision
+
+    @property
+    def sets(self) -> list[Split]:
+        """The validation sets, in the order in which they were given."""
+        return [split for split in self.dataset.splits.values() if split.role == "valid"]
+
+    @torch.no_grad()
+    def judge(self, model: Transformer, split: Split) -> Judgement:
+        """Loss on all pairs of a set, and scores of the translations."""
+        training = model.training
+        model.eval()
+        losses: list[tuple[float, int]] = []
+        count = min(self.config.sentences or len(split), len(split))
+        for part in self._share(split):
+            losses.append(self._loss(model, split, part))
+        translations = self._translate(model, split, count)
+        model.train(training)
+        gathered = self.group.gather((losses, translations))
+        nll, tokens = np.sum([loss for theirs, _ in gathered for loss in theirs], axis=0).tolist()
+        everything = {line: text for _, theirs in gathered for line, text in theirs.items()}
+        return self._judgement(split, nll, int(tokens), [everything[line] for line in range(count)])
+
+    def _share(self, split: Split) -> list[Indices]:
+        lengths = [np.diff(side.offsets) for side in (split.source, split.target)]
+        parts = micro_batches(lengths[0], lengths[1], self.config.max_tokens)
+        return parts[self.group.place.rank :: self.group.place.world]
+
+    def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
+        part = assemble(split, pairs).to(self.group.device)
+        with self.precision.autocast():
+            decoded = model(part.source_tokens, part.target_tokens.roll(1), part.source, part.target)
+            losses = cross_entropy(
+                decoded.to(self.precision.dtype), model.output_matrix, part.labels, smoothing=0.0
+            )
+        return float(losses.nll), part.real_target_tokens
+
+    def _translate(self, model: Transformer, split: Split, count: int) -> dict[int, str]:
+        """Of the first `count` lines those of this rank, as `nmt translate` does it."""
+        place = self.group.place
+        mine = range(place.rank, count, place.world)
+        raw = raw_lines(self.dataset, split, "source")
+        translator = Translator(self.tokenizers, [model], self.translate)
+        with self.precision.autocast():
+            found = translator.translate([model], [raw[line] for line in mine])
+        return {line: translation.text for line, translation in zip(mine, found, strict=True)}
+
+    def _judgement(self, split: Split, nll: float, tokens: int, translations: list[str]) -> Judgement:
+        references = raw_lines(self.dataset, split, "target")
+        words = sum(len(line.split()) + 1 for line in references)
+        lang = self.tokenizers.recipe.target_lang
+        scores = score(translations, [references[: len(translations)]], lang=lang)
+        return Judgement(
+            name=split.name,
+            nll=nll / tokens,
+            perplexity=_exp(nll / tokens),
+            word_perplexity=_exp(nll / words),
+            scores=scores,
+            translations=translations,
+        )
+
+
+def translating(config: TrainConfig) -> TranslateConfig:
+    """How `nmt translate` would treat the lines, with the model of such a run."""
+    return TranslateConfig(search=config.search, input=InputConfig(longest=longest_sentence(config) - 1))
+
+
+def longest_sentence(config: TrainConfig) -> int:
+    """The most tokens of a sentence that is trained on, end mark counted."""
+    return min(config.batch.longest, config.batch.tokens)
+
+
+def validation_score(judgement: Judgement, metric: str) -> float:
+    """What the best checkpoint is best at, larger ones better."""
+    if metric == "nll":
+        return -judgement.nll
+    return next(score.value for score in judgement.scores if score.metric == metric)
+
+
+def sample_lines(count: int) -> list[int]:
+    """The lines, of so many translated ones, whose translations are kept: always the same, far apart."""
+    return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf

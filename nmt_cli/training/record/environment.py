@@ -1,0 +1,61 @@
+"""What a run ran on: versions, device and command, kept in its folder."""
+
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt_cli import __version__
+from nmt_cli.training.step.distributed import Place
+
+ENVIRONMENT = "environment.jsonl"
+
+LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
+
+
+def environment(command: Sequence[str], device: torch.device, place: Place) -> dict[str, Any]:
+    """What may change the bits of a result, and how it was asked for."""
+    cuda = device.type == "cuda"
+    return {
+        "command": list(command),
+        "nmt": __version__,
+        "python": platform.python_version(),
+        **{library: version(library) for library in LIBRARIES},
+        "cuda": torch.version.cuda if cuda else None,
+        "device": torch.cuda.get_device_name(device) if cuda else _processor(),
+        "devices": place.world,
+        "threads": torch.get_num_threads(),
+        "host": platform.node(),
+        "system": platform.platform(),
+    }
+
+
+def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> None:
+    """Add a line, "from this step on", unless the last one says the same."""
+    path = run / ENVIRONMENT
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    if lines and _without_step(lines[-1]) == facts:
+        return
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": step, **facts}, ensure_ascii=False) + "\n")
+
+
+def _without_step(line: str) -> dict[str, Any]:
+    try:
+        facts = json.loads(line)
+        return {key: value for key, value in facts.items() if key != "step"}
+    except (ValueError, AttributeError):  # cut short by a full disk
+        return {}
+
+
+def _processor() -> str:
+    """The model of the processor, where the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(errors="replace").splitlines() if sys.platform == "linux" and info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

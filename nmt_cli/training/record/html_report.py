@@ -1,0 +1,263 @@
+"""`report.html`: a run at a glance, in one file that needs nothing else, written anew at each validation."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.config import as_toml
+from nmt_cli.data.dataset import TRAIN, Dataset, Split, raw_lines
+from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost, parameters, training_flops
+from nmt_cli.text.tokenizer import SIDES
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.judging.validation import sample_lines
+from nmt_cli.training.record.events import Report, Spent, Warned
+from nmt_cli.training.record.history import MEASURED, History, Moment, Spread, Validation, evenly
+from nmt_cli.training.record.log import LOG
+from nmt_cli.training.step.trainer import Trainer
+
+REPORT = "report.html"
+
+VALIDATIONS = 500
+"""Shown of each set at most."""
+
+PLACE = re.compile(r"/\*(STYLE|DATA|SCRIPT)\*/")
+"""Where something goes in the page."""
+
+TRANSLATIONS = 40
+"""Validations whose translations are shown, at most."""
+
+Sentences = Mapping[int, tuple[str, str]]
+"""Source and reference by line."""
+
+State = Literal["training", "stopped", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of a run before its first step."""
+
+    source_lang: str
+    target_lang: str
+    facts: Mapping[str, str]
+    """Whatever else is worth a line, by what to call it."""
+
+    vocabulary: int
+    """Of the target side."""
+
+    sentences: Mapping[str, Sentences]
+    """Of each validation set, those whose translations are shown."""
+
+    config: TrainConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What a run has taken so far, resumed parts included, and what it will still take."""
+
+    seconds: float
+    device_seconds: float
+    seconds_left: float
+
+
+@dataclass(slots=True)
+class HtmlReport:
+    """The report of a run, from its log."""
+
+    run: Path
+    about: About
+    history: History
+    report: Report
+
+    def write(self, state: State, clock: Clock) -> None:
+        """Put the report of all that is in the log in place, whole; a full disk is no reason to stop."""
+        unfinished = self.run / f".{REPORT}.unfinished"
+        try:
+            self.history.read()
+            unfinished.write_text(_page(self._content(state, clock)), encoding="utf-8")
+            unfinished.replace(self.run / REPORT)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            self.report(Warned(f"{self.run / REPORT} could not be written, training goes on: {error}"))
+
+    @property
+    def bleu(self) -> tuple[float, float] | None:
+        """The newest and the best on the first validation set, as far as the log was read."""
+        scores = self.history.scores("bleu")
+        return (scores[-1], max(scores)) if scores else None
+
+    def spent(self, clock: Clock) -> Spent:
+        """What all steps in the log have cost."""
+        self.history.read()
+        now, about = self.history.now, self.about
+        flops = training_flops(about.config.model, about.vocabulary, now.source_tokens, now.target_tokens)
+        return Spent(flops, clock.seconds / 3600, clock.device_seconds / 3600)
+
+    def _content(self, state: State, clock: Clock) -> dict[str, Any]:
+        now, about = self.history.now, self.about
+        by_set = self._validations()
+        return {
+            "name": self.run.resolve().name,
+            "languages": [about.source_lang, about.target_lang],
+            "state": state,
+            "written": datetime.now(UTC).isoformat(timespec="seconds"),
+            "step": now.step,
+            "max_steps": about.config.training.max_steps,
+            "epoch": now.epoch + 1,
+            "tokens": now.target_tokens,
+            "skipped": now.skipped,
+            "seconds": round(clock.seconds),
+            "seconds_left": round(clock.seconds_left),
+            "curves": self._curves(),
+            "validations": [_judged(name, found) for name, found in by_set.items()],
+            "samples": [self._samples(name, found) for name, found in by_set.items()],
+            "cost": self._cost(self.spent(clock)),
+            "facts": list(about.facts.items()),
+            "settings": as_toml(about.config),
+        }
+
+    def _curves(self) -> dict[str, Any]:
+        points = self.history.points
+        measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
+        return {**_axes([point.end for point in points]), **measured}
+
+    def _validations(self) -> dict[str, list[Validation]]:
+        by_set: dict[str, list[Validation]] = {}
+        for validation in self.history.validations:
+            by_set.setdefault(validation.name, []).append(validation)
+        return by_set
+
+    def _samples(self, name: str, found: Sequence[Validation]) -> dict[str, Any]:
+        """The translations of a set's samples at some of its validations."""
+        shown = evenly([validation for validation in found if "samples" in validation.line], TRANSLATIONS)
+        sentences = [
+            {
+                "line": line + 1,
+                "source": source,
+                "reference": reference,
+                "translations": [validation.line["samples"].get(str(line), "") for validation in shown],
+            }
+            for line, (source, reference) in self.about.sentences.get(name, {}).items()
+        ]
+        scores = [_rounded(validation.scores.get("bleu")) for validation in shown]
+        steps = [validation.at.step for validation in shown]
+        return {"set": name, "step": steps, "bleu": scores, "sentences": sentences}
+
+    def _cost(self, spent: Spent) -> dict[str, Any]:
+        paper = {
+            name: {"hours": hours, "devices": devices, "flops": _rounded(paper_cost(hours, devices))}
+            for name, (hours, devices) in PAPER_RUNS.items()
+        }
+        return {
+            "model_flops": _rounded(spent.model_flops),
+            "hours": _rounded(spent.hours),
+            "device_hours": _rounded(spent.device_hours),
+            "flops": _rounded(paper_cost(spent.device_hours, 1)),
+            "device_flops": P100,
+            "paper": paper,
+        }
+
+
+def _judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
+    """The curves of a validation set; its best ones are in them however many there are."""
+    best = {id(max(found, key=lambda v: v.scores.get(metric, 0.0))) for metric in found[0].scores}
+    spread = {id(validation) for validation in evenly(found, VALIDATIONS)}
+    shown = [validation for validation in found if id(validation) in best | spread]
+    metrics = list(found[0].scores)
+    return {
+        "set": name,
+        **_axes([validation.at for validation in shown]),
+        **{
+            key: [_rounded(validation.line[key]) for validation in shown]
+            for key in ("nll", "perplexity", "word_perplexity")
+        },
+        "scores": {
+            metric: [_rounded(validation.scores.get(metric)) for validation in shown] for metric in metrics
+        },
+        "signatures": found[-1].line["signatures"],
+        "decoded": found[-1].line.get("decoded", "weights"),
+    }
+
+
+def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
+    return {
+        "step": [moment.step for moment in moments],
+        "tokens": [moment.target_tokens for moment in moments],
+        "hours": [_rounded(moment.hours) for moment in moments],
+    }
+
+
+def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
+    """Mean, least and most of each point; None where nothing was finite."""
+    return {
+        "mean": [_rounded(spread.total / spread.count if spread.count else None) for spread in spreads],
+        "low": [_rounded(spread.low) for spread in spreads],
+        "high": [_rounded(spread.high) for spread in spreads],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    """To what can be seen; None where there is nothing to be drawn."""
+    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+
+
+def _page(content: Mapping[str, Any]) -> str:
+    """The page that shows `content`; nothing in that can end the script that holds it."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = text.replace("<", "\\u003c").encode(errors="replace").decode()
+    parts = {"STYLE": _part("page.css"), "DATA": data, "SCRIPT": _part("charts.js") + _part("page.js")}
+    return PLACE.sub(lambda place: parts[place[1]], _part("page.html"))
+
+
+def _part(name: str) -> str:
+    return (resources.files("nmt_cli") / "training" / "record" / "page" / name).read_text(encoding="utf-8")
+
+
+def html_report(
+    run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, report: Report
+) -> HtmlReport:
+    """The report of a run on `dataset`, which goes on from what its log has."""
+    about = About(
+        source_lang=dataset.manifest["source_lang"],
+        target_lang=dataset.manifest["target_lang"],
+        facts=_facts(dataset, identity, trainer),
+        vocabulary=len(identity.tokenizers.target.entries),
+        sentences={
+            split.name: _sentences(dataset, split, trainer.config)
+            for split in dataset.splits.values()
+            if split.role == "valid"
+        },
+        config=trainer.config,
+    )
+    page = HtmlReport(run, about, History(run / LOG), report)
+    page.history.read()
+    return page
+
+
+def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:
+    device, world = trainer.group.device, trainer.group.place.world
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+    batch = trainer.config.batch.tokens
+    return {
+        "Dataset": str(dataset.folder.resolve()),
+        "Training pairs": f"{len(dataset.splits[TRAIN]):,}",
+        "Vocabulary": f"{len(identity.tokenizers.target.entries):,}",
+        "Parameters": f"{parameters(trainer.model):,}",
+        "Tokens a step": f"{batch:,} source and {batch:,} target tokens at most",
+        "Devices": f"{world} × {name}, {trainer.precision.name}",
+    }
+
+
+def _sentences(dataset: Dataset, split: Split, config: TrainConfig) -> Sentences:
+    """What the samples of a set's translations are to be compared with."""
+    translated = min(config.validation.sentences or len(split), len(split))
+    source, reference = (raw_lines(dataset, split, side) for side in SIDES)
+    return {line: (source[line], reference[line]) for line in sample_lines(translated)}

@@ -1,0 +1,144 @@
+"""`log.jsonl`: one line for every step and every validation, each step once, whatever happens to the run."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from nmt_cli.data.loader import Step
+from nmt_cli.machine.atomic import NO_ROOM
+
+LOG = "log.jsonl"
+
+
+class Log:
+    """Collects what steps measure on the device, and writes it in groups: one wait for many steps."""
+
+    def __init__(
+        self, path: Path | None, copy: Callable[[Sequence[Mapping[str, Any]]], None] = lambda lines: None
+    ) -> None:
+        """Without a path, as on all ranks but the first, nothing is written; `copy` is told the lines too."""
+        self._copy = copy
+        self._file = path.open("ab", buffering=0) if path else None
+        self._taken: list[tuple[dict[str, Any], Tensor]] = []
+        self._unwritten = b""
+        self._since = time.perf_counter()
+
+    def add(self, number: int, rate: float, step: Step, measured: Tensor) -> None:
+        """Remember a step; see `Trainer.step` for what is `measured`."""
+        self._taken.append((_known(number, rate, step), measured))
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last flush."""
+        return time.perf_counter() - self._since
+
+    def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
+        """Write the lines of all steps since the last time, and return them; waits for the device.
+
+        `waiting` is the share of that time that was spent waiting for data.
+        """
+        if not self._taken:
+            return []
+        values = torch.stack([measured for _, measured in self._taken]).tolist()
+        seconds = self.age
+        self._since = time.perf_counter()
+        rate = round(sum(known["target_tokens"] for known, _ in self._taken) / seconds, 1)
+        pairs = zip(self._taken, values, strict=True)
+        speed = {"tokens_per_second": rate, "waiting": round(waiting, 4)}
+        lines = [{**_line(known, measured), **speed} for (known, _), measured in pairs]
+        self._taken.clear()
+        self.write(lines)
+        return lines
+
+    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Append lines and see them reach the disk; where there is no room, try again next time."""
+        if not self._file:
+            return
+        lines = [_finite(line) for line in lines]
+        self._copy(lines)
+        self._unwritten += b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        try:
+            while self._unwritten:
+                self._unwritten = self._unwritten[self._file.write(self._unwritten) or 0 :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+
+    def restart_clock(self) -> None:
+        """Leave what was done besides steps out of their speed."""
+        self._since = time.perf_counter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what is left; after an error the device may never answer, so nothing is asked of it."""
+        if kind is None:
+            self.flush()
+        if self._file:
+            self._file.close()
+
+
+def _known(number: int, rate: float, step: Step) -> dict[str, Any]:
+    """What is known of a step before it is measured."""
+    return {
+        "step": number,
+        "epoch": step.epoch,
+        "learning_rate": rate,
+        "source_tokens": step.source_tokens,
+        "target_tokens": step.target_tokens,
+        "pairs": step.pairs,
+        "filler": _filler(step),
+    }
+
+
+def _line(known: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:
+    smoothed, nll, norm, bad, scale = measured
+    tokens = known["target_tokens"]
+    line = {
+        **known,
+        "loss": smoothed / tokens,
+        "nll": nll / tokens,
+        "gradient_norm": norm,
+        "skipped": bool(bad),
+    }
+    return line if scale == 1.0 else {**line, "loss_scale": scale}
+
+
+def _filler(step: Step) -> float:
+    """The share of filler in what this rank has worked on."""
+    filler = sum(part.filler for part in step.micro_batches)
+    real = sum(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
+    return round(filler / max(filler + real, 1), 5)
+
+
+def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+
+
+def cut_behind(path: Path, step: int, judged: bool) -> None:
+    """Take off the lines of later steps, an unfinished last one, and validations of `step` yet to be made."""
+    if not path.exists():
+        return
+    lines = ((line, *_step_of(line)) for line in path.read_bytes().split(b"\n")[:-1])
+    whole = [line for line, number, valid in lines if number < step or (number == step and judged >= valid)]
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.write_bytes(b"".join(line + b"\n" for line in whole))
+    unfinished.replace(path)
+
+
+def _step_of(line: bytes) -> tuple[float, bool]:
+    """The step of a line, and whether it is a validation's; no step comes behind that of a damaged line."""
+    try:
+        content = json.loads(line)
+        return float(content["step"]), "valid" in content
+    except (ValueError, LookupError, TypeError):
+        return math.inf, False

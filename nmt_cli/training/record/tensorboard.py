@@ -1,0 +1,76 @@
+"""The log's numbers as TensorBoard's files, for those who look at many runs with it."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.errors import UserError
+from nmt_cli.training.record.events import Report, Warned
+
+FOLDER = "tensorboard"
+
+MEASURED = (
+    *("loss", "nll", "gradient_norm", "learning_rate", "loss_scale"),
+    *("tokens_per_second", "waiting", "filler"),
+)
+
+
+class Scalars:
+    """Writes lines of the log into a folder; what an earlier part of the run wrote of later steps is void."""
+
+    def __init__(self, folder: Path, step: int, report: Report) -> None:
+        """`step` is the one that the run stands at."""
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._report, self._event, self._summary = report, Event, Summary
+        folder.mkdir(exist_ok=True)
+        self._file = (folder / f"events.out.tfevents.{time.time_ns()}").open("wb")
+        self._records = RecordWriter(self._file)
+        self._full = False
+        self._put(file_version="brain.Event:2")
+        self._put(step=step + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add a curve's point for each number; a full disk ends the curves, and not the run."""
+        if self._full:
+            return
+        try:
+            for line in lines:
+                values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in _numbers(line)]
+                self._put(step=line["step"], summary=self._summary(value=values))
+            self._records.flush()
+        except OSError as error:
+            self._full = True
+            self._report(Warned(f"no more curves for TensorBoard, training goes on: {error}"))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with suppress(OSError):  # a full disk may refuse what is left, as was told
+            self._file.close()
+
+    def _put(self, **what: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **what).SerializeToString())
+
+
+def require_tensorboard() -> None:
+    """Raise `UserError` where TensorBoard is not installed."""
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            "training.tensorboard needs TensorBoard, which is not installed: pip install "
+            "'nmt-cli[tensorboard]', or leave the setting out."
+        ) from error
+
+
+def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Curves and values of a line."""
+    if "valid" in line:
+        names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"
+    else:
+        names, group = MEASURED, "training"
+    return ((f"{group}/{name}", line[name]) for name in names if line.get(name) is not None)

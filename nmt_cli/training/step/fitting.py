@@ -1,0 +1,44 @@
+"""How many tokens a device can work on at a time, found by trying."""
+
+import numpy as np
+import torch
+
+from nmt_cli.data.batch import MicroBatch
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.errors import UserError
+from nmt_cli.machine.memory import out_of_memory
+from nmt_cli.ragged import Layout
+from nmt_cli.training.step.trainer import Trainer
+
+HEADROOM = 0.9
+"""Share of what was found to fit that is used, as real batches vary in shape."""
+
+
+def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
+    """The most source plus target tokens for a micro-batch of a rank whose share of a batch is `share`.
+
+    Batches of the longest pairs there may be are worked on, halved until one fits.
+    """
+    device, longest = trainer.precision.device, min(batch.longest, batch.tokens)
+    tokens = max(share, 2 * longest)
+    while tokens >= 2 * longest:
+        try:
+            trainer.try_out(_longest_pairs(tokens, longest).to(device))
+            return tokens if tokens >= share else int(tokens * HEADROOM)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        torch.cuda.empty_cache()
+        tokens //= 2
+    raise UserError(
+        f"a pair of {longest} tokens on each side does not fit the memory of {device}; "
+        "lower batch.longest, or take a smaller model."
+    )
+
+
+def _longest_pairs(tokens: int, longest: int) -> MicroBatch:
+    """About `tokens` source plus target tokens in pairs of the longest sentences."""
+    pairs = max(1, tokens // (2 * longest))
+    layout = Layout.of(np.full(pairs, longest))
+    ids = torch.zeros(pairs * longest, dtype=torch.int64)
+    return MicroBatch(np.arange(pairs), ids, ids, ids, layout, layout, len(ids), len(ids))

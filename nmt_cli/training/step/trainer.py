@@ -1,0 +1,166 @@
+"""One step: gradients of a global batch, summed over micro-batches and ranks, and the optimiser's update."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt_cli.data.batch import MicroBatch
+from nmt_cli.data.loader import Loader, Step
+from nmt_cli.errors import UserError
+from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.machine.memory import out_of_memory
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.step.distributed import Group
+from nmt_cli.training.step.optimizer import Gradients
+
+SCALE, GOOD_STEPS = "loss_scale", "loss_scale.good_steps"
+FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The numbers that matrix products are made in; weights, sums and the loss are fp32 in any case."""
+
+    name: str
+    device: torch.device
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """To be entered around each forward."""
+        return nullcontext() if self.name == "fp32" else torch.autocast(self.device.type, dtype=self.dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the factors of matrix products."""
+        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.name]
+
+    @property
+    def scaled(self) -> bool:
+        """Whether gradients would vanish without a scale."""
+        return self.name == "fp16"
+
+
+class LossScale:
+    """Keeps the gradients of fp16 in range; lives on the device, so nobody waits for it."""
+
+    def __init__(self, precision: Precision) -> None:
+        self.active = precision.scaled
+        self.scale = torch.full((), FIRST_SCALE if self.active else 1.0, device=precision.device)
+        self.good_steps = torch.zeros((), dtype=torch.int32, device=precision.device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps of it."""
+        return {SCALE: self.scale, GOOD_STEPS: self.good_steps} if self.active else {}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `tensors` gave, if it did."""
+        if self.active and SCALE in tensors:
+            self.scale.copy_(tensors[SCALE])
+            self.good_steps.copy_(tensors[GOOD_STEPS])
+
+    def update(self, bad: Tensor) -> None:
+        """Halve after a bad step, double after many good ones."""
+        if self.active:
+            torch._amp_update_scale_(self.scale, self.good_steps, bad, 2.0, 0.5, GROWTH_STEPS)
+
+
+class Trainer:
+    """Takes steps; what it measures stays on the device until somebody asks."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        optimizer: torch.optim.Adam,
+        config: TrainConfig,
+        precision: Precision,
+        group: Group,
+        forward: Callable[..., Tensor],
+    ) -> None:
+        """`forward` is the model, compiled or not."""
+        self.model, self.optimizer, self.config = model, optimizer, config
+        self.precision, self.group = precision, group
+        self.gradients = Gradients(model)
+        self.scale = LossScale(precision)
+        self._forward = forward
+
+    def step(self, number: int, rate: float, step: Step, loader: Loader) -> Tensor:
+        """Take a step; [5]: sums of smoothed loss and NLL, gradient norm, 1 if left out, loss scale."""
+        losses = self._share(number, step, loader)
+        self.group.sum(self.gradients.flat)
+        self.group.sum(losses)
+        norm = self.gradients.flat.norm() / self.scale.scale
+        bad = (~(norm.isfinite() & losses.isfinite().all())).float()
+        self._update(rate, norm, bad)
+        measured = torch.stack([*losses, norm, bad, self.scale.scale])
+        self.scale.update(bad)
+        return measured
+
+    def try_out(self, part: MicroBatch) -> None:
+        """Go forward and backward, for nothing but the memory that it takes."""
+        self._forward_backward(part, part.real_target_tokens, torch.zeros(2, device=self.precision.device))
+        nothing = torch.ones((), device=self.precision.device)
+        self._update(0.0, nothing, bad=nothing)  # makes room for the optimiser's state
+        self.gradients.flat.zero_()
+
+    def _share(self, number: int, step: Step, loader: Loader) -> Tensor:
+        """This rank's part of gradients and losses; begins again in smaller parts where memory runs out."""
+        while True:
+            self.gradients.flat.zero_()
+            losses = torch.zeros(2, device=self.gradients.flat.device)
+            try:
+                for index, part in enumerate(step.micro_batches):
+                    seed_everything(self.config.training.seed, number, self.group.place.rank, index)
+                    self._forward_backward(part, step.target_tokens, losses)
+                return losses
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                if self.config.training.deterministic:
+                    raise UserError(
+                        f"step {number} does not fit the memory of {self.precision.device}, and in smaller "
+                        "parts it would give other bits; lower --max-tokens-per-device, or train without "
+                        "--deterministic."
+                    ) from error
+                smaller = len(step.micro_batches) < sum(len(part.pairs) for part in step.micro_batches)
+                if not smaller:
+                    raise UserError(
+                        f"a single pair does not fit the memory of {self.precision.device} in step {number}; "
+                        "lower batch.longest, or take a smaller model."
+                    ) from error
+            if self.precision.device.type == "cuda":
+                torch.cuda.empty_cache()
+            step = loader.halved(step)
+
+    def _forward_backward(self, part: MicroBatch, target_tokens: int, losses: Tensor) -> None:
+        factor = self.scale.scale / target_tokens
+        with self.precision.autocast():
+            inputs = part.target_tokens.roll(1)
+            decoded = self._forward(part.source_tokens, inputs, part.source, part.target)
+            smoothed, nll = cross_entropy(
+                decoded.to(self.precision.dtype),
+                self.model.output_matrix,
+                part.labels,
+                smoothing=self.config.loss.smoothing,
+                grad_scale=factor,
+            )
+        (smoothed * factor).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+        losses += torch.stack([smoothed.detach(), nll])
+
+    def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
+        if limit := self.config.optimizer.clip_norm:
+            self.gradients.flat.mul_((limit / norm.clamp(min=1e-6)).clamp(max=1.0).nan_to_num(0.0))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.found_inf = bad  # type: ignore[attr-defined]  # what torch's own scaler sets
+        self.optimizer.grad_scale = self.scale.scale if self.scale.active else None  # type: ignore[attr-defined]
+        self.optimizer.step()
+
+
+def seed_everything(*numbers: int | str) -> None:
+    """Let what is random next follow from these numbers alone; there is no state to save."""
+    digest = hashlib.sha256(repr(numbers).encode()).digest()
+    torch.manual_seed(int.from_bytes(digest[:8], "little"))

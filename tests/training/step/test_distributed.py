@@ -1,0 +1,137 @@
+"""Who takes part, by the variables of torchrun and of Slurm; and a group of one."""
+
+import os
+
+import pytest
+import torch
+
+from nmt_cli.training.step.distributed import (
+    Group,
+    Place,
+    child_environments,
+    first_host,
+    joined,
+    place_from_environment,
+    threads_each,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    for name in (*names, *(name for name in os.environ if name.startswith("SLURM_"))):
+        monkeypatch.delenv(name, raising=False)
+
+
+def setenv(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_without_a_launcher_one_process_is_alone_and_first() -> None:
+    assert place_from_environment() == Place(rank=0, world=1, local_rank=0, local_world=1)
+    assert place_from_environment().first
+
+
+def test_torchrun_says_where_a_process_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, RANK="9", WORLD_SIZE="16", LOCAL_RANK="1", LOCAL_WORLD_SIZE="8")
+    assert place_from_environment() == Place(9, 16, 1, 8)
+    assert not place_from_environment().first
+
+
+def test_torchrun_goes_before_the_slurm_job_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, RANK="3", WORLD_SIZE="4", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")
+    setenv(monkeypatch, SLURM_PROCID="1", SLURM_NTASKS="2", SLURM_LOCALID="0")
+    assert place_from_environment() == Place(3, 4, 1, 2)
+    assert "MASTER_ADDR" not in os.environ
+
+
+SLURM = {
+    "SLURM_PROCID": "5",
+    "SLURM_NTASKS": "8",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_TASKS_PER_NODE": "4(x2)",
+    "SLURM_STEP_NODELIST": "gpu[07-08]",
+    "SLURM_JOB_ID": "1234567",
+}
+
+
+def test_srun_says_where_a_process_stands_and_where_all_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, **SLURM)
+    assert place_from_environment() == Place(5, 8, 1, 4)
+    assert os.environ["MASTER_ADDR"] == "gpu07"
+    assert os.environ["MASTER_PORT"] == str(29_500 + 567)
+
+
+def test_a_meeting_point_that_was_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, **SLURM, MASTER_ADDR="10.0.0.1", MASTER_PORT="4000")
+    place_from_environment()
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.1", "4000")
+
+
+def test_nodes_may_have_different_numbers_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, **{**SLURM, "SLURM_TASKS_PER_NODE": "2,3(x2)", "SLURM_NODEID": "0"})
+    assert place_from_environment().local_world == 2
+    setenv(monkeypatch, SLURM_NODEID="2")
+    assert place_from_environment().local_world == 3
+
+
+def test_a_job_without_srun_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, **{k: v for k, v in SLURM.items() if k != "SLURM_STEP_NODELIST"})
+    assert place_from_environment() == Place()
+
+
+def test_a_single_slurm_task_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    setenv(monkeypatch, **{**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"})
+    assert place_from_environment() == Place()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node7", "node7"),
+        ("node7,other3", "node7"),
+        ("node[07-09]", "node07"),
+        ("node[07-09,12],other3", "node07"),
+        ("node[3,5-6]", "node3"),
+        ("a1,b[2-3]", "a1"),
+        ("gpu-[001-100]-ib", "gpu-001-ib"),
+        ("rack[1-2]node[3-4]", "rack1node3"),
+        ("rack[1-2]node[3,5]", "rack1node3"),
+        ("host.cluster.org", "host.cluster.org"),
+    ],
+)
+def test_the_first_host_of_slurms_list(nodes: str, first: str) -> None:
+    assert first_host(nodes) == first
+
+
+@pytest.mark.parametrize(
+    ("cores", "local_world", "threads"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 8, 1), (1, 1, 1)]
+)
+def test_the_cores_of_a_machine_are_shared_among_its_processes(
+    cores: int, local_world: int, threads: int
+) -> None:
+    assert threads_each(cores, Place(local_world=local_world)) == threads
+
+
+def test_children_find_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = []
+    for environment in child_environments(3, 4321):
+        setenv(monkeypatch, **environment)
+        places.append(place_from_environment())
+        assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("127.0.0.1", "4321")
+    assert places == [Place(rank, 3, rank, 3) for rank in range(3)]
+
+
+def test_one_process_alone_agrees_with_itself_at_once() -> None:
+    with joined(Place(), CPU, 1.0) as group:
+        assert isinstance(group, Group)
+        assert group.gather("thing") == ["thing"]
+        assert group.from_first("thing") == "thing"
+        assert [group.agree(wishes) for wishes in (0, 5, 0)] == [0, 5, 0]
+        tensor = torch.arange(3.0)
+        group.sum(tensor)
+        assert tensor.tolist() == [0, 1, 2]

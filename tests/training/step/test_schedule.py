@@ -1,0 +1,86 @@
+"""The learning rate against the paper's formula, and the named curves against their closed forms."""
+
+import math
+
+import pytest
+
+from nmt_cli import config as settings
+from nmt_cli.training.config import ScheduleConfig, TrainConfig
+from nmt_cli.training.step.schedule import learning_rate
+
+STEPS = [1, 2, 3999, 4000, 4001, 50_000, 100_000]
+
+
+def rates(config: ScheduleConfig, *steps: int, width: int = 512, max_steps: int = 100_000) -> list[float]:
+    return [learning_rate(config, step, width, max_steps) for step in steps]
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+@pytest.mark.parametrize("width", [512, 1024])
+def test_noam_is_the_papers_equation_3(width: int, factor: float) -> None:
+    config = ScheduleConfig(kind="noam", factor=factor)
+    equation = [factor * width**-0.5 * min(step**-0.5, step * 4000**-1.5) for step in STEPS]
+    assert rates(config, *STEPS, width=width) == pytest.approx(equation, rel=1e-14)
+
+
+def test_noam_rises_up_to_the_end_of_the_warmup_and_falls_from_there() -> None:
+    rising = rates(ScheduleConfig(warmup=100), *range(1, 101))
+    falling = rates(ScheduleConfig(warmup=100), *range(100, 400))
+    assert rising == sorted(set(rising))
+    assert falling == sorted(set(falling), reverse=True)
+
+
+@pytest.mark.parametrize(("width", "peak"), [(512, "6.99e-04"), (1024, "4.94e-04")], ids=["base", "big"])
+def test_noam_of_the_paper_peaks_at_what_inverse_sqrt_has_to_be_told(width: int, peak: str) -> None:
+    noam = ScheduleConfig(kind="noam", factor=1.0, warmup=4000)
+    assert f"{rates(noam, 4000, width=width)[0]:.2e}" == peak
+    same = ScheduleConfig(kind="inverse-sqrt", peak=rates(noam, 4000, width=width)[0], warmup=4000)
+    assert rates(same, *STEPS) == pytest.approx(rates(noam, *STEPS, width=width), rel=1e-14)
+
+
+def test_the_papers_presets_give_the_papers_rate() -> None:
+    for name, peak in (("vaswani2017-base", "6.99e-04"), ("vaswani2017-big", "4.94e-04")):
+        config = settings.read(TrainConfig, preset=settings.preset_path(name))
+        assert f"{rates(config.schedule, 4000, width=config.model.width)[0]:.2e}" == peak
+
+
+@pytest.mark.parametrize("kind", ["inverse-sqrt", "linear", "cosine", "constant"])
+@pytest.mark.parametrize("width", [16, 1024])
+def test_the_others_rise_in_a_line_to_the_peak_whatever_the_width(kind: str, width: int) -> None:
+    config = settings.read(
+        TrainConfig, assignments=[f"schedule.kind={kind}", "schedule.peak=0.01", "schedule.warmup=10"]
+    ).schedule
+    rising = rates(config, *range(1, 11), width=width, max_steps=50)
+    assert rising == pytest.approx([0.001 * step for step in range(1, 11)], rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("config", "steps", "expected"),
+    [
+        (ScheduleConfig(kind="inverse-sqrt", peak=2.0, warmup=4), [4, 16, 64], [2.0, 1.0, 0.5]),
+        (ScheduleConfig(kind="linear", peak=2.0, warmup=10), [10, 20, 35, 50, 60], [2.0, 1.5, 0.75, 0, 0]),
+        (
+            ScheduleConfig(kind="cosine", peak=2.0, warmup=10),
+            [10, 20, 30, 40, 50, 60],
+            [2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5), 0, 0],
+        ),
+        (ScheduleConfig(kind="constant", peak=2.0, warmup=10), [10, 11, 50], [2.0, 2.0, 2.0]),
+        (ScheduleConfig(kind="inverse-sqrt", peak=2.0, warmup=0), [1, 4, 16], [2.0, 1.0, 0.5]),
+        (ScheduleConfig(kind="linear", peak=2.0, warmup=0), [1, 25, 50], [1.96, 1.0, 0]),
+        (ScheduleConfig(kind="cosine", peak=2.0, warmup=0), [25, 50], [1.0, 0]),
+        (ScheduleConfig(kind="constant", peak=2.0, warmup=0), [1, 50], [2.0, 2.0]),
+        (ScheduleConfig(kind="plateau", peak=2.0, warmup=4), [2, 4, 50], [1.0, 2.0, 2.0]),
+        (ScheduleConfig(kind="linear", peak=2.0, warmup=50), [25, 50, 51], [1.0, 2.0, 0]),
+    ],
+    ids=lambda value: f"{value.kind} {value.warmup}" if isinstance(value, ScheduleConfig) else "",
+)
+def test_after_the_warmup_each_goes_down_as_it_is_named(
+    config: ScheduleConfig, steps: list[int], expected: list[float]
+) -> None:
+    assert rates(config, *steps, max_steps=50) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_a_plateau_lowers_the_rate_behind_the_warmup_each_time() -> None:
+    config = ScheduleConfig(kind="plateau", peak=2.0, warmup=4, decay=0.1)
+    lowered = [learning_rate(config, step, 512, 100, plateaus) for step, plateaus in ((2, 0), (4, 1), (9, 3))]
+    assert lowered == pytest.approx([1.0, 0.2, 0.002], rel=1e-12)

@@ -1,0 +1,382 @@
+"""A step against plain float64 autograd on the whole batch, and what happens where one goes wrong."""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.data.batch import assemble
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Dataset, Split
+from nmt_cli.data.filler import Rounding
+from nmt_cli.data.loader import Cut, Loader, Step, prepare
+from nmt_cli.data.schedule import Batches, GlobalBatch
+from nmt_cli.errors import UserError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.step import trainer as step_module
+from nmt_cli.training.step.distributed import Group, Place
+from nmt_cli.training.step.optimizer import build_optimizer, optimizer_tensors
+from nmt_cli.training.step.trainer import Precision, Trainer, seed_everything
+
+CPU = torch.device("cpu")
+PAIRS = np.arange(3, 27)
+WHOLE = Cut(0, 1, 10**6)
+SMOOTH = "optimizer.epsilon=0.01"
+"""With it, Adam's first steps are no jump: gradients that agree to rounding give weights that do."""
+
+Forward = Callable[..., Tensor]
+Tiny = Callable[..., TrainConfig]
+New = Callable[[], Transformer]
+
+
+@pytest.fixture(scope="module")
+def split(dataset: Dataset) -> Split:
+    return dataset.splits["train"]
+
+
+@pytest.fixture(scope="module")
+def loader(tmp_path_factory: pytest.TempPathFactory, split: Split) -> Iterator[Loader]:
+    """What halves the steps that these tests make."""
+    batches = Batches(split, BatchConfig(), 1, tmp_path_factory.mktemp("plan"), planner=True)
+    with Loader(batches, WHOLE, CPU) as loader:
+        yield loader
+
+
+@pytest.fixture(scope="module")
+def new_model(identity: Identity) -> New:
+    """The same weights each time."""
+
+    def new() -> Transformer:
+        torch.manual_seed(1)
+        return identity.build()
+
+    return new
+
+
+def cut(split: Split, how: Cut = WHOLE) -> Step:
+    return prepare(split, GlobalBatch(0, 0, PAIRS, 0), how)
+
+
+def trainer_of(
+    model: Transformer,
+    config: TrainConfig,
+    forward: Forward | None = None,
+    precision: str = "fp32",
+    rank: int = 0,
+) -> Trainer:
+    group = Group(Place(rank=rank), CPU, 1.0)
+    optimizer = build_optimizer(model, config.optimizer)
+    return Trainer(model, optimizer, config, Precision(precision, CPU), group, forward or model)
+
+
+def flat(model: Transformer) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def by_definition(model: Transformer, split: Split, smoothing: float) -> tuple[float, float, Tensor]:
+    """Sums of smoothed loss and NLL over PAIRS, and the gradient of the former's mean, in float64."""
+    exact = deepcopy(model).double()
+    exact.zero_grad()
+    whole = assemble(split, PAIRS)
+    inputs = whole.target_tokens.roll(1)
+    decoded = exact(whole.source_tokens, inputs, whole.source, whole.target)
+    log_p = exact.logits(decoded).log_softmax(-1)
+    nll = -log_p[torch.arange(len(inputs)), whole.target_tokens].sum()
+    smoothed = (1 - smoothing) * nll - smoothing * log_p.mean(-1).sum()
+    (smoothed / len(inputs)).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+    gradients = [parameter.grad.flatten() for parameter in exact.parameters() if parameter.grad is not None]
+    return smoothed.item(), nll.item(), torch.cat(gradients)
+
+
+def assert_as_defined(trainer: Trainer, measured: Tensor, exact: tuple[float, float, Tensor]) -> None:
+    smoothed, nll, gradient = exact
+    assert measured[:2].tolist() == pytest.approx([smoothed, nll], rel=1e-6)
+    assert measured[2].item() == pytest.approx(gradient.norm().item(), rel=1e-5)
+    assert (trainer.gradients.flat - gradient).norm() < 3e-6 * gradient.norm()
+    assert measured[3:].tolist() == [0.0, 1.0]
+
+
+@settings(max_examples=10)
+@given(
+    max_tokens=st.integers(1, 1500), unit=st.sampled_from([0, 4, 16]), smoothing=st.sampled_from([0.0, 0.1])
+)
+def test_a_step_is_float64_autograd_on_the_whole_batch_however_it_is_cut(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny, max_tokens: int, unit: int, smoothing: float
+) -> None:
+    model = new_model()
+    exact = by_definition(model, split, smoothing)
+    trainer = trainer_of(model, tiny(f"loss.smoothing={smoothing}"))
+    step = cut(split, Cut(0, 1, max_tokens, Rounding(unit) if unit else None))
+    assert_as_defined(trainer, trainer.step(1, 0.0, step, loader), exact)
+
+
+def test_the_shares_of_three_ranks_sum_up_to_the_step_of_one(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny
+) -> None:
+    exact = by_definition(new_model(), split, 0.1)
+    trainers = [trainer_of(new_model(), tiny(), rank=rank) for rank in range(3)]
+    measured = [
+        trainer.step(1, 0.0, cut(split, Cut(rank, 3, 200)), loader) for rank, trainer in enumerate(trainers)
+    ]
+    losses = torch.stack(measured).sum(0)[:2].tolist()
+    assert losses == pytest.approx(exact[:2], rel=1e-6)
+    gradient = torch.stack([trainer.gradients.flat for trainer in trainers]).sum(0)
+    assert (gradient - exact[2]).norm() < 3e-6 * exact[2].norm()
+
+
+def test_a_rank_without_a_pair_adds_nothing(loader: Loader, split: Split, new_model: New, tiny: Tiny) -> None:
+    trainer = trainer_of(new_model(), tiny())
+    step = cut(split, Cut(30, 31, 200))
+    assert step.micro_batches == []
+    assert trainer.step(1, 0.0, step, loader).tolist() == [0, 0, 0, 0, 1]
+    assert not trainer.gradients.flat.any()
+
+
+class Sabotage:
+    """The model, but something happens in chosen calls: 1 is the first."""
+
+    def __init__(self, model: Transformer, calls: set[int]) -> None:
+        self.model, self.calls, self.count = model, calls, 0
+
+    def __call__(self, *inputs: object) -> Tensor:
+        self.count += 1
+        out: Tensor = self.model(*inputs)
+        return self.spoil(out) if self.count in self.calls else out
+
+    def spoil(self, out: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+class InBackward(Sabotage):
+    def spoil(self, out: Tensor) -> Tensor:
+        out.register_hook(self.fail)  # type: ignore[no-untyped-call]  # torch leaves it so
+        return out
+
+    def fail(self, gradient: Tensor) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+class OfTheMachine(Sabotage):
+    def spoil(self, out: Tensor) -> Tensor:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to")
+
+
+@pytest.mark.parametrize("kind", [Sabotage, InBackward, OfTheMachine], ids=["forward", "backward", "host"])
+@pytest.mark.parametrize("calls", [{1}, {3}, {4}, {2, 4, 9}], ids=str)
+def test_running_out_of_memory_changes_no_loss_no_gradient_and_no_weight(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny, kind: type[Sabotage], calls: set[int]
+) -> None:
+    undisturbed, model = trainer_of(new_model(), tiny(SMOOTH)), new_model()
+    forward = kind(model, calls)
+    disturbed = trainer_of(model, tiny(SMOOTH), forward)
+    step = cut(split, Cut(0, 1, 300))
+    assert len(step.micro_batches) == 4
+    for number in (1, 2):
+        expected, found = (trainer.step(number, 0.01, step, loader) for trainer in (undisturbed, disturbed))
+        assert found.tolist() == pytest.approx(expected.tolist(), rel=2e-6)
+        difference = disturbed.gradients.flat - undisturbed.gradients.flat
+        assert difference.norm() < 3e-6 * undisturbed.gradients.flat.norm()
+    assert forward.count > 8 + max(calls) // 4
+    assert (flat(model) - flat(undisturbed.model)).abs().max() < 1e-6
+
+
+class Small(Sabotage):
+    """A device that holds so many target tokens."""
+
+    def __init__(self, model: Transformer, tokens: int) -> None:
+        super().__init__(model, set())
+        self.tokens = tokens
+
+    def __call__(self, *inputs: object) -> Tensor:
+        if isinstance(inputs[1], Tensor) and len(inputs[1]) > self.tokens:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().__call__(*inputs)
+
+
+def test_micro_batches_are_halved_until_they_fit(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny
+) -> None:
+    model = new_model()
+    exact = by_definition(model, split, 0.1)
+    trainer = trainer_of(model, tiny(), Small(model, 60))
+    assert_as_defined(trainer, trainer.step(1, 0.0, cut(split), loader), exact)
+
+
+def test_a_pair_that_fits_nowhere_ends_the_run_in_one_line(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny
+) -> None:
+    model = new_model()
+    before = flat(model)
+    with pytest.raises(UserError) as caught:
+        trainer_of(model, tiny(), Small(model, 10)).step(7, 0.1, cut(split), loader)
+    assert str(caught.value) == (
+        "a single pair does not fit the memory of cpu in step 7; "
+        "lower batch.longest, or take a smaller model."
+    )
+    assert torch.equal(flat(model), before)
+
+
+def test_another_error_is_not_taken_for_want_of_memory(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny
+) -> None:
+    def broken(*_: object) -> Tensor:
+        raise RuntimeError("expected all tensors on one device")
+
+    with pytest.raises(RuntimeError, match="on one device"):
+        trainer_of(new_model(), tiny(), broken).step(1, 0.1, cut(split), loader)
+
+
+class LossSpoilt(Sabotage):
+    """A loss that is no number."""
+
+    def spoil(self, out: Tensor) -> Tensor:
+        return out * torch.nan
+
+
+class GradientSpoilt(Sabotage):
+    """A finite loss with an infinite gradient."""
+
+    def spoil(self, out: Tensor) -> Tensor:
+        out.register_hook(self.blow_up)  # type: ignore[no-untyped-call]  # torch leaves it so
+        return out
+
+    def blow_up(self, gradient: Tensor) -> Tensor:
+        return gradient * torch.inf
+
+
+@pytest.mark.parametrize("kind", [LossSpoilt, GradientSpoilt], ids=["loss", "gradient"])
+@pytest.mark.parametrize(
+    "settings",
+    [(), ("optimizer.clip_norm=1.0",), ("optimizer.kind=adamw", "optimizer.weight_decay=0.1")],
+    ids=["plain", "clipped", "decayed"],
+)
+@pytest.mark.parametrize("bad", [1, 3], ids="step {}".format)
+def test_a_step_that_is_not_finite_is_left_out_and_marked(
+    loader: Loader,
+    split: Split,
+    new_model: New,
+    tiny: Tiny,
+    kind: type[Sabotage],
+    settings: tuple[str, ...],
+    bad: int,
+) -> None:
+    model = new_model()
+    step = cut(split, Cut(0, 1, 600))
+    assert len(step.micro_batches) == 2
+    trainer = trainer_of(model, tiny(*settings), kind(model, {2 * bad}))
+    for number in range(1, bad):
+        assert trainer.step(number, 0.01, step, loader)[3] == 0
+    weights = flat(model)
+    state = {name: t.clone() for name, t in optimizer_tensors(model, trainer.optimizer).items()}
+    measured = trainer.step(bad, 0.01, step, loader)
+    assert measured[3] == 1
+    assert measured[:2].isfinite().all() == (kind is GradientSpoilt)
+    assert torch.equal(flat(model), weights)
+    after = optimizer_tensors(model, trainer.optimizer)
+    assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
+    assert trainer.step(bad + 1, 0.01, step, loader)[3] == 0
+    assert flat(model).isfinite().all()
+    assert not torch.equal(flat(model), weights)
+    assert {float(t) for name, t in after.items() if name.endswith("step")} == {float(bad)}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("share", [0.5, 2.0], ids=["a longer gradient", "a shorter gradient"])
+def test_only_longer_gradients_are_scaled_down_to_the_norm(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny, share: float, precision: str
+) -> None:
+    norm = by_definition(new_model(), split, 0.1)[2].norm().item()
+    limit = f"optimizer.clip_norm={share * norm}"
+    trainer = trainer_of(new_model(), tiny(limit), precision=precision)
+    measured = trainer.step(1, 0.0, cut(split), loader)
+    rough = 1e-2 if precision == "fp16" else 1e-5
+    assert measured[2].item() == pytest.approx(norm, rel=rough)
+    applied = trainer.gradients.flat.norm()  # the optimiser takes the scale off
+    assert applied.item() == pytest.approx(min(share, 1.0) * norm, rel=rough)
+
+
+def test_the_rate_is_that_of_the_step(loader: Loader, split: Split, new_model: New, tiny: Tiny) -> None:
+    small, large = new_model(), new_model()
+    before = flat(small)
+    trainer_of(small, tiny(SMOOTH)).step(1, 0.001, cut(split), loader)
+    trainer_of(large, tiny(SMOOTH)).step(1, 0.01, cut(split), loader)
+    ratio = (flat(large) - before).norm() / (flat(small) - before).norm()
+    assert ratio.item() == pytest.approx(10.0, rel=1e-3)
+
+
+def draws(trainer: Trainer, seen: list[float], number: int, step: Step, loader: Loader) -> list[float]:
+    """What each micro-batch of a step finds first at random, whatever was drawn before."""
+    torch.rand(number)
+    seen.clear()
+    trainer.step(number, 0.0, step, loader)
+    return list(seen)
+
+
+def test_random_numbers_follow_from_seed_step_rank_and_micro_batch_alone(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny
+) -> None:
+    model, step = new_model(), cut(split, Cut(0, 1, 600))
+    seen: list[float] = []
+
+    def looking(*inputs: object) -> Tensor:
+        seen.append(torch.rand(()).item())
+        out: Tensor = model(*inputs)
+        return out
+
+    found = {
+        (seed, rank, number): draws(
+            trainer_of(model, tiny(f"training.seed={seed}"), looking, rank=rank), seen, number, step, loader
+        )
+        for seed in (1, 2)
+        for rank in (0, 1)
+        for number in (1, 2, 11)
+    }
+    everything = [draw for drawn in found.values() for draw in drawn]
+    assert len(everything) == len(set(everything)) == 2 * 12
+    for (seed, rank, number), drawn in reversed(found.items()):
+        again = trainer_of(model, tiny(f"training.seed={seed}"), looking, rank=rank)
+        assert draws(again, seen, number, step, loader) == drawn
+
+
+def test_seeds_are_told_apart_by_their_parts() -> None:
+    found = set()
+    for numbers in ((1, 11), (11, 1), (1, 1, 1), (111,), ("1", 11)):
+        seed_everything(*numbers)
+        found.add(torch.rand(()).item())
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(("precision", "error"), [("bf16", 0.02), ("fp16", 0.003)])
+def test_a_step_in_half_precision_is_a_rougher_one_of_the_same(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny, precision: str, error: float
+) -> None:
+    exact, rough = (
+        trainer_of(new_model(), tiny(SMOOTH)),
+        trainer_of(new_model(), tiny(SMOOTH), precision=precision),
+    )
+    before = flat(exact.model)
+    expected, found = (trainer.step(1, 0.01, cut(split), loader) for trainer in (exact, rough))
+    assert found[:3].tolist() == pytest.approx(expected[:3].tolist(), rel=error)
+    assert found[4] == (step_module.FIRST_SCALE if precision == "fp16" else 1.0)
+    difference = (flat(rough.model) - flat(exact.model)).norm()
+    assert 0 < difference < 2 * error * (flat(exact.model) - before).norm()
+    assert all(parameter.dtype == torch.float32 for parameter in rough.model.parameters())
+
+
+def test_an_overflow_in_fp16_is_a_step_left_out_and_a_smaller_scale(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny
+) -> None:
+    model = new_model()
+    before = flat(model)
+    trainer = trainer_of(model, tiny(), GradientSpoilt(model, {1}), precision="fp16")
+    assert trainer.step(1, 0.01, cut(split), loader)[3:].tolist() == [1, step_module.FIRST_SCALE]
+    assert torch.equal(flat(model), before)
+    assert trainer.step(2, 0.01, cut(split), loader)[3:].tolist() == [0, step_module.FIRST_SCALE / 2]
+    assert not torch.equal(flat(model), before)
