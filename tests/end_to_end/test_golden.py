@@ -1,0 +1,70 @@
+"""What the first version wrote goes on working: its dataset, its run and its model."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+MADE_BY = ("nmt",)
+"""What may differ in a manifest that is made anew."""
+
+
+def test_the_same_corpus_still_makes_the_same_dataset_byte_for_byte(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    nmt: Callable[..., CompletedProcess[str]],
+    digests: Callable[[Path], dict[str, str]],
+) -> None:
+    monkeypatch.chdir(GOLDEN)
+    done = nmt(
+        *("preprocess", "--source-lang", "en", "--target-lang", "de", "--tokenizer", "bpe"),
+        *("--vocab-size", 96, "--set", "text.words=raw", "--workers", 1),
+        *("--train", "corpus/train", "--valid", "corpus/valid", "--out", tmp_path / "dataset"),
+    )
+    assert done.returncode == 0, done.stderr
+    ours, theirs = digests(tmp_path / "dataset"), digests(GOLDEN / "dataset")
+    del ours["dataset.json"], theirs["dataset.json"]
+    assert ours == theirs
+    manifests = [
+        json.loads((place / "dataset.json").read_bytes())
+        for place in (tmp_path / "dataset", GOLDEN / "dataset")
+    ]
+    for manifest in manifests:
+        for name in MADE_BY:
+            manifest.pop(name)
+    assert manifests[0] == manifests[1]
+
+
+def test_an_old_run_goes_on_where_it_stood(tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(GOLDEN / "run", run, symlinks=True)
+    done = nmt(
+        *("train", GOLDEN / "dataset", "--config", GOLDEN / "train.toml", "--out", run, "--device", "cpu"),
+        *("--batch-tokens", 300, "--max-steps", 244, "--save-every", 120, "--validate-every", 120),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "going on from step 240" in done.stderr
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if "valid" not in line]
+    assert [line["step"] for line in steps] == list(range(1, 245))
+    expected = [json.loads(line) for line in (GOLDEN / "continued.jsonl").read_text().splitlines()]
+    for line, before in zip(steps[240:], expected, strict=True):
+        assert line["target_tokens"] == before["target_tokens"]
+        assert line["loss"] == pytest.approx(before["loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["model", "run"])
+def test_an_old_model_translates_as_it_did(
+    kind: str, tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+) -> None:
+    out = tmp_path / "translations"
+    source = GOLDEN / "corpus" / "valid.en"
+    done = nmt(
+        "translate", GOLDEN / kind, "--input", source, "--output", out, "--device", "cpu", "--threads", 1
+    )
+    assert done.returncode == 0, done.stderr
+    assert out.read_text() == (GOLDEN / "translations.txt").read_text()
