@@ -5,6 +5,7 @@ to make us fetch or expand anything.
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,13 +16,13 @@ from nmt_cli.language import without_region
 
 SUFFIXES = (".sgm", ".sgml", ".xml")
 
-DOCUMENT = re.compile(rb"<doc\b([^>]*)>(.*?)</doc\s*>", re.DOTALL | re.IGNORECASE)
-SEGMENT = re.compile(rb"<seg\b([^>]*?)(?:/>|>(.*?)</seg\s*>)", re.DOTALL | re.IGNORECASE)
-SIDES = {
-    "source": re.compile(rb"<src\b([^>]*)>(.*?)</src\s*>", re.DOTALL | re.IGNORECASE),
-    "target": re.compile(rb"<ref\b([^>]*)>(.*?)</ref\s*>", re.DOTALL | re.IGNORECASE),
-}
+TAG = re.compile(rb"<(/?)(doc|src|ref|seg)\b([^<>]*)>", re.IGNORECASE)
+"""No part of a file is looked at twice, however it was made."""
+
+SIDES: dict[Literal["source", "target"], bytes] = {"source": b"src", "target": b"ref"}
 VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
+Tags = Sequence[re.Match[bytes]]
+
 NAMES = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6}));", re.IGNORECASE)
 
@@ -44,17 +45,14 @@ def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> l
     """The sentences of one side in the order of the file; of several xml references the first in `lang`."""
     with open_bytes(path) as stream:
         content = stream.read()
-    _refuse_cut(path, content)
-    marked = any(pattern.search(content) for pattern in SIDES.values())
-    found = []
-    for attributes, body in DOCUMENT.findall(content):
-        if marked:
-            body = _side(body, side, lang)
-        document = _attribute(attributes, b"docid") or _attribute(attributes, b"id")
-        found += [
-            Segment(document, _attribute(marks, b"id"), _text(inner))
-            for marks, inner in SEGMENT.findall(body)
-        ]
+    tags = list(TAG.finditer(content))
+    _refuse_cut(path, tags)
+    documents = list(_documents(tags))
+    if any(tag[2].lower() in SIDES.values() for tag in tags):
+        parts = [(document[0], _of_side(document, side, lang)) for document in documents]
+    else:
+        parts = [(document[0], document) for document in documents]
+    found = [segment for document, inside in parts for segment in _segments(content, document, inside)]
     if not found:
         raise UserError(
             f"{path} holds no <doc> with <seg> of the {side} side in it{f' ({lang})' if lang else ''}; "
@@ -63,11 +61,50 @@ def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> l
     return found
 
 
-def _side(document: bytes, side: Literal["source", "target"], lang: str) -> bytes:
-    for attributes, body in SIDES[side].findall(document):
-        if not lang or _fits(_attribute(attributes, b"lang").decode(errors="replace"), lang):
-            return bytes(body)
-    return b""
+def _documents(tags: Tags) -> Iterator[Tags]:
+    """The tags of each document, its own begin first."""
+    begin = None
+    for place, tag in enumerate(tags):
+        if _begins(tag, b"doc") and begin is None:
+            begin = place
+        elif _ends(tag, b"doc") and begin is not None:
+            yield tags[begin:place]
+            begin = None
+
+
+def _segments(content: bytes, document: re.Match[bytes], inside: Tags) -> Iterator[Segment]:
+    """The segments among the tags `inside` a document."""
+    name = _attribute(document[3], b"docid") or _attribute(document[3], b"id")
+    begin: re.Match[bytes] | None = None
+    for tag in inside:
+        if _begins(tag, b"seg") and begin is None:
+            if tag[3].endswith(b"/"):
+                yield Segment(name, _attribute(tag[3], b"id"), b"")
+            else:
+                begin = tag
+        elif _ends(tag, b"seg") and begin is not None:
+            yield Segment(name, _attribute(begin[3], b"id"), _text(content[begin.end() : tag.start()]))
+            begin = None
+
+
+def _of_side(document: Tags, side: Literal["source", "target"], lang: str) -> Tags:
+    """The tags inside the first source or reference that is in `lang`."""
+    begin = None
+    for place, tag in enumerate(document):
+        marked = _attribute(tag[3], b"lang").decode(errors="replace")
+        if begin is None and _begins(tag, SIDES[side]) and (not lang or _fits(marked, lang)):
+            begin = place
+        elif begin is not None and _ends(tag, SIDES[side]):
+            return document[begin:place]
+    return []
+
+
+def _begins(tag: re.Match[bytes], name: bytes) -> bool:
+    return not tag[1] and tag[2].lower() == name
+
+
+def _ends(tag: re.Match[bytes], name: bytes) -> bool:
+    return bool(tag[1]) and tag[2].lower() == name
 
 
 def _fits(marked: str, lang: str) -> bool:
@@ -76,13 +113,13 @@ def _fits(marked: str, lang: str) -> bool:
     return marked in ("", lang, without_region(lang)) or without_region(marked) == lang
 
 
-def _refuse_cut(path: Path, content: bytes) -> None:
-    for tag in (b"doc", b"seg"):
-        begun = len(re.findall(rb"<" + tag + rb"\b(?![^>]*/>)", content, re.IGNORECASE))
-        ended = len(re.findall(rb"</" + tag + rb"\s*>", content, re.IGNORECASE))
+def _refuse_cut(path: Path, tags: Tags) -> None:
+    for name in (b"doc", b"seg"):
+        begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
+        ended = sum(_ends(tag, name) for tag in tags)
         if begun != ended:
-            name = tag.decode()
-            raise UserError(f"{path} is cut off: {begun:,} <{name}> begin, {ended:,} end; copy it again.")
+            told = name.decode()
+            raise UserError(f"{path} is cut off: {begun:,} <{told}> begin, {ended:,} end; copy it again.")
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:

@@ -178,3 +178,26 @@ def test_an_xml_without_references_never_lends_its_source_as_target(tmp_path: Pa
     assert [segment.text for segment in segments(path, "source", "en")] == [b"Hello"]
     with pytest.raises(UserError, match="of the target side"):
         segments(path, "target", "de")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"<doc" * 300_000,
+        b"<seg" * 300_000,
+        b"<doc>" * 200_000,
+        b"<doc><seg>" + b"<seg " * 300_000,
+        b"<doc><src>" * 100_000,
+        b"</doc" + b" " * 1_000_000,
+        b"<doc id" + b" id " * 300_000 + b">",
+    ],
+    ids=["doc", "seg", "documents", "seg in seg", "sides", "blanks", "attributes"],
+)
+def test_a_hostile_file_of_a_megabyte_is_refused_and_not_pondered(tmp_path: Path, hostile: bytes) -> None:
+    with pytest.raises(UserError):
+        read(tmp_path, hostile)
+
+
+def test_a_document_without_the_side_asked_for_gives_nothing_where_others_mark_theirs(tmp_path: Path) -> None:
+    content = XML.replace(b'<src lang="en"><seg id="1">three</seg></src>', b'<seg id="9">stray</seg>')
+    assert [segment.text for segment in read(tmp_path, content)] == [b"one", b"two"]
