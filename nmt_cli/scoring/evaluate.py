@@ -154,7 +154,7 @@ def _metrics(request: Request, language: str) -> tuple[list[AnyMetric], list[str
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
     reason = (
-        f"the Moses tokeniser knows no language {language}"
+        f"the Moses tokeniser can't split {language} into words"
         if language
         else "it needs the target language; give --target-lang, or references that end in it (ref.de)"
     )
@@ -219,6 +219,11 @@ def _warnings(
             yield (
                 f"{text.name}: {text.invalid:,} of {len(text.lines):,} lines are not UTF-8; their bad bytes "
                 "were replaced by U+FFFD."
+            )
+        if returns := [number for number, line in enumerate(text.lines, start=1) if "\r" in line]:
+            yield (
+                f"{text.name}: {len(returns):,} lines have a carriage return inside (the first is line "
+                f"{returns[0]:,}); sacrebleu's own command would end a line there, and count otherwise."
             )
     if "paper-bleu" not in metrics and ("bleu" not in metrics or request.config.bleu.tokenizer == "none"):
         return

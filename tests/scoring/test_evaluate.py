@@ -58,7 +58,8 @@ def test_a_language_is_known_in_every_region_and_case(texts: Texts, lang: str) -
     ("lang", "reason"),
     [
         ("", "it needs the target language; give --target-lang"),
-        ("tlh", "the Moses tokeniser knows no language tlh"),
+        ("tlh", "the Moses tokeniser can't split tlh into words"),
+        ("zh", "the Moses tokeniser can't split zh into words"),
     ],
 )
 def test_without_a_language_the_papers_protocol_is_left_out_and_refused_if_asked_for(
@@ -174,3 +175,11 @@ def test_bad_bytes_and_tokenised_output_are_warned_of(tmp_path: Path) -> None:
     assert not run([tmp_path / "ref"], [tmp_path / "ref"]).warnings
     tokenized = run([tmp_path / "ref"], [tmp_path / "hyp"], "bleu.tokenizer=none")
     assert len(tokenized.warnings) == 1
+
+
+def test_a_carriage_return_inside_a_line_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "ref.de").write_bytes(b"eins zwei\r\ndrei vier\r\n")
+    (tmp_path / "hyp").write_bytes(b"eins zwei\r\ndrei\rvier\r\n")
+    outcome = run([tmp_path / "ref.de"], [tmp_path / "hyp"])
+    (warning,) = outcome.warnings
+    assert f"{tmp_path / 'hyp'}: 1 lines have a carriage return inside (the first is line 2)" in warning
