@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from nmt_cli.checkpoints.files import damaged, read_description
+from nmt_cli.checkpoints.files import damaged, read_description, refuse_not_finite
 from nmt_cli.checkpoints.model_folder import (
     CONFIG,
     EMA,
@@ -110,6 +110,7 @@ def _read(part: Part, name: str) -> Tensor:
     """A tensor that is mapped; the file is opened anew, for what stays open stays in memory."""
     with _opened(part.place / part.file) as file:
         tensor: Tensor = file.get_tensor(name)
+    refuse_not_finite(part.place / part.file, name, tensor)
     return tensor
 
 

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -76,6 +77,13 @@ def _digest(description: Mapping[str, Any]) -> str:
 def damaged(path: Path, reason: str) -> UserError:
     """What to raise where a file can't be what was written."""
     return UserError(f"{path} is damaged ({reason}); copy it again, or use another checkpoint.")
+
+
+def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
+    """Say that a tensor of the file at `path` holds what is no number."""
+    # The sum is quick to make, and shows nearly always that all is well; the largest may overflow.
+    if not math.isfinite(tensor.sum()) and not tensor.isfinite().all():
+        raise UserError(f"{path}: {name} holds values that are no finite numbers; take another checkpoint.")
 
 
 def _check(path: Path, written: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from nmt_cli.checkpoints.files import (
     damaged,
     read_description,
     read_tensors,
+    refuse_not_finite,
     write_description,
     write_tensors,
 )
@@ -147,6 +148,7 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) 
             raise UserError(
                 f"{path}: {name} is {list(tensors[name].shape)}, but this model's is {list(parameter.shape)}."
             )
+        refuse_not_finite(path, name, tensors[name])
         if parameter.is_meta:
             torch.utils.swap_tensors(parameter, torch.nn.Parameter(tensors[name]))  # type: ignore[no-untyped-call]
         else:

@@ -1,5 +1,6 @@
 """The run folder: checkpoints, which of them is the best and which the last, and finding a model in it."""
 
+import json
 import re
 import shutil
 import tempfile
@@ -85,7 +86,7 @@ def _write_files(folder: Path, identity: Identity, checkpoint: Checkpoint) -> No
     write_model(folder, identity, checkpoint.weights, {"step": checkpoint.step}, checkpoint.ema)
     write_tensors(folder / OPTIMIZER, checkpoint.optimizer)
     state = {"format": FORMAT, "step": checkpoint.step, **checkpoint.progress}
-    write_description(folder, STATE, state, covers=[OPTIMIZER])
+    write_description(folder, STATE, state, covers=[OPTIMIZER, CONFIG])  # which covers the weights
 
 
 def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -95,8 +96,21 @@ def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_state(place: Path) -> dict[str, Any]:
-    """The part of a checkpoint that is no tensor."""
-    return read_description(place, STATE, FORMAT)
+    """The part of a checkpoint that is no tensor; `UserError` where its other parts are of another step."""
+    state = read_description(place, STATE, FORMAT)
+    try:
+        step = json.loads((place / CONFIG).read_bytes()).get("step")
+    except (OSError, ValueError):
+        return state  # the model's own reader says what is wrong with it
+    name = NAME.fullmatch(place.name)
+    others = {CONFIG: step, "the folder's name": int(name[1]) if name else state["step"]}
+    for part, other in others.items():
+        if other != state["step"]:
+            raise UserError(
+                f"{place}: {STATE} is of step {state['step']:,}, but {part} says {other}; these are parts of "
+                "two checkpoints: copy one of them again, whole."
+            )
+    return state
 
 
 def read_optimizer(place: Path) -> dict[str, Tensor]:

@@ -393,3 +393,16 @@ def test_tensors_of_no_elements_are_averaged(tmp_path: Path, identity: Identity)
     write_tensors(tmp_path / "expected", {"empty": torch.ones(0, 3), "number": torch.tensor(2.5)})
     average([folder, folder], tmp_path / "out")
     assert (tmp_path / "out/model.safetensors").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+def test_no_average_is_made_of_weights_that_are_no_numbers(tmp_path: Path, identity: Identity) -> None:
+    spoilt = drawn(identity, 1)
+    name = next(iter(spoilt))
+    spoilt[name].view(-1)[0] = math.nan
+    places = [
+        write(tmp_path / "good", identity, drawn(identity, 0)),
+        write(tmp_path / "bad", identity, spoilt),
+    ]
+    with pytest.raises(UserError, match=f"bad.*{name} holds values that are no finite numbers"):
+        average(places, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,7 +1,9 @@
 """Checkpoints: whole or not there, told apart from damaged ones, found by whatever leads to them."""
 
 import errno
+import math
 import os
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -246,3 +248,35 @@ def test_what_is_no_model_is_told_so(tmp_path: Path, kind: str) -> None:
         f"{path} is no model: it has no config.json, nor any checkpoint; "
         "name a model, checkpoint or run folder."
     )
+
+
+@pytest.mark.parametrize(
+    "parts", [("state.json", "optimizer.safetensors"), ("config.json", "model.safetensors")]
+)
+def test_parts_of_another_step_are_not_taken_for_a_checkpoint(save: Save, parts: tuple[str, ...]) -> None:
+    ours, theirs = save(40), save(80)
+    for part in parts:
+        (ours / part).write_bytes((theirs / part).read_bytes())
+    with pytest.raises(UserError, match="step-00000040"):
+        read_whole(ours)
+
+
+def test_a_checkpoint_in_the_folder_of_another_step_is_refused(save: Save) -> None:
+    place = save(40)
+    moved = place.rename(place.with_name("step-00000090"))
+    with pytest.raises(UserError, match=r"state\.json is of step 40, but the folder's name says 90"):
+        read_whole(moved)
+    assert read_whole(moved.rename(place.with_name("kept")))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_no_numbers_are_refused(
+    tmp_path: Path, checkpoint: Callable[[int], Checkpoint], identity: Identity, value: float
+) -> None:
+    written = checkpoint(40)
+    name, tensor = next(iter(written.weights.items()))
+    spoilt = tensor.detach().clone()
+    spoilt.view(-1)[-1] = value
+    place = save_checkpoint(tmp_path, identity, replace(written, weights={**written.weights, name: spoilt}))
+    with pytest.raises(UserError, match=f"{re.escape(name)} holds values that are no finite numbers"):
+        read_model(place)
