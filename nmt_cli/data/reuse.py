@@ -1,15 +1,19 @@
 """Which tokeniser a run uses: its own, one from a dataset or model folder, or one made of existing files."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from nmt_cli.corpus import files
-from nmt_cli.data.dataset import TOKENIZERS
+from nmt_cli.data.dataset import MANIFEST, TOKENIZERS
 from nmt_cli.data.request import Request
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, kind_of_file, load_tokenizers
+
+MODEL = "config.json"
+"""What describes a model folder."""
 
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
     "bpe": ("symbols", "byte_fallback", "sample_lines", "seed"),
@@ -51,6 +55,7 @@ def _tokenizer_folder(path: Path) -> Path | None:
 
 def _from_folder(request: Request, folder: Path) -> Plan:
     ready = load_tokenizers(folder)
+    _refuse_other_bytes(folder, ready.fingerprint)
     known = (ready.recipe.source_lang, ready.recipe.target_lang)
     if known != (request.source_lang, request.target_lang):
         raise UserError(
@@ -62,9 +67,25 @@ def _from_folder(request: Request, folder: Path) -> Plan:
     return Plan(ready.recipe, ready=ready, reused=ready.fingerprint)
 
 
+def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
+    """Compare with what the dataset or model around a tokeniser's folder says of it, if there is one."""
+    for name in (MANIFEST, MODEL):
+        try:
+            told = json.loads((folder.parent / name).read_bytes())["tokenizer"]
+        except (OSError, LookupError, TypeError, ValueError):
+            continue
+        written = told["fingerprint"] if isinstance(told, dict) else told
+        if written != fingerprint:
+            raise UserError(
+                f"{folder} is not the tokeniser that {folder.parent / name} names; copy it again."
+            )
+
+
 def _from_files(request: Request, spec: str) -> Plan:
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
+    for folder in {path.parent for path in paths if (path.parent / DESCRIPTION).is_file()}:
+        _refuse_other_bytes(folder, load_tokenizers(folder).fingerprint)
     if len(set(kinds)) > 1:
         raise UserError(f"{paths[0]} and {paths[1]} are of two kinds; give two files of codes or two models.")
     joint = len(paths) == 1

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+import regex
+
 from nmt_cli.text.config import TextConfig
 
 BLANK_MARK = "\u2581"
@@ -10,6 +12,15 @@ BLANK_MARK = "\u2581"
 
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 """Control characters other than blanks."""
+
+LONG = 1000
+"""Characters that are put in order at once, whatever they are: the time to do so grows with the square."""
+
+MARKS_IN_A_ROW = regex.compile(
+    r"((?&mark){30})(?=(?&mark))(?(DEFINE)(?<mark>[\p{M}--\u034f]))", regex.VERSION1
+)
+JOINER = "\u034f"
+"""Put behind every 30 marks in a row, as in Unicode's stream-safe format; no language has so many."""
 
 ZERO_WIDTH = re.compile(r"[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 
@@ -51,6 +62,8 @@ class Normalizer:
         return text.replace(BLANK_MARK, " ") if self._fold_blank_mark else text
 
     def _composed(self, text: str) -> str:
+        if len(text) > LONG:
+            text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)
         match self._config.unicode:
             case "nfc":
                 return unicodedata.normalize("NFC", text)

@@ -165,5 +165,18 @@ def test_a_tokeniser_for_other_languages_is_refused(
     shutil.copytree(learnt("char"), tmp_path / "lender")
     description = tmp_path / "lender" / "tokenizer" / "tokenizer.json"
     description.write_text(description.read_text().replace('"source_lang": "en"', '"source_lang": "fr"'))
+    (tmp_path / "lender" / "dataset.json").unlink()  # which says what was written
     with pytest.raises(UserError, match=r"is for fr-de, not for en-de"):
         make(tmp_path / "out", [toy], reuse=tmp_path / "lender")
+
+
+@pytest.mark.parametrize("what", ["dataset", "tokenizer", "tokenizer/joint.codes"])
+def test_a_tokeniser_that_is_not_what_was_written_is_refused(
+    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str, what: str
+) -> None:
+    lender = tmp_path / "lender"
+    shutil.copytree(learnt("bpe"), lender)
+    description = lender / "tokenizer" / "tokenizer.json"
+    description.write_text(description.read_text().replace('"lowercase": true', '"lowercase": false'))
+    with pytest.raises(UserError, match=r"is not the tokeniser that .*dataset\.json names"):
+        make(tmp_path / "out", [toy], reuse=lender if what == "dataset" else lender / what)

@@ -160,3 +160,18 @@ def test_settings_do_what_they_say(config: TextConfig, raw: str, normalised: str
 @pytest.mark.parametrize(("fold", "normalised"), [(True, "a b c"), (False, "▁a▁▁b ▁c")])
 def test_the_blank_mark_is_a_blank_for_sentencepiece_alone(fold: bool, normalised: str) -> None:
     assert Normalizer(TextConfig(), fold_blank_mark=fold)("▁a▁▁b ▁c") == normalised
+
+
+@pytest.mark.parametrize("form", ["nfc", "nfkc"])
+def test_a_line_of_combining_marks_is_not_pondered_and_loses_none(form: Literal["nfc", "nfkc"]) -> None:
+    marks = "\u0300\u0323" * 200_000
+    normalizer = Normalizer(TextConfig(unicode=form), fold_blank_mark=False)
+    normalized = normalizer(f"q{marks}")
+    assert sorted(normalized.replace("\u034f", "")) == sorted(f"q{marks}")
+    assert normalizer(normalized) == normalized
+
+
+def test_marks_in_lines_as_people_write_them_stay_as_they_are() -> None:
+    line = "Ta\u0323\u0300m " * 500
+    normalizer = Normalizer(TextConfig(), fold_blank_mark=False)
+    assert normalizer(line) == unicodedata.normalize("NFC", line).strip()
