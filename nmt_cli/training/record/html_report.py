@@ -10,11 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.config import as_toml
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, raw_lines
+from nmt_cli.machine.devices import gpu_name
 from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost, parameters, training_flops
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.training.config import TrainConfig
@@ -244,7 +243,7 @@ def html_report(
 
 def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:
     device, world = trainer.group.device, trainer.group.place.world
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+    name = gpu_name(device) or "CPU"
     batch = trainer.config.batch.tokens
     return {
         "Dataset": str(dataset.folder.resolve()),
