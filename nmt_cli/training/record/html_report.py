@@ -1,8 +1,6 @@
 """`report.html`: a run at a glance, in one file that needs nothing else, written anew at each validation."""
 
-import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +13,7 @@ from nmt_cli.config import as_toml
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, raw_lines
 from nmt_cli.machine.devices import gpu_name
 from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost, parameters, training_flops
+from nmt_cli.pages.compose import compose
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.judging.validation import sample_lines
@@ -28,8 +27,8 @@ REPORT = "report.html"
 VALIDATIONS = 500
 """Shown of each set at most."""
 
-PLACE = re.compile(r"/\*(STYLE|DATA|SCRIPT)\*/")
-"""Where something goes in the page."""
+SCRIPTS = ("charts.js", "page.js")
+"""Of the page, in `page/`."""
 
 TRANSLATIONS = 40
 """Validations whose translations are shown, at most."""
@@ -81,7 +80,9 @@ class HtmlReport:
         unfinished = self.run / f".{REPORT}.unfinished"
         try:
             self.history.read()
-            unfinished.write_text(_page(self._content(state, clock)), encoding="utf-8")
+            parts = resources.files("nmt_cli.training.record") / "page"
+            page = compose("nmt train", parts, SCRIPTS, self._content(state, clock))
+            unfinished.write_text(page, encoding="utf-8")
             unfinished.replace(self.run / REPORT)
         except OSError as error:
             unfinished.unlink(missing_ok=True)
@@ -206,18 +207,6 @@ def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
 def _rounded(value: float | None) -> float | None:
     """To what can be seen; None where there is nothing to be drawn."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
-
-
-def _page(content: Mapping[str, Any]) -> str:
-    """The page that shows `content`; nothing in that can end the script that holds it."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    data = text.replace("<", "\\u003c").encode(errors="replace").decode()
-    parts = {"STYLE": _part("page.css"), "DATA": data, "SCRIPT": _part("charts.js") + _part("page.js")}
-    return PLACE.sub(lambda place: parts[place[1]], _part("page.html"))
-
-
-def _part(name: str) -> str:
-    return (resources.files("nmt_cli") / "training" / "record" / "page" / name).read_text(encoding="utf-8")
 
 
 def html_report(
