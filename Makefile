@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV := .venv/bin
+PAGES = --no-config --line-width 110 $(shell find nmt_cli -name '*.js' -o -name '*.css')
 TESTS = OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
 
 .PHONY: install demo test test-gpu check format bench bench-gpu
@@ -26,12 +27,14 @@ test-gpu: install  ## the tests that need a CUDA device
 
 check: install  ## all that CI runs
 	$(VENV)/ruff format --check .
+	$(VENV)/deno fmt --check $(PAGES)
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(TESTS)
 
 format: install
 	$(VENV)/ruff format .
+	$(VENV)/deno fmt $(PAGES)
 	$(VENV)/ruff check --fix .
 
 bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md

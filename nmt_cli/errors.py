@@ -17,3 +17,10 @@ class UserError(Exception):
 
     The command line shows it as one line and exits with 1.
     """
+
+
+class Caution(UserWarning):
+    """Something outside the program is not as it should be, but the work goes on.
+
+    The command line shows it as one line.
+    """

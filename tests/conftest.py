@@ -4,6 +4,7 @@ import hashlib
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,6 +135,41 @@ def digests() -> Callable[[Path], dict[str, str]]:
         for path in folder.rglob("*")
         if path.is_file()
     }
+
+
+def _program(*names: str, cure: str) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    if found := next(filter(None, (shutil.which(name, path=path) for name in names)), None):
+        return found
+    missing = f"there is no {' or '.join(names)} here; {cure}"
+    if "CI" in os.environ:
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def deno() -> str:
+    """What runs, formats and lints scripts; without it tests skip, but fail where CI is set."""
+    return _program("deno", cure="pip install deno")
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    """What draws pages; without it tests skip, but fail where CI is set."""
+    return _program("chromium", "google-chrome", cure="apt-get install chromium")
+
+
+@pytest.fixture
+def shown_by_browser(browser: str, tmp_path: Path) -> Callable[[Path], str]:
+    """What a browser makes of a page, as HTML, once the scripts of it are done."""
+
+    def shown(page: Path) -> str:
+        options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
+        profile = f"--user-data-dir={tmp_path}/profile"
+        command = [browser, *options, profile, "--virtual-time-budget=3000", "--dump-dom", f"file://{page}"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    return shown
 
 
 @contextmanager

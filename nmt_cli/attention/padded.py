@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention import dropout
+from nmt_cli.machine.torch_private import softmax_backward
 from nmt_cli.ragged import Layout
 
 LONG = 512
@@ -137,7 +138,7 @@ class _Attention(torch.autograd.Function):
         q_GMK, k_GNK, v_GNV, weights_GMN, factors = ctx.saved_tensors
         d_v = _used(weights_GMN, factors).to(v_GNV.dtype).mT @ grads[0]
         d_weights = _used((grads[0] @ v_GNV.mT).to(weights_GMN.dtype), factors)
-        d_scores = torch._softmax_backward_data(d_weights, weights_GMN, -1, weights_GMN.dtype)
+        d_scores = softmax_backward(d_weights, weights_GMN)
         d_scores = d_scores.mul_(q_GMK.shape[-1] ** -0.5).to(q_GMK.dtype)
         return d_scores @ k_GNK, d_scores.mT @ q_GMK, d_v, None, None
 

@@ -93,11 +93,10 @@ def average_checkpoints(
 def _selected(run: Path, quiet: bool) -> tuple[list[Path], str]:
     """The checkpoints of the winner, and which weights of them; prints how all of them did."""
     from nmt_cli.cli.selection_report import say, show
-    from nmt_cli.training.assembling.run import find_device
+    from nmt_cli.machine.devices import device_of_rank
     from nmt_cli.training.judging.selection import try_all, winner
-    from nmt_cli.training.step.distributed import Place
 
-    trials = try_all(run, find_device("auto", Place()), lambda trial: None if quiet else say(trial))
+    trials = try_all(run, device_of_rank("auto", 0), lambda trial: None if quiet else say(trial))
     won = winner(trials)
     show(trials, won)
     return list(won.candidate.places), won.candidate.file

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from types import FrameType
 from typing import NoReturn
 
@@ -14,7 +15,7 @@ from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
-from nmt_cli.errors import EXIT_CODES, UserError
+from nmt_cli.errors import EXIT_CODES, Caution, UserError
 
 FAILED, READER_GONE = 1, 141
 
@@ -35,6 +36,7 @@ nmt.add_command(translate)
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     _open_streams()
+    warnings.formatwarning = _one_line_if_ours
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was started to ignore it
         signal.signal(signal.SIGINT, _interrupt)
@@ -80,6 +82,14 @@ def _failed(message: str, code: int) -> int:
         raise
     click.echo(f"Error: {message}", err=True)
     return code
+
+
+def _one_line_if_ours(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    if issubclass(category, Caution):
+        return f"Warning: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _plainly(error: OSError) -> str:

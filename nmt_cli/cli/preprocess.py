@@ -85,7 +85,7 @@ def preprocess(
     from nmt_cli.cli.progress import shown_progress
     from nmt_cli.data.preprocess import preprocess as make_dataset
     from nmt_cli.data.request import Request
-    from nmt_cli.machine.processes import available_cores
+    from nmt_cli.machine.threads import available_cores
 
     request = Request(source_lang, target_lang, train, valid, test, reuse_tokenizer, config, given)
     with shown_progress("pairs", quiet) as progress:

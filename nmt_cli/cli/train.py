@@ -111,13 +111,13 @@ def _plan(dataset: Path, out: Path, config: TrainConfig, device: str, devices: i
     """Say what training would do; the settings, which --config takes back, are all of stdout."""
     from nmt_cli.cli.dry_run_report import show
     from nmt_cli.cli.train_report import Reporter
+    from nmt_cli.machine.devices import device_of_rank
     from nmt_cli.training.assembling.dry_run import plan_run
-    from nmt_cli.training.assembling.run import find_device
     from nmt_cli.training.step.distributed import place_from_environment
 
     place = place_from_environment()
     if place.first:
-        where, world = find_device(device, place), max(devices, place.world)
+        where, world = device_of_rank(device, place.local_rank), max(devices, place.world)
         plan = plan_run(dataset, out, config, world, where, Reporter(quiet))
         click.echo(settings.as_toml(config), nl=False)
         if not quiet:
@@ -129,8 +129,8 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
     """Train here, or in a process for each device; returns the exit code."""
     from nmt_cli.cli.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
+    from nmt_cli.machine.devices import device_of_rank
     from nmt_cli.training.assembling.launch import LAUNCHER, run_on_devices
-    from nmt_cli.training.assembling.run import find_device
     from nmt_cli.training.assembling.run import train as train_run
     from nmt_cli.training.step.distributed import place_from_environment
 
@@ -144,7 +144,7 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
         return run_on_devices(
             sys.argv[1:], devices, lambda: stop.signal, lambda line: click.echo(f"Error: {line}", err=True)
         )
-    where = find_device(device, place)
+    where = device_of_rank(device, place.local_rank)
 
     def stop_wanted() -> bool:
         orphaned = launcher not in (0, os.getppid())

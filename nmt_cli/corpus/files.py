@@ -2,11 +2,11 @@
 
 import bz2
 import gzip
-import hashlib
 import lzma
 import re
 import sys
 import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from nmt_cli.errors import UserError
+from nmt_cli.machine.hashes import sha256_of
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -22,8 +23,7 @@ else:
     from backports import zstd
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-UTF8_MARK = b"\xef\xbb\xbf"
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+UTF16_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE)
 GZIP_MARK = b"\x1f\x8b"
 BZIP2_MARK = re.compile(rb"BZh[1-9](1A|\x17r)")
 """The letters alone may begin a text; behind them come the size of the blocks and the first, or the end."""
@@ -92,8 +92,8 @@ def count_lines(path: Path) -> int:
 
 def sha256(path: Path) -> str:
     """The SHA-256 of the file as it lies on disk."""
-    with _explained(path), path.open("rb") as raw:
-        return hashlib.file_digest(raw, "sha256").hexdigest()
+    with _explained(path):
+        return sha256_of(path)
 
 
 def _unpacked(raw: BufferedReader) -> BinaryIO:
@@ -112,4 +112,4 @@ def _unpacked(raw: BufferedReader) -> BinaryIO:
 def _without_mark(line: bytes, path: Path) -> bytes:
     if line.startswith(UTF16_MARKS):
         raise UserError(f"{path} is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
-    return line.removeprefix(UTF8_MARK)
+    return line.removeprefix(BOM_UTF8)

@@ -16,6 +16,7 @@ from nmt_cli.data.cut import micro_batches, share
 from nmt_cli.data.dataset import Split
 from nmt_cli.data.filler import Rounding
 from nmt_cli.data.schedule import Batches, GlobalBatch
+from nmt_cli.machine.memory import has_own_memory
 
 AHEAD = 4
 """Steps that are ready before they are asked for."""
@@ -120,7 +121,7 @@ class Loader:
         try:
             for batch in self._batches.starting(epoch, number):
                 step = prepare(self._batches.split(batch.epoch), batch, self._cut)
-                if self._device.type == "cuda":
+                if has_own_memory(self._device):
                     pinned = [part.pin_memory() for part in step.micro_batches]
                     step = replace(step, micro_batches=pinned)
                 self._ready.put(step)

@@ -1,12 +1,12 @@
 """Reads a whole dataset folder once and makes sure that it is what was written."""
 
-import hashlib
 from collections.abc import Iterator
 
 import numpy as np
 
 from nmt_cli.data.dataset import MANIFEST, Dataset, Sentences, side_path
 from nmt_cli.errors import UserError
+from nmt_cli.machine.hashes import sha256_of
 from nmt_cli.text.subwords import END
 from nmt_cli.text.tokenizer import SIDES, Side
 
@@ -19,9 +19,7 @@ def verify(dataset: Dataset) -> None:
     """Raise `UserError` for the first file that is not as it was written, or whose numbers make no sense."""
     for name, written in dataset.manifest["files"].items():
         path = dataset.folder / name
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != written.get("sha256"):
+        if sha256_of(path) != written.get("sha256"):
             raise UserError(f"{path} is not what was written (its SHA-256 differs); {REMEDY}")
     for name, split in dataset.splits.items():
         for side, sentences in zip(SIDES, (split.source, split.target), strict=True):

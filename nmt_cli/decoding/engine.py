@@ -9,10 +9,11 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search import Search
+from nmt_cli.machine.devices import is_gpu
 from nmt_cli.machine.memory import out_of_memory
 from nmt_cli.model.transformer import Transformer
 
-ROWS = {"cpu": 256}
+ROWS_ON_CPU = 256
 MOST_ROWS = 2048
 REFILL = 0.75
 """Waiting sentences join when no more than this share of the batch is left: few at a time would be slow."""
@@ -42,7 +43,7 @@ def translated(
     before_step: Callable[[], None] = lambda: None,
 ) -> Iterator[Found]:
     """Translate until nothing waits any more, in no particular order; ids in `never` are not produced."""
-    rows = config.rows or ROWS.get(ensemble.device.type, MOST_ROWS)
+    rows = config.rows or (MOST_ROWS if is_gpu(ensemble.device) else ROWS_ON_CPU)
     most = max(1, rows // config.places)
     search = Search(ensemble, config, never)
     while True:

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import gzip
-import hashlib
 import os
 import shutil
 import tempfile
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from nmt_cli.errors import UserError
+from nmt_cli.machine.hashes import sha256_of
+from nmt_cli.machine.locks import take_lock
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SECONDS_TO_LOCK = 60
@@ -102,10 +103,12 @@ def _taken(staging: Path, out: Path) -> int:
     """The open descriptor that holds the lock on `staging`."""
     lock = os.open(staging, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        take_lock(lock, staging.parent)
+    except BaseException as error:
         os.close(lock)
-        raise _busy(out) from error
+        if isinstance(error, BlockingIOError):
+            raise _busy(out) from error
+        raise
     if not staging.exists() or os.fstat(lock).st_ino != staging.stat().st_ino:
         os.close(lock)
         raise _busy(out)
@@ -179,8 +182,7 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
 
 def size_and_hash(path: Path) -> dict[str, Any]:
     """By what a file that was written is known again."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Memory: how much was held, and whether an error tells that there was none left."""
+"""Memory: how much was held, whether an error tells that there was none left, and what a device has of it."""
 
 import resource
 import sys
@@ -13,7 +13,21 @@ def out_of_memory(error: Exception) -> bool:
 
 def most_memory(device: torch.device) -> int:
     """Bytes of the device that this process has held at most; on a CPU, bytes of the machine's memory."""
-    if device.type == "cuda":
+    if has_own_memory(device):
         return torch.cuda.max_memory_reserved(device)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
+
+
+def has_own_memory(device: torch.device) -> bool:
+    """Whether it computes in memory of its own, not the machine's.
+
+    How much fits there is found by trying, and copies to it are faster from pinned memory.
+    """
+    return device.type == "cuda"
+
+
+def release_unused(device: torch.device) -> None:
+    """Give back what PyTorch keeps of the device's memory for later, perhaps in pieces too small to use."""
+    if has_own_memory(device):
+        torch.cuda.empty_cache()

@@ -24,11 +24,6 @@ Progress = Callable[[str, int, int], None]
 """Told the stage, what is done of it, and the whole; 0 where that is not known."""
 
 
-def available_cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
     """`work` done on each task by `workers` processes; one worker means this very process.
 

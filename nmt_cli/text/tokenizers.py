@@ -6,6 +6,7 @@ reader's eye the vocabulary, an entry a line. It is copied whole into every mode
 
 import hashlib
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +29,6 @@ from nmt_cli.text.units import Characters, Words
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
 VOCABULARY = "vocabulary.txt"
-UTF8_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def kind_of_file(path: Path) -> Kind:
     """Whether `path` is a file of subword-nmt codes ("bpe") or a SentencePiece model ("sentencepiece")."""
     try:
         with path.open("rb") as file:
-            start = file.read(12).removeprefix(UTF8_MARK)
+            start = file.read(12).removeprefix(BOM_UTF8)
             return "bpe" if start.startswith(b"#version:") else "sentencepiece"
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}; check the path.") from error

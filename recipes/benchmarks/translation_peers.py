@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 if TYPE_CHECKING:
-    from nmt_cli.model.packed import Precision
+    from nmt_cli.machine.devices import Precision
 
 END, BANNED = 0, 1
 """The end mark starts translations too. What no translation holds, nor any source here, is filler."""

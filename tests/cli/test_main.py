@@ -35,6 +35,20 @@ module.main()
 
 HEAVY = {"torch", "numpy", "sentencepiece", "subword_nmt", "sacremoses", "rich", "multiprocessing"}
 
+ON_WINDOWS = """
+import signal
+import sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp"):
+    sys.modules[name] = None
+for name in ("SIGUSR1", "SIGHUP", "pthread_sigmask"):
+    delattr(signal, name)
+sys.platform = "win32"
+sys.argv = ["nmt", *sys.argv[1:]]
+from nmt_cli.cli.main import main
+main()
+"""
+"""With what Python lacks there."""
+
 TWO_SIGNALS = """
 import os
 import sys
@@ -187,3 +201,35 @@ def test_closed_streams_are_empty_and_take_everything(tmp_path: Path, closed: st
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, input="", check=False)
     assert done.returncode == 1
     assert "fault of nmt's own" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["train", "data", "--out", "run"], ["--debug"]])
+def test_windows_is_refused_in_one_sentence(arguments: list[str]) -> None:
+    command = [sys.executable, "-c", ON_WINDOWS, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.stderr == "Error: nmt runs on Linux and macOS; on Windows use WSL.\n"
+    assert (result.returncode, result.stdout) == (1, "")
+
+
+def test_a_caution_is_one_line_and_stops_nothing(tmp_path: Path) -> None:
+    script = (
+        "import errno, fcntl, os, sys\n"
+        "def flock(*_): raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))\n"
+        "fcntl.flock = flock\n"
+        "from pathlib import Path\n"
+        "from nmt_cli.cli import main\n"
+        "from nmt_cli.machine.atomic import folder_written_whole\n"
+        "@main.nmt.command()\n"
+        "def write():\n"
+        f"    with folder_written_whole(Path({str(tmp_path / 'out')!r})) as new:\n"
+        "        (new / 'file').touch()\n"
+        "sys.argv = ['nmt', 'write']\n"
+        "main.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == 0
+    assert result.stderr == (
+        f"Warning: the file system of {tmp_path} has no locks (No locks available), so nothing keeps two "
+        "runs from writing there at once; take care that only one does.\n"
+    )
+    assert (tmp_path / "out" / "file").exists()

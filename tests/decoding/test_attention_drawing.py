@@ -1,13 +1,12 @@
 """The lines that the page of attention draws, by its own script on a canvas that takes notes."""
 
 import json
-import shutil
 import subprocess
 from importlib.resources import files
 
 import pytest
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node to run the script")
+from nmt_cli.pages.compose import script
 
 HARNESS = """
 globalThis.document = { documentElement: { dataset: { theme: "light" } } };
@@ -20,7 +19,7 @@ const context = {
   lineTo(x, y) { drawn.push([from - 0.5, y - 0.5, context.globalAlpha]); },
   stroke() {},
 };
-const weights = JSON.parse(process.argv[1]);
+const weights = JSON.parse(Deno.args[0]);
 const bytes = Uint8Array.from(weights.flat());
 const of = { layers: 1, heads: 1, rows: weights.length, columns: weights[0].length, bytes };
 lines({ getContext: () => context }, 100, 1, of, 0, [0]);
@@ -28,31 +27,35 @@ console.log(JSON.stringify(drawn));
 """
 
 
-def drawn(weights: list[list[int]]) -> dict[tuple[int, int], float]:
+def drawn(deno: str, weights: list[list[int]]) -> dict[tuple[int, int], float]:
     """By query and key the opacity of the lines of one head, whose weights are bytes."""
-    script = files("nmt_cli.decoding.lines").joinpath("page", "drawing.js").read_text("utf-8") + HARNESS
-    command = ["node", "-e", script, json.dumps(weights)]
-    printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    text = script(files("nmt_cli.decoding.lines") / "page", ["drawing.js"]) + HARNESS
+    command = [deno, "run", "--no-config", "--ext=js", "-", json.dumps(weights)]
+    printed = subprocess.run(command, input=text, capture_output=True, check=True, text=True).stdout
     return {(round(query), round(key)): opacity for query, key, opacity in json.loads(printed)}
 
 
 @pytest.mark.parametrize("keys", [2, 50, 60, 100, 255, 400])
-def test_a_head_that_looks_everywhere_has_lines_to_be_seen_however_long_the_sentence(keys: int) -> None:
-    found = drawn([[round(255 / keys)] * keys])
+def test_a_head_that_looks_everywhere_has_lines_to_be_seen_however_long_the_sentence(
+    deno: str, keys: int
+) -> None:
+    found = drawn(deno, [[round(255 / keys)] * keys])
     assert len(found) == keys
     assert all(opacity >= 0.099 for opacity in found.values())
 
 
-def test_every_piece_has_its_strongest_line_and_the_others_in_proportion() -> None:
+def test_every_piece_has_its_strongest_line_and_the_others_in_proportion(deno: str) -> None:
     diffuse = [3] * 80
     diffuse[17] = 6
-    found = drawn([diffuse, [0] * 80, [255] + 79 * [0]])
+    found = drawn(deno, [diffuse, [0] * 80, [255] + 79 * [0]])
     assert found[0, 17] == max(opacity for (query, _), opacity in found.items() if query == 0)
     assert found[0, 17] == pytest.approx(2 * found[0, 16])
     assert {key for query, key in found if query == 2} == {0}
     assert not [key for query, key in found if query == 1]
 
 
-def test_a_head_that_looks_somewhere_is_drawn_as_opaque_as_its_weights_without_the_faint_ones() -> None:
-    found = drawn([[204, 47, 4]])
+def test_a_head_that_looks_somewhere_is_drawn_as_opaque_as_its_weights_without_the_faint_ones(
+    deno: str,
+) -> None:
+    found = drawn(deno, [[204, 47, 4]])
     assert found == {(0, 0): pytest.approx(0.8), (0, 1): pytest.approx(47 / 255)}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.machine.processes import available_cores, crew, in_child, in_order
+from nmt_cli.machine.processes import crew, in_child, in_order
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -67,10 +67,6 @@ def test_a_worker_killed_while_it_hands_over_a_result_is_a_clear_error(tmp_path:
     command = [sys.executable, str(tmp_path / "script.py")]
     result = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=15)
     assert "UserError: a worker process was killed" in result.stderr
-
-
-def test_the_cores_that_may_be_used_are_counted() -> None:
-    assert 1 <= available_cores() <= (os.cpu_count() or 1)
 
 
 UNPORTABLE = """

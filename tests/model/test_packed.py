@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.errors import UserError
+from nmt_cli.machine.devices import Precision, translating_precisions
 from nmt_cli.model import packed
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.packed import Packed, Precision, pack, precisions
+from nmt_cli.model.packed import Packed, pack
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 
@@ -28,7 +29,7 @@ CPU = torch.device("cpu")
 
 
 def needs(precision: Precision) -> None:
-    if precision not in precisions(CPU):
+    if precision not in translating_precisions(CPU):
         pytest.skip(f"this CPU has no {precision}")
 
 
@@ -168,15 +169,10 @@ def test_a_precision_that_the_device_lacks_is_an_error_that_names_those_it_has(
     there: list[Precision],
     choice: str,
 ) -> None:
-    monkeypatch.setattr(packed, "precisions", lambda device: there)
+    monkeypatch.setattr(packed, "translating_precisions", lambda device: there)
     with pytest.raises(UserError) as caught:
         pack(build(POST), wanted)
     assert str(caught.value) == f"this CPU can't compute in {wanted}; choose --precision {choice}."
-
-
-def test_a_cpu_has_fp32_and_never_fp16() -> None:
-    assert precisions(CPU)[0] == "fp32"
-    assert "fp16" not in precisions(CPU)
 
 
 @pytest.mark.gpu

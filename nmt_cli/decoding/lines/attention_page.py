@@ -1,8 +1,6 @@
 """A page, complete in one file, that shows where every head of every layer looks."""
 
 import base64
-import json
-import string
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, BinaryIO
@@ -12,18 +10,16 @@ from torch import Tensor
 
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.pages.compose import compose
 from nmt_cli.text.subwords import END
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
-PARTS = ("style.css", "drawing.js", "elements.js", "detail.js", "page.js")
-"""What `page/page.html` has places for."""
+SCRIPTS = ("drawing.js", "pieces.js", "detail.js", "page.js")
+"""Of the page, in `page/`."""
 
 FULL = 255
 """What a weight of 1 is in the page."""
-
-OPENERS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&"}
-"""Spelt so in JSON, no text can end the element that holds it."""
 
 
 def write_attention_page(
@@ -39,7 +35,9 @@ def write_attention_page(
     """
     shown = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
-    file.write(_page({"languages": languages, "pairs": shown}).encode())
+    data = {"languages": languages, "pairs": shown}
+    parts = files("nmt_cli.decoding.lines") / "page"
+    file.write(compose("Attention", parts, SCRIPTS, data).encode())
 
 
 def _pair(
@@ -66,13 +64,3 @@ def _spelt(weights_LHTS: Tensor) -> dict[str, Any]:
     """The numbers of layers, heads, queries and keys, and the weights, a byte each, in base64."""
     steps = (weights_LHTS.float() * FULL).round().to(torch.uint8)
     return {"shape": list(steps.shape), "weights": base64.b64encode(steps.numpy().tobytes()).decode()}
-
-
-def _page(data: dict[str, Any]) -> str:
-    spelt = json.dumps(data, separators=(",", ":")).translate(OPENERS)
-    parts = {name.split(".")[0]: _part(name) for name in PARTS}
-    return string.Template(_part("page.html")).substitute(parts, data=spelt)
-
-
-def _part(name: str) -> str:
-    return files("nmt_cli.decoding.lines").joinpath("page", name).read_text("utf-8")

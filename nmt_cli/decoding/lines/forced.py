@@ -11,8 +11,8 @@ from torch import Tensor
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import find_model
 from nmt_cli.decoding.config import InputConfig
-from nmt_cli.decoding.lines.loading import devices
 from nmt_cli.decoding.lines.long_lines import longest_source
+from nmt_cli.machine.devices import first_devices
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
@@ -63,7 +63,7 @@ def force(model: Path, source: Path, hypotheses: Path) -> Forced:
     refuse_second_stdin([source, hypotheses])
     sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
     refuse_unequal(targets, sources)
-    loaded = read_model(find_model(model), devices("auto", 1)[0])
+    loaded = read_model(find_model(model), first_devices("auto", 1)[0])
     tokenizers = loaded.identity.tokenizers
     sides = ((tokenizers.source, sources), (tokenizers.target, targets))
     ids = [[side.encode(side.prepare(line)) for line in text.lines] for side, text in sides]

@@ -13,8 +13,9 @@ from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.errors import UserError
-from nmt_cli.machine.processes import available_cores
-from nmt_cli.model.packed import Precision, pack
+from nmt_cli.machine.devices import Precision, first_devices, is_gpu, usual_translating_precision
+from nmt_cli.machine.threads import available_cores
+from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -39,33 +40,19 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[
     cores = available_cores()
     threads = where.threads or cores
     ensembles = []
-    for device in devices(where.device, where.devices):
-        if device.type == "cpu":
+    for device in first_devices(where.device, where.devices):
+        if not is_gpu(device):
             torch.set_num_threads(1)  # a forked process would wait for ever for the threads of a pool
         tokenizers, models, trained = _read(paths, device)
         for model in models:
-            pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"), min(threads, cores))
+            pack(model, where.precision or usual_translating_precision(device), min(threads, cores))
         ensembles.append(Ensemble.of(models, config.search))
     translator = Translator(tokenizers, models, config, trained)
-    if ensembles[0].device.type == "cpu":
+    if not is_gpu(ensembles[0].device):
         kernels()  # compiled once, for all processes
         # One worker for each thread: within a step nobody waits for anybody.
         return translator, ensembles * threads
     return translator, ensembles
-
-
-def devices(wanted: str, count: int) -> list[torch.device]:
-    """The devices to use; `UserError` where there are not as many of that kind."""
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted == "cpu" or (wanted == "auto" and not there):
-        if count > 1:
-            raise UserError(f"--devices {count} needs as many GPUs; on a CPU choose --threads instead.")
-        return [torch.device("cpu")]
-    if not there:
-        raise UserError("this machine has no GPU that PyTorch can use; take --device cpu.")
-    if count > there:
-        raise UserError(f"--devices is {count}, but there are {there} GPUs; take at most {there}.")
-    return [torch.device("cuda", number) for number in range(count)]
 
 
 def _read(paths: Sequence[Path], device: torch.device) -> tuple[Tokenizers, list[Transformer], int | None]:

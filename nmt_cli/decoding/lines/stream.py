@@ -4,22 +4,22 @@ When the lines come slowly, each is translated as it comes; when they flood, so 
 like length are translated together. No more than a window of lines is ever between input and output.
 """
 
-import sys
 import threading
 from bisect import insort
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 
 import torch
 
-from nmt_cli.corpus.files import UTF8_MARK
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import Found, Waiting, taken, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.translator import PARTS, Line, Translation, Translator
 from nmt_cli.decoding.lines.worker_process import Work, apart
+from nmt_cli.machine.devices import can_be_forked, current
 
 CHUNK = 1 << 16
 
@@ -31,7 +31,7 @@ def lines_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
     at the start belongs to no line.
     """
     pieces: list[bytes] = []
-    mark = UTF8_MARK
+    mark = BOM_UTF8
     while chunk := read(CHUNK):
         first, *rest = chunk.split(b"\n")
         pieces.append(first)
@@ -174,7 +174,7 @@ def stream(
 
 def _workers(translator: Translator, ensembles: Sequence[Ensemble]) -> list[AbstractContextManager[Work]]:
     """A process for each where there are several on a CPU, on Linux, where it is safe to fork one."""
-    forked = len(ensembles) > 1 and ensembles[0].device.type == "cpu" and sys.platform == "linux"
+    forked = len(ensembles) > 1 and can_be_forked(ensembles[0].device)
     search, never = translator.config.search, translator.never
     return [
         apart(one, search, never) if forked else nullcontext(_here(one, search, never)) for one in ensembles
@@ -184,7 +184,7 @@ def _workers(translator: Translator, ensembles: Sequence[Ensemble]) -> list[Abst
 def _here(ensemble: Ensemble, search: SearchConfig, never: Sequence[int]) -> Work:
     def work(waiting: Waiting, before_step: Callable[[], None]) -> Iterator[Found]:
         torch.set_num_threads(1)
-        with torch.cuda.device(ensemble.device if ensemble.device.type == "cuda" else -1):
+        with current(ensemble.device):
             yield from translated(ensemble, search, never, waiting, before_step)
 
     return work

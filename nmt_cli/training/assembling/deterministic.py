@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 
 from nmt_cli.errors import UserError
+from nmt_cli.machine.memory import has_own_memory
+from nmt_cli.machine.torch_private import no_kernels_chosen_by_speed
 from nmt_cli.training.config import TrainConfig
 
 NO_WAY = re.compile(r"(\S+) does not have a deterministic implementation")
@@ -19,20 +21,17 @@ def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
     if not config.training.deterministic:
         yield
         return
-    if device.type == "cuda" and not config.training.max_tokens_per_device:
+    if has_own_memory(device) and not config.training.max_tokens_per_device:
         raise UserError(
             "a deterministic run can't find out how many tokens fit the GPU, for that depends on what else "
             "is there; set --max-tokens-per-device."
         )
-    from torch._inductor import config as inductor  # takes its time
-
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
     before = torch.are_deterministic_algorithms_enabled()
-    tuned = inductor.deterministic
     torch.use_deterministic_algorithms(True)
-    inductor.deterministic = True  # no choice of kernels by their speed
     try:
-        yield
+        with no_kernels_chosen_by_speed():
+            yield
     except RuntimeError as error:
         if not (found := NO_WAY.search(str(error))):
             raise
@@ -42,4 +41,3 @@ def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
         ) from error
     finally:
         torch.use_deterministic_algorithms(before)
-        inductor.deterministic = tuned

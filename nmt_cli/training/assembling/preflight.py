@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from nmt_cli.checkpoints.run_folder import try_saving
 from nmt_cli.data.batch import assemble
@@ -17,6 +16,7 @@ from nmt_cli.data.dataset import Sentences, Split
 from nmt_cli.data.loader import Cut
 from nmt_cli.data.plan import Indices
 from nmt_cli.errors import UserError
+from nmt_cli.machine.devices import synchronize
 from nmt_cli.machine.memory import most_memory, out_of_memory
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
 from nmt_cli.training.loop import Loop
@@ -92,8 +92,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
                 trainer.try_out(part)  # compiles, which is not to be counted
             start = time.perf_counter()
             trainer.try_out(part)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            synchronize(device)
             return Tried(tokens, time.perf_counter() - start, most_memory(device))
         except RuntimeError as error:
             if not out_of_memory(error):

@@ -1,6 +1,5 @@
 """A training run from its folder and a dataset: everything is made ready here, and put back where it was."""
 
-import fcntl
 import os
 import socket
 import threading
@@ -28,7 +27,10 @@ from nmt_cli.data.schedule import Batches
 from nmt_cli.data.verify import verify
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import temporary_folder
-from nmt_cli.machine.processes import available_cores
+from nmt_cli.machine.devices import compiling_pays, is_gpu, training_precisions, usual_training_precision
+from nmt_cli.machine.locks import take_lock
+from nmt_cli.machine.memory import has_own_memory
+from nmt_cli.machine.threads import available_cores, torch_threads
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.assembling.deterministic import repeatable
 from nmt_cli.training.assembling.preflight import preflight
@@ -72,9 +74,9 @@ def train(
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
-    torch.set_num_threads(threads_each(available_cores(), place))
     verified = _in_background(lambda: verify(dataset) if place.local_rank == 0 else None)
     with ExitStack() as stack:
+        stack.enter_context(torch_threads(threads_each(available_cores(), place)))
         stack.enter_context(repeatable(config, device))
         group = stack.enter_context(joined(place, device, config.training.rank_timeout))
         if place.first:
@@ -111,7 +113,7 @@ def train(
 def _tell_attention(config: TrainConfig, device: torch.device, report: Report) -> None:
     """Say where a GPU does without our kernel."""
     d_k, d_v = config.model.d_k, config.model.d_v
-    if device.type == "cuda" and implementation(device, d_k, d_v) != "fused":
+    if is_gpu(device) and implementation(device, d_k, d_v) != "fused":
         told = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 up to {WIDEST}"
         report(Warned(f"{told}; PyTorch's own attention on padded batches is used instead."))
 
@@ -200,7 +202,7 @@ def _refuse_end_behind(step: int, run: Path, config: TrainConfig) -> None:
 
 def _take(lock: int, run: Path) -> None:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take_lock(lock, run)
     except BlockingIOError as error:
         raise UserError(
             f"another process is training in {run} now; wait for it, or choose another --out."
@@ -249,21 +251,16 @@ def build_trainer(
 
 def precision_for(wanted: str, device: torch.device) -> str:
     """The numbers to compute in; `UserError` where the device lacks them."""
-    if device.type == "cpu":
-        there = ["fp32", "bf16"]
-    else:
-        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        there = ["fp32", "fp16", *(["bf16"] if bf16 else [])]
     if wanted == "auto":
-        return "fp32" if device.type == "cpu" else there[-1]
-    if wanted not in there:
+        return usual_training_precision(device)
+    if wanted not in (there := training_precisions(device)):
         raise UserError(f"training.precision is {wanted}, but {device.type} has only {', '.join(there)}.")
     return wanted
 
 
 def compiled(config: TrainConfig, device: torch.device) -> bool:
     """Whether the model is compiled, and micro-batches rounded up to few shapes."""
-    return config.training.compile == "on" or (config.training.compile == "auto" and device.type == "cuda")
+    return config.training.compile == "on" or (config.training.compile == "auto" and compiling_pays(device))
 
 
 def _state_of(place: Path, identity: Identity) -> dict[str, Any]:
@@ -327,7 +324,7 @@ def cut_for(config: TrainConfig, trainer: Trainer, place: Place) -> Cut:
     device = trainer.precision.device
     share = -(-2 * config.batch.tokens // place.world)
     max_tokens = config.training.max_tokens_per_device or (
-        TOKENS_ON_CPU if device.type == "cpu" else fitting_tokens(trainer, share, config.batch)
+        fitting_tokens(trainer, share, config.batch) if has_own_memory(device) else TOKENS_ON_CPU
     )
     parts = -(-share // max_tokens)
     rounding = Rounding.of(share // parts // 2) if compiled(config, device) else None
@@ -357,19 +354,3 @@ def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: b
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     workers = max(available_cores() // CORES_A_WORKER, 1) if planner else 0
     return Resegmented(dataset, tokenizers, config.sampling, config.training.seed, folder, workers=workers)
-
-
-def find_device(wanted: str, place: Place) -> torch.device:
-    """The device of this process; `UserError` where there is none of that kind."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted == "cpu" or (wanted == "auto" and not count):
-        return torch.device("cpu")
-    if not count:
-        raise UserError("this machine has no GPU that PyTorch can use; take --device cpu.")
-    if place.local_rank >= count:
-        raise UserError(
-            f"process {place.local_rank + 1} on this machine needs a GPU of its own, but there are {count}; "
-            "take --device cpu, or fewer --devices."
-        )
-    torch.cuda.set_device(place.local_rank)
-    return torch.device("cuda", place.local_rank)

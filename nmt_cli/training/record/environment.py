@@ -2,7 +2,6 @@
 
 import json
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from nmt_cli import __version__
+from nmt_cli.machine.devices import gpu_name, is_gpu, processor_name
 from nmt_cli.training.step.distributed import Place
 
 ENVIRONMENT = "environment.jsonl"
@@ -20,14 +20,13 @@ LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 def environment(command: Sequence[str], device: torch.device, place: Place) -> dict[str, Any]:
     """What may change the bits of a result, and how it was asked for."""
-    cuda = device.type == "cuda"
     return {
         "command": list(command),
         "nmt": __version__,
         "python": platform.python_version(),
         **{library: version(library) for library in LIBRARIES},
-        "cuda": torch.version.cuda if cuda else None,
-        "device": torch.cuda.get_device_name(device) if cuda else _processor(),
+        "cuda": torch.version.cuda if is_gpu(device) else None,
+        "device": gpu_name(device) or processor_name(),
         "devices": place.world,
         "threads": torch.get_num_threads(),
         "host": platform.node(),
@@ -51,11 +50,3 @@ def _without_step(line: str) -> dict[str, Any]:
         return {key: value for key, value in facts.items() if key != "step"}
     except (ValueError, AttributeError):  # cut short by a full disk
         return {}
-
-
-def _processor() -> str:
-    """The model of the processor, where the system tells."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(errors="replace").splitlines() if sys.platform == "linux" and info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

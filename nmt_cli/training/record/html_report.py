@@ -1,8 +1,6 @@
 """`report.html`: a run at a glance, in one file that needs nothing else, written anew at each validation."""
 
-import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,12 +8,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.config import as_toml
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, raw_lines
+from nmt_cli.machine.devices import gpu_name
 from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost, parameters, training_flops
+from nmt_cli.pages.compose import compose
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.judging.validation import sample_lines
@@ -29,8 +27,8 @@ REPORT = "report.html"
 VALIDATIONS = 500
 """Shown of each set at most."""
 
-PLACE = re.compile(r"/\*(STYLE|DATA|SCRIPT)\*/")
-"""Where something goes in the page."""
+SCRIPTS = ("charts.js", "page.js")
+"""Of the page, in `page/`."""
 
 TRANSLATIONS = 40
 """Validations whose translations are shown, at most."""
@@ -82,7 +80,9 @@ class HtmlReport:
         unfinished = self.run / f".{REPORT}.unfinished"
         try:
             self.history.read()
-            unfinished.write_text(_page(self._content(state, clock)), encoding="utf-8")
+            parts = resources.files("nmt_cli.training.record") / "page"
+            page = compose("nmt train", parts, SCRIPTS, self._content(state, clock))
+            unfinished.write_text(page, encoding="utf-8")
             unfinished.replace(self.run / REPORT)
         except OSError as error:
             unfinished.unlink(missing_ok=True)
@@ -209,18 +209,6 @@ def _rounded(value: float | None) -> float | None:
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
-def _page(content: Mapping[str, Any]) -> str:
-    """The page that shows `content`; nothing in that can end the script that holds it."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    data = text.replace("<", "\\u003c").encode(errors="replace").decode()
-    parts = {"STYLE": _part("page.css"), "DATA": data, "SCRIPT": _part("charts.js") + _part("page.js")}
-    return PLACE.sub(lambda place: parts[place[1]], _part("page.html"))
-
-
-def _part(name: str) -> str:
-    return (resources.files("nmt_cli") / "training" / "record" / "page" / name).read_text(encoding="utf-8")
-
-
 def html_report(
     run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, report: Report
 ) -> HtmlReport:
@@ -244,7 +232,7 @@ def html_report(
 
 def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:
     device, world = trainer.group.device, trainer.group.place.world
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+    name = gpu_name(device) or "CPU"
     batch = trainer.config.batch.tokens
     return {
         "Dataset": str(dataset.folder.resolve()),

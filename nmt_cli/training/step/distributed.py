@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from nmt_cli.errors import UserError
+from nmt_cli.machine.devices import is_gpu
 
 Thing = TypeVar("Thing")
 
@@ -89,11 +90,11 @@ class Group:
         if place.world > 1:
             patience = timedelta(seconds=timeout)
             dist.init_process_group(
-                "nccl" if device.type == "cuda" else "gloo",
+                "nccl" if is_gpu(device) else "gloo",
                 rank=place.rank,
                 world_size=place.world,
                 timeout=patience,
-                device_id=device if device.type == "cuda" else None,
+                device_id=device if is_gpu(device) else None,
             )
             self._hosts = dist.new_group(backend="gloo", timeout=patience)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import weights
+from nmt_cli.machine.torch_private import lerp_all
 from nmt_cli.model.transformer import Transformer
 
 
@@ -26,7 +27,7 @@ class Ema:
     def update(self, step: int) -> None:
         """Take in the weights after a step; the first steps, far from what will be learnt, stay for less."""
         decay = min(self._decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)
+        lerp_all(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

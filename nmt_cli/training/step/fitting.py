@@ -6,7 +6,7 @@ import torch
 from nmt_cli.data.batch import MicroBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
-from nmt_cli.machine.memory import out_of_memory
+from nmt_cli.machine.memory import out_of_memory, release_unused
 from nmt_cli.ragged import Layout
 from nmt_cli.training.step.trainer import Trainer
 
@@ -28,7 +28,7 @@ def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-        torch.cuda.empty_cache()
+        release_unused(device)
         tokens //= 2
     raise UserError(
         f"a pair of {longest} tokens on each side does not fit the memory of {device}; "

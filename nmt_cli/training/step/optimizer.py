@@ -30,7 +30,7 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
-    """The fused kind, which takes `found_inf`: a tensor that is 1 where a step must not be taken."""
+    """The fused kind, whose steps can be left out without waiting for the device."""
     kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return kind(
         model.parameters(),

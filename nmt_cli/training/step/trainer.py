@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,9 @@ from nmt_cli.data.batch import MicroBatch
 from nmt_cli.data.loader import Loader, Step
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
-from nmt_cli.machine.memory import out_of_memory
+from nmt_cli.machine.devices import autocast
+from nmt_cli.machine.memory import out_of_memory, release_unused
+from nmt_cli.machine.torch_private import step_unless, update_loss_scale
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group
@@ -31,7 +33,7 @@ class Precision:
 
     def autocast(self) -> AbstractContextManager[object]:
         """To be entered around each forward."""
-        return nullcontext() if self.name == "fp32" else torch.autocast(self.device.type, dtype=self.dtype)
+        return autocast(self.device, self.dtype)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -65,7 +67,7 @@ class LossScale:
     def update(self, bad: Tensor) -> None:
         """Halve after a bad step, double after many good ones."""
         if self.active:
-            torch._amp_update_scale_(self.scale, self.good_steps, bad, 2.0, 0.5, GROWTH_STEPS)
+            update_loss_scale(self.scale, self.good_steps, bad, GROWTH_STEPS)
 
 
 class Trainer:
@@ -131,8 +133,7 @@ class Trainer:
                         f"a single pair does not fit the memory of {self.precision.device} in step {number}; "
                         "lower batch.longest, or take a smaller model."
                     ) from error
-            if self.precision.device.type == "cuda":
-                torch.cuda.empty_cache()
+            release_unused(self.precision.device)
             step = loader.halved(step)
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, losses: Tensor) -> None:
@@ -155,9 +156,7 @@ class Trainer:
             self.gradients.flat.mul_((limit / norm.clamp(min=1e-6)).clamp(max=1.0).nan_to_num(0.0))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.found_inf = bad  # type: ignore[attr-defined]  # what torch's own scaler sets
-        self.optimizer.grad_scale = self.scale.scale if self.scale.active else None  # type: ignore[attr-defined]
-        self.optimizer.step()
+        step_unless(self.optimizer, bad, self.scale.scale if self.scale.active else None)
 
 
 def seed_everything(*numbers: int | str) -> None:

@@ -3,6 +3,8 @@
 import base64
 import io
 import json
+import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -140,7 +142,7 @@ def test_no_text_gets_out_of_its_place_in_the_page(
 ) -> None:
     harmless = written(model, tokenizers, [])
     assert Reader(page).elements == Reader(harmless).elements
-    start = page.index('<script id="data"')
+    start = page.index('<script type="application/json" id="data"')
     shown = page[start : page.index("</script>", start)]
     assert shown.isascii()
     assert not any(mark in shown.split(">", 1)[1] for mark in "<>&")
@@ -148,8 +150,21 @@ def test_no_text_gets_out_of_its_place_in_the_page(
 
 def test_the_page_asks_nothing_of_a_network(page: str) -> None:
     reader = Reader(page)
-    assert not [attributes for _, attributes in reader.elements if {"src", "href"} & attributes.keys()]
+    asked = [attributes.get(name) for _, attributes in reader.elements for name in ("src", "href")]
+    assert {*asked} == {None, "data:,"}  # the icon, so that no browser asks for one
     policy = next(a["content"] for _, a in reader.elements if "http-equiv" in a)
     assert policy is not None
     assert policy.startswith("default-src 'none';")
     assert not any(word in page for word in ("http:", "https:", "url(", "@import", "fetch("))
+
+
+@pytest.mark.slow
+def test_a_browser_draws_it(page: str, tmp_path: Path, shown_by_browser: Callable[[Path], str]) -> None:
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    shown = shown_by_browser(tmp_path / "page.html").split("<script")[0]
+    assert "en to de, 2 + 3 layers, 4 heads" in shown
+    assert "Cross-attention, layer 3, all heads" in shown
+    assert len(re.findall(r'<button[^>]* class="head"', shown)) == 3 * 4
+    assert re.search(r'<option value="1">2\. first lineU\+2028second &lt;/script&gt;', shown)
+    for piece in LINES[0].split():
+        assert f'title="{piece}"' in shown

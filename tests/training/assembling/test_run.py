@@ -19,10 +19,9 @@ from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.assembling import run as run_module
-from nmt_cli.training.assembling.run import compiled, find_device, precision_for
+from nmt_cli.training.assembling.run import compiled, precision_for
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Event, Note, Progress, Saved, Spent, Warned
-from nmt_cli.training.step.distributed import Place
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Complaint = Callable[..., str]
@@ -335,14 +334,6 @@ def test_bf16_trains_on_a_cpu(go: Go, run: Path) -> None:
     go("training.precision=bf16")
     assert np.isfinite([line["loss"] for line in lines_of(run)]).all()
     assert all(tensor.dtype == torch.float32 for tensor in tensors_of(checkpoints(run)[4]).values())
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_told() -> None:
-    with pytest.raises(UserError) as caught:
-        find_device("cuda", Place(local_rank=1))
-    assert str(caught.value) == "this machine has no GPU that PyTorch can use; take --device cpu."
-    assert find_device("auto", Place()) == find_device("cpu", Place()) == torch.device("cpu")
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,14 @@
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from fnmatch import fnmatch
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import nmt_cli
 from nmt_cli.data.dataset import Dataset, raw_lines
 from nmt_cli.model.cost import paper_cost, training_flops
 from nmt_cli.training.config import TrainConfig
@@ -203,33 +198,14 @@ def test_a_full_disk_leaves_the_page_before_and_is_no_more_than_a_warning(
     assert {path.name for path in tmp_path.iterdir()} == {"log.jsonl", "report.html"}
 
 
-def test_the_parts_of_the_page_are_installed_with_the_package() -> None:
-    project = Path(nmt_cli.__file__).parents[1] / "pyproject.toml"
-    if not project.exists():
-        pytest.skip("the package is installed apart from its repository")
-    (listed,) = re.findall(r"^nmt_cli = (\[.*?\])", project.read_text("utf-8"), re.M | re.S)
-    parts = resources.files("nmt_cli") / "training" / "record" / "page"
-    names = [f"training/record/page/{part.name}" for part in parts.iterdir()]
-    assert len(names) == 4
-    assert [name for name in names if not any(fnmatch(name, glob) for glob in json.loads(listed))] == []
-
-
 @pytest.mark.slow
-def test_a_browser_draws_it(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if not browser:
-        pytest.skip("there is no chromium here")
+def test_a_browser_draws_it(
+    report: Callable[..., HtmlReport], tmp_path: Path, shown_by_browser: Callable[[Path], str]
+) -> None:
     page = report(30)
     page.about = replace(page.about, facts={"Parameters": "63 M"})
     page.write("done", CLOCK)
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-    shown = subprocess.run(
-        [*command, "--virtual-time-budget=3000", "--dump-dom", f"file://{tmp_path}/report.html"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+    shown = shown_by_browser(tmp_path / "report.html")
     drawn = shown.split("<main>")[1].split("<script")[0]
     assert len(re.findall(r'<path d="M[\d. ]', drawn)) >= 6
     for told in ("Learning rate", "Gradient norm", "Throughput", "Perplexity", "63 M", "best 30.00"):

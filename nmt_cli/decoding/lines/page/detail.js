@@ -13,15 +13,15 @@ function showDrawing() {
   const of = map();
   const heads = [...state.heads];
   const [queries, keys] = sides();
-  const make = state.view === "heat" ? heatmap : lineDrawing;
-  $("drawing").replaceChildren(make(of, heads, queries, keys));
+  const made = state.view === "heat" ? heatmap(of, heads, queries, keys) : lineDrawing(queries, keys);
+  byId("drawing").replaceChildren(made);
   const steps = range(STEPS).map((i) => i / (STEPS - 1));
   const shade = state.view === "heat" ? Math.sqrt : (share) => share;
-  image($("scale").querySelector("canvas"), steps, STEPS, common(heads, of), shade);
+  image(byId("scale").querySelector("canvas"), steps, STEPS, common(heads, of), shade);
   showPointed();
 }
 
-function lineDrawing(of, heads, queries, keys) {
+function lineDrawing(queries, keys) {
   const made = element("div", { className: "lines" });
   const [left, right] = KINDS[state.kind].sides;
   made.append(element("small", {}, left), element("span"), element("small", {}, right));
@@ -30,7 +30,7 @@ function lineDrawing(of, heads, queries, keys) {
 }
 
 function heatmap(of, heads, queries, keys) {
-  const room = $("drawing").clientWidth - 170;
+  const room = byId("drawing").clientWidth - 170;
   const cell = Math.max(13, Math.min(28, Math.floor(room / of.columns)));
   const canvas = element("canvas");
   const plane = element("div", { className: "plane" }, canvas);
@@ -70,7 +70,7 @@ function showPointed() {
   const of = map();
   const heads = [...state.heads];
   const { query, key } = pointed;
-  for (const one of $("drawing").querySelectorAll(".token")) {
+  for (const one of byId("drawing").querySelectorAll(".token")) {
     const [side, index] = [one.dataset.side, Number(one.dataset.index)];
     one.classList.toggle("on", pointed[side] === index);
     one.style.backgroundImage = state.view === "lines" ? stripes(of, heads, side, index) : "";
@@ -78,7 +78,7 @@ function showPointed() {
   if (state.view === "lines") {
     const matters = (q, k) =>
       (query === null && key === null) || q === query || (query === null && k === key);
-    const canvas = $("drawing").querySelector("canvas");
+    const canvas = byId("drawing").querySelector("canvas");
     lines(canvas, parseInt(getComputedStyle(canvas).width), ROW, of, state.layer, heads, matters);
   } else {
     crosshair(of, query, key);
@@ -88,8 +88,9 @@ function showPointed() {
 
 /** On the other side of what is pointed at, a patch for each head, as opaque as its weight. */
 function stripes(of, heads, side, index) {
-  const [query, key] =
-    side === "key" ? [pointed.query, index] : [index, pointed.query === null ? pointed.key : null];
+  const [query, key] = side === "key"
+    ? [pointed.query, index]
+    : [index, pointed.query === null ? pointed.key : null];
   if (query === null || key === null) return "";
   const stops = heads.map((head, i) => {
     const paint = colour(head, of.heads, PATCH * weight(of, state.layer, head, query, key));
@@ -99,7 +100,7 @@ function stripes(of, heads, side, index) {
 }
 
 function crosshair(of, query, key) {
-  const [across, down] = ["across", "down"].map((name) => $("drawing").querySelector(`.${name}`));
+  const [across, down] = ["across", "down"].map((name) => byId("drawing").querySelector(`.${name}`));
   const share = (index, count) => ({ from: `${(100 * index) / count}%`, size: `${100 / count}%` });
   const row = share(query, of.rows);
   const side = share(key, of.columns);
@@ -123,15 +124,15 @@ function showReadout(of, heads, query, key) {
   const [queries, keys] = sides();
   const byQuery = query !== null;
   if (!byQuery && key === null) {
-    $("subject").textContent = "Point at a piece to see its weights; click to keep them in sight.";
-    $("readout").replaceChildren();
+    byId("subject").textContent = "Point at a piece to see its weights; click to keep them in sight.";
+    byId("readout").replaceChildren();
     return;
   }
   const writes = state.kind === "encoder" ? "" : "Writing ";
   const subject = byQuery
     ? [writes, token(queries[query]), writes ? " it sees" : " sees"]
     : [token(keys[key]), writes ? " is seen when these are written" : " is seen by"];
-  $("subject").replaceChildren(...subject);
+  byId("subject").replaceChildren(...subject);
   const entries = (byQuery ? keys : queries).map((piece, i) => {
     const [q, k] = byQuery ? [query, i] : [i, key];
     const shares = heads.map((head) => weight(of, state.layer, head, q, k) / heads.length);
@@ -144,7 +145,7 @@ function showReadout(of, heads, query, key) {
   });
   const ranked = entries.filter(({ total }) => total > 0).sort((a, b) => b.total - a.total);
   const listed = ranked.filter(({ chosen }, i) => i < LISTED || chosen);
-  $("readout").replaceChildren(
+  byId("readout").replaceChildren(
     ...listed.map(({ piece, shares, total, chosen }) => {
       const bar = element(
         "span",

@@ -23,11 +23,6 @@ function mean(of, layer, heads) {
   });
 }
 
-function isDark() {
-  const asked = document.documentElement.dataset.theme;
-  return asked ? asked === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-}
-
 /** Of one head, as opaque as asked. */
 function colour(head, heads, opacity = 1) {
   const lightness = (isDark() ? 0.74 : 0.58) + (head % 2 ? 0.06 : -0.02);

@@ -1,7 +1,7 @@
 "use strict";
 // Shows what attention_page.py wrote into #data.
 
-const { languages, pairs } = JSON.parse(document.getElementById("data").textContent);
+const { languages, pairs } = pageData();
 const THUMB = 52; // pixels of a drawing in the overview
 const KINDS = {
   encoder: {
@@ -48,14 +48,14 @@ function sides() {
 
 function showSentence() {
   const { source, target, ended, alignment } = pairs[state.sentence];
-  $("chosen").value = state.sentence;
+  byId("chosen").value = state.sentence;
   const rows = [
     ["source", source.slice(0, -1)],
     ["target", ended ? target.slice(0, -1) : target],
   ];
   const shown = rows.map(([side, texts], i) => {
     const made = texts.map((text, j) => token({ text, language: languages[i] }, side, j));
-    $(`${side}-pieces`).replaceChildren(...made);
+    byId(`${side}-pieces`).replaceChildren(...made);
     return made;
   });
   const point = (side, index) => {
@@ -63,24 +63,24 @@ function showSentence() {
     shown.forEach((made, i) =>
       made.forEach((one, j) => {
         one.classList.toggle("on", (i === side && j === index) || partners.some((pair) => pair[i] === j));
-      }),
+      })
     );
   };
   shown.forEach((made, side) =>
     made.forEach((one, index) => {
       one.onpointerenter = () => point(side, index);
       one.onpointerleave = () => point(side, -1);
-    }),
+    })
   );
 }
 
 function showChoices() {
   const choices = (names, key) =>
     Object.entries(names).map(([value, name]) =>
-      button(name.name ?? name, state[key] === value, () => change({ [key]: value })),
+      button(name.name ?? name, state[key] === value, () => change({ [key]: value }))
     );
-  $("kinds").replaceChildren(...choices(KINDS, "kind"));
-  $("views").replaceChildren(...choices(VIEWS, "view"));
+  byId("kinds").replaceChildren(...choices(KINDS, "kind"));
+  byId("views").replaceChildren(...choices(VIEWS, "view"));
 }
 
 let overview = ""; // what the overview shows, so that it is drawn anew only for something else
@@ -88,9 +88,9 @@ let overview = ""; // what the overview shows, so that it is drawn anew only for
 function showOverview() {
   const of = map();
   const shown = `${state.sentence} ${state.kind} ${state.view} ${isDark()}`;
-  if (shown !== overview) $("grid").replaceChildren(...thumbnails(of));
+  if (shown !== overview) byId("grid").replaceChildren(...thumbnails(of));
   overview = shown;
-  for (const made of $("grid").querySelectorAll("button")) {
+  for (const made of byId("grid").querySelectorAll("button")) {
     const { layer, head } = made.dataset;
     const chosen = head ? state.heads.has(Number(head)) : state.heads.size === of.heads;
     made.setAttribute("aria-pressed", state.layer === Number(layer) && chosen);
@@ -98,7 +98,7 @@ function showOverview() {
 }
 
 function thumbnails(of) {
-  $("grid").style.gridTemplateColumns = `max-content repeat(${of.heads}, minmax(18px, ${THUMB}px))`;
+  byId("grid").style.gridTemplateColumns = `max-content repeat(${of.heads}, minmax(18px, ${THUMB}px))`;
   const cells = [element("span"), ...range(of.heads).map((head) => element("span", {}, `${head + 1}`))];
   for (const layer of range(of.layers)) {
     const whole = button(`Layer ${layer + 1}`, false, () => change({ layer, heads: range(of.heads) }), {
@@ -114,7 +114,7 @@ function thumbnails(of) {
       const one = button(canvas, false, () => change({ layer, heads: [head] }), {
         className: "head",
         title,
-        ariaLabel: title,
+        "aria-label": title,
       });
       Object.assign(one.dataset, { layer, head });
       cells.push(one);
@@ -139,14 +139,14 @@ function showHeads() {
     made.style.setProperty("--head", colour(head, of.heads));
     return made;
   });
-  $("heads").replaceChildren(
+  byId("heads").replaceChildren(
     button("all heads", all, () => change({ heads: range(of.heads) }), { className: "all" }),
     ...chips,
   );
   const some = [...state.heads].map((head) => head + 1).join(", ");
   const named = all ? "all heads" : `head${state.heads.size > 1 ? "s" : ""} ${some}`;
-  $("heading").textContent = `${KINDS[state.kind].name}, layer ${state.layer + 1}, ${named}`;
-  $("meaning").textContent = KINDS[state.kind].meaning;
+  byId("heading").textContent = `${KINDS[state.kind].name}, layer ${state.layer + 1}, ${named}`;
+  byId("meaning").textContent = KINDS[state.kind].meaning;
 }
 
 // What is chosen
@@ -216,18 +216,15 @@ function main() {
   }
   const { encoder, decoder } = pairs[0].maps;
   const layers = `${encoder.shape[0]} + ${decoder.shape[0]} layers`;
-  $("model").textContent = `${languages.join(" to ")}, ${layers}, ${encoder.shape[1]} heads`;
-  $("chosen").append(
+  byId("model").textContent = `${languages.join(" to ")}, ${layers}, ${encoder.shape[1]} heads`;
+  byId("chosen").append(
     ...pairs.map(({ text }, i) => element("option", { value: i }, `${i + 1}. ${spelt(text)}`)),
   );
-  $("chosen").onchange = () => change({ sentence: Number($("chosen").value) });
-  $("previous").onclick = () => change({ sentence: state.sentence - 1 });
-  $("next").onclick = () => change({ sentence: state.sentence + 1 });
-  $("theme").onclick = () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    show();
-  };
-  const drawing = $("drawing");
+  byId("chosen").onchange = () => change({ sentence: Number(byId("chosen").value) });
+  byId("previous").onclick = () => change({ sentence: state.sentence - 1 });
+  byId("next").onclick = () => change({ sentence: state.sentence + 1 });
+  document.querySelector("header").append(themeButton(show));
+  const drawing = byId("drawing");
   drawing.onpointerover = (event) => {
     const at = place(event.target);
     if (at) point(at);

@@ -1,23 +1,20 @@
 "use strict";
-const run = JSON.parse(document.getElementById("data").textContent);
+const run = pageData();
 const view = { axis: "step", zoom: null, hover: null, touched: 0 };
 const AXES = { step: "Steps", tokens: "Target tokens", hours: "Hours" };
 const NAMES = { bleu: "BLEU", chrf: "chrF", ter: "TER" };
 const RELOAD_SECONDS = 60;
 
-// ---- Elements. Text only ever becomes text, never markup.
+// ---- Elements
 
-function put(parent, tag, properties = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [key, value] of Object.entries(properties)) {
-    if (key in node && !key.startsWith("aria")) node[key] = value;
-    else node.setAttribute(key, value);
-  }
-  node.append(...children);
-  if (parent) parent.append(node);
-  return node;
+/** A new element, behind what `parent` has. */
+function put(parent, tag, properties, ...children) {
+  const made = element(tag, properties, ...children);
+  parent.append(made);
+  return made;
 }
 
+/** The same of a drawing. */
 function draw(parent, tag, attributes, text = "") {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -26,7 +23,6 @@ function draw(parent, tag, attributes, text = "") {
   return node;
 }
 
-const byId = (id) => document.getElementById(id);
 const colour = (index) => `var(--c${index % 6})`;
 
 // ---- Numbers
@@ -56,7 +52,9 @@ function precise(value) {
 const score = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
 const scientific = (value) => {
   const [digits, power] = value.toExponential(1).split("e");
-  return value ? `${digits} × 10${[...String(Number(power))].map((d) => (d === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[d])).join("")}` : "0";
+  return value
+    ? `${digits} × 10${[...String(Number(power))].map((d) => (d === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[d])).join("")}`
+    : "0";
 };
 
 function time(seconds) {
@@ -74,31 +72,68 @@ const known = (list) => list.filter((value) => value !== null);
 function measured(name, field, index, map = (value) => value) {
   const { mean, low, high } = run.curves[field];
   const mapped = (list) => list.map((value) => (value === null ? null : map(value)));
-  return { name, at: run.curves, mean: mapped(mean), low: mapped(low), high: mapped(high), colour: colour(index) };
+  return {
+    name,
+    at: run.curves,
+    mean: mapped(mean),
+    low: mapped(low),
+    high: mapped(high),
+    colour: colour(index),
+  };
 }
 
 function judged(set, values, index) {
-  return { name: set.set, at: set, mean: values, low: values, high: values, colour: colour(index), dots: true };
+  return {
+    name: set.set,
+    at: set,
+    mean: values,
+    low: values,
+    high: values,
+    colour: colour(index),
+    dots: true,
+  };
 }
 
 const sets = (values, first) => run.validations.map((set, i) => judged(set, values(set), first + i));
 
 const CHARTS = [
   {
-    title: "Loss", unit: "nats a target token", cut: true,
-    series: [measured("training, smoothed", "loss", 0), measured("training", "nll", 5), ...sets((s) => s.nll, 1)],
+    title: "Loss",
+    unit: "nats a target token",
+    cut: true,
+    series: [
+      measured("training, smoothed", "loss", 0),
+      measured("training", "nll", 5),
+      ...sets((s) => s.nll, 1),
+    ],
   },
   {
-    title: "Perplexity", unit: "log scale", log: true, cut: true,
+    title: "Perplexity",
+    unit: "log scale",
+    log: true,
+    cut: true,
     series: [measured("training", "nll", 5, Math.exp), ...sets((s) => s.perplexity, 1)],
   },
-  { title: "BLEU", unit: "sacrebleu, raw references", best: true, series: sets((s) => s.scores.bleu || [], 1) },
+  {
+    title: "BLEU",
+    unit: "sacrebleu, raw references",
+    best: true,
+    series: sets((s) => s.scores.bleu || [], 1),
+  },
   { title: "Learning rate", unit: "", zero: true, series: [measured("rate", "learning_rate", 3)] },
   {
-    title: "Throughput", unit: "real target tokens a second, no filler", zero: true,
+    title: "Throughput",
+    unit: "real target tokens a second, no filler",
+    zero: true,
     series: [measured("tokens/s", "tokens_per_second", 2)],
   },
-  { title: "Gradient norm", unit: "log scale, before clipping", log: true, spikes: true, series: [measured("norm", "gradient_norm", 4)] },
+  {
+    title: "Gradient norm",
+    unit: "log scale, before clipping",
+    log: true,
+    spikes: true,
+    series: [measured("norm", "gradient_norm", 4)],
+  },
 ];
 
 const SIZE = { height: 216, left: 50, right: 12, top: 8, bottom: 24 };
@@ -133,7 +168,8 @@ function thin(series, range, bins) {
 
 function extent(chart, lines) {
   const inside = lines.flatMap((line) => line.points);
-  let lows = inside.map((p) => (chart.spikes ? p.low : p.y)), highs = inside.map((p) => (chart.spikes ? p.high : p.y));
+  let lows = inside.map((p) => (chart.spikes ? p.low : p.y)),
+    highs = inside.map((p) => (chart.spikes ? p.high : p.y));
   if (chart.log) {
     lows = lows.filter((y) => y > 0);
     highs = highs.filter((y) => y > 0);
@@ -177,7 +213,8 @@ function scales(chart, range, extents) {
   const [low, top] = extents.map(level);
   return {
     x: (x) => SIZE.left + ((x - range[0]) / (range[1] - range[0])) * wide,
-    y: (y) => SIZE.top + (1 - (level(Math.max(y, chart.log ? extents[0] / 10 : y)) - low) / (top - low)) * high,
+    y: (y) =>
+      SIZE.top + (1 - (level(Math.max(y, chart.log ? extents[0] / 10 : y)) - low) / (top - low)) * high,
     back: (pixel) => range[0] + ((pixel - SIZE.left) / wide) * (range[1] - range[0]),
   };
 }
@@ -190,11 +227,16 @@ function frame(chart, range, extents) {
   }
   draw(svg, "line", { class: "base", x1: SIZE.left, x2: width - SIZE.right, y1: bottom, y2: bottom });
   for (const x of ticks(range, Math.max(2, Math.floor(width / 110)))) {
-    draw(svg, "text", { x: to.x(x), y: SIZE.height - 6, "text-anchor": to.x(x) > width - 30 ? "end" : "middle" }, short(x));
+    draw(svg, "text", {
+      x: to.x(x),
+      y: SIZE.height - 6,
+      "text-anchor": to.x(x) > width - 30 ? "end" : "middle",
+    }, short(x));
   }
 }
 
-const path = (points, to, y) => points.map((p, i) => `${i ? "L" : "M"}${to.x(p.x).toFixed(1)} ${to.y(p[y]).toFixed(1)}`).join("");
+const path = (points, to, y) =>
+  points.map((p, i) => `${i ? "L" : "M"}${to.x(p.x).toFixed(1)} ${to.y(p[y]).toFixed(1)}`).join("");
 
 function curve(chart, line) {
   const { points, series } = line, { svg, to } = chart, clip = `url(#${chart.id})`;
@@ -204,10 +246,17 @@ function curve(chart, line) {
     draw(svg, "path", { d: area, fill: series.colour, opacity: 0.16, "clip-path": clip });
   }
   draw(svg, "path", {
-    d: path(points, to, "y"), fill: "none", stroke: series.colour, "stroke-width": 1.8, "stroke-linejoin": "round", "clip-path": clip,
+    d: path(points, to, "y"),
+    fill: "none",
+    stroke: series.colour,
+    "stroke-width": 1.8,
+    "stroke-linejoin": "round",
+    "clip-path": clip,
   });
   if (points.length === 1 || (series.dots && points.length <= 60)) {
-    for (const p of points) draw(svg, "circle", { cx: to.x(p.x), cy: to.y(p.y), r: 2.8, fill: series.colour, "clip-path": clip });
+    for (const p of points) {
+      draw(svg, "circle", { cx: to.x(p.x), cy: to.y(p.y), r: 2.8, fill: series.colour, "clip-path": clip });
+    }
   }
 }
 
@@ -215,8 +264,20 @@ function markBest(chart, line) {
   const top = line.points.reduce((best, p) => (best && best.y >= p.y ? best : p), null);
   if (!top) return;
   const x = chart.to.x(top.x), y = chart.to.y(top.y), left = x > chart.width - 120;
-  draw(chart.svg, "circle", { cx: x, cy: y, r: 5.5, fill: "none", stroke: line.series.colour, "stroke-width": 1.8 });
-  draw(chart.svg, "text", { class: "best", x: x + (left ? -10 : 10), y: y + 19, "text-anchor": left ? "end" : "start" }, `best ${score(top.y)}`);
+  draw(chart.svg, "circle", {
+    cx: x,
+    cy: y,
+    r: 5.5,
+    fill: "none",
+    stroke: line.series.colour,
+    "stroke-width": 1.8,
+  });
+  draw(chart.svg, "text", {
+    class: "best",
+    x: x + (left ? -10 : 10),
+    y: y + 19,
+    "text-anchor": left ? "end" : "start",
+  }, `best ${score(top.y)}`);
 }
 
 function render(chart) {
@@ -232,12 +293,30 @@ function render(chart) {
   chart.to = scales(chart, range, extents);
   frame(chart, range, extents);
   const clip = draw(draw(svg, "defs", {}), "clipPath", { id: chart.id });
-  draw(clip, "rect", { x: SIZE.left, y: SIZE.top - 4, width: Math.max(chart.width - SIZE.left - SIZE.right + 4, 1), height: SIZE.height - SIZE.top - SIZE.bottom + 4 });
+  draw(clip, "rect", {
+    x: SIZE.left,
+    y: SIZE.top - 4,
+    width: Math.max(chart.width - SIZE.left - SIZE.right + 4, 1),
+    height: SIZE.height - SIZE.top - SIZE.bottom + 4,
+  });
   for (const line of chart.lines) curve(chart, line);
-  if (chart.best) for (const line of chart.lines) markBest(chart, line);
-  chart.zone = draw(svg, "rect", { class: "zone", y: SIZE.top, height: SIZE.height - SIZE.top - SIZE.bottom, width: 0, x: 0 });
-  chart.cross = draw(svg, "line", { class: "cross", y1: SIZE.top, y2: SIZE.height - SIZE.bottom, visibility: "hidden" });
-  chart.spots = chart.lines.map((line) => draw(svg, "circle", { r: 3.6, fill: line.series.colour, visibility: "hidden" }));
+  if (chart.best) { for (const line of chart.lines) markBest(chart, line); }
+  chart.zone = draw(svg, "rect", {
+    class: "zone",
+    y: SIZE.top,
+    height: SIZE.height - SIZE.top - SIZE.bottom,
+    width: 0,
+    x: 0,
+  });
+  chart.cross = draw(svg, "line", {
+    class: "cross",
+    y1: SIZE.top,
+    y2: SIZE.height - SIZE.bottom,
+    visibility: "hidden",
+  });
+  chart.spots = chart.lines.map((line) =>
+    draw(svg, "circle", { r: 3.6, fill: line.series.colour, visibility: "hidden" })
+  );
   point(chart);
 }
 
@@ -249,18 +328,25 @@ function point(chart) {
   if (!chart.to) return;
   const at = view.hover;
   chart.cross.setAttribute("visibility", at === null ? "hidden" : "visible");
-  if (at !== null) for (const end of ["x1", "x2"]) chart.cross.setAttribute(end, chart.to.x(at));
+  if (at !== null) { for (const end of ["x1", "x2"]) chart.cross.setAttribute(end, chart.to.x(at)); }
   chart.lines.forEach((line, i) => {
     const found = at === null ? last(line.points) : nearest(line.points, at);
     chart.values[i].textContent = found ? precise(found.y) : "";
     const spot = chart.spots[i];
-    spot.setAttribute("visibility", at === null || !found || chart.to.y(found.y) < SIZE.top - 4 ? "hidden" : "visible");
+    spot.setAttribute(
+      "visibility",
+      at === null || !found || chart.to.y(found.y) < SIZE.top - 4 ? "hidden" : "visible",
+    );
     if (found) {
       spot.setAttribute("cx", chart.to.x(found.x));
       spot.setAttribute("cy", chart.to.y(found.y));
     }
   });
-  const place = at === null ? "" : view.axis === "hours" ? `at ${precise(at)} h` : `at ${view.axis === "step" ? "step " : ""}${whole(at)}${view.axis === "tokens" ? " tokens" : ""}`;
+  const place = at === null
+    ? ""
+    : view.axis === "hours"
+    ? `at ${precise(at)} h`
+    : `at ${view.axis === "step" ? "step " : ""}${whole(at)}${view.axis === "tokens" ? " tokens" : ""}`;
   chart.where.textContent = place || chart.unit;
 }
 
@@ -292,8 +378,9 @@ function listen(chart) {
     if (from === null) return;
     const range = [from, at(event)].sort((a, b) => a - b), full = fullRange();
     from = null;
-    if (range[1] - range[0] > (full[1] - full[0]) / 1000 && chart.to.x(range[1]) - chart.to.x(range[0]) > 6) zoom(range);
-    else chart.zone.setAttribute("width", 0);
+    if (range[1] - range[0] > (full[1] - full[0]) / 1000 && chart.to.x(range[1]) - chart.to.x(range[0]) > 6) {
+      zoom(range);
+    } else chart.zone.setAttribute("width", 0);
   });
   svg.addEventListener("pointerleave", () => hover(null));
   svg.addEventListener("dblclick", () => zoom(null));
@@ -324,13 +411,14 @@ function buildCharts() {
     listen(chart);
   });
   for (const [key, name] of Object.entries(AXES)) {
-    const button = put(byId("axis"), "button", { type: "button", "aria-pressed": String(key === view.axis) }, name);
-    button.addEventListener("click", () => {
+    const choose = () => {
       view.axis = key;
-      for (const other of byId("axis").children) other.setAttribute("aria-pressed", String(other === button));
+      for (const other of byId("axis").children) other.setAttribute("aria-pressed", String(other === one));
       hover(null);
       zoom(null);
-    });
+    };
+    const one = button(name, key === view.axis, choose);
+    byId("axis").append(one);
   }
   byId("reset").addEventListener("click", () => zoom(null));
   new ResizeObserver(() => CHARTS.forEach(render)).observe(byId("charts"));

@@ -1,3 +1,4 @@
+"use strict";
 // ---- Head and tiles
 
 function bestOf(set, metric) {
@@ -13,6 +14,7 @@ function buildHead() {
   const state = { training: "training", stopped: "stopped, can go on", done: "done" }[run.state];
   put(head, "span", { className: `pill state ${run.state}` }, state);
   put(head, "span", { className: "soft written" }, `written ${new Date(run.written).toLocaleString()}`);
+  head.append(themeButton());
 }
 
 function tile(label, value, below) {
@@ -25,17 +27,34 @@ function tile(label, value, below) {
 
 function buildTiles() {
   const first = run.validations[0], share = Math.min(run.step / run.max_steps, 1);
-  const bar = put(null, "div", { className: "progress" });
+  const bar = element("div", { className: "progress" });
   put(bar, "i", {}).style.width = `${100 * share}%`;
-  tile("Step", whole(run.step), [bar, put(null, "div", { className: "below" }, `of ${whole(run.max_steps)}, epoch ${run.epoch}${run.skipped ? `, ${whole(run.skipped)} skipped` : ""}`)]);
+  tile("Step", whole(run.step), [
+    bar,
+    element(
+      "div",
+      { className: "below" },
+      `of ${whole(run.max_steps)}, epoch ${run.epoch}${run.skipped ? `, ${whole(run.skipped)} skipped` : ""}`,
+    ),
+  ]);
   const left = run.state === "training" ? `${time(run.seconds_left)} to go` : run.state;
   tile("Time", time(run.seconds), left);
   const loss = last(known(run.curves.loss.mean)), nll = last(known(run.curves.nll.mean));
-  tile("Training loss", loss === null ? "–" : loss.toFixed(3), nll === null ? "" : `perplexity ${precise(Math.exp(nll))}`);
+  tile(
+    "Training loss",
+    loss === null ? "–" : loss.toFixed(3),
+    nll === null ? "" : `perplexity ${precise(Math.exp(nll))}`,
+  );
   if (first) {
     const best = bestOf(first, "bleu"), least = Math.min(...known(first.perplexity));
     tile(`Perplexity, ${first.set}`, precise(last(first.perplexity)), `least ${precise(least)}`);
-    if (best) tile(`BLEU, ${first.set}`, score(last(first.scores.bleu)), `best ${score(best.value)}, step ${whole(best.step)}`);
+    if (best) {
+      tile(
+        `BLEU, ${first.set}`,
+        score(last(first.scores.bleu)),
+        `best ${score(best.value)}, step ${whole(best.step)}`,
+      );
+    }
   }
   const speed = last(known(run.curves.tokens_per_second.mean));
   tile("Speed", speed === null ? "–" : `${whole(speed)}/s`, `${short(run.tokens)} target tokens`);
@@ -50,11 +69,13 @@ function common(words, reference) {
   const lengths = Array.from({ length: words.length + 1 }, () => new Uint16Array(reference.length + 1));
   for (let i = words.length - 1; i >= 0; i--) {
     for (let j = reference.length - 1; j >= 0; j--) {
-      lengths[i][j] = words[i] === reference[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+      lengths[i][j] = words[i] === reference[j]
+        ? lengths[i + 1][j + 1] + 1
+        : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
     }
   }
   const shared = new Set();
-  for (let i = 0, j = 0; i < words.length && j < reference.length; ) {
+  for (let i = 0, j = 0; i < words.length && j < reference.length;) {
     if (words[i] === reference[j]) shared.add((j++, i++));
     else if (lengths[i + 1][j] >= lengths[i][j + 1]) i++;
     else j++;
@@ -67,7 +88,7 @@ function compare(node, text, reference) {
   const shared = common(words, wordsOf(reference).slice(0, 300));
   node.replaceChildren();
   if (!words.length || !words[0]) return void put(node, "span", { className: "soft" }, "(nothing)");
-  for (let i = 0; i < words.length; ) {
+  for (let i = 0; i < words.length;) {
     let end = i;
     while (end < words.length && shared.has(end) === shared.has(i)) end++;
     const run = words.slice(i, end).join(blank);
@@ -80,7 +101,9 @@ function compare(node, text, reference) {
 
 function way(card, sentence, steps) {
   // A translation that stays the same for some validations is shown once.
-  const changes = steps.map((step, i) => [step, sentence.translations[i]]).filter(([, text], i) => !i || text !== sentence.translations[i - 1]);
+  const changes = steps.map((step, i) => [step, sentence.translations[i]]).filter(([, text], i) =>
+    !i || text !== sentence.translations[i - 1]
+  );
   if (changes.length < 2) return;
   const details = put(card, "details", {});
   put(details, "summary", {}, `How it came about: ${changes.length} versions`);
@@ -97,10 +120,23 @@ function buildSamples(set) {
   const bar = put(box, "div", { className: "bar" });
   put(bar, "h2", {}, `Translations of ${set.set}`);
   const slider = put(bar, "label", { className: "slider" });
-  const input = put(slider, "input", { type: "range", min: 0, max: set.step.length - 1, value: set.step.length - 1, "aria-label": "Validation" });
+  const input = put(slider, "input", {
+    type: "range",
+    min: 0,
+    max: set.step.length - 1,
+    value: set.step.length - 1,
+    "aria-label": "Validation",
+  });
   input.value = set.step.length - 1;
   const shown = put(slider, "output", {});
-  put(bar, "span", { className: "hint" }, "Words that the reference has not, in that order, are ", put(null, "span", { className: "other" }, "marked"), ".");
+  put(
+    bar,
+    "span",
+    { className: "hint" },
+    "Words that the reference has not, in that order, are ",
+    element("span", { className: "other" }, "marked"),
+    ".",
+  );
   const translations = set.sentences.map((sentence) => {
     const card = put(box, "article", { className: "card sentence" });
     const row = (key, className) => {
@@ -116,7 +152,9 @@ function buildSamples(set) {
   const show = () => {
     const i = Number(input.value);
     shown.textContent = `step ${whole(set.step[i])} · BLEU ${score(set.bleu[i])}`;
-    for (const { node, sentence } of translations) compare(node, sentence.translations[i], sentence.reference);
+    for (const { node, sentence } of translations) {
+      compare(node, sentence.translations[i], sentence.reference);
+    }
   };
   input.addEventListener("input", show);
   show();
@@ -146,13 +184,26 @@ function buildScores() {
     const rows = set.step.map((step, i) => ({
       best: top && step === top.step,
       cells: [
-        whole(step), time(3600 * set.hours[i]), precise(set.nll[i]), precise(set.perplexity[i]), precise(set.word_perplexity[i]),
+        whole(step),
+        time(3600 * set.hours[i]),
+        precise(set.nll[i]),
+        precise(set.perplexity[i]),
+        precise(set.word_perplexity[i]),
         ...metrics.map((metric) => score(set.scores[metric][i])),
       ],
     }));
     const names = metrics.map((metric) => NAMES[metric] || metric);
-    table(put(card, "div", { className: "scroll" }), ["Step", "Time", "Loss", "Perplexity", "Of a word", ...names], rows.reverse());
-    const signatures = metrics.map((metric) => `${NAMES[metric] || metric}: ${set.signatures[metric]}`).join("; ");
+    table(put(card, "div", { className: "scroll" }), [
+      "Step",
+      "Time",
+      "Loss",
+      "Perplexity",
+      "Of a word",
+      ...names,
+    ], rows.reverse());
+    const signatures = metrics.map((metric) => `${NAMES[metric] || metric}: ${set.signatures[metric]}`).join(
+      "; ",
+    );
     const decoded = set.decoded === "ema" ? "The moving average of the weights (EMA) was judged. " : "";
     put(card, "p", { className: "soft under said" }, decoded + signatures).style.overflowWrap = "anywhere";
   }
@@ -165,13 +216,32 @@ function buildAbout() {
   table(put(left, "div", { className: "card" }), [], run.facts.map((cells) => ({ cells })), "facts");
   put(right, "h2", {}, "What it cost");
   const card = put(right, "div", { className: "card" }), cost = run.cost;
-  const rows = [{ cells: ["this run", scientific(cost.model_flops), Number(cost.device_hours.toPrecision(3)).toString(), scientific(cost.flops)] }];
+  const rows = [{
+    cells: [
+      "this run",
+      scientific(cost.model_flops),
+      Number(cost.device_hours.toPrecision(3)).toString(),
+      scientific(cost.flops),
+    ],
+  }];
   for (const [name, paper] of Object.entries(cost.paper)) {
-    rows.push({ cells: [`the paper's ${name} model`, "–", `${paper.hours} × ${paper.devices}`, scientific(paper.flops)] });
+    rows.push({
+      cells: [`the paper's ${name} model`, "–", `${paper.hours} × ${paper.devices}`, scientific(paper.flops)],
+    });
   }
-  table(put(card, "div", { className: "scroll" }), ["", "Model FLOPs", "Hours × devices", "As in Table 2"], rows);
-  put(card, "p", { className: "soft under" },
-    `Model FLOPs are those of the matrix products, forward and backward. The paper's Table 2 reckons hours × devices × ${scientific(cost.device_flops)} operations a second, whatever a device is.`);
+  table(
+    put(card, "div", { className: "scroll" }),
+    ["", "Model FLOPs", "Hours × devices", "As in Table 2"],
+    rows,
+  );
+  put(
+    card,
+    "p",
+    { className: "soft under" },
+    `Model FLOPs are those of the matrix products, forward and backward. The paper's Table 2 reckons hours × devices × ${
+      scientific(cost.device_flops)
+    } operations a second, whatever a device is.`,
+  );
   const settings = put(byId("about"), "details", { className: "card" });
   put(settings, "summary", {}, "All settings (config.toml)");
   put(settings, "pre", {}, run.settings);
@@ -180,7 +250,9 @@ function buildAbout() {
 // ---- While it trains, the page looks for a newer one, unless somebody is at work with it.
 
 function reloadNowAndThen() {
-  for (const kind of ["pointerdown", "keydown", "input"]) addEventListener(kind, () => (view.touched = Date.now()));
+  for (const kind of ["pointerdown", "keydown", "input"]) {
+    addEventListener(kind, () => (view.touched = Date.now()));
+  }
   setInterval(() => {
     const idle = Date.now() - view.touched > 5 * 1000 * RELOAD_SECONDS;
     if (idle && !view.zoom) location.reload();
@@ -193,5 +265,6 @@ buildCharts();
 run.samples.forEach(buildSamples);
 buildScores();
 buildAbout();
-byId("foot").textContent = "Made by nmt train from log.jsonl, which has every step; long curves are thinned here, with the least and the most of each stretch as a band.";
+byId("foot").textContent =
+  "Made by nmt train from log.jsonl, which has every step; long curves are thinned here, with the least and the most of each stretch as a band.";
 if (run.state === "training") reloadNowAndThen();

@@ -1,15 +1,7 @@
 "use strict";
-// What the page is built of. Text only ever becomes text nodes and titles.
+// Pieces of text, shown so that nothing in them is hidden.
 
 const ODD = "[\\p{Cc}\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]"; // would change how others are shown
-
-const $ = (id) => document.getElementById(id);
-
-function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
 
 /** `text` with all that can't be seen, or could reorder its surroundings, spelt out. */
 function spelt(text) {
@@ -38,11 +30,5 @@ function column(className, side, pieces) {
     one.style.display = "block";
     made.append(one);
   });
-  return made;
-}
-
-function button(label, pressed, onclick, properties = {}) {
-  const made = element("button", { type: "button", onclick, ...properties }, label);
-  made.setAttribute("aria-pressed", pressed);
   return made;
 }

@@ -1,0 +1,133 @@
+"""Devices: which ones there are, what they are called, and what they can do.
+
+Here, in `memory.py` and where a kernel is chosen, and nowhere else, anybody asks what kind of device it is.
+"""
+
+import platform
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from nmt_cli.errors import UserError
+from nmt_cli.machine import torch_private
+
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
+
+
+def usable_devices(wanted: str) -> list[torch.device]:
+    """All devices of the kind that is `wanted`: cpu, cuda, or auto, which is cuda where there is one."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted == "cpu" or (wanted == "auto" and not gpus):
+        return [torch.device("cpu")]
+    if not gpus:
+        raise UserError("this machine has no GPU that PyTorch can use; take --device cpu.")
+    return [torch.device("cuda", number) for number in range(gpus)]
+
+
+def first_devices(wanted: str, count: int) -> list[torch.device]:
+    """As many devices of the kind that is `wanted`; `UserError` where there are fewer."""
+    there = usable_devices(wanted)
+    if count > len(there):
+        if not is_gpu(there[0]):
+            raise UserError(f"--devices {count} needs as many GPUs; on a CPU choose --threads instead.")
+        raise UserError(f"--devices is {count}, but there are {len(there)} GPUs; take at most {len(there)}.")
+    return there[:count]
+
+
+def device_of_rank(wanted: str, local_rank: int) -> torch.device:
+    """The device of one of the processes on this machine, a GPU for each, or the CPU for all of them.
+
+    It becomes this process's current device.
+    """
+    there = usable_devices(wanted)
+    if not is_gpu(there[0]):
+        return there[0]
+    if local_rank >= len(there):
+        raise UserError(
+            f"process {local_rank + 1} on this machine needs a GPU of its own, but there are {len(there)}; "
+            "take --device cpu, or fewer --devices."
+        )
+    torch.cuda.set_device(there[local_rank])
+    return there[local_rank]
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Whether it is a GPU; for what no other question here says better."""
+    return device.type == "cuda"
+
+
+def gpu_name(device: torch.device) -> str | None:
+    """What the maker calls this GPU; None for a CPU."""
+    return torch.cuda.get_device_name(device) if is_gpu(device) else None
+
+
+def processor_name() -> str:
+    """The model of the processor, where the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(errors="replace").splitlines() if sys.platform == "linux" and info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def training_precisions(device: torch.device) -> list[Precision]:
+    """The numbers in which a device can train: only such as it has instructions for, on a GPU."""
+    if not is_gpu(device):
+        return ["fp32", "bf16"]
+    bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return ["fp32", "fp16", "bf16"] if bf16 else ["fp32", "fp16"]
+
+
+def usual_training_precision(device: torch.device) -> Precision:
+    """What to train in unless something else is asked for."""
+    return training_precisions(device)[-1] if is_gpu(device) else "fp32"
+
+
+def translating_precisions(device: torch.device) -> list[Precision]:
+    """The numbers in which a device can translate."""
+    if is_gpu(device):
+        return ["fp32", "fp16", "bf16"] if torch.cuda.is_bf16_supported() else ["fp32", "fp16"]
+    found: list[Precision] = ["fp32"]
+    if torch_private.multiplies_bf16():
+        found.append("bf16")
+    if torch_private.multiplies_int8():
+        found.append("int8")
+    return found
+
+
+def usual_translating_precision(device: torch.device) -> Precision:
+    """What to translate in unless something else is asked for."""
+    return "fp16" if is_gpu(device) else "fp32"
+
+
+def lays_out_weights(device: torch.device) -> bool:
+    """Whether products are faster with weights that were laid out for its instructions beforehand."""
+    return not is_gpu(device) and torch_private.lays_out_weights()
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
+    """To be entered around each forward whose products are to be made of `dtype`."""
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """While it lasts, what names no device is done on this one."""
+    return torch.cuda.device(device) if is_gpu(device) else nullcontext()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until all that was asked of the device is done, so that it can be timed."""
+    if is_gpu(device):
+        torch.cuda.synchronize(device)
+
+
+def compiling_pays(device: torch.device) -> bool:
+    """Whether `torch.compile` gains more time on it than it takes."""
+    return is_gpu(device)
+
+
+def can_be_forked(device: torch.device) -> bool:
+    """Whether a process that computes on it can go on in a forked child, as only a CPU of Linux lets it."""
+    return not is_gpu(device) and sys.platform == "linux"

@@ -1,0 +1,10 @@
+"""Hashes of files."""
+
+import hashlib
+from pathlib import Path
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of the bytes as they lie on disk, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,28 @@
+"""Locks on folders, held by one process at a time and gone with it."""
+
+import errno
+import fcntl
+import warnings
+from pathlib import Path
+
+from nmt_cli.errors import Caution
+
+LACKING = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
+
+
+def take_lock(descriptor: int, folder: Path) -> None:
+    """Lock an open folder; `BlockingIOError` where another process holds it.
+
+    Where the file system has no locks, such as some network ones, this warns, and the work goes on without.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in LACKING:
+            raise
+        warnings.warn(
+            f"the file system of {folder} has no locks ({error.strerror}), so nothing keeps two runs from "
+            "writing there at once; take care that only one does.",
+            Caution,
+            stacklevel=2,
+        )

@@ -1,0 +1,153 @@
+"""All that is used of PyTorch and is not promised by it, each with what to do where it is missing.
+
+Whatever is looked for is looked for at each call, so that torch.compile sees a plain call either way.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Compute = Callable[[Tensor], Tensor]
+Int8Kernel = torch.ScriptObject
+"""A matrix of 8-bit numbers, laid out for one engine."""
+
+
+# Training
+
+
+def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_steps: int) -> None:
+    """Halve `scale` where `bad` is 1; double it after `growth_steps` good steps unless that is infinite.
+
+    All are 0-d tensors of one device, changed in place, and nobody waits for them.
+    """
+    if hasattr(torch, "_amp_update_scale_"):
+        torch._amp_update_scale_(scale, good_steps, bad, 2.0, 0.5, growth_steps)
+        return
+    good_steps.add_(1)
+    whole = good_steps == growth_steps
+    grown = torch.where(whole & (2 * scale).isfinite(), 2 * scale, scale)
+    scale.copy_(torch.where(bad > 0, scale / 2, grown))
+    good_steps.masked_fill_(whole | (bad > 0), 0)
+
+
+def step_unless(optimizer: torch.optim.Optimizer, bad: Tensor, scale: Tensor | None) -> None:
+    """Take a step of a fused optimiser unless `bad` is 1, with gradients divided by `scale` if there is one.
+
+    Its kernels read what PyTorch's own gradient scaler leaves for them, so no host waits; else it does.
+    """
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = bad  # type: ignore[attr-defined]
+        optimizer.grad_scale = scale  # type: ignore[attr-defined]
+        optimizer.step()
+    elif not bad.item():
+        for group in optimizer.param_groups if scale is not None else ():
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.div_(scale)
+        optimizer.step()
+
+
+def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) -> None:
+    """Move each of `means` by `share` of the way to its value, in place."""
+    if hasattr(torch, "_foreach_lerp_"):
+        torch._foreach_lerp_(list(means), list(values), share)
+        return
+    for mean, value in zip(means, values, strict=True):
+        mean.lerp_(value, share)
+
+
+def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
+    """The gradient of what `out` is the softmax of, over the last axis, in its dtype."""
+    if hasattr(torch, "_softmax_backward_data"):
+        return torch._softmax_backward_data(d_out, out, -1, out.dtype)
+    weighted = d_out * out
+    return weighted - out * weighted.sum(-1, keepdim=True)
+
+
+@contextmanager
+def no_kernels_chosen_by_speed() -> Iterator[None]:
+    """While it lasts, `torch.compile` makes the same kernels each time, or none where it can't promise."""
+    from torch._inductor import config  # takes its time
+
+    if not hasattr(config, "deterministic"):
+        with torch.compiler.set_stance("force_eager"):
+            yield
+        return
+    before, config.deterministic = config.deterministic, True
+    try:
+        yield
+    finally:
+        config.deterministic = before
+
+
+# Translating on a CPU
+
+
+def multiplies_bf16() -> bool:
+    """Whether the CPU has instructions for products of bfloat16."""
+    ask = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(ask and ask())
+
+
+def multiplies_int8() -> bool:
+    """Whether there are kernels for products of 8-bit numbers, and all that it takes to use them."""
+    kernels = ("linear_prepack", "linear_dynamic")
+    return (
+        "x86" in torch.backends.quantized.supported_engines
+        and hasattr(torch, "_make_per_channel_quantized_tensor")
+        and all(hasattr(torch.ops.quantized, name) for name in kernels)
+    )
+
+
+def lays_out_weights() -> bool:
+    """Whether `laid_out` does more than `F.linear`."""
+    kernels = ("_reorder_linear_weight", "_linear_pointwise")
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and all(hasattr(torch.ops.mkldnn, name) for name in kernels)
+
+
+def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
+    """What computes `F.linear` with this weight, laid out to be best for about so many rows."""
+    weight = weight.detach()
+    if not lays_out_weights():
+        return lambda x: F.linear(x, weight, bias)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+
+    def compute(x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+        return out
+
+    return compute
+
+
+def int8_weight(whole: Tensor, scale: Tensor) -> Tensor:
+    """Whole numbers [outputs, inputs] from -127 to 127, and what each output's are multiples of."""
+    zeros = torch.zeros(len(scale), dtype=torch.int64)
+    return torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
+
+
+def int8_kernels(
+    matrices: Iterable[tuple[Tensor, Tensor | None]], engine: str, pool: Executor
+) -> list[Int8Kernel]:
+    """Each `int8_weight` and its bias laid out by an engine of PyTorch's, in the threads of `pool`."""
+    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine  # of all threads
+    try:
+        return list(pool.map(lambda each: torch.ops.quantized.linear_prepack(*each), matrices))
+    finally:
+        torch.backends.quantized.engine = before
+
+
+def int8_linear(x: Tensor, kernel: Int8Kernel, seven_bits: bool) -> Tensor:
+    """Like `F.linear`; `x` is rounded to 8 bits, or to 7, with one scale for all of it."""
+    out: Tensor = torch.ops.quantized.linear_dynamic(x, kernel, seven_bits)
+    return out
+
+
+def adds_products_in_32_bits() -> bool:
+    """Whether the CPU has instructions that add products of 8-bit numbers where they can't overflow."""
+    ask = getattr(torch.cpu, "_is_vnni_supported", None)
+    return bool(ask and ask())

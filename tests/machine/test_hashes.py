@@ -1,0 +1,20 @@
+"""The hash of a file is that of its bytes."""
+
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.machine.hashes import sha256_of
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),  # the examples of FIPS 180-2
+    [
+        (b"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+        (b"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        (b"a" * 1_000_000, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"),
+    ],
+)
+def test_the_hash_is_that_of_the_standard(tmp_path: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert sha256_of(tmp_path / "file") == expected

@@ -1,0 +1,257 @@
+"""What PyTorch does not promise does what we think, and does it where it is missing too."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import nmt_cli
+from nmt_cli.machine import torch_private
+from nmt_cli.machine.torch_private import (
+    adds_products_in_32_bits,
+    int8_kernels,
+    int8_linear,
+    int8_weight,
+    laid_out,
+    lays_out_weights,
+    lerp_all,
+    multiplies_bf16,
+    multiplies_int8,
+    no_kernels_chosen_by_speed,
+    softmax_backward,
+    step_unless,
+    update_loss_scale,
+)
+
+PACKAGE = Path(nmt_cli.__file__).parent
+DOTTED, PRIVATE = re.compile(r"[\w.]+"), re.compile("_[^_]|ops$")
+
+
+class Missing:
+    """`module`, but what `owner` somewhere in it has by this `name` is not there."""
+
+    def __init__(self, module: object, owner: object, name: str) -> None:
+        self._module, self._owner, self._name = module, owner, name
+
+    def __getattr__(self, name: str) -> object:
+        if self._module is self._owner and name == self._name:
+            raise AttributeError(name)
+        found = getattr(self._module, name)
+        return (
+            Missing(found, self._owner, self._name)
+            if name in ("ops", "mkldnn", "quantized", "cpu")
+            else found
+        )
+
+
+@pytest.fixture(params=["there", "missing"])
+def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Takes away a private thing from where it is, in one of two runs of the test."""
+
+    def without(owner: object, name: str) -> None:
+        if request.param == "missing":
+            monkeypatch.setattr(torch_private, "torch", Missing(torch, owner, name))
+
+    return without
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_a_loss_scale_is_halved_by_bad_steps_and_doubled_by_many_good_ones(
+    without: Callable[..., None], largest: bool
+) -> None:
+    without(torch, "_amp_update_scale_")
+    first = 2.0**127 if largest else 8.0
+    scale, good_steps = torch.tensor(first), torch.zeros((), dtype=torch.int32)
+    found = []
+    for bad in (0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0):
+        update_loss_scale(scale, good_steps, torch.tensor(bad), 3)
+        found.append((scale.item() / first, good_steps.item()))
+    doubled = 1.0 if largest else 2.0  # what would be infinite is not taken
+    one, two = (doubled / 2, doubled / 4)
+    then = [(two, 1), (two, 2), (doubled / 2, 0), (doubled / 2, 1)]
+    assert found == [(1.0, 1), (1.0, 2), (doubled, 0), (one, 0), (one, 1), (two, 0), *then]
+
+
+def adam(values: Tensor, kind: type[torch.optim.Adam], *, fused: bool) -> torch.optim.Adam:
+    return kind([torch.nn.Parameter(values.clone())], lr=0.01, betas=(0.9, 0.98), fused=fused)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_fused_step_is_that_of_plain_adam_and_a_bad_one_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, kind: type[torch.optim.Adam], scaled: bool, missing: bool
+) -> None:
+    torch.manual_seed(1)
+    values = torch.randn(50)
+    ours, exact = adam(values, kind, fused=True), adam(values.double(), kind, fused=False)
+    assert hasattr(ours, "_step_supports_amp_scaling")
+    if missing:
+        monkeypatch.delattr(ours, "_step_supports_amp_scaling")
+    parameter, plain = (optimizer.param_groups[0]["params"][0] for optimizer in (ours, exact))
+    for bad in (0.0, 0.0, 1.0, 0.0):
+        gradient = torch.randn(50)
+        before = parameter.detach().clone()
+        parameter.grad = torch.full((50,), torch.inf) if bad else gradient * (1024 if scaled else 1)
+        step_unless(ours, torch.tensor(bad), torch.tensor(1024.0) if scaled else None)
+        if bad:
+            assert torch.equal(parameter, before)
+            continue
+        plain.grad = gradient.double()
+        exact.step()
+        assert (parameter - plain).abs().max() < 1e-6
+    assert ours.state[parameter]["step"] == 3
+
+
+def test_means_move_by_a_share_of_the_way(without: Callable[..., None]) -> None:
+    without(torch, "_foreach_lerp_")
+    torch.manual_seed(1)
+    means, values = ([torch.randn(3, 4), torch.randn(5)] for _ in range(2))
+    expected = [
+        mean.double() + 0.3 * (value.double() - mean) for mean, value in zip(means, values, strict=True)
+    ]
+    kept = list(means)
+    lerp_all(means, values, 0.3)
+    for mean, same, exact in zip(means, kept, expected, strict=True):
+        assert mean is same
+        assert (mean - exact).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_of_a_softmax_is_that_of_autograd(
+    without: Callable[..., None], dtype: torch.dtype
+) -> None:
+    without(torch, "_softmax_backward_data")
+    torch.manual_seed(1)
+    x, d_out = torch.randn(3, 5, 7, dtype=dtype, requires_grad=True), torch.randn(3, 5, 7, dtype=dtype)
+    (exact,) = torch.autograd.grad(x.double().softmax(-1), x, d_out.double())
+    found = softmax_backward(d_out, x.detach().softmax(-1))
+    assert found.dtype == dtype
+    assert (found - exact).abs().max() < (1e-6 if dtype == torch.float32 else 1e-14)
+
+
+@pytest.mark.slow
+def test_the_gradient_of_a_softmax_can_be_traced_whole(without: Callable[..., None]) -> None:
+    without(torch, "_softmax_backward_data")
+    out, d_out = torch.randn(3, 7).softmax(-1), torch.randn(3, 7)
+    traced = torch.compile(softmax_backward, backend="eager", fullgraph=True)
+    assert torch.equal(traced(d_out, out), softmax_backward(d_out, out))
+
+
+def test_no_kernels_are_chosen_by_their_speed_and_then_they_are_again() -> None:
+    from torch._inductor import config
+
+    before = config.deterministic
+    with pytest.raises(ValueError, match="no luck"), no_kernels_chosen_by_speed():
+        assert config.deterministic
+        raise ValueError("no luck")
+    assert config.deterministic is before
+
+
+def test_where_repeatable_kernels_are_not_promised_nothing_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch._inductor as inductor
+
+    class Older:
+        """Settings without that one."""
+
+    compiled = torch.compile(lambda x: x + torch.compiler.is_compiling(), backend="eager")
+    assert compiled(torch.zeros(1)).item() == 1
+    monkeypatch.setattr(inductor, "config", Older())
+    with no_kernels_chosen_by_speed():
+        assert compiled(torch.zeros(1)).item() == 0
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 7, 300])
+def test_laid_out_weights_give_the_products_of_plain_ones(
+    without: Callable[..., None], rows: int, dtype: torch.dtype, bias: bool
+) -> None:
+    if not lays_out_weights() or (dtype == torch.bfloat16 and not multiplies_bf16()):
+        pytest.skip("this CPU has none")
+    without(torch.ops.mkldnn, "_linear_pointwise")
+    torch.manual_seed(1)
+    weight, x = torch.randn(40, 96, dtype=dtype), torch.randn(rows, 96, dtype=dtype)
+    extra = torch.randn(40, dtype=dtype) if bias else None
+    exact = F.linear(x.double(), weight.double(), None if extra is None else extra.double())
+    found, plain = laid_out(weight, extra, 256)(x), F.linear(x, weight, extra)
+    assert (found - exact).abs().max() <= 2 * (plain - exact).abs().max() + 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions.*deprecated")
+@pytest.mark.parametrize("engine", ["fbgemm", "onednn"])
+def test_products_of_8_bit_numbers_err_by_no_more_than_rounding_the_inputs_does(engine: str) -> None:
+    if not multiplies_int8():
+        pytest.skip("this CPU has none")
+    torch.manual_seed(1)
+    whole = torch.randint(-127, 128, (40, 96), dtype=torch.int8)
+    scale, bias, x = torch.rand(40) / 127, torch.randn(40), torch.randn(9, 96)
+    before = torch.backends.quantized.engine
+    with ThreadPoolExecutor(2) as pool:
+        (kernel,) = int8_kernels([(int8_weight(whole, scale), bias)], engine, pool)
+    assert torch.backends.quantized.engine == before
+    seven_bits = not adds_products_in_32_bits()
+    weight = whole.double() * scale.double()[:, None]
+    exact = x.double() @ weight.T + bias.double()
+    step = (x.max() - x.min()).double() / (127 if seven_bits else 255)
+    assert ((int8_linear(x, kernel, seven_bits) - exact).abs() <= weight.abs().sum(1) * step + 1e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "ask"),
+    [
+        (torch.ops.mkldnn, "_is_mkldnn_bf16_supported", multiplies_bf16),
+        (torch, "_make_per_channel_quantized_tensor", multiplies_int8),
+        (torch.ops.quantized, "linear_dynamic", multiplies_int8),
+        (torch.ops.mkldnn, "_reorder_linear_weight", lays_out_weights),
+        (torch.cpu, "_is_vnni_supported", adds_products_in_32_bits),
+    ],
+)
+def test_what_is_missing_is_not_offered(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, ask: Callable[[], bool]
+) -> None:
+    assert hasattr(owner, name)
+    monkeypatch.setattr(torch_private, "torch", Missing(torch, owner, name))
+    assert ask() is False
+
+
+def private_uses(source: str) -> Iterator[str]:
+    """What a text uses of PyTorch's that has a private name, or is an operator by its own."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            names = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+        for name in names:
+            first, *rest = name.split(".") if DOTTED.fullmatch(name) else [""]
+            if first == "torch" and any(PRIVATE.match(part) for part in rest):
+                yield name
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("torch._foreach_add(x)", ["torch._foreach_add"]),
+        ("torch.ops.mkldnn.f(x)", ["torch.ops.mkldnn.f", "torch.ops.mkldnn", "torch.ops"]),
+        ("from torch._inductor import config", ["torch._inductor.config"]),
+        ("import torch._dynamo", ["torch._dynamo"]),
+        ("import torch\ntorch.nn.functional.linear(x)\nself._torch.x", []),
+    ],
+)
+def test_uses_of_private_names_are_found(source: str, expected: list[str]) -> None:
+    assert list(private_uses(source)) == expected
+
+
+def test_private_names_of_pytorch_are_used_in_one_file() -> None:
+    users = {path.name for path in PACKAGE.rglob("*.py") if list(private_uses(path.read_text("utf-8")))}
+    assert users == {"torch_private.py"}
