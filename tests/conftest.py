@@ -241,6 +241,19 @@ def forked_nmt(fork_server: Path) -> Callable[..., Popen[bytes]]:
     return forked_nmt
 
 
+@pytest.fixture(scope="session")
+def run_nmt(forked_nmt: Callable[..., Popen[bytes]]) -> Callable[..., bytes]:
+    """What `nmt` prints in a process of its own, which must end well."""
+
+    def run_nmt(*arguments: object, stdin: bytes = b"") -> bytes:
+        with forked_nmt(*arguments, stdin=subprocess.PIPE) as process:
+            output, errors = process.communicate(stdin)
+        assert process.returncode == 0, errors.decode()
+        return output
+
+    return run_nmt
+
+
 @pytest.fixture
 def start_nmt(start: Callable[..., Popen[str]], fork_server: Path) -> Iterator[Callable[..., Popen[str]]]:
     """Starts `nmt` in the same way: below a command, or else in a fork."""

@@ -227,7 +227,7 @@ def test_a_browser_draws_it(report: Callable[..., HtmlReport], tmp_path: Path) -
         [*command, "--virtual-time-budget=3000", "--dump-dom", f"file://{tmp_path}/report.html"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     ).stdout
     drawn = shown.split("<main>")[1].split("<script")[0]
