@@ -44,6 +44,34 @@ LARGE = 25_000
 """Pairs enough for several blocks of work, the last of them not full."""
 
 
+SLOW = (
+    *(
+        "end_to_end/",
+        "recipes/",
+        "attention/test_fused.py",
+        "loss/test_dispatch.py",
+        "data/test_resegment.py",
+    ),
+    *(
+        "model/test_cache.py",
+        "model/test_oracles.py",
+        "decoding/test_search.py",
+        "decoding/lines/test_stream.py",
+    ),
+    *("training/test_loop.py", "training/step/test_trainer.py", "training/assembling/test_run.py"),
+    *("training/judging/",),
+)
+"""Where tests train, translate, start processes or interpret kernels; others are marked one by one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make quick` leaves out what is slow."""
+    here = Path(__file__).parent
+    for item in items:
+        if str(item.path.relative_to(here)).startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 def _made_up(count: int, seed: int) -> Pairs:
     """Sentences of made-up words, and the same words spelt backwards; some sentences occur twice."""
     chosen = random.Random(seed)

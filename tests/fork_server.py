@@ -69,7 +69,7 @@ class _Server:
         from select import select
 
         while True:
-            ready, _, _ = select([0, self.door, self.bell], [], [])
+            ready = select([0, self.door, self.bell], [], [])[0]
             if self.bell in ready:
                 self.bell.recv(1000)
                 self._tell_ends()

@@ -157,6 +157,7 @@ def test_a_reader_of_stdout_that_went_away_is_141_without_a_word(
     assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [(signal.SIGINT, 130, "Error: interrupted."), (signal.SIGTERM, 143, "Error: terminated.")],

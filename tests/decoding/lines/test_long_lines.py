@@ -48,6 +48,7 @@ WORDS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("entries", [48, 304], ids=["unknowns", "bytes"])
 @given(line=st.lists(WORDS, max_size=40), longest=st.integers(8, 60))
