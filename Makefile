@@ -6,7 +6,7 @@ VENV := .venv/bin
 PAGES = --no-config --line-width 110 $(shell find nmt_cli -name '*.js' -o -name '*.css')
 TESTS = OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
 
-.PHONY: install demo test test-gpu check format bench bench-gpu
+.PHONY: install demo quick test test-gpu check format bench bench-gpu
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
@@ -18,6 +18,9 @@ install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
 demo: install  ## the quickstart recipe, end to end
 	PATH="$(CURDIR)/$(VENV):$$PATH" recipes/quickstart/run.sh
+
+quick: install  ## the tests that need no patience: under 90 s on two cores, for while you write
+	$(TESTS) -m "not slow"
 
 test: install
 	$(TESTS)

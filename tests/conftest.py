@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -22,6 +23,7 @@ from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocess import Outcome, preprocess
 from nmt_cli.data.request import Request
+from tests.forked import Forked, script, served
 
 if TYPE_CHECKING:
     from nmt_cli.model.config import ModelConfig
@@ -31,12 +33,44 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("nmt", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("nmt")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background jobs ignore Ctrl-C, and what they start inherits that: the tests are to send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Pairs = Sequence[tuple[str, str]]
 
 LANGUAGES = ("--source-lang", "en", "--target-lang", "de")
 
 LARGE = 25_000
 """Pairs enough for several blocks of work, the last of them not full."""
+
+
+SLOW = (
+    *(
+        "end_to_end/",
+        "recipes/",
+        "attention/test_fused.py",
+        "loss/test_dispatch.py",
+        "data/test_resegment.py",
+    ),
+    *(
+        "model/test_cache.py",
+        "model/test_oracles.py",
+        "decoding/test_search.py",
+        "decoding/lines/test_stream.py",
+    ),
+    *("training/test_loop.py", "training/step/test_trainer.py", "training/assembling/test_run.py"),
+    *("training/judging/",),
+)
+"""Where tests train, translate, start processes or interpret kernels; others are marked one by one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make quick` leaves out what is slow."""
+    here = Path(__file__).parent
+    for item in items:
+        if str(item.path.relative_to(here)).startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 def _made_up(count: int, seed: int) -> Pairs:
@@ -245,16 +279,60 @@ def start() -> Iterator[Callable[..., Popen[str]]]:
         yield start
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[Path]:
+    """The path of a fork server's socket, short as such a path must be."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, served(Path(folder)) as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def nmt_script(tmp_path_factory: pytest.TempPathFactory, fork_server: Path) -> Path:
+    """An executable `nmt` for the PATH of shells, which needs no second to load torch."""
+    path = tmp_path_factory.mktemp("bin") / "nmt"
+    path.write_text(script(fork_server))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="session")
+def forked_nmt(fork_server: Path) -> Callable[..., Popen[bytes]]:
+    """`forked_nmt(*arguments, ...)`: `nmt` in a process of its own; what follows is as in `Popen`."""
+
+    def forked_nmt(*arguments: object, **streams: Any) -> Popen[bytes]:
+        return Forked(fork_server, arguments, **streams)
+
+    return forked_nmt
+
+
+@pytest.fixture(scope="session")
+def run_nmt(forked_nmt: Callable[..., Popen[bytes]]) -> Callable[..., bytes]:
+    """What `nmt` prints in a process of its own, which must end well."""
+
+    def run_nmt(*arguments: object, stdin: bytes = b"") -> bytes:
+        with forked_nmt(*arguments, stdin=subprocess.PIPE) as process:
+            output, errors = process.communicate(stdin)
+        assert process.returncode == 0, errors.decode()
+        return output
+
+    return run_nmt
+
+
 @pytest.fixture
-def start_nmt(start: Callable[..., Popen[str]]) -> Callable[..., Popen[str]]:
-    """Starts `nmt` in the same way."""
+def start_nmt(start: Callable[..., Popen[str]], fork_server: Path) -> Iterator[Callable[..., Popen[str]]]:
+    """Starts `nmt` in the same way: below a command, or else in a fork."""
 
     def start_nmt(
         *arguments: object, below: Sequence[str] = (), stdin: int = subprocess.DEVNULL
     ) -> Popen[str]:
-        return start([*below, sys.executable, "-m", "nmt_cli", *arguments], stdin)
+        if below:
+            return start([*below, sys.executable, "-m", "nmt_cli", *arguments], stdin)
+        process = Forked[str](fork_server, arguments, stdin, text=True, start_new_session=True)
+        stack.callback(_kill_group, stack.enter_context(process).pid)
+        return process
 
-    return start_nmt
+    with ExitStack() as stack:
+        yield start_nmt
 
 
 @pytest.fixture(scope="session")

@@ -74,8 +74,11 @@ def test_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
 
 @pytest.mark.usefixtures("streaming_only")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("settings", [*SETTINGS, {"window": 50, "drop": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    ("heads", "settings"), [*((1, each) for each in SETTINGS), (2, {"window": 50, "drop": 0.1})], ids=str
+)
 def test_streamed_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
+    heads: int,
     settings: dict[str, Any],
     dtype: torch.dtype,
     device: str,
@@ -83,7 +86,7 @@ def test_streamed_self_attention_errs_at_most_twice_as_much_as_plain_pytorch(
     random_ragged: MakeBatch,
     assert_earned: Callable[..., None],
 ) -> None:
-    batch = random_ragged([1, 0, 150], heads=2, dtype=dtype, device=device)
+    batch = random_ragged([1, 0, 130], heads=heads, dtype=dtype, device=device)
     assert_earned(batch, seed=seed, **settings)
 
 
@@ -100,7 +103,7 @@ def test_cross_attention_errs_at_most_twice_as_much_as_plain_pytorch(
     random_ragged: MakeBatch,
     assert_earned: Callable[..., None],
 ) -> None:
-    batch = random_ragged(queries, keys, heads=3, dtype=dtype, device=device)
+    batch = random_ragged(queries, keys, heads=2, dtype=dtype, device=device)
     assert_earned(batch, drop=drop, seed=seed)
 
 
@@ -128,7 +131,7 @@ def test_heads_of_any_width_err_no_more(
     random_ragged: MakeBatch,
     assert_earned: Callable[..., None],
 ) -> None:
-    batch = random_ragged([3, 7, 20, 70], heads=2, d_k=d_k, d_v=d_v, dtype=dtype, device=device)
+    batch = random_ragged([3, 7, 20, 70], heads=1, d_k=d_k, d_v=d_v, dtype=dtype, device=device)
     assert_earned(batch, causal=True)
 
 
@@ -228,7 +231,7 @@ def test_views_of_a_packed_projection_are_read_where_they_lie(
 def test_the_operators_keep_the_promises_of_custom_operators(
     device: str, seed: Tensor, random_ragged: MakeBatch
 ) -> None:
-    tensors, q, _ = random_ragged([3, 0, 33], dtype=torch.float32, device=device)
+    tensors, q, _ = random_ragged([3, 0, 5], dtype=torch.float32, device=device)
     rest = (q.starts, q.starts, q.lengths, q.lengths, True, 0, 0.1, seed)
     torch.library.opcheck(torch.ops.nmt.attend, (*tensors, *rest))
     out, lse = torch.ops.nmt.attend(*tensors, *rest)

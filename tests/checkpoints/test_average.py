@@ -189,6 +189,7 @@ for count in (1, 2, 12):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to tell how much was used")
 def test_twelve_models_take_no_more_memory_than_two(tmp_path: Path, identity: Identity) -> None:
     large = ModelConfig(width=512, heads=4, feed_forward=2048, encoder_layers=3, decoder_layers=1)

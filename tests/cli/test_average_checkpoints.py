@@ -1,6 +1,5 @@
 """`nmt average-checkpoints`: its flags, what it makes of a run and of models, and what it says."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -27,13 +26,12 @@ STEPS = [2, 3, 4, 5, 6]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path, run_nmt: Callable[..., bytes]) -> Path:
     """A run of six steps, whose last five are kept; steps 3 and 6 are validated. Not to be changed."""
     out = tmp_path_factory.mktemp("averaging") / "run"
     settings = [word for assignment in TINY for word in ("--set", assignment)]
     when = ("--max-steps", "6", "--save-every", "1", "--validate-every", "3", "--device", "cpu", "--quiet")
-    command = [sys.executable, "-m", "nmt_cli", "train", toy_dataset, "--out", out, *settings, *when]
-    subprocess.run(list(map(str, command)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    run_nmt("train", toy_dataset, "--out", out, *settings, *when)
     return out
 
 

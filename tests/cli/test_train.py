@@ -139,6 +139,7 @@ def test_quiet_says_nothing_where_all_goes_well(run: Run, toy_dataset: Path, tmp
     assert (tmp_path / "run/last").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "setting", "value"),
     [

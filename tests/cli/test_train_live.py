@@ -171,6 +171,7 @@ def test_a_terminal_that_goes_away_does_not_end_the_run(monkeypatch: pytest.Monk
         report.end(RUN, complete=False)
 
 
+@pytest.mark.slow
 def test_nmt_train_shows_it(toy_dataset: Path, tmp_path: Path) -> None:
     settings = ("model.width=16", "model.feed_forward=32", "model.heads=2", "model.encoder_layers=1")
     more = ("model.decoder_layers=1", "batch.tokens=400", "training.max_steps=3", "training.log_every=1")

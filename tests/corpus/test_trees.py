@@ -93,11 +93,13 @@ def test_white_space_that_is_no_blank_belongs_to_its_word() -> None:
     assert parse("(TOP (NN a\u00a0b) (NN c\u2028d))").words == ("a\u00a0b", "c\u2028d")
 
 
+@pytest.mark.slow
 @given(whole_trees())
 def test_linearising_and_restoring_are_inverse(tree: Tree) -> None:
     assert restore(linearised(tree), tree.words) == tree
 
 
+@pytest.mark.slow
 @given(whole_trees())
 def test_writing_and_reading_brackets_are_inverse(tree: Tree) -> None:
     assert parse(bracketed(tree)) == tree

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import pytest
@@ -48,19 +49,35 @@ def log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) 
     return model.logits(decoded).double().log_softmax(-1)
 
 
+@torch.no_grad()
+def log_probs_of_all(
+    model: Transformer, source: Sequence[int], targets: Sequence[Sequence[int]]
+) -> list[torch.Tensor]:
+    """The same for each of these, by one whole forward of all."""
+    tokens = torch.tensor([*source, END] * len(targets))
+    inputs = torch.tensor([token for target in targets for token in (END, *target)])
+    lengths = [len(target) + 1 for target in targets]
+    sources = Layout.of([len(source) + 1] * len(targets))
+    decoded = model(tokens, inputs, sources, Layout.of(lengths))
+    return list(model.logits(decoded).double().log_softmax(-1).split(lengths))
+
+
 def total(rows: torch.Tensor, target: Sequence[int]) -> float:
     return sum(float(row[token]) for row, token in zip(rows, [*target, END], strict=True))
 
 
 def brute_force(
-    total_of: Callable[[Sequence[int]], float], allowed: Sequence[int], config: SearchConfig, cap: int
+    rows_of: Callable[[Sequence[Sequence[int]]], Sequence[torch.Tensor]],
+    allowed: Sequence[int],
+    config: SearchConfig,
+    cap: int,
 ) -> Ranked:
     """All translations there are, best first."""
 
-    def score(target: Sequence[int]) -> float:
+    def score(target: Sequence[int], rows: torch.Tensor) -> float:
         n = len(target) + 1
         base = (5 + n) / 6 if config.length_rule == "gnmt" else n
-        value: float = total_of(target) / float(base) ** config.length_penalty
+        value: float = total(rows, target) / float(base) ** config.length_penalty
         return value
 
     everything = [
@@ -68,7 +85,8 @@ def brute_force(
         for count in range(config.min_length, cap + 1)
         for target in itertools.product(allowed, repeat=count)
     ]
-    return sorted(((score(target), target) for target in everything), reverse=True)
+    rows = zip(everything, rows_of(everything), strict=True)
+    return sorted(((score(target, each), target) for target, each in rows), reverse=True)
 
 
 RULES: st.SearchStrategy[dict[str, Any]] = st.builds(
@@ -89,7 +107,7 @@ def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, An
     config = SearchConfig(beam=4**3, unknown=True, cap_ratio=0.0, **rules)
     source = [2, 4, 3]
     wanted = brute_force(
-        lambda target: total(log_probs(model, source, target), target),
+        lambda targets: log_probs_of_all(model, source, targets),
         range(1, VOCABULARY),
         config,
         config.cap_extra,
@@ -108,13 +126,19 @@ def test_an_ensemble_finds_the_best_of_its_weighted_mean(
     config = SearchConfig(beam=64, combine=combine, weights=weights, unknown=True, cap_ratio=0.0, cap_extra=3)
     source = [2, 4, 3]
 
-    def total_of(target: Sequence[int]) -> float:
-        each = torch.stack([log_probs(model, source, target) for model in models])
+    def mean(*each: torch.Tensor) -> torch.Tensor:
         shares = torch.tensor([0.5, 0.25, 0.25]).double()[:, None, None]
-        mean = (each * shares).sum(0) if combine == "log-probability" else (each.exp() * shares).sum(0).log()
-        return total(mean, target)
+        stacked = torch.stack(each)
+        return (
+            (stacked * shares).sum(0)
+            if combine == "log-probability"
+            else (stacked.exp() * shares).sum(0).log()
+        )
 
-    score, target = brute_force(total_of, range(1, VOCABULARY), config, 3)[0]
+    def rows_of(targets: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        return list(map(mean, *(log_probs_of_all(model, source, targets) for model in models)))
+
+    score, target = brute_force(rows_of, range(1, VOCABULARY), config, 3)[0]
     found = translate_ids(models, [source], config)[0][0]
     assert tuple(found.tokens) == target
     assert found.score == pytest.approx(score, abs=1e-4)
@@ -166,15 +190,21 @@ def test_scores_are_those_of_teacher_forcing(name: str, seed: int) -> None:
             assert config.min_length <= len(each.tokens) <= len(source) + 50
 
 
+@cache
+def found_alone(name: str) -> list[list[Sequence[int]]]:
+    """Translations of `SOURCES`, each by itself behind empty ones, as what is drawn goes by its place."""
+    found = (
+        translate_ids([model_of(5, 12)], [[]] * key + [source], SEARCHES[name])[key]
+        for key, source in enumerate(SOURCES)
+    )
+    return [[each.tokens for each in hypotheses] for hypotheses in found]
+
+
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("rows", [1, 3, 8, 256])
 def test_what_else_is_in_the_batch_changes_nothing(name: str, rows: int) -> None:
-    model, config = model_of(5, 12), SEARCHES[name]
-    alone = [translate_ids([model], [[]] * key + [source], config)[key] for key, source in enumerate(SOURCES)]
-    together = translate_ids([model], SOURCES, replace(config, rows=rows, tokens=20))
-    assert [[each.tokens for each in found] for found in together] == [
-        [each.tokens for each in found] for found in alone
-    ]
+    together = translate_ids([model_of(5, 12)], SOURCES, replace(SEARCHES[name], rows=rows, tokens=20))
+    assert [[each.tokens for each in found] for found in together] == found_alone(name)
 
 
 def test_what_is_drawn_follows_the_models_probabilities() -> None:

@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 from nmt_cli.checkpoints.run_folder import checkpoints
 from nmt_cli.data.preprocess import Outcome
 
-PATIENCE = 120
+PATIENCE = 300
 STEPS = 30
 
 TINY = (
@@ -61,11 +59,12 @@ def finish(process: Popen[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, dataset: Path, run_nmt: Callable[..., bytes]
+) -> Path:
     """A run from its first step to its last."""
     out = tmp_path_factory.mktemp("undisturbed") / "run"
-    command = [sys.executable, "-m", "nmt_cli", *map(str, arguments(dataset, out))]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    run_nmt(*arguments(dataset, out))
     return out
 
 

@@ -16,7 +16,7 @@ import pytest
 from nmt_cli.checkpoints.run_folder import checkpoints
 
 STEPS = 40
-PATIENCE = 120
+PATIENCE = 300
 
 TINY = (
     *("--set", "model.width=16", "--set", "model.feed_forward=32", "--set", "model.heads=2"),

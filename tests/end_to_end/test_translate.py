@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess, Popen
+from typing import Any
 
 import pytest
 
@@ -24,25 +25,35 @@ SEVERAL = ("--threads", "3")
 """Each has a process of its own."""
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "nmt_cli", "translate", *map(str, [*ONE_THREAD, *arguments])]
+Piped = Callable[..., CompletedProcess[bytes]]
+Started = Callable[..., AbstractContextManager[Popen[bytes]]]
 
 
-def piped(data: bytes, *arguments: object) -> CompletedProcess[bytes]:
-    return subprocess.run(command(*arguments), input=data, capture_output=True, timeout=PATIENCE)
+@pytest.fixture
+def started(forked_nmt: Callable[..., Popen[bytes]]) -> Started:
+    """`nmt translate` at work, with streams as `Popen` takes them; killed at the end."""
+
+    @contextmanager
+    def started(*arguments: object, stdin: int = PIPE, **streams: Any) -> Iterator[Popen[bytes]]:
+        with forked_nmt("translate", *ONE_THREAD, *arguments, stdin=stdin, **streams) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    return started
 
 
-@contextmanager
-def started(
-    *arguments: object, stdin: int = PIPE, stdout: int = PIPE, start_new_session: bool = False
-) -> Iterator[Popen[bytes]]:
-    with Popen(
-        command(*arguments), stdin=stdin, stdout=stdout, stderr=PIPE, start_new_session=start_new_session
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+@pytest.fixture
+def piped(started: Started) -> Piped:
+    """What came of `nmt translate` with this data on its stdin."""
+
+    def piped(data: bytes, *arguments: object) -> CompletedProcess[bytes]:
+        with started(*arguments) as process:
+            output, errors = process.communicate(data, PATIENCE)
+        return CompletedProcess(process.args, process.returncode, output, errors)
+
+    return piped
 
 
 def answer(process: Popen[bytes], line: bytes) -> bytes:
@@ -74,7 +85,7 @@ def translate(nmt: Run, tmp_path: Path) -> Callable[..., tuple[str, str]]:
 Translate = Callable[..., tuple[str, str]]
 
 
-def test_a_line_comes_out_for_each_line_whatever_is_in_it(made_models: Path) -> None:
+def test_a_line_comes_out_for_each_line_whatever_is_in_it(piped: Piped, made_models: Path) -> None:
     data = "\ufeffabc def\n\n  \t \nab\r\nC\u2028D\u0085E\vF\fG\rH\u2029\nlast without end".encode()
     result = piped(data, made_models / "copies")
     assert result.stdout.decode() == "abc def\n\n\nab\nC D E F G H\nlast without end\n"
@@ -82,7 +93,7 @@ def test_a_line_comes_out_for_each_line_whatever_is_in_it(made_models: Path) -> 
     assert result.stderr.decode().startswith("6 lines in ")
 
 
-def test_bytes_that_are_no_text_are_replaced_counted_and_told(made_models: Path) -> None:
+def test_bytes_that_are_no_text_are_replaced_counted_and_told(piped: Piped, made_models: Path) -> None:
     data = b"abc\n\xff\xfe\x00\x80\n\xc3(\nabc\n"
     result = piped(data, made_models / "copies", "--quiet")
     assert result.stdout.count(b"\n") == 4
@@ -91,7 +102,7 @@ def test_bytes_that_are_no_text_are_replaced_counted_and_told(made_models: Path)
 
 
 @pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
-def test_no_input_is_no_output(made_models: Path, threads: Sequence[str]) -> None:
+def test_no_input_is_no_output(piped: Piped, made_models: Path, threads: Sequence[str]) -> None:
     result = piped(b"", made_models / "copies", "--quiet", *threads)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
@@ -131,7 +142,7 @@ each_signal = pytest.mark.parametrize(
 
 @each_signal
 def test_a_line_alone_is_answered_while_the_pipe_is_open_and_a_signal_ends_the_wait(
-    made_models: Path, number: int, code: int, told: bytes
+    started: Started, made_models: Path, number: int, code: int, told: bytes
 ) -> None:
     with started(made_models / "copies") as process:
         assert answer(process, b"abc\n") == b"abc\n"
@@ -144,7 +155,7 @@ def test_a_line_alone_is_answered_while_the_pipe_is_open_and_a_signal_ends_the_w
 @on_linux
 @each_signal
 def test_a_signal_to_all_processes_is_told_once_and_leaves_none_of_them(
-    made_models: Path, number: int, code: int, told: bytes
+    started: Started, made_models: Path, number: int, code: int, told: bytes
 ) -> None:
     """As a terminal sends it to all that are in the foreground, again and again."""
     with started(made_models / "copies", *SEVERAL, start_new_session=True) as process:
@@ -158,7 +169,7 @@ def test_a_signal_to_all_processes_is_told_once_and_leaves_none_of_them(
 
 
 @on_linux
-def test_when_it_is_killed_the_processes_of_its_threads_end_too(made_models: Path) -> None:
+def test_when_it_is_killed_the_processes_of_its_threads_end_too(started: Started, made_models: Path) -> None:
     with started(made_models / "copies", *SEVERAL) as process:
         assert answer(process, b"abc\n") == b"abc\n"
         children = children_of(process)
@@ -176,7 +187,7 @@ def test_when_it_is_killed_the_processes_of_its_threads_end_too(made_models: Pat
     ],
 )
 def test_the_end_of_a_threads_process_is_one_line_of_error(
-    made_models: Path, tmp_path: Path, number: int, why: bytes
+    started: Started, made_models: Path, tmp_path: Path, number: int, why: bytes
 ) -> None:
     arguments = (made_models / "copies", *SEVERAL, "--output", tmp_path / "out")
     flood = Popen(["yes", "abc def gh"], stdout=PIPE)
@@ -197,7 +208,7 @@ def test_the_end_of_a_threads_process_is_one_line_of_error(
 @pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
 @pytest.mark.parametrize("times", [1, 3])
 def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(
-    made_models: Path, times: int, threads: Sequence[str]
+    started: Started, made_models: Path, times: int, threads: Sequence[str]
 ) -> None:
     flood = Popen(["yes", "abc def gh"], stdout=PIPE)
     assert flood.stdout
@@ -214,10 +225,12 @@ def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(
 
 
 @pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])
-def test_a_reader_that_goes_away_ends_it_in_silence(made_models: Path, threads: Sequence[str]) -> None:
-    script = 'yes "abc def" | "$@" | head -n 1; exit ${PIPESTATUS[1]}'
+def test_a_reader_that_goes_away_ends_it_in_silence(
+    nmt_script: Path, made_models: Path, threads: Sequence[str]
+) -> None:
+    script = 'yes "abc def" | "$0" translate "$@" | head -n 1; exit ${PIPESTATUS[1]}'
     result = subprocess.run(
-        ["bash", "-c", script, "bash", *command(made_models / "copies", *threads)],
+        ["bash", "-c", script, nmt_script, made_models / "copies", *ONE_THREAD, *threads],
         capture_output=True,
         timeout=PATIENCE,
     )
@@ -226,7 +239,7 @@ def test_a_reader_that_goes_away_ends_it_in_silence(made_models: Path, threads: 
 
 @pytest.mark.parametrize("name", ["out", "out.gz"])
 def test_an_interrupted_run_leaves_nothing_at_the_place_and_what_was_there_stays(
-    made_models: Path, tmp_path: Path, name: str
+    started: Started, made_models: Path, tmp_path: Path, name: str
 ) -> None:
     out = tmp_path / name
     if name == "out":
@@ -250,7 +263,7 @@ def read_until(terminal: int, wanted: bytes) -> bytes:
     return seen
 
 
-def test_on_a_terminal_it_says_what_to_do_and_answers_each_line(made_models: Path) -> None:
+def test_on_a_terminal_it_says_what_to_do_and_answers_each_line(started: Started, made_models: Path) -> None:
     ours, theirs = pty.openpty()
     with started(made_models / "copies", stdin=theirs, stdout=theirs) as process:
         os.close(theirs)

@@ -195,6 +195,7 @@ def test_no_tensor_is_larger_than_the_logits_of_a_chunk(dtype: torch.dtype, rand
     assert watched.largest == 32 * 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("scale", [None, torch.tensor(2.0)], ids=["no scale", "scale"])
 def test_the_operator_is_registered_as_pytorch_wants_it(

@@ -19,12 +19,13 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
 @pytest.fixture(scope="session")
-def recipe() -> Callable[..., CompletedProcess[str]]:
+def recipe(nmt_script: Path) -> Callable[..., CompletedProcess[str]]:
     """Runs `run.sh` of `recipes/NAME`, or of the folder given, with these arguments and variables, and the
-    `nmt` under test."""
+    `nmt` under test, started by the fork server."""
 
     def run(name: str | Path, *arguments: object, **variables: object) -> CompletedProcess[str]:
-        places = [str(variables.pop("FIRST", "")), str(Path(sys.executable).parent), os.environ["PATH"]]
+        first, python = str(variables.pop("FIRST", "")), str(Path(sys.executable).parent)
+        places = [first, str(nmt_script.parent), python, os.environ["PATH"]]
         environment = {**os.environ, "PATH": ":".join(filter(None, places)), "OMP_NUM_THREADS": "1"}
         return subprocess.run(
             ["bash", str(RECIPES / name / "run.sh"), *map(str, arguments)],

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from nmt_cli.data.dataset import open_dataset
 from nmt_cli.text.tokenizers import load_tokenizers
 
 README = Path(__file__).resolve().parents[2] / "recipes" / "README.md"
-SMALL = f"""#!/bin/sh
+SMALL = """#!/bin/sh
 case $1 in
 train)
     set -- "$@" --set model.width=16 --set model.feed_forward=16 --set model.heads=2 --max-steps 1 \\
@@ -21,7 +20,7 @@ train)
         --validate-every 0 --quiet ;;
 preprocess) set -- "$@" --workers 1 $PREPROCESS ;;
 esac
-exec {sys.executable} -m nmt_cli "$@"
+exec $NMT "$@"
 """
 
 
@@ -34,7 +33,7 @@ def lines_under(heading: str) -> str:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Callable[[str, str], str]:
+def shell(tmp_path: Path, nmt_script: Path) -> Callable[[str, str], str]:
     """Runs commands in the test's folder, with an `nmt` that makes small models; returns what they print."""
     command = tmp_path / "bin" / "nmt"
     command.parent.mkdir()
@@ -42,7 +41,8 @@ def shell(tmp_path: Path) -> Callable[[str, str], str]:
     command.chmod(0o755)
 
     def run(commands: str, preprocess: str) -> str:
-        variables = {"PATH": f"{command.parent}:{os.environ['PATH']}", "PREPROCESS": preprocess}
+        path = f"{command.parent}:{os.environ['PATH']}"
+        variables = {"PATH": path, "PREPROCESS": preprocess, "NMT": str(nmt_script)}
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands],
             env={**os.environ, **variables, "OMP_NUM_THREADS": "1"},

@@ -19,6 +19,7 @@ def lines(path: Path) -> list[str]:
     return [line.rstrip() for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("references", [["ref"], ["ref", "other"]], ids=["one reference", "two"])
 @pytest.mark.parametrize(
     ("metric", "assignments", "options"),

@@ -41,6 +41,7 @@ def plain(texts: Texts, tmp_path_factory: pytest.TempPathFactory) -> Texts:
     return {name: folder / name for name in texts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", list(OPTIONS))
 @pytest.mark.parametrize(("samples", "seed"), [(60, 12345), (37, 7)], ids=["its seed", "another"])
 def test_paired_bootstrap_is_that_of_sacrebleus_command(
@@ -63,6 +64,7 @@ def test_paired_bootstrap_is_that_of_sacrebleus_command(
         assert first.signature in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", list(OPTIONS))
 def test_approximate_randomization_is_that_of_sacrebleus_command(
     plain: Texts, sacrebleu: Callable[..., str], metric: Metric

@@ -190,6 +190,7 @@ def test_broken_codes_are_told_with_the_line(codes: str, told: str) -> None:
     assert told in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("NMT_DATA" not in os.environ, reason="NMT_DATA names no folder of corpora")
 def test_multi30k_falls_into_the_pieces_that_subword_nmt_gives() -> None:
     path = Path(os.environ["NMT_DATA"]) / "multi30k" / "tok" / "valid.lc.norm.tok.de"

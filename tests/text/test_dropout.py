@@ -34,6 +34,7 @@ def test_with_no_merge_left_out_words_fall_into_their_usual_pieces(words: list[s
         assert BpeDropout(model, NEARLY_NEVER).encode(text, seed) == model.encode(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 @pytest.mark.parametrize("word", ["abababab", "aaaaa", max(WORDS, key=len)])
 def test_words_fall_apart_as_often_as_in_subword_nmt(

@@ -85,6 +85,7 @@ def test_a_capped_vocabulary_of_units_keeps_the_most_frequent() -> None:
     assert list(model.entries) == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", EXTRAS, ids=named)
 @pytest.mark.parametrize("options", [*SUBWORD_KINDS, *UNIT_KINDS], ids=named)
 @pytest.mark.parametrize("mark", ["", *MARKS_IN_TEXT])

@@ -33,6 +33,7 @@ def test_a_region_does_not_change_the_words() -> None:
     assert Moses("de-AT").tokenize("Er kam ca. 5 Uhr.") != Moses("en").tokenize("Er kam ca. 5 Uhr.")
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
 def test_tokenising_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:

@@ -86,6 +86,7 @@ def test_there_are_pairs_to_try() -> None:
     assert all(pair in PAIRS for pair in ["e\u0301", "E\u0301", "\uff1c\u0338", "\u212b\u0301"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [CONFIGS[0], CONFIGS[15]], ids=str)
 def test_letters_without_case_and_what_unicode_has_not_assigned_stay_as_they_are(config: TextConfig) -> None:
     once = Normalizer(config, fold_blank_mark=True)("\n".join(CASELESS))

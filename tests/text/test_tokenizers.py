@@ -101,6 +101,7 @@ TEXTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @example(raw=" ".join([*MARKED, *ODD]))
 @given(raw=TEXTS)
@@ -122,6 +123,7 @@ def everything() -> list[str]:
     return [line for chunk in chunks for line in ("".join(f"a{c}" for c in chunk), " ".join(chunk))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_with_bytes_every_character_comes_back(name: str, everything: list[str]) -> None:
     for line in everything:

@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,10 +51,12 @@ def test_all_processes_are_waited_for(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ending", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143)])
-def test_where_one_ends_badly_all_end_and_its_code_is_theirs(run: Run, ending: str, code: int) -> None:
-    start = time.monotonic()
-    assert run(f"[ $RANK = 1 ] && {ending}; exec sleep 60") == code
-    assert time.monotonic() - start < 4
+def test_where_one_ends_badly_all_end_and_its_code_is_theirs(
+    run: Run, tmp_path: Path, ending: str, code: int
+) -> None:
+    undisturbed = "for i in {1..600}; do sleep 0.1; done; touch $OUT/undisturbed"
+    assert run(f"[ $RANK = 1 ] && {ending}; {undisturbed}") == code
+    assert not (tmp_path / "undisturbed").exists()
 
 
 def test_one_that_a_signal_ended_is_named(run: Run) -> None:
@@ -77,9 +78,7 @@ def test_one_that_does_not_listen_is_killed(
     monkeypatch.setattr(launch, "SECONDS_TO_END", 0.3)
     deaf = "trap '' TERM; touch $OUT/deaf; for i in {1..600}; do sleep 0.1; done; touch $OUT/alive"
     failing = "until [ -e $OUT/deaf ]; do sleep 0.05; done; exit 5"
-    start = time.monotonic()
     assert run(f"if [ $RANK = 0 ]; then {deaf}; else {failing}; fi") == 5
-    assert time.monotonic() - start < 4
     assert not (tmp_path / "alive").exists()
 
 

@@ -26,7 +26,7 @@ from nmt_cli.training.record.events import Event, Note, Progress, Saved, Spent, 
 Go = Callable[..., tuple[bool, list[Event]]]
 Complaint = Callable[..., str]
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 DROPPING = ("model.residual_dropout=0.3", "model.attention_dropout=0.2")
 SLOW_START = "schedule.warmup=50"

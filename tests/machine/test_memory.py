@@ -1,0 +1,49 @@
+"""Errors that tell of too little memory, and how much was held."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from nmt_cli.machine.memory import most_memory, out_of_memory
+
+CPU = torch.device("cpu")
+HOLDS = """
+import sys, torch
+from nmt_cli.machine.memory import most_memory
+cpu = torch.device("cpu")
+before = most_memory(cpu)
+torch.zeros(int(sys.argv[1]), dtype=torch.uint8).fill_(1)  # given back at once
+print(most_memory(cpu) - before)
+"""
+
+
+def test_an_allocation_that_no_machine_has_room_for_tells_of_it() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("no such setting"), False),
+    ],
+)
+def test_other_errors_are_no_want_of_memory(error: Exception, told: bool) -> None:
+    assert out_of_memory(error) == told
+
+
+def test_the_most_that_was_held_is_in_bytes_and_stays_when_it_is_given_back() -> None:
+    megabytes = 200
+    command = [sys.executable, "-c", HOLDS, str(megabytes << 20)]
+    grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert megabytes / 2 < grown / 2**20 < 2 * megabytes  # what was loaded before leaves some room to reuse
+
+
+def test_the_most_that_was_held_never_falls() -> None:
+    first = most_memory(CPU)
+    assert most_memory(CPU) >= first > 2**20
