@@ -92,8 +92,8 @@ def bounds(config: ModelConfig) -> list[tuple[Tensor, float]]:
     own, cross = SelfAttention(config, causal=True), CrossAttention(config)
     feed_forward = FeedForward(config)
     drawn = [
-        *zip("qkv", own.query_key_value.weight.split(list(outputs.values())), strict=True),
-        *zip("kv", cross.key_value.weight.split([outputs["k"], outputs["v"]]), strict=True),
+        *zip("qkv", torch.split(own.query_key_value.weight, list(outputs.values())), strict=True),
+        *zip("kv", torch.split(cross.key_value.weight, [outputs["k"], outputs["v"]]), strict=True),
         ("q", cross.query.weight),
     ]
     smaller = config.init == "smaller"
@@ -142,7 +142,7 @@ def test_without_the_setting_weights_are_what_they_were_before_it_came() -> None
         assert isinstance(part, nn.Linear)
         linear = nn.Linear(part.in_features, part.out_features, bias=part.bias is not None)
         widths = {42: [12, 12, 18], 30: [12, 18]}.get(part.out_features, [part.out_features])
-        for rows in linear.weight.detach().split(widths):
+        for rows in torch.split(linear.weight.detach(), widths):
             nn.init.xavier_uniform_(rows)
         assert torch.equal(part.weight, linear.weight)
 
