@@ -14,12 +14,15 @@ from nmt_cli.ragged import Layout
 
 SEEDS = 1 << 62
 
+INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
+"""Of what attention makes of its input: queries, keys and values."""
 
-def projection(inputs: int, *outputs: int, bias: bool) -> nn.Linear:
+
+def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.Linear:
     """Several projections of one input in one matrix, each drawn as if it stood alone (Xavier, uniform)."""
     linear = nn.Linear(inputs, sum(outputs), bias=bias)
     for rows in torch.split(linear.weight.detach(), list(outputs)):
-        nn.init.xavier_uniform_(rows)
+        nn.init.xavier_uniform_(rows, gain)
     if bias:
         nn.init.zeros_(linear.bias)
     return linear
@@ -54,7 +57,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.widths = config.heads, (config.d_k, config.d_k, config.d_v)
         outputs = [config.heads * width for width in self.widths]
-        self.query_key_value = projection(config.width, *outputs, bias=config.attention_bias)
+        gain = INPUT_GAINS[config.init]
+        self.query_key_value = projection(config.width, *outputs, bias=config.attention_bias, gain=gain)
         self.output = projection(outputs[2], config.width, bias=config.attention_bias)
         self.causal, self.drop = causal, config.attention_dropout
         self.window = config.decoder_window if causal else config.encoder_window
@@ -91,9 +95,10 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.heads, self.drop = config.heads, config.attention_dropout
         keys, values = config.heads * config.d_k, config.heads * config.d_v
-        self.query = projection(config.width, keys, bias=config.attention_bias)
-        self.key_value = projection(config.width, keys, values, bias=config.attention_bias)
-        self.output = projection(values, config.width, bias=config.attention_bias)
+        bias, gain = config.attention_bias, INPUT_GAINS[config.init]
+        self.query = projection(config.width, keys, bias=bias, gain=gain)
+        self.key_value = projection(config.width, keys, values, bias=bias, gain=gain)
+        self.output = projection(values, config.width, bias=bias)
 
     def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
         """[T, D] to [T, D]."""
@@ -124,8 +129,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = projection(config.width, config.feed_forward, bias=True)
-        self.outer = projection(config.feed_forward, config.width, bias=True)
+        linear = projection if config.init == "xavier" else nn.Linear  # PyTorch draws up to 1 / sqrt(inputs)
+        self.inner = linear(config.width, config.feed_forward, bias=True)
+        self.outer = linear(config.feed_forward, config.width, bias=True)
         self.activation = F.relu_ if config.activation == "relu" else F.gelu
         self.drop = config.activation_dropout
 

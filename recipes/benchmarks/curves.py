@@ -34,12 +34,19 @@ class Look(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One diagram: its curves by name, and a vertical mark."""
+    """One diagram: its curves by name, and a vertical mark if that is more than 0."""
 
     title: str
     curves: Mapping[str, Points]
-    mark: float
-    mark_label: str
+    mark: float = 0.0
+    mark_label: str = ""
+
+
+class Axis(NamedTuple):
+    """What an axis is of, and the base of the powers at which it has lines."""
+
+    label: str
+    base: int
 
 
 class Range(NamedTuple):
@@ -53,12 +60,13 @@ class Range(NamedTuple):
         return (math.log10(value) - self.low) / (self.high - self.low)
 
 
-def picture(panels: Sequence[Panel], looks: Mapping[str, Look], x_label: str, y_label: str) -> str:
+def picture(panels: Sequence[Panel], looks: Mapping[str, Look], x_axis: Axis, y_axis: Axis) -> str:
     """All panels on the same axes, and below them what each curve is."""
     points = [point for panel in panels for curve in panel.curves.values() for point in curve]
     x = Range(*(math.log10(end(p[0] for p in points)) for end in (min, max)))
     y = Range(*(math.log10(end(p[1] for p in points)) for end in (min, max)))
-    y = Range(math.floor(y.low), math.ceil(y.high))
+    unit = math.log10(y_axis.base)
+    y = Range(math.floor(y.low / unit) * unit, math.ceil(y.high / unit) * unit)
     rows = math.ceil(len(panels) / COLUMNS)
     below = rows * HEIGHT
     height = below + LEGEND_ROW * math.ceil(len(looks) / LEGEND_COLUMNS) + 8
@@ -69,7 +77,7 @@ def picture(panels: Sequence[Panel], looks: Mapping[str, Look], x_label: str, y_
     ]
     for i, panel in enumerate(panels):
         parts.append(f'<g transform="translate({i % COLUMNS * WIDTH} {i // COLUMNS * HEIGHT})">')
-        parts += [*_axes(panel, x, y, x_label, y_label), *_curves(panel, looks, x, y), "</g>"]
+        parts += [*_axes(panel, x, y, x_axis, y_axis), *_curves(panel, looks, x, y), "</g>"]
     for i, (name, look) in enumerate(looks.items()):
         left = LEFT + i % LEGEND_COLUMNS * (COLUMNS * WIDTH - LEFT) // LEGEND_COLUMNS
         line = below + LEGEND_ROW * (i // LEGEND_COLUMNS) + 12
@@ -77,29 +85,27 @@ def picture(panels: Sequence[Panel], looks: Mapping[str, Look], x_label: str, y_
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _axes(panel: Panel, x: Range, y: Range, x_label: str, y_label: str) -> list[str]:
-    """Lines for each power of ten upward and of four to the right, and their labels."""
+def _axes(panel: Panel, x: Range, y: Range, x_axis: Axis, y_axis: Axis) -> list[str]:
+    """Lines for each power that is in range, and their labels."""
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     parts = [_text(LEFT, 20, panel.title, "title")]
-    for power in range(round(y.low), round(y.high) + 1):
-        at = _down(10.0**power, y)
+    for value in _powers(y, y_axis.base):
+        at = _down(value, y)
         parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{right}"/>')
-        parts.append(_text(LEFT - 6, at + 4, f"{10.0**power:g}", "soft", "end"))
-    for power in range(
-        math.ceil(x.low / math.log10(4) - 1e-9), math.floor(x.high / math.log10(4) + 1e-9) + 1
-    ):
-        at = _along(4.0**power, x)
+        parts.append(_text(LEFT - 6, at + 4, f"{value:g}", "soft", "end"))
+    for value in _powers(x, x_axis.base):
+        at = _along(value, x)
         parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{bottom}"/>')
-        parts.append(_text(at, bottom + 15, f"{4**power:,}", "soft", "middle"))
-    if x.low <= math.log10(panel.mark) <= x.high:
+        parts.append(_text(at, bottom + 15, f"{round(value):,}", "soft", "middle"))
+    if panel.mark > 0 and x.low <= math.log10(panel.mark) <= x.high:
         at = _along(panel.mark, x)
         parts.append(f'<path class="mark" d="M{at:.1f} {TOP}V{bottom}"/>')
         parts.append(_text(at + 4, bottom - 6, panel.mark_label, "soft"))
     middle = (TOP + bottom) / 2
-    parts.append(_text((LEFT + right) / 2, HEIGHT - 8, x_label, "soft", "middle"))
+    parts.append(_text((LEFT + right) / 2, HEIGHT - 8, x_axis.label, "soft", "middle"))
     parts.append(
         f'<text class="soft" text-anchor="middle" transform="translate(14 {middle}) rotate(-90)">'
-        f"{escape(y_label)}</text>"
+        f"{escape(y_axis.label)}</text>"
     )
     return parts
 
@@ -112,6 +118,13 @@ def _curves(panel: Panel, looks: Mapping[str, Look], x: Range, y: Range) -> list
             f'<polyline {_drawn(looks[name])} points="{places}"><title>{escape(name)}</title></polyline>'
         )
     return parts
+
+
+def _powers(values: Range, base: int) -> list[float]:
+    """The powers in a range, at its very ends too."""
+    unit = math.log10(base)
+    first, last = math.ceil(values.low / unit - 1e-9), math.floor(values.high / unit + 1e-9)
+    return [float(base) ** power for power in range(first, last + 1)]
 
 
 def _along(value: float, x: Range) -> float:

@@ -24,7 +24,7 @@ from nmt_cli.attention.dispatch import attend, implementation
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import SelfAttention
 from nmt_cli.ragged import Layout
-from recipes.benchmarks.curves import Look, Panel, picture
+from recipes.benchmarks.curves import Axis, Look, Panel, picture
 
 OUT = Path(__file__).with_name("layers.svg")
 SENTENCES = 2
@@ -92,7 +92,8 @@ def main(out: Path) -> None:
     _print_crossings(times)
     _print_times(times, CHANNELS[-1])
     panels = [_panel(times, d) for d in CHANNELS]
-    out.write_text(picture(panels, LOOKS, "n, tokens of a sentence", "milliseconds a sentence"), "utf-8")
+    axes = Axis("n, tokens of a sentence", 4), Axis("milliseconds a sentence", 10)
+    out.write_text(picture(panels, LOOKS, *axes), "utf-8")
     print(f"\nthe curves: {out}")
 
 

@@ -85,14 +85,14 @@ class Given:
 
 
 def write_pieces(folder: Path) -> None:
-    """Write the training pairs of `dataset` as pieces with blanks between, and the vocabulary."""
+    """Write the pairs of `dataset` as pieces with blanks between, and the vocabulary."""
     dataset = open_dataset(folder / "dataset")
     entries = load_tokenizers(dataset.folder / TOKENIZERS).target.entries
-    train = dataset.splits["train"]
-    for lang, side in zip(LANGUAGES, (train.source, train.target), strict=True):
-        sentences = np.split(side.tokens, side.offsets[1:-1])
-        text = "".join(" ".join(entries[i] for i in ids[:-1]) + "\n" for ids in sentences)
-        (folder / f"train.{lang}").write_text(text, encoding="utf-8")
+    for split in dataset.splits.values():
+        for lang, side in zip(LANGUAGES, (split.source, split.target), strict=True):
+            sentences = np.split(side.tokens, side.offsets[1:-1])
+            text = "".join(" ".join(entries[i] for i in ids[:-1]) + "\n" for ids in sentences)
+            (folder / f"{split.name}.{lang}").write_text(text, encoding="utf-8")
     named = [entry for entry in entries[len(MARKS) :] if entry]
     (folder / "entries").write_text("".join(f"{entry}\n" for entry in named), encoding="utf-8")
     for peer, files in STUBS.items():
@@ -124,15 +124,19 @@ def fairseq_data(bin_folder: Path, folder: Path) -> Sequence[object]:
     return [*command, "--trainpref", folder / "train", "--joined-dictionary", "--destdir", folder / "fairseq"]
 
 
+def fairseq_model(model: ModelConfig) -> Sequence[object]:
+    """The architecture in fairseq's options."""
+    options: list[object] = ["--cpu", "--arch", "transformer", "--share-all-embeddings"]
+    for side in ("encoder", "decoder"):
+        options += [f"--{side}-embed-dim", model.width, f"--{side}-ffn-embed-dim", model.feed_forward]
+        options += [f"--{side}-attention-heads", model.heads]
+    options += ["--encoder-layers", model.encoder_layers, "--decoder-layers", model.decoder_layers]
+    return [*options, "--dropout", model.residual_dropout]
+
+
 def fairseq(given: Given, bin_folder: Path) -> Contestant:
     """fairseq-train, which pads batches of alike lengths."""
-    model = given.model
-    command = [bin_folder / "fairseq-train", given.folder / "fairseq", "--cpu", "--arch", "transformer"]
-    for side in ("encoder", "decoder"):
-        command += [f"--{side}-embed-dim", model.width, f"--{side}-ffn-embed-dim", model.feed_forward]
-        command += [f"--{side}-attention-heads", model.heads]
-    command += ["--encoder-layers", model.encoder_layers, "--decoder-layers", model.decoder_layers]
-    command += ["--share-all-embeddings", "--dropout", model.residual_dropout]
+    command = [bin_folder / "fairseq-train", given.folder / "fairseq", *fairseq_model(given.model)]
     command += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", SMOOTHING]
     command += ["--optimizer", "adam", "--adam-betas", str(BETAS), "--adam-eps", EPSILON, "--lr", PEAK]
     command += ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", WARMUP, "--max-tokens", TOKENS]

@@ -10,6 +10,7 @@ import statistics
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from nmt_cli.training.config import TrainConfig
 from recipes.results import Result, keep, markdown, read, save, systems, took, trained_until, where
 
 HERE = Path(__file__).resolve().parent
@@ -115,11 +117,12 @@ def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
 def _differing(results: Sequence[Result]) -> list[str]:
     """What decides a model's weights and is not the same in all, beside the settings that make a row."""
     own = {*SCALED, *(name for row in ROWS.values() for name in row["set"])}
+    unset = asdict(TrainConfig())  # settings that came after a result was kept were at their defaults
     flat = [
         {
             f"{section}.{key}": value
             for section in DECISIVE
-            for key, value in result["config"][section].items()
+            for key, value in {**unset[section], **result["config"][section]}.items()
         }
         for result in results
     ]

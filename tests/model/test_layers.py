@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -77,6 +78,73 @@ def test_every_projection_of_a_layer_is_drawn_by_its_own_part() -> None:
         assert float(part.detach().abs().max()) == pytest.approx(math.sqrt(6 / sum(part.shape)), rel=0.01)
     assert not feed_forward.inner.bias.any()
     assert not feed_forward.outer.bias.any()
+
+
+UNIFORM = 3**0.5
+"""A uniform draw's bound, in standard deviations."""
+
+
+def bounds(config: ModelConfig) -> list[tuple[Tensor, float]]:
+    """Each matrix, projections of one input apart, and the bias of each feed-forward matrix, with what bounds
+    it by the words under `init`."""
+    heads, width, inner = config.heads, config.width, config.feed_forward
+    outputs = {"q": heads * config.d_k, "k": heads * config.d_k, "v": heads * config.d_v}
+    own, cross = SelfAttention(config, causal=True), CrossAttention(config)
+    feed_forward = FeedForward(config)
+    drawn = [
+        *zip("qkv", torch.split(own.query_key_value.weight, list(outputs.values())), strict=True),
+        *zip("kv", torch.split(cross.key_value.weight, [outputs["k"], outputs["v"]]), strict=True),
+        ("q", cross.query.weight),
+    ]
+    smaller = config.init == "smaller"
+    shrunk = [(x, math.sqrt((3 if smaller else 6) / (width + outputs[name]))) for name, x in drawn]
+    out = [(x.output.weight, math.sqrt(6 / (width + outputs["v"]))) for x in (own, cross)]
+    xavier = math.sqrt(6 / (width + inner))
+    inside = [
+        (feed_forward.inner.weight, width**-0.5 if smaller else xavier),
+        (feed_forward.outer.weight, inner**-0.5 if smaller else xavier),
+        (feed_forward.inner.bias, width**-0.5 if smaller else 0.0),
+        (feed_forward.outer.bias, inner**-0.5 if smaller else 0.0),
+    ]
+    return [*shrunk, *out, *inside]
+
+
+@pytest.mark.parametrize("init", ["xavier", "smaller"])
+@pytest.mark.parametrize(
+    ("width", "inner", "heads", "key", "value"),
+    [(64, 256, 2, 0, 0), (256, 512, 4, 32, 96), (512, 64, 8, 0, 0)],
+)
+def test_each_matrix_is_drawn_as_the_setting_says(
+    init: Literal["xavier", "smaller"], width: int, inner: int, heads: int, key: int, value: int
+) -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(
+        init=init, width=width, feed_forward=inner, heads=heads, key_width=key, value_width=value
+    )
+    for drawn, bound in bounds(config):
+        wanted, few = bound / UNIFORM, 3 / drawn.numel() ** 0.5  # how far so few numbers may be off
+        assert float(drawn.detach().square().mean().sqrt()) == pytest.approx(wanted, rel=0.01 + few)
+        assert float(drawn.detach().abs().max()) <= bound
+
+
+@pytest.mark.parametrize("init", ["xavier", "smaller"])
+def test_biases_of_attention_begin_at_zero(init: Literal["xavier", "smaller"]) -> None:
+    config = replace(CONFIG, init=init, attention_bias=True)
+    for layer in (SelfAttention(config, causal=True), CrossAttention(config)):
+        assert not any(part.bias.any() for part in layer.children() if isinstance(part, nn.Linear))
+
+
+def test_without_the_setting_weights_are_what_they_were_before_it_came() -> None:
+    torch.manual_seed(4)
+    drawn = SelfAttention(CONFIG, causal=True), CrossAttention(CONFIG), FeedForward(CONFIG)
+    torch.manual_seed(4)
+    for part in (part for layer in drawn for part in layer.children()):
+        assert isinstance(part, nn.Linear)
+        linear = nn.Linear(part.in_features, part.out_features, bias=part.bias is not None)
+        widths = {42: [12, 12, 18], 30: [12, 18]}.get(part.out_features, [part.out_features])
+        for rows in torch.split(linear.weight.detach(), widths):
+            nn.init.xavier_uniform_(rows)
+        assert torch.equal(part.weight, linear.weight)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from recipes.benchmarks import layers
-from recipes.benchmarks.curves import Look, Panel, picture
+from recipes.benchmarks.curves import Axis, Look, Panel, picture
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 1.5, 2.0])
@@ -30,7 +30,7 @@ def test_the_picture_holds_every_curve_of_every_panel_at_its_place() -> None:
     curves = {"<straight> & linear": [(16.0, 1.0), (64.0, 10.0)], "steep": [(16.0, 1.0), (64.0, 100.0)]}
     looks = {"<straight> & linear": Look(0), "steep": Look(1, stroke=1)}
     panels = [Panel(f"d = {d}", curves, mark=d, mark_label="n = d") for d in (32, 1024)]
-    tree = ElementTree.fromstring(picture(panels, looks, "n", "ms"))
+    tree = ElementTree.fromstring(picture(panels, looks, Axis("n", 4), Axis("ms", 10)))
     lines = [line for line in tree.iter() if line.tag.endswith("polyline")]
     places = [[tuple(map(float, p.split(","))) for p in line.attrib["points"].split()] for line in lines]
     assert len(places) == 4

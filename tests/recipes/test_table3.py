@@ -224,6 +224,15 @@ def test_rows_that_were_trained_with_other_settings_are_no_table() -> None:
         results.table([result("base"), other])
 
 
+def test_a_setting_that_a_result_is_too_old_to_name_was_at_its_default() -> None:
+    later = result("heads-1")
+    later["config"]["model"] |= {"heads": 1, "init": "xavier"}
+    assert "| A: h = 1 |" in results.table([result("base"), later])
+    later["config"]["model"]["init"] = "smaller"
+    with pytest.raises(SystemExit, match=r"different settings \(model\.init\)"):
+        results.table([result("base"), later])
+
+
 def test_sweeps_of_other_sizes_are_tables_of_their_own() -> None:
     text = results.table([{**result("base"), "factor": 4}, result("base")])
     assert text.count("| row | seeds |") == 2
