@@ -69,11 +69,11 @@ class _Server:
         from select import select
 
         while True:
-            ready = select([0, self.door, self.bell], [], [])[0]
-            if self.bell in ready:
+            ready = select([0, self.door.fileno(), self.bell.fileno()], [], [])[0]
+            if self.bell.fileno() in ready:
                 self.bell.recv(1000)
                 self._tell_ends()
-            if self.door in ready and self._fork():
+            if self.door.fileno() in ready and self._fork():
                 return
             if 0 in ready:
                 self._end()

@@ -56,15 +56,13 @@ class Forked(Popen[AnyStr]):
             "folder": str(Path.cwd()),
             "session": start_new_session,
         }
-        theirs, ours = zip(
-            _stream(stdin, "w", text), _stream(stdout, "r", text), _stream(stderr, "r", text), strict=True
-        )
-        self.stdin, self.stdout, self.stderr = (cast(IO[AnyStr] | None, stream) for stream in ours)
-        self._connection = fork_server.ask(str(server), request, list(theirs))
-        for stream in theirs:
-            os.close(stream)
+        ends = [_stream(stdin, "w", text), _stream(stdout, "r", text), _stream(stderr, "r", text)]
+        self.stdin, self.stdout, self.stderr = (cast(IO[AnyStr] | None, ours) for _, ours in ends)
+        self._connection = fork_server.ask(str(server), request, [theirs for theirs, _ in ends])
+        for theirs, _ in ends:
+            os.close(theirs)
         self.pid = self._told()
-        self.returncode: int | None = None  # type: ignore[assignment]
+        self.returncode: int | None = None
 
     def _told(self) -> int:
         number = fork_server.told(self._connection)

@@ -59,7 +59,7 @@ def log_probs_of_all(
     lengths = [len(target) + 1 for target in targets]
     sources = Layout.of([len(source) + 1] * len(targets))
     decoded = model(tokens, inputs, sources, Layout.of(lengths))
-    return list(model.logits(decoded).double().log_softmax(-1).split(lengths))
+    return list(torch.split(model.logits(decoded).double().log_softmax(-1), lengths))
 
 
 def total(rows: torch.Tensor, target: Sequence[int]) -> float:
