@@ -67,3 +67,9 @@ class Layout:
         for length in self.lengths.tolist():
             yield slice(start, start + length)
             start += length
+
+
+def flat(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:
+    """Sentences one after another, int64, and where they lie, both on `device`."""
+    tokens = torch.tensor([token for sentence in sentences for token in sentence], dtype=torch.int64)
+    return tokens.to(device), Layout.of([len(sentence) for sentence in sentences]).to(device)

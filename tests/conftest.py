@@ -23,6 +23,7 @@ from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocess import Outcome, preprocess
 from nmt_cli.data.request import Request
+from nmt_cli.text.vocabulary import Vocabulary
 from tests.forked import Forked, script, served
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path.relative_to(here)).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+def known(size: int) -> Vocabulary:
+    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
 def _made_up(count: int, seed: int) -> Pairs:
@@ -351,7 +356,7 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def write(name: str, alphabet: str, always: str | None = None) -> None:
         tokenizers = characters(alphabet)
         only = None if always is None else [*tokenizers.target.encode(always), 0][0]
-        config, model = _copier(len(tokenizers.source.entries), only)
+        config, model = _copier(len(tokenizers.source.vocabulary.entries), only)
         (folder / name).mkdir()
         write_model(folder / name, Identity(config, tokenizers, {}), weights(model), {"step": 1})
 
@@ -389,7 +394,7 @@ def _copier(vocabulary: int, always: int | None) -> "tuple[ModelConfig, Transfor
         longest=places,
         tie="none",
     )
-    model = Transformer(config, vocabulary, vocabulary, joint=True).eval()
+    model = Transformer(config, known(vocabulary), known(vocabulary), joint=True).eval()
     token, place = torch.split(torch.eye(config.width), [vocabulary, places])
     decoder = model.decoder[0]
     assert isinstance(decoder, DecoderLayer) and isinstance(model.decoder_norm, torch.nn.LayerNorm)

@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import padded
+from nmt_cli.attention import padded, reference
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.ragged import Layout
 
@@ -57,6 +57,13 @@ def attend(
         for (mine, some), (theirs, others) in zip(q.parts(part), k.parts(part), strict=True)
     ]
     return torch.cat(each)
+
+
+def weights(
+    q_THK: Tensor, k_SHK: Tensor, q: Layout, k: Layout, *, causal: bool = False, window: int = 0
+) -> list[Tensor]:
+    """What `attend` weighs values with: of each segment [heads, queries, keys]; slow, for looking at."""
+    return reference.weights(q_THK, k_SHK, q, k, causal=causal, window=window)
 
 
 def implementation(device: torch.device, key_width: int, value_width: int) -> str:

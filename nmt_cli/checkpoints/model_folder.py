@@ -47,8 +47,8 @@ class Identity:
 
     def build(self) -> Transformer:
         """The model with weights newly drawn."""
-        sizes = (len(tokenizer.entries) for tokenizer in (self.tokenizers.source, self.tokenizers.target))
-        return Transformer(self.config, *sizes, joint=self.tokenizers.recipe.joint)
+        both = (tokenizer.vocabulary for tokenizer in (self.tokenizers.source, self.tokenizers.target))
+        return Transformer(self.config, *both, joint=self.tokenizers.recipe.joint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,16 @@ def write_model(
             "source": identity.tokenizers.recipe.source_lang,
             "target": identity.tokenizers.recipe.target_lang,
         },
-        "model": asdict(identity.config),
+        "model": _described(identity.config),
         "tokenizer": identity.tokenizers.fingerprint,
         "trained_on": identity.trained_on,
     }
     write_description(folder, CONFIG, description, covers=[WEIGHTS, EMA] if ema else [WEIGHTS])
+
+
+def _described(config: ModelConfig) -> dict[str, Any]:
+    """Its settings; a bias that is not there goes unsaid, so that versions that know none read the folder."""
+    return {name: value for name, value in asdict(config).items() if name != "output_bias" or value}
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:

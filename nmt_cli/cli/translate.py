@@ -137,7 +137,7 @@ def _translations(
     from nmt_cli.decoding.lines.stream import lines_of, stream
 
     tokenizers = translator.tokenizers
-    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.entries, translator.config.input.most_unknown)
+    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary, translator.config.input.most_unknown)
     lines = ((number, odd.text(number, raw)) for number, raw in enumerate(lines_of(read), start=1))
     report.begin(odd)
     for translation in stream(translator, ensembles, lines, flush):

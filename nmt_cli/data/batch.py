@@ -11,15 +11,13 @@ from nmt_cli.data.filler import Rounding
 from nmt_cli.data.plan import Indices
 from nmt_cli.loss.reference import IGNORED
 from nmt_cli.ragged import Layout
-from nmt_cli.text.subwords import END
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """What one forward sees: segment i of the source and segment i of the target are a pair.
 
-    Behind the pairs may come dummy segments of end marks, the filler. Every segment ends with an end mark, so
-    the decoder's input is the target rolled by one.
+    Behind the pairs may come dummy segments of end marks, the filler. Every segment ends with an end mark.
     """
 
     pairs: Indices
@@ -99,10 +97,11 @@ def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = No
 
 
 def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
-    """The tokens of these sentences, and end marks wherever the layout has more."""
+    """The tokens of these sentences, and the end mark of the first wherever the layout has more."""
+    end = side.tokens[side.offsets[pairs[0] + 1] - 1]
     positions, segments = layout.positions.numpy(), layout.segments.numpy()
     real = int(layout.starts[len(pairs)])
-    tokens = np.full(len(segments), END, dtype=np.int64)
+    tokens = np.full(len(segments), end, dtype=np.int64)
     tokens[:real] = np.asarray(side.tokens)[side.offsets[pairs][segments[:real]] + positions[:real]]
     return torch.from_numpy(tokens)
 

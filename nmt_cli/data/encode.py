@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, read_bytes
 from nmt_cli.data.dataset import side_path
-from nmt_cli.text.subwords import END, UNKNOWN
 from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
@@ -39,11 +38,6 @@ class EncodedSide:
 
     tokens: Tokens
     lengths: NDArray[np.int64]
-
-    @property
-    def unknowns(self) -> int:
-        """How many ids stand for what the vocabulary lacks."""
-        return int((self.tokens == UNKNOWN).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +72,14 @@ class TokensWriter:
     def __init__(self, folder: Path, split: str, side: Side, tokenizer: Tokenizer) -> None:
         self._tokens = ArrayWriter(side_path(folder, split, side, "tokens.npy"), token_type(tokenizer))
         self._offsets = OffsetsWriter(side_path(folder, split, side, "offsets.npy"))
-        self._unknowns = 0
+        self._unknown, self._unknowns = tokenizer.vocabulary.unknown, 0
         self.pairs = 0
 
     def append(self, encoded: EncodedSide) -> None:
         """Add sentences."""
         self._tokens.append(encoded.tokens)
         self._offsets.append(encoded.lengths)
-        self._unknowns += encoded.unknowns
+        self._unknowns += int((encoded.tokens == self._unknown).sum())
         self.pairs += len(encoded.lengths)
 
     def counts(self) -> dict[str, int]:
@@ -107,18 +101,19 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
 
 def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
     """Ids that `tokenizer` knows, with end marks."""
+    end = tokenizer.vocabulary.end
     ids: list[int] = []
     lengths: list[int] = []
     for sentence in sentences:
         ids += sentence
-        ids.append(END)
+        ids.append(end)
         lengths.append(len(sentence) + 1)
     return EncodedSide(np.array(ids, token_type(tokenizer)), np.array(lengths, np.int64))
 
 
 def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
     """The smallest type that holds every id."""
-    return np.uint16 if len(tokenizer.entries) <= 1 << 16 else np.uint32
+    return np.uint16 if len(tokenizer.vocabulary) <= 1 << 16 else np.uint32
 
 
 @cache

@@ -16,7 +16,6 @@ from nmt_cli.data.filters import SUBWORDS, Filters
 from nmt_cli.data.report import CorpusReport, FilterReport
 from nmt_cli.data.request import Input
 from nmt_cli.data.tally import Tally
-from nmt_cli.text.subwords import UNKNOWN
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -47,7 +46,7 @@ def write_evaluation_set(
             for side in SIDES:
                 files[side].write("".join(f"{line}\n" for line in raw[side]).encode())
                 writers[side].append(encoded[side])
-            flags = _flags(encoded, config.filter.max_subwords)
+            flags = _flags(encoded, tokenizers, config.filter.max_subwords)
             for i, pair in enumerate(zip(prepared["source"], prepared["target"], strict=True)):
                 if reason := filters.reason(*pair) or flags[i]:
                     corpus.noted.add(reason, block.first + i, raw["source"][i], raw["target"][i])
@@ -72,12 +71,13 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
     return texts
 
 
-def _flags(encoded: dict[Side, EncodedSide], max_subwords: int) -> list[str | None]:
+def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
     """What is worth a warning about each pair of encoded sentences."""
     longest = np.maximum(*(encoded[side].lengths for side in SIDES))
     unknown = np.zeros(len(longest), np.bool_)
-    for side in encoded.values():
-        np.logical_or.at(unknown, np.repeat(np.arange(len(longest)), side.lengths), side.tokens == UNKNOWN)
+    for name, side in encoded.items():
+        lacking = side.tokens == tokenizers.side(name).vocabulary.unknown
+        np.logical_or.at(unknown, np.repeat(np.arange(len(longest)), side.lengths), lacking)
     return [
         SUBWORDS if max_subwords and length > max_subwords else UNKNOWNS if has_unknown else None
         for length, has_unknown in zip(longest, unknown, strict=True)

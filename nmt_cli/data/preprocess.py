@@ -69,8 +69,8 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
             "fingerprint": tokenizers.fingerprint,
             "kind": tokenizers.recipe.kind,
             "joint": tokenizers.recipe.joint,
-            "source_vocabulary": len(tokenizers.source.entries),
-            "target_vocabulary": len(tokenizers.target.entries),
+            "source_vocabulary": len(tokenizers.source.vocabulary),
+            "target_vocabulary": len(tokenizers.target.vocabulary),
         }
         manifest = {"nmt": __version__, **description, "tokenizer": summary, "splits": splits}
         write_manifest(folder, manifest)

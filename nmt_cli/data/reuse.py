@@ -62,7 +62,7 @@ def _from_folder(request: Request, folder: Path) -> Plan:
             f"{folder} is for {known[0]}-{known[1]}, not for {request.source_lang}-{request.target_lang}; "
             "reuse its model file instead, or learn anew."
         )
-    _refuse(request, "tokenizer", asdict(ready.recipe), free=())
+    _refuse(request, "tokenizer", ready.recipe.described(), free=())
     _refuse(request, "text", asdict(ready.recipe.text), free=())
     return Plan(ready.recipe, ready=ready, reused=ready.fingerprint)
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nmt_cli.data.dataset import MANIFEST, Dataset, Sentences, side_path
+from nmt_cli.data.dataset import MANIFEST, TOKENIZERS, Dataset, Sentences, side_path
 from nmt_cli.errors import UserError
 from nmt_cli.machine.hashes import sha256_of
-from nmt_cli.text.subwords import END
 from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizers import load_tokenizers
 
 AT_ONCE = 1 << 20
 
@@ -21,9 +21,11 @@ def verify(dataset: Dataset) -> None:
         path = dataset.folder / name
         if sha256_of(path) != written.get("sha256"):
             raise UserError(f"{path} is not what was written (its SHA-256 differs); {REMEDY}")
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     for name, split in dataset.splits.items():
         for side, sentences in zip(SIDES, (split.source, split.target), strict=True):
-            for what, problem in _problems(sentences, _vocabulary(dataset, side)):
+            end = tokenizers.side(side).vocabulary.end
+            for what, problem in _problems(sentences, _vocabulary(dataset, side), end):
                 raise UserError(f"{side_path(dataset.folder, name, side, what)} {problem}; {REMEDY}")
         if len(split.source) != len(split.target):
             raise UserError(
@@ -41,7 +43,7 @@ def _vocabulary(dataset: Dataset, side: Side) -> int:
         ) from error
 
 
-def _problems(sentences: Sentences, vocabulary: int) -> Iterator[tuple[str, str]]:
+def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple[str, str]]:
     """Which file is wrong, and what is wrong with it; reads no further than the first problem needs."""
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
@@ -60,8 +62,8 @@ def _problems(sentences: Sentences, vocabulary: int) -> Iterator[tuple[str, str]
             yield "offsets.npy", f"does not increase at sentence {place:,}"
     for start in range(0, len(offsets) - 1, AT_ONCE):
         ends = offsets[start + 1 : start + AT_ONCE + 1]
-        if (tokens[ends - 1] != END).any():
-            place = start + int(np.argmax(tokens[ends - 1] != END))
+        if (tokens[ends - 1] != end).any():
+            place = start + int(np.argmax(tokens[ends - 1] != end))
             yield "tokens.npy", f"has no end mark behind sentence {place:,}"
     for start in range(0, len(tokens), AT_ONCE):
         highest = int(tokens[start : start + AT_ONCE].max())

@@ -1,21 +1,14 @@
 """Where every head of every layer looks, for pairs of sentences that are given."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import reference
-from nmt_cli.model.layers import CrossAttention, SelfAttention, by_head
-from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
-from nmt_cli.ragged import Layout
-from nmt_cli.text.subwords import END
-
-Layers = list[list[Tensor]]
-"""For each layer, the weights of each pair."""
+from nmt_cli.model.attention_weights import attention_weights
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +25,9 @@ class AttentionMaps:
     target: Sequence[int]
     """T ids, end mark included unless learned positions ended first."""
 
+    ended: bool
+    """Whether the target's end mark is there."""
+
     encoder: Tensor
     """[L, H, S, S]"""
 
@@ -46,7 +42,7 @@ class AttentionMaps:
 
         End marks neither have nor are partners; a source without pieces gives an empty list.
         """
-        pieces = sum(token != END for token in self.target)
+        pieces = len(self.target) - self.ended
         mean_TS = self.cross.float().mean((0, 1))[:pieces, :-1]
         aligned: list[int] = mean_TS.argmax(-1).tolist() if mean_TS.shape[1] else []
         return aligned
@@ -57,14 +53,17 @@ def attention_maps(
     model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[AttentionMaps]:
     """The maps of each pair of source and target ids, without end marks; all pairs are one batch."""
-    most = model.config.longest if model.config.positions == "learned" else None
-    sources = [[*source, END] for source, _ in pairs]
-    targets = [[*target, END][:most] for _, target in pairs]
+    most = model.config.limit or None
+    sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
+    targets = [model.target_vocabulary.ended(target)[:most] for _, target in pairs]
+    (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
+    found = attention_weights(model, source_S, target_T, source, target)
     kinds = (
         [torch.stack(layers) for layers in zip(*kind, strict=True)]
-        for kind in _watched(model, sources, targets)
+        for kind in (found.encoder, found.decoder, found.cross)
     )
-    return [AttentionMaps(*parts) for parts in zip(sources, targets, *kinds, strict=True)]
+    ended = [len(target) < len(tokens) for (_, target), tokens in zip(pairs, targets, strict=True)]
+    return [AttentionMaps(*parts) for parts in zip(sources, targets, ended, *kinds, strict=True)]
 
 
 def alignment(
@@ -78,52 +77,3 @@ def alignment(
         aligned += [before + place for place in maps.alignment()]
         before += len(source)
     return aligned
-
-
-def _watched(
-    model: Transformer, sources: Sequence[list[int]], targets: Sequence[list[int]]
-) -> tuple[Layers, Layers, Layers]:
-    """The weights of one forward: of the encoder, of the decoder, and between the two."""
-    encoder: Layers = []
-    decoder: Layers = []
-    cross: Layers = []
-    with ExitStack() as hooks:
-        for layer in cast(list[EncoderLayer], list(model.encoder)):
-            hooks.enter_context(layer.attention.register_forward_pre_hook(_into(encoder, _own_weights)))
-        for below in cast(list[DecoderLayer], list(model.decoder)):
-            hooks.enter_context(below.attention.register_forward_pre_hook(_into(decoder, _own_weights)))
-            hooks.enter_context(below.cross.register_forward_pre_hook(_into(cross, _cross_weights)))
-        inputs = [[END, *target[:-1]] for target in targets]
-        (source_S, source), (inputs_T, target) = (_flat(model, tokens) for tokens in (sources, inputs))
-        model(source_S, inputs_T, source, target)
-    return encoder, decoder, cross
-
-
-def _into(layers: Layers, weigh: Callable[..., list[Tensor]]) -> Callable[[Any, tuple[Any, ...]], None]:
-    """A hook that keeps what `weigh` makes of an attention and its inputs."""
-    return lambda attention, inputs: layers.append([x.cpu() for x in weigh(attention, *inputs)])
-
-
-def _own_weights(attention: SelfAttention, x_TD: Tensor, layout: Layout) -> list[Tensor]:
-    keys = attention.heads * attention.widths[0]
-    query_THK, key_THK = (
-        by_head(part, attention.heads)
-        for part in attention.query_key_value(x_TD)[:, : 2 * keys].split(keys, dim=-1)
-    )
-    return reference.weights(
-        query_THK, key_THK, layout, layout, causal=attention.causal, window=attention.window
-    )
-
-
-def _cross_weights(
-    attention: CrossAttention, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout
-) -> list[Tensor]:
-    query_THK = by_head(attention.query(x_TD), attention.heads)
-    keys_SHK, _ = attention.keys_values(encoded_SD)
-    return reference.weights(query_THK, keys_SHK, target, source)
-
-
-def _flat(model: Transformer, sentences: Sequence[list[int]]) -> tuple[Tensor, Layout]:
-    device = model.output_matrix.device
-    tokens = torch.tensor([token for sentence in sentences for token in sentence], dtype=torch.int64)
-    return tokens.to(device), Layout.of([len(sentence) for sentence in sentences]).to(device)

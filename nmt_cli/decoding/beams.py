@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from nmt_cli.decoding.hypotheses import Hypothesis
 from nmt_cli.decoding.lengths import LengthRule
-from nmt_cli.text.subwords import END
 
 BLOCK = 32
 """Room for tokens is made in blocks of this size."""
@@ -94,11 +93,10 @@ class Beams:
         return self.totals > -torch.inf
 
     def rows(self) -> tuple[Tensor, Tensor]:
-        """[R] places in use, and [R] the newest token of each; the first is fed the end mark."""
+        """[R] places in use, and [R] the newest token of each; 0 where there is none yet."""
         rows = self.in_use.flatten().nonzero()[:, 0]
         newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
-        newest = self.tokens.gather(2, newest_BN1).masked_fill(self.ages[:, None, None] == 0, END)
-        return rows, newest.flatten()[rows]
+        return rows, self.tokens.gather(2, newest_BN1).flatten()[rows]
 
     def follow(self, choice: Choice, rule: LengthRule, longest: int) -> None:
         """Go on as chosen; `longest` is more than any age."""
@@ -147,7 +145,8 @@ class Beams:
         if not bool((kept >= self.ended_scores.shape[1]).any()):
             return
         self.ended_lengths = torch.cat([self.ended_lengths, lengths], dim=1).gather(1, kept)
-        tokens = _grown(self.tokens, parents, torch.full_like(parents, END), self.ages)
+        # The end mark has a place, since it has a score; which id it is nobody asks.
+        tokens = _grown(self.tokens, parents, torch.zeros_like(parents), self.ages)
         token_totals = _grown(self.token_totals, parents, totals, self.ages)
         self.ended_tokens = _chosen(torch.cat([self.ended_tokens, tokens], dim=1), kept)
         self.ended_token_totals = _chosen(torch.cat([self.ended_token_totals, token_totals], dim=1), kept)

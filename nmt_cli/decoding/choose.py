@@ -13,14 +13,13 @@ from torch.nn import functional as F
 
 from nmt_cli.decoding.beams import Choice
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.text.subwords import END
 
 BLOCK = 128
 """Entries of the vocabulary of which only the best is looked at, where it does not stand out."""
 
 
-def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor) -> Choice:
-    """The likeliest ways on: N that go on, and those that end among the N likeliest of all.
+def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> Choice:
+    """The likeliest ways on: N that go on, and those that end, with `end`, among the N likeliest.
 
     A single hypothesis has ended when its end is the likeliest way: that is greedy search.
     """
@@ -34,7 +33,7 @@ def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor) -> Choice:
         tokens_RW = tokens_RW.new_zeros(sentences * places, width).index_copy_(0, rows_R, tokens_RW)
     totals, where = totals_RW.view(sentences, -1).topk(min(2 * places, places * width))
     tokens, parents = tokens_RW.view(sentences, -1).gather(1, where), where // width
-    ends = tokens == END
+    ends = tokens == end
     ended = totals[:, :places].masked_fill(~ends[:, :places], -torch.inf)
     live, order = totals.masked_fill(ends, -torch.inf).topk(places)
     if places == 1:
@@ -58,7 +57,12 @@ def _top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def drawn(
-    log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, chances_R: Tensor, config: SearchConfig
+    log_probs_RV: Tensor,
+    rows_R: Tensor,
+    totals_BN: Tensor,
+    chances_R: Tensor,
+    config: SearchConfig,
+    end: int,
 ) -> Choice:
     """One way on for each hypothesis, drawn by a number from 0 to 1; totals are the model's own."""
     shaped = (log_probs_RV / config.temperature).softmax(-1)
@@ -76,7 +80,7 @@ def drawn(
     nowhere = torch.full_like(totals_BN, -torch.inf).flatten()
     totals = nowhere.index_copy(0, rows_R, total_R).view_as(totals_BN)
     chosen = torch.zeros_like(nowhere, dtype=torch.int64).index_copy_(0, rows_R, token_R1[:, 0])
-    ends = chosen.view_as(totals_BN) == END
+    ends = chosen.view_as(totals_BN) == end
     parents = torch.arange(totals.shape[1], device=totals.device).expand_as(totals)
     ended, live = (totals.masked_fill(without, -torch.inf) for without in (~ends, ends))
     return Choice(ended, parents, live, parents, chosen.view_as(totals_BN))

@@ -38,14 +38,13 @@ Found = tuple[Sentence, list[Hypothesis] | None]
 def translated(
     ensemble: Ensemble,
     config: SearchConfig,
-    never: Sequence[int],
     waiting: Waiting,
     before_step: Callable[[], None] = lambda: None,
 ) -> Iterator[Found]:
-    """Translate until nothing waits any more, in no particular order; ids in `never` are not produced."""
+    """Translate until nothing waits any more, in no particular order."""
     rows = config.rows or (MOST_ROWS if is_gpu(ensemble.device) else ROWS_ON_CPU)
     most = max(1, rows // config.places)
-    search = Search(ensemble, config, never)
+    search = Search(ensemble, config)
     while True:
         joining: list[Sentence] = []
         try:
@@ -63,7 +62,7 @@ def translated(
             if not out_of_memory(error):
                 raise
             everything = [*search.sentences, *joining]
-            search = Search(ensemble, config, never)
+            search = Search(ensemble, config)
             if len(everything) == 1:
                 yield everything[0], None
             else:
@@ -99,15 +98,12 @@ def taken(ascending: list[Sentence], most: int, tokens: int, beside: Sequence[Se
 
 
 def translate_ids(
-    models: Sequence[Transformer],
-    sources: Sequence[Sequence[int]],
-    config: SearchConfig,
-    never: Sequence[int] = (),
+    models: Sequence[Transformer], sources: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[list[Hypothesis]]:
-    """The translations of each source, both without end marks; ids in `never` are not produced."""
+    """The translations of each source, both without end marks."""
     sentences = [Sentence(key, tokens) for key, tokens in enumerate(sources)]
     found: dict[int, list[Hypothesis]] = {}
-    for sentence, hypotheses in translated(Ensemble.of(models, config), config, never, Listed(sentences)):
+    for sentence, hypotheses in translated(Ensemble.of(models, config), config, Listed(sentences)):
         if hypotheses is None:
             raise MemoryError(f"a sentence of {len(sentence.tokens)} tokens does not fit into memory")
         found[sentence.key] = hypotheses

@@ -11,8 +11,8 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.ragged import Layout
-from nmt_cli.text.subwords import END
+from nmt_cli.ragged import flat
+from nmt_cli.text.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,23 @@ class Ensemble:
     @property
     def device(self) -> torch.device:
         """Where the models are."""
-        return self.models[0].output_matrix.device
+        return self.models[0].device
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What they write."""
+        return self.models[0].target_vocabulary
 
     @property
     def longest(self) -> int:
         """The most tokens that a sentence may have on either side, end mark counted; 0 for no limit."""
-        limits = [model.config.longest for model in self.models if model.config.positions == "learned"]
-        return min(limits, default=0)
+        return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
     def start(self, sources: Sequence[Sequence[int]], places: int) -> list[DecodingCache]:
         """The caches, of each model one, of sentences without end marks."""
-        source = Layout.of([len(tokens) + 1 for tokens in sources])
-        flat = torch.tensor([token for tokens in sources for token in (*tokens, END)])
-        flat, source = flat.to(self.device), source.to(self.device)
-        return [model.start(model.encode(flat, source), source, places) for model in self.models]
+        ended = self.models[0].source_vocabulary.ended
+        source_S, source = flat([ended(tokens) for tokens in sources], self.device)
+        return [model.begin(source_S, source, places) for model in self.models]
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
         """[R, V]: the log-probability of each next token, fp32."""

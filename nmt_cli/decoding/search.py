@@ -13,7 +13,6 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lengths import LengthRule
 from nmt_cli.model.cache import DecodingCache
-from nmt_cli.text.subwords import END, UNKNOWN
 
 FEW = 0.75
 """When no more than this share of a batch is still in search, the rest of it is cleared away."""
@@ -24,13 +23,15 @@ Done = tuple[Sentence, list[Hypothesis]]
 class Search:
     """Sentences in search, whatever step each of them is at."""
 
-    def __init__(self, ensemble: Ensemble, config: SearchConfig, never: Sequence[int] = ()) -> None:
-        """The ids in `never` are not produced, nor is the unknown mark unless the settings allow it."""
+    def __init__(self, ensemble: Ensemble, config: SearchConfig) -> None:
+        """The vocabulary says what is never produced; nor is its unknown unless the settings allow it."""
         self._sentences: list[Sentence] = []
         self._active: list[bool] = []
         self._ensemble, self._config = ensemble, config
         self._rule = LengthRule(config.length_rule, config.length_penalty)
-        banned = {*never} if config.unknown else {*never, UNKNOWN}
+        vocabulary = ensemble.vocabulary
+        self._end = vocabulary.end
+        banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
         self._ages: list[int] = []
         self._caps: list[int] = []
@@ -85,13 +86,14 @@ class Search:
 
     def _choice(self, log_probs: Tensor, rows: Tensor, totals: Tensor) -> Choice:
         if not self._config.sample:
-            return best(log_probs, rows, totals)
+            return best(log_probs, rows, totals, self._end)
         places = self._config.places
         where = [divmod(row, places) for row in rows.tolist()]
         keys = [self._sentences[sentence].key for sentence, _ in where]
         ages = [self._ages[sentence] for sentence, _ in where]
         lots = chances(self._config.seed, keys, [place for _, place in where], ages)
-        return drawn(log_probs, rows, totals, torch.from_numpy(lots).to(log_probs.device), self._config)
+        on_device = torch.from_numpy(lots).to(log_probs.device)
+        return drawn(log_probs, rows, totals, on_device, self._config, self._end)
 
     def _constrain(self, log_probs_RV: Tensor, rows: Tensor) -> None:
         """Nothing that is banned, and no end before its time; but where a token must come, that one."""
@@ -105,14 +107,14 @@ class Search:
         early = [age < self._config.min_length for age in self._ages]
         if any(early):
             too_early = torch.tensor(early, device=rows.device)[rows // self._config.places]
-            log_probs_RV[:, END].masked_fill_(too_early, -torch.inf)
+            log_probs_RV[:, self._end].masked_fill_(too_early, -torch.inf)
         for row, token, kept in forced:
             log_probs_RV[row] = -torch.inf
             log_probs_RV[row, token] = kept
 
     def _must(self, sentence: Sentence, age: int, cap: int) -> int | None:
         if age >= cap:
-            return END
+            return self._end
         return sentence.prefix[age] if age < len(sentence.prefix) else None
 
     def _leave(self, beams: Beams) -> list[Done]:

@@ -63,6 +63,9 @@ class ModelConfig:
     keys and values in 0.71 of that, feed-forward matrices and their biases in ±1 / sqrt(inputs). Embeddings
     and learned positions are normal with a deviation of 1 / sqrt(width) in both."""
 
+    output_bias: bool = False
+    """A bias for each entry of the vocabulary in the output projection; the paper has none."""
+
     residual_dropout: float = 0.1
     """On the output of each sub-layer, before it is added."""
 
@@ -103,6 +106,11 @@ class ModelConfig:
                 f"width {self.width} can't be shared evenly among {self.heads} heads; "
                 "change one of them, or set key_width and value_width."
             )
+
+    @property
+    def limit(self) -> int:
+        """The most tokens that a sentence may have on either side, end mark counted; 0 for no limit."""
+        return self.longest if self.positions == "learned" else 0
 
     @property
     def d_k(self) -> int:

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
-from nmt_cli.model.positions import LearnedPositions, Sinusoids
+from nmt_cli.model.positions import POSITIONS
 
 
 def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
@@ -21,12 +21,14 @@ class Embedding(nn.Module):
         super().__init__()
         self.matrix = matrix_VD
         self.drop = config.embedding_dropout
-        sinusoidal = config.positions == "sinusoidal"
-        self.positions = (
-            Sinusoids(config.width) if sinusoidal else LearnedPositions(config.longest, config.width)
-        )
+        self.positions = POSITIONS[config.positions](config)
 
-    def forward(self, tokens: Tensor, positions: Tensor, longest: int) -> Tensor:
-        """[..., D] for ids of any shape, at `positions` that are less than `longest`."""
+    def forward(self, tokens: Tensor, positions: Tensor, longest: int, blank: Tensor | None = None) -> Tensor:
+        """[..., D] for ids of any shape, at `positions` that are less than `longest`.
+
+        Where `blank` is true, zeros take the place of the token's own vector.
+        """
         vectors = F.embedding(tokens, self.matrix) * self.matrix.shape[1] ** 0.5
+        if blank is not None:
+            vectors = vectors.masked_fill(blank[..., None], 0.0)
         return dropout(vectors + self.positions(positions, longest), self.drop, self.training)

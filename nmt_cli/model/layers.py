@@ -6,13 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.attention.dispatch import attend
+from nmt_cli.attention.dispatch import attend, weights
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
 from nmt_cli.ragged import Layout
 
 SEEDS = 1 << 62
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu}
+"""Of feed-forward layers."""
 
 INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 """Of what attention makes of its input: queries, keys and values."""
@@ -33,12 +36,24 @@ def by_head(x_TD: Tensor, heads: int) -> Tensor:
     return x_TD.view(x_TD.shape[0], heads, x_TD.shape[1] // heads)
 
 
+def layer_norm(config: ModelConfig) -> nn.LayerNorm:
+    """Over the channels of a token."""
+    return nn.LayerNorm(config.width, eps=config.norm_epsilon)
+
+
+LAST_NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "post": lambda config: nn.Identity(),
+    "pre": layer_norm,
+}
+"""What ends a stack; where norms stand behind the sub-layers, there is one already."""
+
+
 class Residual(nn.Module):
     """Adds to x what a sub-layer makes of it, and normalises before or behind."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(config.width, eps=config.norm_epsilon)
+        self.norm = layer_norm(config)
         self.post = config.norm == "post"
         self.drop = config.residual_dropout
 
@@ -73,6 +88,11 @@ class SelfAttention(nn.Module):
         )
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
+
+    def weights(self, x_TD: Tensor, layout: Layout) -> list[Tensor]:
+        """How much each token attends to each: [H, length, length] of each sentence."""
+        query, key, _ = self._projected(x_TD)
+        return weights(query, key, layout, layout, causal=self.causal, window=self.window)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """The next token of each row, which sees its path in the cache and itself; [R, D] to [R, D]."""
@@ -110,6 +130,11 @@ class CrossAttention(nn.Module):
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
 
+    def weights(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> list[Tensor]:
+        """How much each target token attends to each of the source: [H, T, S] of each pair."""
+        keys_SHK, _ = self.keys_values(encoded_SD)
+        return weights(by_head(self.query(x_TD), self.heads), keys_SHK, target, source)
+
     def keys_values(self, encoded_SD: Tensor) -> tuple[Tensor, Tensor]:
         """[S, H, K] and [S, H, V]: what the source offers to every target token."""
         packed = self.key_value(encoded_SD)
@@ -132,7 +157,7 @@ class FeedForward(nn.Module):
         linear = projection if config.init == "xavier" else nn.Linear  # PyTorch draws up to 1 / sqrt(inputs)
         self.inner = linear(config.width, config.feed_forward, bias=True)
         self.outer = linear(config.feed_forward, config.width, bias=True)
-        self.activation = F.relu_ if config.activation == "relu" else F.gelu
+        self.activation = ACTIVATIONS[config.activation]
         self.drop = config.activation_dropout
 
     def forward(self, x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ FEW_ROWS = 64
 @torch.no_grad()
 def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
     """Make `model` ready to translate on the device where it is; it can't be trained or saved any more."""
-    device = model.output_matrix.device
+    device = model.device
     if precision not in (possible := translating_precisions(device)):
         where = "this GPU" if is_gpu(device) else "this CPU"
         raise UserError(f"{where} can't compute in {precision}; choose --precision {' or '.join(possible)}.")
@@ -37,7 +37,9 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         named = ((module, *child) for module in model.modules() for child in module.named_children())
         places = [(module, name) for module, name, child in named if isinstance(child, nn.Linear)]
         linears = (getattr(*place) for place in places)
-        matrices = chain(((each.weight, each.bias) for each in linears), [(model.output_matrix, None)])
+        matrices = chain(
+            ((each.weight, each.bias) for each in linears), [(model.output_matrix, model.output_bias)]
+        )
         packed = _quantized(matrices, threads) if precision == "int8" else _laid_out(matrices)
         for place in places:  # each makes room for the next, where they are laid out as they are asked for
             setattr(*place, Packed(next(packed), getattr(*place)))

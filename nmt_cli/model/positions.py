@@ -1,9 +1,12 @@
 """Where a token stands in its sentence, as a vector to add to its embedding."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
 
 WAVELENGTH = 10_000
 FIRST_ROWS = 1024
@@ -49,3 +52,10 @@ class LearnedPositions(nn.Module):
                 "; leave longer ones out, or train with more."
             )
         return self.table[positions]
+
+
+POSITIONS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "sinusoidal": lambda config: Sinusoids(config.width),
+    "learned": lambda config: LearnedPositions(config.longest, config.width),
+}
+"""The kinds there are."""

@@ -1,5 +1,8 @@
 """The Transformer: an encoder, a decoder, and the matrices between ids and vectors.
 
+Whoever trains calls `forward` and gives what comes of it to the loss by `projected`; whoever decodes calls
+`begin` once and then `step` and `logits` for each token. Nobody else needs to know what is inside.
+
 Everything runs on flat tokens: S of the source, T of the target, D channels, V entries of the vocabulary.
 """
 
@@ -16,8 +19,12 @@ from nmt_cli.model import cache as cached
 from nmt_cli.model.cache import DecodingCache, LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, embedding_matrix
-from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
+from nmt_cli.model.layers import LAST_NORMS, CrossAttention, FeedForward, Residual, SelfAttention
 from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
+
+BIAS_COLUMNS = 8
+"""What the output matrix grows by for a bias in the loss; tensor cores want multiples of 8."""
 
 
 class EncoderLayer(nn.Module):
@@ -63,10 +70,8 @@ class DecoderLayer(nn.Module):
 class Transformer(nn.Module):
     """The one model; what it is made of is in its `config`."""
 
-    def __init__(
-        self, config: ModelConfig, source_vocabulary: int, target_vocabulary: int, *, joint: bool
-    ) -> None:
-        """Vocabularies by size; `joint` says that the two are one."""
+    def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
+        """`joint` says that the two vocabularies are one."""
         super().__init__()
         if config.tie == "all" and not joint:
             raise UserError(
@@ -74,25 +79,33 @@ class Transformer(nn.Module):
                 "set model.tie=decoder, or preprocess with --joint."
             )
         self.config = config
-        target_VD = embedding_matrix(target_vocabulary, config.width)
+        self.source_vocabulary, self.target_vocabulary = source, target
+        entries = len(target)
+        target_VD = embedding_matrix(entries, config.width)
         apart = config.tie != "all"
         self.source_embedding = Embedding(
-            config, embedding_matrix(source_vocabulary, config.width) if apart else target_VD
+            config, embedding_matrix(len(source), config.width) if apart else target_VD
         )
         self.target_embedding = Embedding(config, target_VD)
         untied = config.tie == "none"
-        self.output_matrix = embedding_matrix(target_vocabulary, config.width) if untied else target_VD
+        self.output_matrix = embedding_matrix(entries, config.width) if untied else target_VD
+        self.output_bias = nn.Parameter(torch.zeros(entries)) if config.output_bias else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
+        self.encoder_norm, self.decoder_norm = (LAST_NORMS[config.norm](config) for _ in range(2))
         self.packed_output: Callable[[Tensor], Tensor] | None = None
         self.cache_dtype: torch.dtype | None = None
         """Of the keys and values that decoding keeps; None for that of the weights."""
 
-    def forward(self, source_S: Tensor, inputs_T: Tensor, source: Layout, target: Layout) -> Tensor:
-        """[T, D]: what the decoder makes of each target token, given the source and the tokens up to it."""
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.output_matrix.device
+
+    def forward(self, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout) -> Tensor:
+        """[T, D]: what foretells each token of the target, given the source and the tokens before it."""
         encoded_SD = self.encode(source_S, source)
-        x_TD = self.target_embedding(inputs_T, target.positions, target.longest)
+        x_TD = self._embedded(target_T.roll(1), target.positions, target.longest)
         for layer in self.decoder:
             x_TD = layer(x_TD, encoded_SD, target, source)
         out: Tensor = self.decoder_norm(x_TD)
@@ -110,10 +123,22 @@ class Transformer(nn.Module):
         """[T, V]; training never holds them, see `nmt_cli.loss`."""
         if self.packed_output:
             return self.packed_output(decoded_TD)
-        return F.linear(decoded_TD, self.output_matrix)
+        return F.linear(decoded_TD, self.output_matrix, self.output_bias)
 
-    def start(self, encoded_SD: Tensor, source: Layout, places: int) -> DecodingCache:
-        """A cache without target tokens, with `places` for hypotheses of each source sentence."""
+    def projected(self, decoded_TD: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [T, E] and a matrix [V, E] whose product is the logits; the loss takes no more than that.
+
+        A bias is one more column of the matrix, for a feature that is 1; empty ones keep products fast.
+        """
+        if self.output_bias is None:
+            return decoded_TD, self.output_matrix
+        bias_V8 = F.pad(self.output_bias[:, None], (0, BIAS_COLUMNS - 1))
+        one_T8 = F.pad(torch.ones_like(decoded_TD[:, :1]), (0, BIAS_COLUMNS - 1))
+        return torch.cat([decoded_TD, one_T8], 1), torch.cat([self.output_matrix, bias_V8], 1)
+
+    def begin(self, source_S: Tensor, source: Layout, places: int) -> DecodingCache:
+        """What decoding keeps of these sentences, each with end mark: `places` hypotheses, none begun yet."""
+        encoded_SD = self.encode(source_S, source)
         sentences, device = len(source.lengths), encoded_SD.device
         room = cached.BLOCK * places
         seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]
@@ -130,15 +155,25 @@ class Transformer(nn.Module):
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
         """[R, D]: as `forward`, for the next token of each place in use, of which there are `rows_R`,
-        ascending; none of their sentences has `longest` tokens yet."""
+        ascending; none of their sentences has `longest` tokens yet. `tokens_R` are the newest of each;
+        what is given for a hypothesis without tokens does not matter."""
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
         sentences_R = step.rows.from_places // cache.places
         tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
-        x_RD = self.target_embedding(tokens_R, cache.ages[sentences_R], longest)
+        x_RD = self._embedded(tokens_R, cache.ages[sentences_R], longest)
         for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
             x_RD = layer.step(x_RD, kept, step)
         cache.ages += 1
         out: Tensor = self.decoder_norm(x_RD[: len(rows_R)])
+        return out
+
+    def _embedded(self, before_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
+        """[T, D]: the tokens before those at `positions_T`; before the first one, the start."""
+        first_T, start = positions_T == 0, self.target_vocabulary.start
+        if start is None:
+            out: Tensor = self.target_embedding(before_T, positions_T, longest, blank=first_T)
+        else:
+            out = self.target_embedding(before_T.masked_fill(first_T, start), positions_T, longest)
         return out
 
     def _decoder_layers(self) -> list[DecoderLayer]:
@@ -158,9 +193,3 @@ class Transformer(nn.Module):
             source_keys=keys,
             source_values=values,
         )
-
-
-def _last_norm(config: ModelConfig) -> nn.Module:
-    if config.norm == "post":
-        return nn.Identity()
-    return nn.LayerNorm(config.width, eps=config.norm_epsilon)

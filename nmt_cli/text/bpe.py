@@ -1,4 +1,4 @@
-"""Byte-pair encoding of words as subword-nmt learns and applies it, on ids that can't be mistaken for text.
+"""Byte-pair encoding of words as subword-nmt learns and applies it; pieces can't be mistaken for text.
 
 In subword-nmt's files a piece that does not end its word is written `piece@@`. Here it is a pair of surface
 and whether it ends the word, so `@@` and `</w>` written in a text are text.
@@ -14,7 +14,7 @@ from subword_nmt.apply_bpe import encode as apply_merges
 from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.subwords import BYTES, UNKNOWN, UNKNOWN_TEXT, spelt
+from nmt_cli.text.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_TEXT
 
 HEADER = "#version: 0.2"
 WORD_END = "</w>"
@@ -31,30 +31,29 @@ Piece = tuple[str, bool]
 
 
 class Bpe:
-    """Merges over an alphabet; every character of the alphabet is an entry, inside words and at their end."""
+    """Merges over an alphabet; every character of the alphabet is a piece, inside words and at their end."""
 
     def __init__(
-        self, codes: str, alphabet: str, first: int, byte_fallback: bool = False, too_rare: Iterable[int] = ()
+        self, codes: str, alphabet: str, byte_fallback: bool = False, too_rare: Iterable[int] = ()
     ) -> None:
-        """`codes` is the content of a subword-nmt codes file; see `Pieces` for the others."""
+        """`codes` is the content of a subword-nmt codes file; `too_rare` are pieces to split further."""
         self._codes = codes
         self._alphabet = alphabet
-        self._first_byte = first if byte_fallback else None
+        self._bytes = len(BYTES) if byte_fallback else 0
         self._pieces: list[Piece] = [("", True)] if byte_fallback else []
-        self._first_piece = first + (len(BYTES) if byte_fallback else 0)
         merges = parse_codes(codes)
         self._pieces += pieces_of(merges, alphabet)
-        self._ids = {piece: i for i, piece in enumerate(self._pieces, start=self._first_piece)}
+        self._numbers = {piece: i for i, piece in enumerate(self._pieces, start=self._bytes)}
         self.ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
         self._parts = {left + right: (left, right) for left, right in self.ranks}
         self._common = self._without(set(too_rare))
         self._cache: dict[str, list[int]] = {}
         shown = [surface if final else f"{surface}@@" for surface, final in self._pieces]
-        self.entries = [*(BYTES if byte_fallback else ()), *shown]
+        self.entries: Sequence[str] = [*BYTES[: self._bytes], *shown]
 
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
-        ids: list[int] = []
+        pieces: list[int] = []
         cache = self._cache
         for word in text.split():
             found = cache.get(word)
@@ -62,18 +61,18 @@ class Bpe:
                 found = self._word(word)
                 if len(cache) < MOST_CACHED:
                     cache[word] = found
-            ids += found
-        return ids
+            pieces += found
+        return pieces
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
         text = bytearray()
-        for i in ids:
-            if self._first_byte is not None and self._first_byte <= i < self._first_piece:
-                text.append(i - self._first_byte)
+        for piece in pieces:
+            if 0 <= piece < self._bytes:
+                text.append(piece)
                 continue
-            known = 0 <= i - self._first_piece < len(self._pieces)
-            surface, final = self._pieces[i - self._first_piece] if known else (UNKNOWN_TEXT, True)
+            known = 0 <= piece - self._bytes < len(self._pieces)
+            surface, final = self._pieces[piece - self._bytes] if known else (UNKNOWN_TEXT, True)
             text += surface.encode()
             if final:
                 text += b" "
@@ -83,17 +82,17 @@ class Bpe:
         """See `Subwords`."""
         return {"codes": self._codes.encode(), "characters.txt": self._alphabet.encode()}
 
-    def ids_of(self, surfaces: Sequence[str]) -> list[int]:
-        """The ids of the parts of one word; what has no entry is spelt."""
-        ids: list[int] = []
+    def numbers_of(self, surfaces: Sequence[str]) -> list[int]:
+        """The pieces that the parts of one word are; what is no piece is spelt."""
+        pieces: list[int] = []
         for number, surface in enumerate(surfaces, start=1):
             final = number == len(surfaces)
-            known = self._ids.get((surface, final))
-            ids += [known] if known is not None else self._characters(surface, final)
-        return ids
+            known = self._numbers.get((surface, final))
+            pieces += [known] if known is not None else self._characters(surface, final)
+        return pieces
 
     def _word(self, word: str) -> list[int]:
-        return self.ids_of(word if len(word) > LONGEST_WORD else self._merged(word))
+        return self.numbers_of(word if len(word) > LONGEST_WORD else self._merged(word))
 
     def _merged(self, word: str) -> Sequence[str]:
         surfaces: Sequence[str] = apply_merges(
@@ -108,24 +107,24 @@ class Bpe:
         return list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
 
     def _characters(self, surface: str, final: bool) -> list[int]:
-        """A surface without an entry, spelt in characters, and those without one in bytes."""
-        ids: list[int] = []
+        """A surface that is no piece, spelt in characters, and those that are none in bytes."""
+        pieces: list[int] = []
         for number, character in enumerate(surface, start=1):
             ends = final and number == len(surface)
-            known = self._ids.get((character, ends))
+            known = self._numbers.get((character, ends))
             if known is not None:
-                ids.append(known)
-            elif self._first_byte is None:
-                ids.append(UNKNOWN)
+                pieces.append(known)
+            elif not self._bytes:
+                pieces.append(UNKNOWN_PIECE)
             else:
-                ids += spelt(character, self._first_byte) + ([self._ids["", True]] if ends else [])
-        return ids
+                pieces += [*character.encode(), *([self._numbers["", True]] if ends else [])]
+        return pieces
 
     def _without(self, too_rare: set[int]) -> set[str] | None:
         """The vocabulary that subword-nmt's filter works with; None lets every piece pass."""
         if not too_rare:
             return None
-        common = (piece for piece, i in self._ids.items() if i not in too_rare)
+        common = (piece for piece, i in self._numbers.items() if i not in too_rare)
         # An empty set would mean that there is no filter.
         return {surface if final else surface + SEPARATOR for surface, final in common} | {SEPARATOR}
 

@@ -40,7 +40,7 @@ class _Path:
     """The state that each merge is done in; those of one rank are done in the same one."""
 
     end: list[int]
-    """The ids it ends in."""
+    """The pieces it ends in."""
 
 
 class BpeDropout:
@@ -54,20 +54,20 @@ class BpeDropout:
         self._states = 0
 
     def encode(self, text: str, seed: int) -> list[int]:
-        """The ids of `text`: a pure function of both."""
+        """The pieces of `text`: a pure function of both."""
         self._random.seed(seed)
-        ids: list[int] = []
+        pieces: list[int] = []
         kept = self._run()
         for word in text.split():
             path = self._words.get(word) or self._word(word)
             merges = len(path.course)
             if merges <= kept:
                 kept -= merges
-                ids += path.end
+                pieces += path.end
             else:
                 kept, end = self._walk(path, kept)
-                ids += end
-        return ids
+                pieces += end
+        return pieces
 
     def _run(self) -> int:
         """How many merges are kept before the next one that is left out."""
@@ -80,12 +80,12 @@ class BpeDropout:
         return path
 
     def _walk(self, path: _Path, kept: int) -> tuple[int, list[int]]:
-        """The ids at the end if the next `kept` merges are kept; and how many are kept behind it."""
+        """The pieces at the end if the next `kept` merges are kept; and how many are kept behind it."""
         while kept < len(path.course):
             state = path.course[kept]
             kept, chosen = self._choose(state.merges, kept - path.course.index(state))
             if not chosen:
-                return kept, self._ids(state.parts)
+                return kept, self._numbers(state.parts)
             branch = state.branches.get(chosen)
             if not branch:
                 branch = self._path(_merged(state.parts, state.merges, chosen))
@@ -112,7 +112,7 @@ class BpeDropout:
             equal = bisect_left(merges, (merges[0] // PLACES + 1) * PLACES)
             course += [_State(parts, merges)] * equal
             parts = _merged(parts, merges, (1 << equal) - 1)
-        return _Path(course, self._ids(parts))
+        return _Path(course, self._numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
         if len(parts) > LONGEST_WORD:
@@ -120,8 +120,8 @@ class BpeDropout:
         ranks, pairs = self._bpe.ranks, enumerate(pairwise(parts))
         return sorted([ranks[pair] * PLACES + place for place, pair in pairs if pair in ranks])
 
-    def _ids(self, parts: Parts) -> list[int]:
-        return self._bpe.ids_of(self._bpe.common((*parts[:-1], parts[-1].removesuffix(WORD_END))))
+    def _numbers(self, parts: Parts) -> list[int]:
+        return self._bpe.numbers_of(self._bpe.common((*parts[:-1], parts[-1].removesuffix(WORD_END))))
 
     def _room_for(self, path: _Path) -> bool:
         """Whether it can be kept, in which case it is counted."""

@@ -8,38 +8,37 @@ from nmt_cli.text import bpe
 from nmt_cli.text.bpe import Bpe
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.pieces import Pieces, learn_pieces
-from nmt_cli.text.subwords import BYTES, MARKS, Subwords
+from nmt_cli.text.subwords import BYTES, Subwords
 from nmt_cli.text.units import Characters, Words
+from nmt_cli.text.vocabulary import reserved
 
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
     """Learn from `lines`, which hold no symbols; `UserError` where the text does not give what is asked."""
     if not any(lines):
         raise UserError("there is no text to learn subwords from; look at the corpus and the filters.")
-    first = len(MARKS) + len(config.symbols)
-    room = config.vocab_size - first - (len(BYTES) if config.byte_fallback else 0)
+    room = config.vocab_size - reserved(config.symbols) - (len(BYTES) if config.byte_fallback else 0)
     match config.kind:
         case "sentencepiece":
-            return Pieces(learn_pieces(lines, config), first)
+            return Pieces(learn_pieces(lines, config))
         case "bpe":
             alphabet = "".join(_covering(_letters(lines), config.character_coverage))
-            return Bpe(_codes(lines, alphabet, room, config), alphabet, first, config.byte_fallback)
+            return Bpe(_codes(lines, alphabet, room, config), alphabet, config.byte_fallback)
         case "char":
             counts = Counter({c: n for c, n in _characters(lines).items() if n >= config.min_count})
             covering = _covering(counts, config.character_coverage)
-            return Characters("".join(covering[: _checked(room, config)]), first, config.byte_fallback)
+            return Characters("".join(covering[: _checked(room, config)]), config.byte_fallback)
         case "word":
             counts = Counter(word for line in lines for word in line.split())
             frequent = [word for word, count in _by_count(counts) if count >= config.min_count]
-            return Words(
-                frequent[: _checked(room - config.byte_fallback, config)], first, config.byte_fallback
-            )
+            return Words(frequent[: _checked(room - config.byte_fallback, config)], config.byte_fallback)
 
 
-def too_rare(subwords: Subwords, lines: Iterable[str], first: int, min_count: int) -> list[int]:
-    """The ids of entries that `lines` hold less than `min_count` times."""
-    counts = Counter(i for line in lines for i in subwords.encode(line))
-    return [i for i in range(first, first + len(subwords.entries)) if counts[i] < min_count]
+def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[int]:
+    """The pieces that `lines` hold less than `min_count` times."""
+    counts = Counter(piece for line in lines for piece in subwords.encode(line))
+    known = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
+    return [piece for piece in known if counts[piece] < min_count]
 
 
 def _codes(lines: Sequence[str], alphabet: str, room: int, config: TokenizerConfig) -> str:

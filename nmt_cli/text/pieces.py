@@ -10,7 +10,8 @@ import sentencepiece
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.normalize import BLANK_MARK
-from nmt_cli.text.subwords import MARKS, UNKNOWN, UNKNOWN_TEXT
+from nmt_cli.text.subwords import UNKNOWN_PIECE, UNKNOWN_TEXT
+from nmt_cli.text.vocabulary import NEW_MARKS
 
 NEVER_IN_TEXT = 2 * BLANK_MARK
 """Begins the names of marks and symbols in a model: the learner cuts these names out of the text it sees."""
@@ -34,10 +35,10 @@ LEARNING_THREADS = 8
 
 
 class Pieces:
-    """A SentencePiece model whose entries follow the marks and symbols of the vocabulary."""
+    """A SentencePiece model; its marks, and what it never says, have numbers, but are no pieces of text."""
 
-    def __init__(self, model: bytes, first: int, too_rare: Iterable[int] = ()) -> None:
-        """`first` is the id of the first piece; `too_rare` are ids that are split further."""
+    def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
+        """`too_rare` are pieces that are split further."""
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self._processor.get_piece_size()
@@ -46,18 +47,15 @@ class Pieces:
         if not size:
             raise UserError("this is no SentencePiece model; give a file that spm_train wrote.")
         self._model = model
-        kept = [i for i in range(size) if not (self._is_mark(i) or self._processor.is_unused(i))]
-        self._to_ours = [UNKNOWN] * size
-        for ours, theirs in enumerate(kept, start=first):
-            self._to_ours[theirs] = ours
-        self._same = self._to_ours[first:] == list(range(first, size))
-        self._to_theirs = [self._processor.unk_id()] * first + kept
-        self.entries = [self._processor.id_to_piece(i) for i in kept]
-        self._splits = self._split_up({i for i in too_rare if self._has_parts(i)}, first)
+        self.entries: Sequence[str | None] = [
+            None if self._is_mark(i) or self._processor.is_unused(i) else self._processor.id_to_piece(i)
+            for i in range(size)
+        ]
+        self._splits = self._split_up({piece for piece in too_rare if self._has_parts(piece)})
 
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
-        return self._ours(self._processor.encode(text))
+        return self._split(self._processor.encode(text))
 
     @property
     def draws_by(self) -> Literal["alpha", "dropout", None]:
@@ -73,51 +71,46 @@ class Pieces:
         return "alpha"
 
     def draw(self, text: str, seed: int, strength: float, nbest: int) -> list[int]:
-        """The ids of `text` segmented at random: a pure function of these arguments.
+        """The pieces of `text` segmented at random: a pure function of these arguments.
 
         `strength` is the alpha or the dropout; `nbest` 0 draws from all segmentations.
         """
         sentencepiece.set_random_generator_seed(seed % SEEDS)
-        return self._ours(
+        return self._split(
             self._processor.encode(text, enable_sampling=True, alpha=strength, nbest_size=nbest or -1)
         )
 
-    def _ours(self, ids: list[int]) -> list[int]:
-        if not self._same:
-            ids = [self._to_ours[i] for i in ids]
-        if not self._splits:
-            return ids
-        return [part for i in ids for part in self._splits.get(i, (i,))]
-
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
-        unknown = self._processor.unk_id()
-        theirs = [self._to_theirs[i] if i < len(self._to_theirs) else unknown for i in ids]
-        return str(self._processor.decode(theirs))
+        unknown, size = self._processor.unk_id(), len(self.entries)
+        return str(self._processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
         return {"model": self._model}
 
-    def _split_up(self, too_rare: set[int], first: int) -> dict[int, list[int]]:
-        """For each piece that is too rare, the fewest and then likeliest common pieces that make it up."""
-        scores = {
-            piece: (-1.0, self._processor.get_score(self._to_theirs[i]), i)
-            for i, piece in enumerate(self.entries, start=first)
-            if i not in too_rare
-        }
-        return {i: _best_split(self.entries[i - first], scores) for i in sorted(too_rare)}
+    def _split(self, pieces: list[int]) -> list[int]:
+        if not self._splits:
+            return pieces
+        return [part for piece in pieces for part in self._splits.get(piece, (piece,))]
 
-    def _has_parts(self, i: int) -> bool:
-        theirs = self._to_theirs[i]
-        return not self._processor.is_byte(theirs) and len(self._processor.id_to_piece(theirs)) > 1
+    def _split_up(self, too_rare: set[int]) -> dict[int, list[int]]:
+        """For each piece that is too rare, the fewest and then likeliest common pieces that make it up."""
+        shown = {i: piece for i, piece in enumerate(self.entries) if piece is not None}
+        scores = {
+            piece: (-1.0, self._processor.get_score(i), i) for i, piece in shown.items() if i not in too_rare
+        }
+        return {i: _best_split(shown[i], scores) for i in sorted(too_rare)}
+
+    def _has_parts(self, piece: int) -> bool:
+        return not self._processor.is_byte(piece) and len(self._processor.id_to_piece(piece)) > 1
 
     def _is_mark(self, piece: int) -> bool:
         return bool(self._processor.is_control(piece) or self._processor.is_unknown(piece))
 
 
 def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> list[int]:
-    """The ids of the parts of `text` with the greatest sum of scores, which are compared place by place."""
+    """The parts of `text` with the greatest sum of scores, which are compared place by place."""
     best: list[tuple[float, float, list[int]] | None] = [(0.0, 0.0, [])]
     for end in range(1, len(text) + 1):
         ways = [
@@ -126,7 +119,7 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
             if way and (part := scores.get(text[start:end]))
         ]
         best.append(max(ways, default=None))
-    return best[-1][2] if best[-1] else [UNKNOWN]
+    return best[-1][2] if best[-1] else [UNKNOWN_PIECE]
 
 
 def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
@@ -146,10 +139,10 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
             control_symbols=[NEVER_IN_TEXT + symbol for symbol in config.symbols],
             normalization_rule_name="identity",
             max_sentence_length=1 << 30,
-            eos_id=0,
-            eos_piece=NEVER_IN_TEXT + MARKS[0],
-            unk_id=1,
-            unk_piece=NEVER_IN_TEXT + MARKS[1],
+            eos_id=NEW_MARKS.index("</s>"),
+            eos_piece=NEVER_IN_TEXT + "</s>",
+            unk_id=NEW_MARKS.index("<unk>"),
+            unk_piece=NEVER_IN_TEXT + "<unk>",
             unk_surface=UNKNOWN_TEXT,
             bos_id=-1,
             pad_id=-1,

@@ -11,7 +11,7 @@ from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.tokenizer import Side, Tokenizer
 
 Draw = Callable[[str, int], list[int]]
-"""The ids of prepared text, given a seed of up to 64 bits."""
+"""The ids, or the pieces, of prepared text, given a seed of up to 64 bits."""
 
 TRIED = 1000
 """Characters that SentencePiece is tried on."""
@@ -25,7 +25,7 @@ def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
         seeds = count(seed)  # what stands between two symbols has a seed of its own
         return tokenizer.segmented(text, lambda run: draw(run, next(seeds)))
 
-    return line if tokenizer.symbols else draw
+    return line
 
 
 def _of_subwords(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
@@ -61,7 +61,7 @@ def _described(subwords: object) -> str:
 
 def _refuse_unseedable(pieces: Pieces) -> None:
     """Older ones heed only the first seed that they are given."""
-    text = "".join(pieces.entries)[:TRIED]
+    text = "".join(filter(None, pieces.entries))[:TRIED]
     strength = 0.5 if pieces.draws_by == "dropout" else 0.01  # either mixes well
     first, _, again = (pieces.draw(text, seed, strength, 0) for seed in (1, 2, 1))
     if first != again:

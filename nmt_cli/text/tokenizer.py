@@ -1,13 +1,14 @@
 """One language's way from a raw line to ids and back: normalise, split into words, segment."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
 from nmt_cli.text.moses import Moses
 from nmt_cli.text.normalize import Normalizer
-from nmt_cli.text.subwords import MARKS, Subwords, padded_size
+from nmt_cli.text.subwords import UNKNOWN_PIECE, Subwords
+from nmt_cli.text.vocabulary import Numbering, Vocabulary
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
@@ -19,20 +20,18 @@ class Tokenizer:
 
     normalizer: Normalizer
     moses: Moses | None
-    symbols: Sequence[str]
     subwords: Subwords
+    numbering: Numbering
 
     @property
-    def entries(self) -> list[str]:
-        """What each id stands for; filler entries, never produced, are empty."""
-        known = [*MARKS, *self.symbols, *self.subwords.entries]
-        return known + [""] * (padded_size(len(known)) - len(known))
+    def vocabulary(self) -> Vocabulary:
+        """What the ids stand for."""
+        return self.numbering.vocabulary
 
     @property
-    def unused(self) -> range:
-        """The ids of the filler entries."""
-        known = len(MARKS) + len(self.symbols) + len(self.subwords.entries)
-        return range(known, padded_size(known))
+    def symbols(self) -> Sequence[str]:
+        """Words that are an id each."""
+        return tuple(self.numbering.symbols)
 
     def prepare(self, raw: str) -> str:
         """The text that is segmented: normalised, in words. Preparing twice is not needed, nor harmless."""
@@ -43,23 +42,25 @@ class Tokenizer:
         return self.segmented(text, self.subwords.encode)
 
     def segmented(self, text: str, segment: Callable[[str], list[int]]) -> list[int]:
-        """The ids of prepared text, with those of all that is no symbol from `segment`."""
-        if not self.symbols:
-            return segment(text)
-        ids: list[int] = []
-        for symbol, run in _runs(text, self.symbols):
-            ids += [len(MARKS) + self.symbols.index(symbol)] if symbol else segment(run)
-        return ids
+        """The ids of prepared text; `segment` gives the pieces of all that is no symbol."""
+        ids, symbols = self.numbering.ids, self.numbering.symbols
+        if not symbols:
+            return list(map(ids.__getitem__, segment(text)))
+        found: list[int] = []
+        for symbol, run in _runs(text, symbols):
+            found += [symbols[symbol]] if symbol else [ids[piece] for piece in segment(run)]
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         """Prepared text again: the inverse of `encode` where nothing was unknown."""
-        first = len(MARKS) + len(self.symbols)
-        parts = []
-        for is_symbol, run in groupby(ids, key=lambda i: len(MARKS) <= i < first):
-            some = list(run)
-            parts += (
-                [self.symbols[i - len(MARKS)] for i in some] if is_symbol else [self.subwords.decode(some)]
-            )
+        pieces = self.numbering.pieces
+        named = {i: symbol for symbol, i in self.numbering.symbols.items()}
+        parts: list[str] = []
+        for is_symbol, run in groupby(ids, key=named.__contains__):
+            if is_symbol:
+                parts += [named[i] for i in run]
+            else:
+                parts.append(self.subwords.decode([pieces.get(i, UNKNOWN_PIECE) for i in run]))
         return " ".join(part for part in parts if part)
 
     def restore(self, text: str) -> str:
@@ -67,7 +68,7 @@ class Tokenizer:
         return self.moses.detokenize(text) if self.moses else text
 
 
-def prepared(raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Sequence[str]) -> str:
+def prepared(raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Collection[str]) -> str:
     """See `Tokenizer.prepare`; needs no subword model."""
 
     def words(text: str) -> str:
@@ -77,12 +78,12 @@ def prepared(raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Seq
     return apart_from(symbols, words, raw) if symbols else words(raw)
 
 
-def apart_from(symbols: Sequence[str], change: Callable[[str], str], text: str) -> str:
+def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:
     """`text` with `change` done to all of it but the words that are symbols."""
     return " ".join(part for symbol, run in _runs(text, symbols) if (part := symbol or change(run)))
 
 
-def _runs(text: str, symbols: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _runs(text: str, symbols: Collection[str]) -> Iterator[tuple[str, str]]:
     """The words of `text`: each symbol as (symbol, ""), and what stands between symbols as ("", words)."""
     for is_symbol, run in groupby(text.split(), key=lambda word: word in symbols):
         words = list(run)

@@ -1,7 +1,8 @@
 """The tokenisers of both languages together: made from a sample, kept in a folder, known by a fingerprint.
 
-The folder holds `tokenizer.json`, the subword models (`joint.*`, or `source.*` and `target.*`), and for the
-reader's eye the vocabulary, an entry a line. It is copied whole into every model that is trained on it.
+The folder holds `tokenizer.json`, the subword models (`joint.*`, or `source.*` and `target.*`), and the
+vocabularies, an entry a line, named in the same way. A vocabulary made here follows from its subword model;
+of any other one `tokenizer.json` has the marks. The folder is copied whole into every model trained on it.
 """
 
 import hashlib
@@ -22,9 +23,10 @@ from nmt_cli.text.learn import learn, too_rare
 from nmt_cli.text.moses import Moses
 from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.pieces import Pieces
-from nmt_cli.text.subwords import MARKS, Subwords
+from nmt_cli.text.subwords import Subwords
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.units import Characters, Words
+from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
@@ -42,6 +44,8 @@ class Recipe:
     text: TextConfig
     symbols: tuple[str, ...] = ()
     byte_fallback: bool = False
+    own_models: bool = False
+    """Each side has a subword model of its own, also where `joint` says that there is one vocabulary."""
 
     def normalizer(self) -> Normalizer:
         """The same for both sides."""
@@ -54,7 +58,16 @@ class Recipe:
 
     def model_names(self) -> dict[Side, str]:
         """The name of each side's subword model."""
+        return {side: side if self.own_models else name for side, name in self.vocabulary_names().items()}
+
+    def vocabulary_names(self) -> dict[Side, str]:
+        """The name of each side's vocabulary."""
         return {side: "joint" if self.joint else side for side in SIDES}
+
+    def described(self) -> dict[str, Any]:
+        """As JSON keeps it; what only other toolkits' models have is there only where they have it."""
+        described = asdict(self)
+        return described if self.own_models else {k: v for k, v in described.items() if k != "own_models"}
 
 
 class Preparer:
@@ -109,9 +122,11 @@ def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Si
     models = {name: _learnt(name, lines, config) for name, lines in texts.items()}
     rare: dict[Side, list[int]] = {side: [] for side in SIDES}
     if config.min_count and recipe.kind in ("sentencepiece", "bpe"):
-        first = len(MARKS) + len(recipe.symbols)
-        rare = {side: too_rare(models[names[side]], plain[side], first, config.min_count) for side in SIDES}
-    return _assembled(recipe, {name: model.files() for name, model in models.items()}, rare)
+        for side in SIDES:
+            model = models[names[side]]
+            ids = Numbering.new(recipe.symbols, model.entries).ids
+            rare[side] = [ids[piece] for piece in too_rare(model, plain[side], config.min_count)]
+    return _assembled(recipe, {name: model.files() for name, model in models.items()}, rare, {})
 
 
 def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
@@ -132,14 +147,14 @@ def adopt_tokenizers(
         with _naming(path):
             content = path.read_bytes()
             if recipe.kind == "sentencepiece":
-                contents[name] = Pieces(content, len(MARKS)).files()
+                contents[name] = Pieces(content).files()
                 continue
             codes = content.decode("utf-8-sig")
             lines = [line for side in SIDES if names[side] == name for line in sample[side]]
             known = set(" ".join(_without_symbols(lines, recipe.symbols)))
             known |= bpe.characters_of(bpe.parse_codes(codes))
-            contents[name] = Bpe(codes, "".join(sorted(known - {" "})), len(MARKS)).files()
-    return _assembled(recipe, contents, {side: [] for side in SIDES})
+            contents[name] = Bpe(codes, "".join(sorted(known - {" "}))).files()
+    return _assembled(recipe, contents, {side: [] for side in SIDES}, {})
 
 
 def kind_of_file(path: Path) -> Kind:
@@ -150,6 +165,16 @@ def kind_of_file(path: Path) -> Kind:
             return "bpe" if start.startswith(b"#version:") else "sentencepiece"
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}; check the path.") from error
+
+
+def numbered_tokenizers(
+    recipe: Recipe, models: Mapping[str, Mapping[str, bytes]], vocabularies: Mapping[str, Vocabulary]
+) -> Tokenizers:
+    """Tokenisers whose vocabularies are given, as those of other toolkits' models; by name, see `Recipe`.
+
+    `models` holds the files of each subword model by ending. Pieces that a vocabulary lacks are unknown.
+    """
+    return _assembled(recipe, models, {side: [] for side in SIDES}, vocabularies)
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
@@ -166,16 +191,22 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             text=section_of(TextConfig, description["text"]),
             symbols=tuple(description["symbols"]),
             byte_fallback=description["byte_fallback"],
+            own_models=description.get("own_models", False),
         )
         contents = {
             name: {ending: (folder / f"{name}.{ending}").read_bytes() for ending in description["files"]}
             for name in recipe.model_names().values()
         }
-        loaded = _assembled(recipe, contents, description["too_rare"])
-        for name, content in loaded.files.items():
-            if name.endswith(VOCABULARY) and (folder / name).read_bytes() != content:
+        vocabularies = {
+            name: read_vocabulary((folder / f"{name}.{VOCABULARY}").read_bytes(), marks)
+            for name, marks in description.get("marks", {}).items()
+        }
+        loaded = _assembled(recipe, contents, description["too_rare"], vocabularies)
+        for side, name in recipe.vocabulary_names().items():
+            file, size = f"{name}.{VOCABULARY}", len(loaded.side(side).vocabulary)
+            if (folder / file).read_bytes() != loaded.files[file] or size != description["vocabulary"][side]:
                 raise UserError(
-                    f"{name} is not the vocabulary of the subword model beside it; copy both again."
+                    f"{file} is not the vocabulary of the subword model beside it; copy both again."
                 )
         return replace(loaded, files={name: (folder / name).read_bytes() for name in loaded.files})
 
@@ -194,31 +225,44 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _assembled(
-    recipe: Recipe, contents: Mapping[str, Mapping[str, bytes]], rare: Mapping[Side, list[int]]
+    recipe: Recipe,
+    contents: Mapping[str, Mapping[str, bytes]],
+    rare: Mapping[Side, list[int]],
+    vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """`contents` holds the files of each model by ending."""
-    names = recipe.model_names()
+    """`contents` holds the files of each model by ending; there are no `vocabularies` where they are new."""
+    names = recipe.vocabulary_names()
     sides = {
-        side: Tokenizer(
-            recipe.normalizer(),
-            recipe.moses(side),
-            recipe.symbols,
-            _model(recipe, contents[names[side]], rare[side]),
-        )
-        for side in SIDES
+        side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
+        for side, model in recipe.model_names().items()
     }
     description: dict[str, Any] = {
         "format": FORMAT,
-        **asdict(recipe),
+        **recipe.described(),
         "files": sorted(next(iter(contents.values()))),
-        "vocabulary": {side: len(tokenizer.entries) for side, tokenizer in sides.items()},
+        "vocabulary": {side: len(tokenizer.vocabulary) for side, tokenizer in sides.items()},
         "too_rare": rare,
     }
+    if vocabularies:
+        description["marks"] = {name: vocabulary.marks for name, vocabulary in vocabularies.items()}
     files = {DESCRIPTION: (json.dumps(description, indent=1, ensure_ascii=False) + "\n").encode()}
-    for side, name in names.items():
+    for side, name in recipe.model_names().items():
         files |= {f"{name}.{ending}": content for ending, content in contents[name].items()}
-        files[f"{name}.{VOCABULARY}"] = "".join(f"{entry}\n" for entry in sides[side].entries).encode()
+        files[f"{names[side]}.{VOCABULARY}"] = sides[side].vocabulary.file()
     return Tokenizers(recipe, sides["source"], sides["target"], files)
+
+
+def _tokenizer(
+    recipe: Recipe, side: Side, content: Mapping[str, bytes], rare: list[int], vocabulary: Vocabulary | None
+) -> Tokenizer:
+    model = _model(recipe, content, [])
+    if vocabulary:
+        numbering = Numbering.over(vocabulary, recipe.symbols, model.entries)
+    else:
+        numbering = Numbering.new(recipe.symbols, model.entries)
+    if rare:
+        model = _model(recipe, content, [numbering.pieces[i] for i in rare])
+    return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering)
 
 
 def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:
@@ -228,16 +272,15 @@ def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:
 
 
 def _model(recipe: Recipe, content: Mapping[str, bytes], rare: list[int]) -> Subwords:
-    first = len(MARKS) + len(recipe.symbols)
     match recipe.kind:
         case "sentencepiece":
-            return Pieces(content["model"], first, rare)
+            return Pieces(content["model"], rare)
         case "bpe":
             codes, alphabet = content["codes"].decode(), content["characters.txt"].decode()
-            return Bpe(codes, alphabet, first, recipe.byte_fallback, rare)
+            return Bpe(codes, alphabet, recipe.byte_fallback, rare)
         case "char":
-            return Characters(content["characters.txt"].decode(), first, recipe.byte_fallback)
+            return Characters(content["characters.txt"].decode(), recipe.byte_fallback)
         case "word":
-            return Words(content["words.txt"].decode().split("\n")[:-1], first, recipe.byte_fallback)
+            return Words(content["words.txt"].decode().split("\n")[:-1], recipe.byte_fallback)
         case unknown:
             raise ValueError(f"kind {unknown}")

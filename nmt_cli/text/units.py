@@ -2,33 +2,31 @@
 
 from collections.abc import Iterable, Sequence
 
-from nmt_cli.text.subwords import BYTES, UNKNOWN, UNKNOWN_TEXT, spelt
+from nmt_cli.text.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_TEXT
 
 
 class Characters:
-    """One entry for each character of an alphabet, the blank among them."""
+    """A piece for each character of an alphabet, the blank among them; bytes come first."""
 
-    def __init__(self, alphabet: str, first: int, byte_fallback: bool = False) -> None:
-        """`first` is the id of the first entry."""
-        self._first = first
+    def __init__(self, alphabet: str, byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
         self._alphabet = alphabet
-        self._ids = {character: i for i, character in enumerate(alphabet, start=first + self._bytes)}
-        self.entries = [*BYTES[: self._bytes], *alphabet]
+        self._numbers = {character: i for i, character in enumerate(alphabet, start=self._bytes)}
+        self.entries: Sequence[str] = [*BYTES[: self._bytes], *alphabet]
 
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
         if not self._bytes:
-            return [self._ids.get(character, UNKNOWN) for character in text]
-        ids: list[int] = []
+            return [self._numbers.get(character, UNKNOWN_PIECE) for character in text]
+        pieces: list[int] = []
         for character in text:
-            known = self._ids.get(character)
-            ids += spelt(character, self._first) if known is None else [known]
-        return ids
+            known = self._numbers.get(character)
+            pieces += character.encode() if known is None else [known]
+        return pieces
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
-        return _text(ids, self._first, self._bytes, self.entries, after="")
+        return _text(pieces, self._bytes, self.entries, after="")
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
@@ -36,45 +34,42 @@ class Characters:
 
 
 class Words:
-    """One entry for each word; others are unknown, or spelt in bytes with an entry that ends the word."""
+    """A piece for each word; others are unknown, or spelt in bytes with a piece that ends the word."""
 
-    def __init__(self, words: Sequence[str], first: int, byte_fallback: bool = False) -> None:
-        """`first` is the id of the first entry."""
-        self._first = first
+    def __init__(self, words: Sequence[str], byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
         self._words = words
         head = [*BYTES, ""] if byte_fallback else []
-        self._word_end = first + len(BYTES)
-        self._ids = {word: i for i, word in enumerate(words, start=first + len(head))}
-        self.entries = [*head, *words]
+        self._numbers = {word: i for i, word in enumerate(words, start=len(head))}
+        self.entries: Sequence[str] = [*head, *words]
 
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
         if not self._bytes:
-            return [self._ids.get(word, UNKNOWN) for word in text.split()]
-        ids: list[int] = []
+            return [self._numbers.get(word, UNKNOWN_PIECE) for word in text.split()]
+        word_end = self._bytes
+        pieces: list[int] = []
         for word in text.split():
-            known = self._ids.get(word)
-            ids += [*spelt(word, self._first), self._word_end] if known is None else [known]
-        return ids
+            known = self._numbers.get(word)
+            pieces += [*word.encode(), word_end] if known is None else [known]
+        return pieces
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
-        return _text(ids, self._first, self._bytes, self.entries, after=" ").removesuffix(" ")
+        return _text(pieces, self._bytes, self.entries, after=" ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
         return {"words.txt": "".join(f"{word}\n" for word in self._words).encode()}
 
 
-def _text(ids: Iterable[int], first: int, byte_entries: int, entries: Sequence[str], after: str) -> str:
-    """What `ids` stand for, with `after` behind each that is no byte."""
+def _text(pieces: Iterable[int], byte_pieces: int, entries: Sequence[str], after: str) -> str:
+    """What `pieces` stand for, with `after` behind each that is no byte; bytes have the first numbers."""
     text = bytearray()
-    for i in ids:
-        place = i - first
-        if 0 <= place < byte_entries:
-            text.append(place)
+    for piece in pieces:
+        if 0 <= piece < byte_pieces:
+            text.append(piece)
         else:
-            known = 0 <= place < len(entries)
-            text += ((entries[place] if known else UNKNOWN_TEXT) + after).encode()
+            known = 0 <= piece < len(entries)
+            text += ((entries[piece] if known else UNKNOWN_TEXT) + after).encode()
     return text.decode(errors="replace")

@@ -258,7 +258,7 @@ class TrainConfig:
                 "give training.max_steps in place of max_epochs."
             )
         most = min(self.batch.longest, self.batch.tokens)
-        if self.model.positions == "learned" and most > self.model.longest:
+        if 0 < self.model.limit < most:
             raise UserError(
                 f"batch.longest lets sentences of {most} tokens in, but model.longest has only "
                 f"{self.model.longest} positions for them; lower the one, or raise the other."

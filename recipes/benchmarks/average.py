@@ -48,12 +48,14 @@ def _write(folder: Path) -> None:
     from nmt_cli.text.config import TextConfig, TokenizerConfig
     from nmt_cli.text.tokenizer import Side
     from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
+    from nmt_cli.text.vocabulary import Vocabulary
 
     sample: dict[Side, list[str]] = {"source": ["a b"], "target": ["c d"]}
     recipe = Recipe("char", True, "en", "de", TextConfig())
     identity = Identity(ModelConfig(), learn_tokenizers(recipe, TokenizerConfig(kind="char"), sample), {})
+    known = Vocabulary(("",) * VOCABULARY, end=0, start=0, unknown=1)
     folder.mkdir()
-    write_model(folder, identity, weights(Transformer(ModelConfig(), VOCABULARY, VOCABULARY, joint=True)), {})
+    write_model(folder, identity, weights(Transformer(ModelConfig(), known, known, joint=True)), {})
 
 
 if __name__ == "__main__":

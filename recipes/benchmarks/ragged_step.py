@@ -29,11 +29,14 @@ from nmt_cli.model.embedding import Embedding
 from nmt_cli.model.layers import CrossAttention, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
 from recipes.benchmarks.lengths import VOCABULARY, Pairs, batches, multi30k
 
 TOKENS = 4096
 REPEATS = 7
 IGNORED = -100
+START = 0
+ENTRIES = Vocabulary(("",) * VOCABULARY, end=0, start=START, unknown=1)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,6 @@ class Batch:
     """The same random ids in both forms."""
 
     source_S: Tensor
-    inputs_T: Tensor
     targets_T: Tensor
     source: Layout
     target: Layout
@@ -56,17 +58,15 @@ class Batch:
         """Sentences of these lengths."""
         source, target = (Layout.of(np.ascontiguousarray(side)) for side in pairs.T)
         draw = torch.Generator().manual_seed(1)
-        source_S, inputs_T, targets_T = (
-            torch.randint(VOCABULARY, (len(layout.segments),), generator=draw)
-            for layout in (source, target, target)
+        source_S, targets_T = (
+            torch.randint(len(ENTRIES), (len(layout.segments),), generator=draw)
+            for layout in (source, target)
         )
+        inputs_BN = _padded(targets_T, target, 0).roll(1, 1)
+        inputs_BN[:, 0] = START
         return cls(
-            *(source_S, inputs_T, targets_T, source, target),
-            *(
-                _padded(source_S, source, 0),
-                _padded(inputs_T, target, 0),
-                _padded(targets_T, target, IGNORED),
-            ),
+            *(source_S, targets_T, source, target),
+            *(_padded(source_S, source, 0), inputs_BN, _padded(targets_T, target, IGNORED)),
             _padded(torch.ones_like(source_S), source, 0).bool()[:, None, None],
         )
 
@@ -79,7 +79,7 @@ def main() -> None:
         raise SystemExit("set NMT_DATA to a folder that holds multi30k/train.en and so on.")
     torch.manual_seed(1)
     small = ModelConfig(**tomllib.loads(preset_path("small").read_text())["model"])
-    model = Transformer(small, VOCABULARY, VOCABULARY, joint=True)
+    model = Transformer(small, ENTRIES, ENTRIES, joint=True)
     print(f"{date.today()}, CPU, {torch.get_num_threads()} threads, torch {torch.__version__}\n")
     print(
         "| Multi30k, batch | pairs | target tokens: real, padded | ragged ms | padded ms | padded : ragged |"
@@ -91,14 +91,14 @@ def main() -> None:
         losses = (partial(ragged_loss, model, batch), partial(padded_loss, model, batch))
         ragged, padded = _in_turns(model, *losses)
         ratio = statistics.median(theirs / ours for ours, theirs in zip(ragged, padded, strict=True))
-        size = f"{len(cut)} | {len(batch.inputs_T):,}, {batch.inputs_BN.numel():,}"
+        size = f"{len(cut)} | {len(batch.targets_T):,}, {batch.inputs_BN.numel():,}"
         medians = f"{statistics.median(ragged):.0f} | {statistics.median(padded):.0f}"
         print(f"| {name} | {size} | {medians} | {ratio:.2f} |", flush=True)
 
 
 def ragged_loss(model: Transformer, batch: Batch) -> Tensor:
     """The mean over target tokens."""
-    decoded_TD = model(batch.source_S, batch.inputs_T, batch.source, batch.target)
+    decoded_TD = model(batch.source_S, batch.targets_T, batch.source, batch.target)
     return F.cross_entropy(model.logits(decoded_TD), batch.targets_T)
 
 

@@ -274,7 +274,7 @@ def _memory_bytes(session: int) -> int:
 def _print_table(given: Given, windows: dict[str, list[Window]]) -> None:
     """Tokens a second, compared with the first of the contestants, and with the products they are made of."""
     train = open_dataset(given.folder / "dataset").splits["train"]
-    vocabulary = len(load_tokenizers(given.folder / "dataset" / TOKENIZERS).target.entries)
+    vocabulary = len(load_tokenizers(given.folder / "dataset" / TOKENIZERS).target.vocabulary)
     sources, targets = len(train.source.tokens), len(train.target.tokens)
     per_token = training_flops(given.model, vocabulary, sources, targets) / targets
     rates = [window.product_rate / 1e9 for each in windows.values() for window in each]

@@ -25,8 +25,8 @@ from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
 from nmt_cli.data.plan import Indices
 from nmt_cli.data.schedule import Batches
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.text.subwords import END, MARKS
 from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.text.vocabulary import NEW_MARKS
 
 TOKENS = 4096
 """Most tokens of a batch on either side; most others count filler in."""
@@ -87,13 +87,13 @@ class Given:
 def write_pieces(folder: Path) -> None:
     """Write the pairs of `dataset` as pieces with blanks between, and the vocabulary."""
     dataset = open_dataset(folder / "dataset")
-    entries = load_tokenizers(dataset.folder / TOKENIZERS).target.entries
+    entries = load_tokenizers(dataset.folder / TOKENIZERS).target.vocabulary.entries
     for split in dataset.splits.values():
         for lang, side in zip(LANGUAGES, (split.source, split.target), strict=True):
             sentences = np.split(side.tokens, side.offsets[1:-1])
             text = "".join(" ".join(entries[i] for i in ids[:-1]) + "\n" for ids in sentences)
             (folder / f"{split.name}.{lang}").write_text(text, encoding="utf-8")
-    named = [entry for entry in entries[len(MARKS) :] if entry]
+    named = [entry for entry in entries[len(NEW_MARKS) :] if entry]
     (folder / "entries").write_text("".join(f"{entry}\n" for entry in named), encoding="utf-8")
     for peer, files in STUBS.items():
         (folder / "stubs" / peer).mkdir(parents=True)
@@ -238,14 +238,15 @@ def train_marian(dataset: Dataset, preset: str) -> None:
     from transformers import MarianConfig, MarianMTModel
 
     config = ModelConfig(**tomllib.loads(preset_path(preset).read_text())["model"])
-    entries = len(load_tokenizers(dataset.folder / TOKENIZERS).target.entries)
+    vocabulary = load_tokenizers(dataset.folder / TOKENIZERS).target.vocabulary
+    entries = len(vocabulary)
     both = {"layers": config.encoder_layers, "attention_heads": config.heads, "ffn_dim": config.feed_forward}
     settings: dict[str, Any] = {
         **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in both.items()},
         **{"d_model": config.width, "vocab_size": entries + 1, "dropout": config.residual_dropout},
         **{"attention_dropout": 0.0, "activation_dropout": 0.0, "activation_function": "relu"},
         **{"scale_embedding": True, "max_position_embeddings": 512, "use_cache": False},
-        **{"pad_token_id": entries, "decoder_start_token_id": entries, "eos_token_id": END},
+        **{"pad_token_id": entries, "decoder_start_token_id": entries, "eos_token_id": vocabulary.end},
     }
     model = MarianMTModel(MarianConfig(**settings)).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=BETAS, eps=EPSILON, fused=True)

@@ -342,7 +342,7 @@ def _floor_seconds(model: Model, text: Text, run: Run) -> float:
     """What the products of a full beam over this output would take; there is no way back as in training."""
     read = sum(map(len, text.sources))
     written = sum(len(target) + 1 for target in run.targets)
-    vocabulary = model.transformer.output_matrix.shape[0]
+    vocabulary = len(model.transformer.target_vocabulary)
     flops = training_flops(model.identity.config, vocabulary, read, BEAM * written) / 3
     return flops / run.product_rate
 

@@ -37,7 +37,7 @@ def export(model: Transformer, folder: Path) -> None:
     ):
         raise ValueError("the model is not built as the paper's base model is")
     sizes = (config.encoder_layers, config.decoder_layers, config.width, config.feed_forward, config.heads)
-    shape = Shape(*sizes, config.norm_epsilon, model.output_matrix.shape[0])
+    shape = Shape(*sizes, config.norm_epsilon, len(model.target_vocabulary))
     (folder / SHAPE).write_text(json.dumps(asdict(shape)))
     torch.save(dict(_usual_names(model)), folder / WEIGHTS)
     for kind in CTRANSLATE2:

@@ -172,10 +172,10 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
 
         ensemble = Ensemble.of([model], config)
         if len(order) == 1:
-            work_on(partial(translated, ensemble, config, ()), order)
+            work_on(partial(translated, ensemble, config), order)
             return targets
         with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-            hired = [stack.enter_context(apart(ensemble, config, ())) for _ in range(workers)]
+            hired = [stack.enter_context(apart(ensemble, config)) for _ in range(workers)]
             list(pool.map(work_on, hired, (order[start::workers] for start in range(workers))))
         return targets
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import numpy as np
 
-from nmt_cli.text.subwords import END, UNKNOWN
 from nmt_cli.text.tokenizers import Tokenizers
 
 CAPTIONS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
@@ -39,7 +38,7 @@ class Text:
 def multi30k(tokenizers: Tokenizers, count: int) -> Text:
     """The first captions of a test set."""
     captions = list(_captions(tokenizers, CAPTIONS[0]))
-    return _text("Multi30k", [[caption] for caption in captions[:count]])
+    return _text("Multi30k", [[caption] for caption in captions[:count]], tokenizers)
 
 
 def wmt_like(tokenizers: Tokenizers, count: int) -> Text:
@@ -55,14 +54,15 @@ def wmt_like(tokenizers: Tokenizers, count: int) -> Text:
             pieces, wanted = 0, min(float(np.exp(logarithm)), WMT_LONGEST)
         groups[-1].append(caption)
         pieces += more
-    return _text("WMT-like mix", groups[:count])
+    return _text("WMT-like mix", groups[:count], tokenizers)
 
 
-def _text(name: str, groups: Sequence[Sequence[Caption]]) -> Text:
+def _text(name: str, groups: Sequence[Sequence[Caption]], tokenizers: Tokenizers) -> Text:
+    ended = tokenizers.source.vocabulary.ended
     lines, sources, references = [], [], []
     for group in groups:
         lines.append(" ".join(line for line, _, _ in group))
-        sources.append([piece for _, ids, _ in group for piece in ids] + [END])
+        sources.append(ended([piece for _, ids, _ in group for piece in ids]))
         references.append(" ".join(reference for _, _, reference in group))
     return Text(name, lines, sources, references)
 
@@ -74,7 +74,7 @@ def _captions(tokenizers: Tokenizers, name: str) -> Iterator[Caption]:
     )
     for line, reference in zip(english, german, strict=True):
         ids = tokenizers.source.encode(tokenizers.source.prepare(line))
-        if UNKNOWN in ids:
+        if tokenizers.source.vocabulary.unknown in ids:
             raise click.ClickException(
                 "a source has unknown pieces, which are filler to others; take another MODEL."
             )

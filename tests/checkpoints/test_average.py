@@ -124,7 +124,7 @@ def test_a_tied_matrix_is_averaged_and_stored_once(
     own = replace(identity, config=replace(identity.config, width=20, tie=tie))
     average([write(tmp_path / str(i), own, drawn(own, i)) for i in (1, 2)], tmp_path / "out")
     stored = load_file(tmp_path / "out/model.safetensors")
-    vocabulary = len(identity.tokenizers.target.entries)
+    vocabulary = len(identity.tokenizers.target.vocabulary.entries)
     assert sum(tensor.shape == (vocabulary, 20) for tensor in stored.values()) == matrices
     back = read_model(tmp_path / "out").transformer
     assert (back.output_matrix is back.source_embedding.matrix) == (tie == "all")

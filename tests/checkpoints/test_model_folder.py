@@ -79,7 +79,7 @@ def test_a_tied_matrix_is_stored_once(
     model = own.build()
     write_model(tmp_path, own, weights(model), {})
     stored = load_file(tmp_path / "model.safetensors")
-    vocabulary = len(identity.tokenizers.target.entries)
+    vocabulary = len(identity.tokenizers.target.vocabulary.entries)
     assert sum(tensor.shape == (vocabulary, 20) for tensor in stored.values()) == matrices
     back = read_model(tmp_path).transformer
     assert (back.output_matrix is back.target_embedding.matrix) == (tie != "none")

@@ -14,7 +14,6 @@ from nmt_cli.checkpoints.model_folder import Identity, read_model, write_model
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.ragged import Layout
-from nmt_cli.text.subwords import END
 from nmt_cli.text.tokenizers import load_tokenizers
 
 Nmt = Callable[..., CompletedProcess[str]]
@@ -58,11 +57,11 @@ def scores(folder: Path, source: str, target: str) -> list[float]:
     model = read_model(folder)
     tokenizers, transformer = model.identity.tokenizers, model.transformer.double()
     ids = [
-        [*side.encode(side.prepare(text)), END]
+        [*side.encode(side.prepare(text)), side.vocabulary.end]
         for side, text in ((tokenizers.source, source), (tokenizers.target, target))
     ]
     tokens = [torch.tensor(some) for some in ids]
-    decoded = transformer(tokens[0], tokens[1].roll(1), *(Layout.of([len(some)]) for some in ids))
+    decoded = transformer(tokens[0], tokens[1], *(Layout.of([len(some)]) for some in ids))
     return list(transformer.logits(decoded).log_softmax(-1).gather(1, tokens[1][:, None])[:, 0].tolist())
 
 

@@ -22,6 +22,7 @@ from nmt_cli.decoding.lines import stream
 from nmt_cli.decoding.lines.degenerate import Flag
 from nmt_cli.decoding.lines.odd_input import OddInput
 from nmt_cli.decoding.lines.translator import Candidate, Line, Translation, Translator
+from nmt_cli.text.vocabulary import Numbering
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -304,7 +305,7 @@ def test_json_is_one_object_a_line() -> None:
 
 def told_of(capsys: pytest.CaptureFixture[str], *translations: Translation, quiet: bool = True) -> list[str]:
     with Reporter(quiet, prompt=False) as report:
-        report.begin(OddInput("char", [], 0.1))
+        report.begin(OddInput("char", Numbering.new((), []).vocabulary, 0.1))
         for translation in translations:
             report.line(translation)
     out, err = capsys.readouterr()
@@ -346,7 +347,7 @@ def test_an_interrupted_run_sums_nothing_up(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(("quiet", "shown"), [(False, True), (True, False)])
 def test_a_prompt_says_what_to_do(capsys: pytest.CaptureFixture[str], quiet: bool, shown: bool) -> None:
     with Reporter(quiet, prompt=True) as report:
-        report.begin(OddInput("char", [], 0.1))
+        report.begin(OddInput("char", Numbering.new((), []).vocabulary, 0.1))
         report.line(GOOD)
     told = "Type a sentence to have it translated; Ctrl-D ends.\n"
     assert capsys.readouterr().err == (told if shown else "")

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from nmt_cli.data.dataset import Sentences, Split
-from nmt_cli.text.subwords import END
 
 
 def _sentences(lengths: Sequence[int], first: int) -> Sentences:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     tokens = (first + np.arange(offsets[-1])).astype(np.uint16)
-    tokens[offsets[1:] - 1] = END
+    tokens[offsets[1:] - 1] = 0
     return Sentences(tokens, offsets)
 
 

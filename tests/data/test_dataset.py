@@ -11,7 +11,6 @@ import pytest
 
 from nmt_cli.data.dataset import Sentences, Split, open_dataset, side_path
 from nmt_cli.errors import UserError
-from nmt_cli.text.subwords import END
 from nmt_cli.text.tokenizer import SIDES, Tokenizer
 from nmt_cli.text.tokenizers import load_tokenizers
 
@@ -77,7 +76,7 @@ def test_every_sentence_ends_with_its_only_end_mark_and_offsets_cover_all_tokens
         assert len(sentences) == len(split)
         assert sentences.offsets[0] == 0
         assert sentences.offsets[-1] == len(sentences.tokens) == described[f"{side}_tokens"]
-        assert (np.flatnonzero(sentences.tokens == END) == sentences.offsets[1:] - 1).all()
+        assert (np.flatnonzero(sentences.tokens == 0) == sentences.offsets[1:] - 1).all()
 
 
 def test_roles_names_and_order_of_the_splits_are_kept(toy_dataset: Path) -> None:

@@ -37,7 +37,7 @@ def pieces(folder: Path) -> list[str]:
     """How each token of the training set's two sides is shown."""
     train, tokenizers = open_dataset(folder).splits["train"], load_tokenizers(folder / "tokenizer")
     sides = ((train.source, tokenizers.source), (train.target, tokenizers.target))
-    return [tokenizer.entries[i] for side, tokenizer in sides for i in side.tokens.tolist()]
+    return [tokenizer.vocabulary.entries[i] for side, tokenizer in sides for i in side.tokens.tolist()]
 
 
 @pytest.mark.parametrize("kind", SIZES)

@@ -10,15 +10,20 @@ from nmt_cli.decoding.attention_maps import AttentionMaps, attention_maps
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, SelfAttention, by_head
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
-from nmt_cli.text.subwords import END
+from nmt_cli.text.vocabulary import Vocabulary
 
 VOCABULARY = 12
+END = 0
 PAIRS = [([5, 3, 8], [4, 4, 9, 2, 7]), ([], [3]), ([7, 7, 4, 9, 10, 11, 3], []), ([6, 1], [8, 2])]
 PLAIN = {"encoder_layers": 2, "decoder_layers": 3, "width": 16, "heads": 2, "feed_forward": 32}
 
 Attention = SelfAttention | CrossAttention
 Call = tuple[Attention, tuple[Tensor, ...], Tensor]
 """An attention, its inputs and its output."""
+
+
+def known(size: int) -> Vocabulary:
+    return Vocabulary(("",) * size, end=END, start=END, unknown=1)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +33,7 @@ def build() -> Callable[..., Transformer]:
     def build(**settings: object) -> Transformer:
         torch.manual_seed(3)
         config = ModelConfig(**{**PLAIN, **settings})  # type: ignore[arg-type]  # a table's settings
-        model = Transformer(config, VOCABULARY, VOCABULARY, joint=True).double().eval()
+        model = Transformer(config, known(VOCABULARY), known(VOCABULARY), joint=True).double().eval()
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 module.weight.data *= 2
@@ -134,7 +139,7 @@ def test_a_piece_is_aligned_with_the_source_piece_that_has_most_of_the_mean() ->
             [[[0.2, 0.3, 0.5], [0.2, 0.6, 0.2], [0.3, 0.3, 0.4]]],
         ]
     )
-    maps = AttentionMaps([5, 6, END], [7, 8, END], torch.zeros(0), torch.zeros(0), cross)
+    maps = AttentionMaps([5, 6, END], [7, 8, END], True, torch.zeros(0), torch.zeros(0), cross)
     assert maps.alignment() == [0, 1]  # never the end mark, which the first row prefers
 
 

@@ -18,14 +18,19 @@ from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
-from nmt_cli.text.subwords import END
+from nmt_cli.text.vocabulary import Vocabulary
 
 MODEL = ModelConfig(encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre")
 VOCABULARY = 16
+END = 0
 TO_THE_CAP = SearchConfig(beam=1, cap_ratio=1.0, cap_extra=0)
 """With a model that never ends of itself: as many pieces as the source has."""
 
 Where = Literal["encode", "step"]
+
+
+def known(size: int) -> Vocabulary:
+    return Vocabulary(("",) * size, end=END, start=END, unknown=1)
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ class Cramped(Transformer):
 def model_in(room: Room) -> Cramped:
     """It never ends a sentence of itself."""
     torch.manual_seed(2)
-    model = Cramped(MODEL, VOCABULARY, VOCABULARY, joint=True).eval()
+    model = Cramped(MODEL, known(VOCABULARY), known(VOCABULARY), joint=True).eval()
     model.room = room
     norm = model.decoder_norm
     assert isinstance(norm, torch.nn.LayerNorm)
@@ -100,7 +105,7 @@ def found_in(room: Room, config: SearchConfig, texts: Sequence[Sequence[int]]) -
     """The translation of each source by its number; None where there is none."""
     ensemble = Ensemble.of([model_in(room)], config)
     waiting = Listed([Sentence(key, tokens) for key, tokens in enumerate(texts)])
-    everything = list(translated(ensemble, config, (), waiting))
+    everything = list(translated(ensemble, config, waiting))
     assert len(everything) == len({sentence.key for sentence, _ in everything}), "answered twice"
     return {sentence.key: list(found[0].tokens) if found else None for sentence, found in everything}
 
@@ -228,7 +233,7 @@ def test_long_sentences_that_come_late_do_not_stretch_short_ones_beyond_the_limi
     config = replace(TO_THE_CAP, tokens=60, rows=8)
     short = [Sentence(key, tokens) for key, tokens in enumerate(sources(2, 2, 2, 2, 6, 6, 6, 6))]
     long = [Sentence(100 + key, tokens) for key, tokens in enumerate(sources(*[28] * 4))]
-    found = list(translated(Ensemble.of([model_in(room)], config), config, (), Late(short, long)))
+    found = list(translated(Ensemble.of([model_in(room)], config), config, Late(short, long)))
     assert len(found) == 12
     assert all(sentences * longest <= 60 for _, sentences, longest in room.steps if sentences > 1)
 
@@ -261,6 +266,6 @@ def test_the_longest_that_wait_are_taken_first_and_as_many_as_fit() -> None:
 
 def test_nothing_waits_and_nothing_is_found() -> None:
     everything: list[Found] = list(
-        translated(Ensemble.of([model_in(Room())], TO_THE_CAP), TO_THE_CAP, (), Listed([]))
+        translated(Ensemble.of([model_in(Room())], TO_THE_CAP), TO_THE_CAP, Listed([]))
     )
     assert everything == []

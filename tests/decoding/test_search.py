@@ -21,7 +21,7 @@ from nmt_cli.decoding.search import Search
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
-from nmt_cli.text.subwords import END
+from nmt_cli.text.vocabulary import Vocabulary
 
 TINY = ModelConfig(
     encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre", tie="none"
@@ -31,10 +31,16 @@ CONFIG = SearchConfig()
 Ranked = list[tuple[float, tuple[int, ...]]]
 
 
-def model_of(seed: int, vocabulary: int = VOCABULARY, config: ModelConfig = TINY) -> Transformer:
+END = 0
+
+
+def model_of(
+    seed: int, vocabulary: int = VOCABULARY, config: ModelConfig = TINY, never: Sequence[int] = ()
+) -> Transformer:
     """A model with weights large enough to have opinions."""
     torch.manual_seed(seed)
-    model = Transformer(config, vocabulary, vocabulary, joint=True).eval()
+    known = Vocabulary(("",) * vocabulary, end=END, start=END, unknown=1, never=tuple(never))
+    model = Transformer(config, known, known, joint=True).eval()
     with torch.no_grad():
         model.output_matrix.mul_(3.0)
     return model
@@ -44,8 +50,8 @@ def model_of(seed: int, vocabulary: int = VOCABULARY, config: ModelConfig = TINY
 def log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) -> torch.Tensor:
     """[tokens and end mark, V], by a whole forward."""
     tokens = torch.tensor([*source, END])
-    inputs = torch.tensor([END, *target])
-    decoded = model(tokens, inputs, Layout.of([len(tokens)]), Layout.of([len(inputs)]))
+    wanted = torch.tensor([*target, END])
+    decoded = model(tokens, wanted, Layout.of([len(tokens)]), Layout.of([len(wanted)]))
     return model.logits(decoded).double().log_softmax(-1)
 
 
@@ -159,9 +165,9 @@ def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequenc
 @given(seed=st.integers(0, 500), source=st.lists(st.integers(1, 11), max_size=9))
 @settings(max_examples=40)
 def test_a_beam_of_one_is_greedy_search(seed: int, source: list[int]) -> None:
-    model = model_of(seed, 12)
+    model = model_of(seed, 12, never=[4])
     config = SearchConfig(beam=1, cap_extra=6)
-    found = translate_ids([model], [source], config, never=[4])[0]
+    found = translate_ids([model], [source], config)[0]
     assert list(found[0].tokens) == greedy(model, source, len(source) + 6, [2, 3, *range(5, 12)])
 
 
@@ -248,7 +254,8 @@ def test_what_never_may_be_produced_is_not() -> None:
     model = model_of(4, 12)
     said = {token for found in translate_ids([model], SOURCES, SearchConfig()) for token in found[0].tokens}
     assert len(said) > 1
-    rest = translate_ids([model], SOURCES, SearchConfig(unknown=True), never=sorted(said))
+    silent = model_of(4, 12, never=sorted(said))
+    rest = translate_ids([silent], SOURCES, SearchConfig(unknown=True))
     assert not said & {token for found in rest for token in found[0].tokens}
 
 
@@ -284,9 +291,9 @@ def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pyte
 
 
 def test_what_a_translation_must_begin_with_may_be_banned_elsewhere() -> None:
-    model = model_of(4, 12)
+    model = model_of(4, 12, never=[7])
     sentences = [Sentence(0, [5, 3], prefix=[1, 7]), Sentence(1, [5, 3])]
-    search = Search(Ensemble.of([model], CONFIG), CONFIG, never=[7])
+    search = Search(Ensemble.of([model], CONFIG), CONFIG)
     search.join(sentences)
     found: dict[int, list[int]] = {}
     while search.sentences:

@@ -14,10 +14,15 @@ from nmt_cli.model.embedding import Embedding
 from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
 
 VOCABULARY = 40
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
+
+
+def known(size: int) -> Vocabulary:
+    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
 def _batch(sources: Sequence[int], targets: Sequence[int], seed: int = 0) -> Batch:
@@ -53,7 +58,7 @@ def build() -> Callable[..., Transformer]:
 
     def build(config: ModelConfig, seed: int = 1) -> Transformer:
         torch.manual_seed(seed)
-        model = Transformer(config, VOCABULARY, VOCABULARY, joint=True).eval()
+        model = Transformer(config, known(VOCABULARY), known(VOCABULARY), joint=True).eval()
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 nn.init.normal_(parameter, mean=float(parameter.detach().mean()), std=0.2)
@@ -67,10 +72,12 @@ def hand_padded() -> Callable[..., Tensor]:
     """`hand_padded(model, *batch)`: the logits [T, V], by plain PyTorch on padded sentences and masks."""
 
     def logits(
-        model: Transformer, source_S: Tensor, inputs_T: Tensor, source: Layout, target: Layout
+        model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
     ) -> Tensor:
         sources = pad_sequence([source_S[part] for part in source.slices()], batch_first=True)
-        inputs = pad_sequence([inputs_T[part] for part in target.slices()], batch_first=True)
+        start = target_T.new_zeros(1)
+        shifted = [torch.cat([start, target_T[part]])[:-1] for part in target.slices()]
+        inputs = pad_sequence(shifted, batch_first=True)
         columns = torch.arange(sources.shape[1], device=sources.device)
         real_BS = columns < source.lengths.to(sources.device)[:, None]
         x_BSD = _embedded(model.source_embedding, sources)

@@ -63,11 +63,12 @@ def follow(cache: DecodingCache, parents: Sequence[Sequence[int]]) -> None:
 
 
 def forced(model: Transformer, source_S: Tensor, source: Layout, rows: Sequence[Tensor]) -> list[Tensor]:
-    """The same by teacher forcing; the rows of a sentence are neighbours."""
+    """The same by teacher forcing; the rows of a sentence are neighbours. A row's first token stands for the
+    start, whichever it is, and what the last one foretells is not looked at by anyone."""
     siblings = len(rows) // len(source.lengths)
     parts = [source_S[part] for part in source.slices() for _ in range(siblings)]
     again, target = Layout.of([len(part) for part in parts]), Layout.of([len(row) for row in rows])
-    logits = model.logits(model(torch.cat(parts), torch.cat(list(rows)), again, target))
+    logits = model.logits(model(torch.cat(parts), torch.cat([row.roll(-1) for row in rows]), again, target))
     return [logits[part] for part in target.slices()]
 
 
@@ -102,7 +103,7 @@ def test_step_by_step_gives_the_logits_of_teacher_forcing(
     model = build(CONFIGS[name])
     source_S, _, source, _ = batch(sources, [], seed)
     rows = list(ids(len(sources) * siblings, count, seed=seed))
-    cache = model.start(model.encode(source_S, source), source, siblings)
+    cache = model.begin(source_S, source, siblings)
     assert_alike(stepped(model, rows, cache), forced(model, source_S, source, rows))
 
 
@@ -126,7 +127,7 @@ def test_reordered_siblings_go_on_as_if_they_had_begun_so(
     source_S, _, source, _ = batch([4, 6], [])
     prefixes, ends = ids(6, before, seed=before), ids(6, behind, seed=99)
     kept = torch.tensor([3 * sentence + row for sentence, chosen in enumerate(order) for row in chosen])
-    cache = model.start(model.encode(source_S, source), source, 3)
+    cache = model.begin(source_S, source, 3)
     stepped(model, list(prefixes), cache)
     follow(cache, order)
     found = stepped(model, list(ends), cache)
@@ -149,7 +150,7 @@ def test_any_history_of_branching_leaving_and_joining_gives_the_logits_of_teache
     model, places = build(CONFIGS[name]), 3
     source_S, _, source, _ = batch(lengths, [])
     sources = [source_S[part] for part in source.slices()]
-    cache = model.start(model.encode(source_S, source), source, places)
+    cache = model.begin(source_S, source, places)
     texts: list[list[list[int] | None]] = [[[], None, None] for _ in sources]
     for number in range(data.draw(st.integers(1, 9))):
         use = [(b, n) for b, some in enumerate(texts) for n, text in enumerate(some) if text is not None]
@@ -177,7 +178,7 @@ def test_any_history_of_branching_leaving_and_joining_gives_the_logits_of_teache
         others = None
         if data.draw(st.booleans()) or not texts:
             new_S, _, new, _ = batch([data.draw(st.integers(1, 9))], [], number)
-            others = model.start(model.encode(new_S, new), new, places)
+            others = model.begin(new_S, new, places)
             texts, sources = [*texts, [[], None, None]], [*sources, new_S]
         cache.take(torch.tensor(staying, dtype=torch.int64), others)
 
@@ -190,7 +191,7 @@ def test_siblings_share_the_keys_and_values_of_their_source(
     source_S, _, source, _ = batch([5, 2], [])
 
     def held(siblings: int) -> list[int]:
-        cache = model.start(model.encode(source_S, source), source, siblings)
+        cache = model.begin(source_S, source, siblings)
         stepped(model, list(ids(2 * siblings, 4)), cache)
         follow(cache, [list(range(siblings))] * 2)
         shared = [tensor for part in cache.layers for tensor in (part.source_keys, part.source_values)]
@@ -206,11 +207,11 @@ def test_sentences_do_not_disturb_each_other_step_by_step(
 ) -> None:
     model, rows = build(POST), list(ids(3, 8))
     source_S, _, source, _ = batch([9, 1, 4], [])
-    together = stepped(model, rows, model.start(model.encode(source_S, source), source, 1))
+    together = stepped(model, rows, model.begin(source_S, source, 1))
     alone = []
     for row, part in zip(rows, source.slices(), strict=True):
         layout = Layout.of([part.stop - part.start])
-        cache = model.start(model.encode(source_S[part], layout), layout, 1)
+        cache = model.begin(source_S[part], layout, 1)
         alone += stepped(model, [row], cache)
     assert_alike(together, alone)
 
@@ -222,7 +223,7 @@ def test_a_source_without_tokens_gives_the_logits_of_teacher_forcing_too(
 ) -> None:
     model, rows = build(POST), list(ids(6, 5))
     source_S, _, source, _ = batch(sources, [])
-    cache = model.start(model.encode(source_S, source), source, 2)
+    cache = model.begin(source_S, source, 2)
     found = stepped(model, rows, cache)
     assert all(row.isfinite().all() for row in found)
     assert_alike(found, forced(model, source_S, source, rows))
@@ -235,7 +236,7 @@ def test_a_token_that_hypotheses_share_is_kept_once(
     """Four hypotheses that part only at their last token: as many nodes as tokens, and three more."""
     model = build(POST)
     source_S, _, source, _ = batch([3], [])
-    cache = model.start(model.encode(source_S, source), source, 4)
+    cache = model.begin(source_S, source, 4)
     for token in range(20):
         stepped(model, list(ids(1, 1, seed=token)), cache, [0])
         follow(cache, [[0, -1, -1, -1]])
@@ -251,7 +252,7 @@ def test_nodes_of_hypotheses_that_were_left_make_room_for_new_ones(
 ) -> None:
     model = build(POST)
     source_S, _, source, _ = batch([3], [])
-    cache = model.start(model.encode(source_S, source), source, 2)
+    cache = model.begin(source_S, source, 2)
     room, used = [], []
     for number in range(40):
         stepped(model, list(ids(2, 1, seed=number)), cache)
@@ -271,7 +272,7 @@ def test_what_a_place_that_is_not_in_use_holds_does_not_matter(
     monkeypatch.setattr(Tensor, "new_empty", lambda self, *shape: empty(self, *shape).fill_(torch.nan))
     model, rows = build(POST), list(ids(3, 6))
     source_S, _, source, _ = batch([4, 2, 5], [])
-    cache = model.start(model.encode(source_S, source), source, 2)
+    cache = model.begin(source_S, source, 2)
     found = stepped(model, rows, cache, [0, 3, 4])
     assert_alike(found, forced(model, source_S, source, rows))
 
@@ -285,6 +286,6 @@ def test_a_step_under_bfloat16_autocast_errs_no_more_than_twice_as_teacher_forci
     exact = torch.cat(forced(model, source_S, source, rows))
     with torch.autocast("cpu", torch.bfloat16):
         plain = torch.cat(forced(model, source_S, source, rows))
-        cache = model.start(model.encode(source_S, source), source, 2)
+        cache = model.begin(source_S, source, 2)
         found = torch.cat(stepped(model, rows, cache))
     assert (found - exact).norm() <= 2 * (plain - exact).norm()

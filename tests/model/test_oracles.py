@@ -1,11 +1,14 @@
 """Hugging Face's Marian with the same weights gives the same logits, and finds the same translations."""
 
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import MarianConfig, MarianMTModel
 
@@ -13,10 +16,13 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
+from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
 
 PAD, VOCABULARY, WIDTH = 40, 41, 32
+KNOWN = Vocabulary(("",) * VOCABULARY, end=0, start=PAD, unknown=1, never=(PAD,))
 
 
 def marian(**settings: Any) -> MarianMTModel:
@@ -36,13 +42,15 @@ def marian(**settings: Any) -> MarianMTModel:
 
 
 @torch.no_grad()
-def copied(theirs: MarianMTModel, config: ModelConfig) -> Transformer:
+def copied(theirs: MarianMTModel, config: ModelConfig, known: Vocabulary = KNOWN) -> Transformer:
     """Ours with their weights; channels are permuted, as their sines come first and ours take turns."""
-    ours = Transformer(config, VOCABULARY, VOCABULARY, joint=config.tie == "all").eval()
+    ours = Transformer(config, known, known, joint=config.tie == "all").eval()
     turns = torch.arange(WIDTH).view(2, WIDTH // 2).T.flatten()
     ours.source_embedding.matrix.copy_(theirs.model.encoder.embed_tokens.weight[:, turns])
     ours.target_embedding.matrix.copy_(theirs.model.decoder.embed_tokens.weight[:, turns])
     ours.output_matrix.copy_(theirs.lm_head.weight[:, turns])
+    if ours.output_bias is not None:
+        ours.output_bias.copy_(theirs.final_logits_bias[0])
     for to, layer in zip(ours.encoder, theirs.model.encoder.layers, strict=True):
         assert isinstance(to, EncoderLayer)
         _copy_own(to.attention, to.after_attention, layer, turns)
@@ -92,12 +100,13 @@ def _copy_norm(to: Residual, norm: nn.LayerNorm, turns: Tensor) -> None:
 
 
 def marians_logits(
-    model: MarianMTModel, source_S: Tensor, inputs_T: Tensor, source: Layout, target: Layout
+    model: MarianMTModel, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> Tensor:
-    sources, inputs = (
+    sources, targets = (
         pad_sequence([ids[part] for part in layout.slices()], batch_first=True, padding_value=PAD)
-        for ids, layout in ((source_S, source), (inputs_T, target))
+        for ids, layout in ((source_S, source), (target_T, target))
     )
+    inputs = F.pad(targets, (1, 0), value=model.config.decoder_start_token_id)[:, :-1]
     mask = torch.arange(sources.shape[1]) < source.lengths[:, None]
     logits_BTV = model(input_ids=sources, attention_mask=mask.long(), decoder_input_ids=inputs).logits
     return torch.cat([row[:n] for row, n in zip(logits_BTV, target.lengths.tolist(), strict=True)])
@@ -157,6 +166,49 @@ def test_marian_gives_the_same_logits_with_the_same_weights(
     assert wanted.std() > 0.5
 
 
+def test_marians_bias_of_the_logits_is_in_ours_and_in_what_the_loss_projects(
+    batch: Callable[..., tuple[Tensor, Tensor, Layout, Layout]],
+) -> None:
+    theirs = marian(encoder_layers=1, decoder_layers=1)
+    pairs = batch([5, 2], [7, 3])
+    with torch.no_grad():
+        theirs.final_logits_bias.normal_(std=2.0)
+        ours = copied(theirs, replace(model_config(theirs), output_bias=True))
+        decoded = ours(*pairs)
+        features, matrix = ours.projected(decoded)
+        wanted = marians_logits(theirs, *pairs)
+        pack(packed := deepcopy(ours), "fp32")
+    for found in (ours.logits(decoded), features @ matrix.T, packed.logits(packed(*pairs))):
+        assert (found - wanted).abs().max() <= 1e-4
+
+
+def test_a_start_of_zeros_is_marians_padding_whose_vector_is_zero(
+    batch: Callable[..., tuple[Tensor, Tensor, Layout, Layout]],
+) -> None:
+    theirs = marian(encoder_layers=1, decoder_layers=2)
+    pairs = batch([5, 2], [7, 3])
+    with torch.no_grad():
+        theirs.model.shared.weight[PAD] = 0.0
+        ours = copied(theirs, model_config(theirs), replace(KNOWN, start=None))
+        ours.target_embedding.matrix[PAD] = 9.0  # it must not be looked at
+        wanted = marians_logits(theirs, *pairs)[:, :PAD]
+        found = ours.logits(ours(*pairs))[:, :PAD]
+    assert (found - wanted).abs().max() <= 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("start", [PAD, 7, 0, None])
+def test_step_by_step_is_the_whole_forward_whatever_a_target_starts_with(start: int | None) -> None:
+    theirs = marian(encoder_layers=1, decoder_layers=2)
+    ours = copied(theirs, model_config(theirs), replace(KNOWN, end=3, start=start))
+    source, target = (torch.tensor(ids) for ids in ([5, 9, 3], [7, 12, 30, 3]))
+    whole = ours(source, target, Layout.of([3]), Layout.of([4]))
+    cache = ours.begin(source, Layout.of([3]), 1)
+    row = torch.tensor([0])
+    steps = [ours.step(token[None], row, cache, 4) for token in torch.tensor([11, 7, 12, 30])]
+    torch.testing.assert_close(torch.cat(steps), whole, rtol=1e-5, atol=1e-5)
+
+
 def generated(
     theirs: MarianMTModel, source: list[int], beam: int, penalty: float
 ) -> tuple[list[int], float] | None:
@@ -194,14 +246,14 @@ def test_transformers_finds_the_same_translations_with_the_same_weights(beam: in
         theirs.model.decoder.embed_tokens.weight *= 0.3
         theirs.lm_head.weight *= 1.5
         theirs.lm_head.weight[0] += 6.0 * always / always.dot(always)  # so that sentences end
-        ours = copied(theirs, model_config(theirs))
+        ours = copied(theirs, model_config(theirs), replace(KNOWN, start=0))
     generator = torch.Generator().manual_seed(5)
     sources = [torch.randint(1, PAD, (n,), generator=generator).tolist() for n in (1, 2, 4, 7, 9, 12) * 2]
     config = SearchConfig(
         beam=beam, length_rule="power", length_penalty=penalty, cap_ratio=0.0, cap_extra=29, unknown=True
     )
     different = set()
-    for source, found in zip(sources, translate_ids([ours], sources, config, never=[PAD]), strict=True):
+    for source, found in zip(sources, translate_ids([ours], sources, config), strict=True):
         wanted = generated(theirs, source, beam, penalty)
         if wanted is None:
             continue

@@ -16,6 +16,9 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.packed import Packed, pack
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
+
+KNOWN = Vocabulary(("",) * 8, end=0, start=0, unknown=1)
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
 
@@ -50,7 +53,7 @@ def logits(model: Transformer, batch: Batch) -> Tensor:
 def stepped(model: Transformer, batch: Batch) -> Tensor:
     """[steps x sentences, V]: of the first three target tokens of each sentence, one at a time."""
     source_S, inputs_T, source, target = batch
-    cache = model.start(model.encode(source_S, source), source, 1)
+    cache = model.begin(source_S, source, 1)
     places = torch.arange(len(source.lengths))
     steps = [
         model.logits(model.step(inputs_T[target.starts[:-1] + age], places, cache, age + 1))
@@ -96,7 +99,7 @@ def linear_of(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 
 def stands_in_for(linear: nn.Linear, precision: Precision) -> Packed:
     """What `pack` puts into the place of a linear layer."""
-    model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), 8, 8, joint=True)
+    model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), KNOWN, KNOWN, joint=True)
     model.encoder.append(linear)
     pack(model, precision)
     found = model.encoder[-1]
@@ -205,11 +208,11 @@ def test_int8_is_the_same_whoever_lays_it_out(
 def test_int8_keeps_keys_and_values_in_half_the_memory_where_the_processor_has_bfloat16() -> None:
     needs("int8")
     needs("bf16")
-    model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), 8, 8, joint=True)
+    model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), KNOWN, KNOWN, joint=True)
     pack(model, "int8")
     source = Layout.of([3])
     with torch.inference_mode():
-        cache = model.start(model.encode(torch.tensor([4, 5, 6]), source), source, 2)
+        cache = model.begin(torch.tensor([4, 5, 6]), source, 2)
     layer = cache.layers[0]
     kept = (layer.own_keys, layer.own_values, layer.source_keys, layer.source_values)
     assert all(tensor.dtype == torch.bfloat16 for tensor in kept)

@@ -10,6 +10,11 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import FIRST_ROWS, LearnedPositions, Sinusoids
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
+
+
+def known(size: int) -> Vocabulary:
+    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
 def closed_form(place: int, width: int) -> list[float]:
@@ -74,7 +79,7 @@ def test_sentences_that_fit_the_learned_positions_run_in_a_batch_planned_for_lon
     config = ModelConfig(
         encoder_layers=1, decoder_layers=1, width=8, feed_forward=8, heads=2, positions="learned", longest=12
     )
-    model = Transformer(config, 10, 10, joint=True).eval()
+    model = Transformer(config, known(10), known(10), joint=True).eval()
     exact, rounded = Layout.of([12, 3]), Layout.of([12, 3], longest=16)
     ids = torch.arange(15) % 10
     assert torch.allclose(model(ids, ids, rounded, rounded), model(ids, ids, exact, exact), atol=1e-6)

@@ -10,6 +10,7 @@ from nmt_cli.config import preset_names, preset_path, read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import parameters
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
 
 JOINT = 37_000
@@ -18,20 +19,24 @@ IMPLIED = 41_000
 """The vocabulary that the parameters in the paper's Table 3 imply, big apart."""
 
 
+def known(size: int) -> Vocabulary:
+    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
+
+
 def preset(name: str) -> ModelConfig:
     return read(TrainConfig, preset=preset_path(name)).model
 
 
 def size(config: ModelConfig, vocabulary: int = JOINT) -> int:
     with torch.device("meta"):
-        return parameters(Transformer(config, vocabulary, vocabulary, joint=True))
+        return parameters(Transformer(config, known(vocabulary), known(vocabulary), joint=True))
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_builds(name: str) -> None:
     config = preset(name)
     with torch.device("meta"):
-        model = Transformer(config, 100, 100, joint=True)
+        model = Transformer(config, known(100), known(100), joint=True)
     assert (len(model.encoder), len(model.decoder)) == (config.encoder_layers, config.decoder_layers)
 
 

@@ -16,6 +16,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
 
@@ -30,9 +31,13 @@ CONFIGS = {
 }
 
 
+def known(size: int) -> Vocabulary:
+    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
+
+
 def shape_of(config: ModelConfig) -> Transformer:
     with torch.device("meta"):
-        return Transformer(config, 50, 60, joint=False)
+        return Transformer(config, known(50), known(60), joint=False)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -92,7 +97,9 @@ def test_at_the_papers_width_too_a_pair_does_not_depend_on_its_batch(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     torch.manual_seed(1)
-    model = Transformer(ModelConfig(encoder_layers=1, decoder_layers=1), 40, 40, joint=True).eval()
+    model = Transformer(
+        ModelConfig(encoder_layers=1, decoder_layers=1), known(40), known(40), joint=True
+    ).eval()
     source_S, inputs_T, source, target = batch([20, 3, 61, 1], [25, 64, 2, 7])
     together = model.logits(model(source_S, inputs_T, source, target))
     for s, t in zip(source.slices(), target.slices(), strict=True):
@@ -159,7 +166,7 @@ def test_every_parameter_gets_a_gradient_in_training_with_dropout_everywhere(
 
 def matrices(tie: str, joint: bool) -> list[nn.Parameter]:
     choices = {"all": POST, "decoder": replace(POST, tie="decoder"), "none": replace(POST, tie="none")}
-    model = Transformer(choices[tie], 50, 50 if joint else 60, joint=joint)
+    model = Transformer(choices[tie], known(50), known(50 if joint else 60), joint=joint)
     return [model.source_embedding.matrix, model.target_embedding.matrix, model.output_matrix]
 
 
@@ -206,7 +213,9 @@ def test_every_norm_has_the_epsilon_that_was_asked_for() -> None:
 def test_every_weight_starts_as_the_papers_code_has_it() -> None:
     """Biases 0, gains 1, matrices between the bounds of Xavier, embeddings normal."""
     torch.manual_seed(0)
-    model = Transformer(replace(POST, attention_bias=True, positions="learned"), 500, 500, joint=True)
+    model = Transformer(
+        replace(POST, attention_bias=True, positions="learned"), known(500), known(500), joint=True
+    )
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             assert not weight.any(), name

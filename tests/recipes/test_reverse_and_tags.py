@@ -75,7 +75,9 @@ def test_the_other_direction_takes_over_the_tokeniser(
     shell(lines_under("The other direction"), "")
     first, second = (tmp_path / name / "dataset" for name in ("en-de", "de-en"))
     assert (second / "train.source.txt").read_bytes() == (first / "train.target.txt").read_bytes()
-    vocabularies = [load_tokenizers(folder / "tokenizer").source.entries for folder in (first, second)]
+    vocabularies = [
+        load_tokenizers(folder / "tokenizer").source.vocabulary.entries for folder in (first, second)
+    ]
     assert vocabularies[0] == vocabularies[1]
 
 
@@ -87,7 +89,7 @@ def test_a_tag_before_each_line_says_into_which_language(
         write(tmp_path / "data" / lang, ("en", lang), 20)
     printed = shell(lines_under("Many languages"), "--vocab-size 24")
     assert printed.count("\n") == 1
-    entries = load_tokenizers(tmp_path / "tagged" / "dataset" / "tokenizer").source.entries
+    entries = load_tokenizers(tmp_path / "tagged" / "dataset" / "tokenizer").source.vocabulary.entries
     source = open_dataset(tmp_path / "tagged" / "dataset").splits["train"].source
     first = [entries[source.tokens[source.offsets[n]]] for n in (0, 19, 20, 39)]
     assert first == ["<2de>", "<2de>", "<2fr>", "<2fr>"]

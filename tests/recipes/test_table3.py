@@ -14,6 +14,7 @@ import torch
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import parameters
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.vocabulary import Vocabulary
 
 # Recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -39,7 +40,8 @@ def parameters_of(row: str, vocabulary: int, factor: int = 1) -> int:
     told = results.settings(row, factor)
     model = {name.removeprefix("model."): value for name, value in told.items() if name.startswith("model.")}
     with torch.device("meta"):
-        return parameters(Transformer(ModelConfig(**model), vocabulary, vocabulary, joint=True))
+        known = Vocabulary(("",) * vocabulary, end=0, start=0, unknown=1)
+        return parameters(Transformer(ModelConfig(**model), known, known, joint=True))
 
 
 @pytest.fixture(scope="module")

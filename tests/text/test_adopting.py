@@ -11,9 +11,9 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import Kind, TextConfig
-from nmt_cli.text.subwords import MARKS, UNKNOWN
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Recipe, adopt_tokenizers, kind_of_file, load_tokenizers
+from nmt_cli.text.vocabulary import NEW_MARKS as MARKS
 
 SYMBOLS = ("<2de>", "<BT>")
 LETTERS: dict[Side, str] = {"source": "bdfgaeio", "target": "nprstäöü"}
@@ -49,7 +49,7 @@ def subword_nmt_learn(path: Path, lines: list[str], merges: int = 20) -> Path:
 
 def assert_known(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
-    assert UNKNOWN not in ids
+    assert tokenizer.vocabulary.unknown not in ids
     assert tokenizer.decode(ids) == text
 
 
@@ -62,11 +62,11 @@ def test_other_peoples_models_are_adopted_with_our_marks(tmp_path: Path, options
     made = adopt_tokenizers(recipe, {"joint": path}, LINES)
     made.save(tmp_path / "folder")
     for tokenizer in (made.source, load_tokenizers(tmp_path / "folder").target):
-        assert tokenizer.entries[:4] == [*MARKS, *SYMBOLS]
-        assert "<s>" not in tokenizer.entries
+        assert tokenizer.vocabulary.entries[:4] == (*MARKS, *SYMBOLS)
+        assert "<s>" not in tokenizer.vocabulary.entries
         for line in WORDS["source"] + WORDS["target"]:
             ids = tokenizer.encode(tokenizer.prepare(line))
-            assert [tokenizer.entries[i] for i in ids] == processor.encode(line, out_type=str)
+            assert [tokenizer.vocabulary.entries[i] for i in ids] == processor.encode(line, out_type=str)
             assert tokenizer.decode(ids) == line
 
 
@@ -79,7 +79,7 @@ def test_each_side_may_have_a_file_of_its_own(tmp_path: Path, kind: Kind) -> Non
     for side in SIDES:
         for word in WORDS[side]:
             assert_known(made.side(side), word)
-    assert made.source.entries != made.target.entries
+    assert made.source.vocabulary.entries != made.target.vocabulary.entries
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
@@ -90,7 +90,7 @@ def test_codes_are_adopted_with_the_alphabet_of_codes_and_sample(tmp_path: Path,
     for raw in [*LINES["source"], *LINES["target"], "überall ßü <2de>"]:
         assert_known(made.source, raw)
     assert ("字" in made.source.decode(made.source.encode("字"))) == byte_fallback
-    assert [made.source.entries[i] for i in made.source.encode("überall")] == ["überall"]
+    assert [made.source.vocabulary.entries[i] for i in made.source.encode("überall")] == ["überall"]
 
 
 def test_codes_with_a_byte_order_mark_are_adopted(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_codes_with_a_byte_order_mark_are_adopted(tmp_path: Path) -> None:
     recipe = adopting("bpe")
     assert kind_of_file(marked) == "bpe"
     made = [adopt_tokenizers(recipe, {"joint": path}, LINES) for path in (plain, marked)]
-    assert made[0].source.entries == made[1].source.entries
+    assert made[0].source.vocabulary.entries == made[1].source.vocabulary.entries
 
 
 def test_codes_and_models_are_told_apart_by_what_they_hold(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ from subword_nmt.learn_bpe import learn_bpe
 from nmt_cli.errors import UserError
 from nmt_cli.text.bpe import Bpe, characters_of, cut_codes, learn_codes, parse_codes, pieces_of
 from nmt_cli.text.learn import too_rare
-from nmt_cli.text.subwords import MARKS, UNKNOWN
+from nmt_cli.text.subwords import UNKNOWN_PIECE
 
-FIRST = len(MARKS)
 SYLLABLES = "ka ke ki ko ku ma me mi mo mu schä schö ß n".split()
 LEXICON = ["".join(random.Random(seed).choices(SYLLABLES, k=1 + seed % 4)) for seed in range(120)]
 LINES = [
@@ -36,11 +35,11 @@ def alphabet_of(lines: Sequence[str]) -> str:
 
 
 def bpe(codes: str, lines: Sequence[str], byte_fallback: bool = False) -> Bpe:
-    return Bpe(codes, alphabet_of(lines), FIRST, byte_fallback)
+    return Bpe(codes, alphabet_of(lines), byte_fallback)
 
 
 def shown(model: Bpe, ids: Sequence[int]) -> list[str]:
-    return [MARKS[i] if i < FIRST else model.entries[i - FIRST] for i in ids]
+    return [model.entries[i] for i in ids]
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +74,8 @@ def test_of_a_merge_that_codes_hold_twice_the_first_counts() -> None:
 @pytest.mark.parametrize("least", [2, 20, 200, 10**6])
 def test_rare_pieces_are_split_as_subword_nmts_vocabulary_filter_does(codes: str, least: int) -> None:
     plain = bpe(codes, LINES)
-    rare = too_rare(plain, LINES, FIRST, least)
-    ours = Bpe(codes, alphabet_of(LINES), FIRST, too_rare=rare)
+    rare = too_rare(plain, LINES, least)
+    ours = Bpe(codes, alphabet_of(LINES), too_rare=rare)
     counts = Counter(piece for line in LINES for piece in BPE(io.StringIO(codes)).segment(line).split())
     listed = io.StringIO("".join(f"{piece} {count}\n" for piece, count in counts.items()))
     vocabulary = read_vocabulary(listed, least) or {"a word that is nowhere, since none means no filter"}
@@ -84,13 +83,13 @@ def test_rare_pieces_are_split_as_subword_nmts_vocabulary_filter_does(codes: str
     for line in LINES:
         ids = ours.encode(line)
         assert shown(ours, ids) == theirs.segment(line).split()
-        assert UNKNOWN not in ids
+        assert UNKNOWN_PIECE not in ids
         assert ours.decode(ids) == line
 
 
 def test_with_nothing_frequent_enough_every_word_is_spelt(codes: str) -> None:
-    rare = range(FIRST, FIRST + len(bpe(codes, LINES).entries))
-    ours = Bpe(codes, alphabet_of(LINES), FIRST, too_rare=rare)
+    rare = range(len(bpe(codes, LINES).entries))
+    ours = Bpe(codes, alphabet_of(LINES), too_rare=rare)
     assert shown(ours, ours.encode("kakema")) == ["k@@", "a@@", "k@@", "e@@", "m@@", "a"]
 
 
@@ -98,7 +97,7 @@ def test_marks_written_in_the_text_are_learnt_and_encoded_as_text() -> None:
     model = bpe(learn_codes(counted(MARKED), 40), MARKED)
     for line in MARKED:
         ids = model.encode(line)
-        assert min(ids) >= FIRST
+        assert min(ids) >= 0
         assert model.decode(ids) == line
 
 
@@ -133,15 +132,15 @@ def test_very_long_words_come_back(codes: str, byte_fallback: bool) -> None:
 
 def test_characters_outside_the_alphabet_are_unknown_one_by_one_or_bytes(codes: str) -> None:
     plain, spelling = bpe(codes, LINES), bpe(codes, LINES, byte_fallback=True)
-    assert plain.encode("字ka").count(UNKNOWN) == 1
+    assert plain.encode("字ka").count(UNKNOWN_PIECE) == 1
     assert plain.decode(plain.encode("字 ka")) == "\u2047 ka"
-    assert UNKNOWN not in spelling.encode("字ka 字 ka字")
+    assert UNKNOWN_PIECE not in spelling.encode("字ka 字 ka字")
     assert spelling.decode(spelling.encode("字ka 字 ka字")) == "字ka 字 ka字"
 
 
 def test_bytes_that_make_no_character_do_no_harm(codes: str) -> None:
     model = bpe(codes, LINES, byte_fallback=True)
-    assert model.decode([FIRST + 0xE5, *model.encode("ka")]) == "\ufffdka"
+    assert model.decode([0xE5, *model.encode("ka")]) == "\ufffdka"
 
 
 @pytest.mark.parametrize("room", [0, 1, 17, 1000])
@@ -186,7 +185,7 @@ def test_codes_with_any_line_ends_are_read(end: str) -> None:
 )
 def test_broken_codes_are_told_with_the_line(codes: str, told: str) -> None:
     with pytest.raises(UserError) as caught:
-        Bpe(codes, "low", FIRST)
+        Bpe(codes, "low")
     assert told in str(caught.value)
 
 

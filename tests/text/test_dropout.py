@@ -11,9 +11,7 @@ from subword_nmt.apply_bpe import encode
 from nmt_cli.text import dropout
 from nmt_cli.text.bpe import Bpe, learn_codes, parse_codes
 from nmt_cli.text.dropout import BpeDropout
-from nmt_cli.text.subwords import MARKS
 
-FIRST = len(MARKS)
 NEARLY_NEVER = 1e-12
 TIMES = 20_000
 
@@ -24,7 +22,7 @@ CODES = learn_codes(Counter(word for line in LINES for word in line.split()), 60
 
 
 def bpe(too_rare: tuple[int, ...] = (), byte_fallback: bool = False) -> Bpe:
-    return Bpe(CODES, "abcde", FIRST, byte_fallback, too_rare)
+    return Bpe(CODES, "abcde", byte_fallback, too_rare)
 
 
 @given(st.lists(st.text("abcdexy<>/w", min_size=1, max_size=12), max_size=6), st.integers(0, 2**64 - 1))
@@ -44,9 +42,7 @@ def test_words_fall_apart_as_often_as_in_subword_nmt(
     ranks = {merge: rank for rank, merge in reversed(list(enumerate(parse_codes(CODES))))}
     theirs = Counter(tuple(encode(word, ranks, {}, None, "", (0, 2), {}, dropout=rate)) for _ in range(TIMES))
     ours, model = BpeDropout(bpe(), rate), bpe()
-    pieces = [
-        tuple(model.entries[i - FIRST].removesuffix("@@") for i in ours.encode(word, n)) for n in range(TIMES)
-    ]
+    pieces = [tuple(model.entries[i].removesuffix("@@") for i in ours.encode(word, n)) for n in range(TIMES)]
     counts = Counter(pieces)
     assert len(counts) > 3
     for found in theirs.keys() | counts.keys():
@@ -67,7 +63,7 @@ def test_a_line_depends_on_its_seed_and_on_nothing_that_came_before(monkeypatch:
 
 @given(st.text("abcde <>", max_size=40), st.integers(0, 2**64 - 1))
 def test_pieces_make_up_the_text_whatever_is_left_out(text: str, seed: int) -> None:
-    model = Bpe(CODES, "abcde<>", FIRST)
+    model = Bpe(CODES, "abcde<>")
     prepared = " ".join(text.split())
     assert model.decode(BpeDropout(model, 0.6).encode(prepared, seed)) == prepared
 

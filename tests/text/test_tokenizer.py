@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.moses import Moses
 from nmt_cli.text.normalize import Normalizer
-from nmt_cli.text.subwords import MARKS, UNKNOWN
+from nmt_cli.text.subwords import Subwords
 from nmt_cli.text.tokenizer import Tokenizer, apart_from
 from nmt_cli.text.units import Characters, Words
+from nmt_cli.text.vocabulary import NEW_MARKS as MARKS
+from nmt_cli.text.vocabulary import Numbering
 
 SYMBOLS = ("<2de>", "<BT>", "Ⅳ!")
 FIRST = len(MARKS) + len(SYMBOLS)
@@ -18,11 +20,16 @@ ALPHABET = "abcdefgh </>2BTTx@"
 
 def tokenizer(config: TextConfig | None = None, moses: Moses | None = None) -> Tokenizer:
     normalizer = Normalizer(config or TextConfig(), fold_blank_mark=False)
-    return Tokenizer(normalizer, moses, SYMBOLS, Characters(ALPHABET, FIRST))
+    return around(Characters(ALPHABET), normalizer, moses)
+
+
+def around(model: Subwords, normalizer: Normalizer | None = None, moses: Moses | None = None) -> Tokenizer:
+    numbering = Numbering.new(SYMBOLS, model.entries)
+    return Tokenizer(normalizer or Normalizer(TextConfig(), False), moses, model, numbering)
 
 
 def test_the_vocabulary_is_marks_symbols_entries_and_empty_filler_up_to_a_multiple_of_8() -> None:
-    entries = tokenizer().entries
+    entries = list(tokenizer().vocabulary.entries)
     known = [*MARKS, *SYMBOLS, *ALPHABET]
     assert entries[: len(known)] == known
     assert entries[len(known) :] == [""] * (-len(known) % 8)
@@ -30,8 +37,8 @@ def test_the_vocabulary_is_marks_symbols_entries_and_empty_filler_up_to_a_multip
 
 @pytest.mark.parametrize(("words", "size"), [(0, 8), (2, 8), (3, 8), (4, 16), (11, 16)])
 def test_the_size_is_rounded_up_only_where_it_has_to_be(words: int, size: int) -> None:
-    model = Words([str(number) for number in range(words)], FIRST)
-    assert len(Tokenizer(Normalizer(TextConfig(), False), None, SYMBOLS, model).entries) == size
+    model = Words([str(number) for number in range(words)])
+    assert len(around(model).vocabulary) == size
 
 
 @pytest.mark.parametrize("symbol", SYMBOLS)
@@ -57,7 +64,7 @@ def test_what_only_looks_like_a_symbol_is_text(written: str) -> None:
 def test_marks_written_in_the_text_are_text(mark: str) -> None:
     ours = tokenizer()
     for written in [mark, f"a{mark}", f"{mark} {mark}"]:
-        ids = [i for i in ours.encode(ours.prepare(written)) if i != UNKNOWN]
+        ids = [i for i in ours.encode(ours.prepare(written)) if i != ours.vocabulary.unknown]
         assert len(ids) > 1
         assert min(ids) >= FIRST
 
@@ -75,9 +82,7 @@ def test_words_are_put_together_again_as_running_text() -> None:
 
 @given(words=st.lists(st.sampled_from(["a", "bc", "x", *SYMBOLS, "<2de>.", "</s>"])))
 def test_text_comes_back_with_its_symbols_at_their_places(words: list[str]) -> None:
-    ours = Tokenizer(
-        Normalizer(TextConfig(), False), None, SYMBOLS, Characters("abcx</s>2de.", FIRST, byte_fallback=True)
-    )
+    ours = around(Characters("abcx</s>2de.", byte_fallback=True))
     text = " ".join(words)
     assert ours.decode(ours.encode(ours.prepare(text))) == text
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TextConfig, TokenizerConfig
-from nmt_cli.text.subwords import MARKS, UNKNOWN
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import (
     DESCRIPTION,
@@ -25,6 +24,7 @@ from nmt_cli.text.tokenizers import (
     learn_tokenizers,
     load_tokenizers,
 )
+from nmt_cli.text.vocabulary import NEW_MARKS as MARKS
 
 SYMBOLS = ("<2de>", "<BT>")
 MARKED = ["</s>", "<unk>", "<s>", "@@", "low@@", "</w>", "er</w>", "\u2581", "a\u2581b", "\u2047", "\u2585"]
@@ -93,7 +93,7 @@ def assert_comes_back(tokenizer: Tokenizer, raw: str) -> None:
     assert tokenizer.decode(ids) == text
     assert not set(ids).intersection(range(len(MARKS)))
     assert sum(i in symbols for i in ids) == sum(word in tokenizer.symbols for word in text.split())
-    assert all(i < len(tokenizer.entries) for i in ids)
+    assert all(i < len(tokenizer.vocabulary.entries) for i in ids)
 
 
 TEXTS = st.one_of(
@@ -160,11 +160,11 @@ def test_the_text_learnt_from_has_no_unknowns_on_either_side(variant: str, byte_
 @pytest.mark.parametrize("joint", [True, False])
 def test_sizes_are_those_asked_for_rounded_up_to_a_multiple_of_8(variant: str, joint: bool) -> None:
     for side in SIDES:
-        entries = learnt(variant, joint=joint).side(side).entries
-        assert entries[: len(MARKS)] == list(MARKS)
+        entries = learnt(variant, joint=joint).side(side).vocabulary.entries
+        assert entries[: len(MARKS)] == MARKS
         assert len(entries) % 8 == 0
         used = [entry for entry in entries if entry]
-        assert entries == used + [""] * (-len(used) % 8)
+        assert list(entries) == used + [""] * (-len(used) % 8)
         if variant.startswith(("char", "word")):
             assert len(used) < 900
         else:
@@ -174,9 +174,9 @@ def test_sizes_are_those_asked_for_rounded_up_to_a_multiple_of_8(variant: str, j
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_joint_vocabulary_is_one_and_separate_ones_know_their_own_side(variant: str) -> None:
     joint, separate = learnt(variant), learnt(variant, joint=False)
-    assert joint.source.entries == joint.target.entries
-    assert separate.source.entries != separate.target.entries
-    assert not any("ü" in entry for entry in separate.source.entries)
+    assert joint.source.vocabulary.entries == joint.target.vocabulary.entries
+    assert separate.source.vocabulary.entries != separate.target.vocabulary.entries
+    assert not any("ü" in entry for entry in separate.source.vocabulary.entries)
     for side in SIDES:
         for line in raw_lines(side)[:50]:
             assert_comes_back(separate.side(side), line)
@@ -195,7 +195,7 @@ def test_symbols_keep_the_ids_after_the_marks(name: str) -> None:
     tokenizers = learnt(f"{name}, with symbols")
     for side in SIDES:
         tokenizer = tokenizers.side(side)
-        assert tokenizer.entries[2:4] == list(SYMBOLS)
+        assert tokenizer.vocabulary.entries[2:4] == SYMBOLS
         assert tokenizer.encode(tokenizer.prepare("<2de> <BT>")) == [2, 3]
 
 
@@ -213,7 +213,7 @@ def test_a_saved_folder_gives_the_same_tokenisers(
     assert again.files == made.files
     for side in SIDES:
         ours, theirs = made.side(side), again.side(side)
-        assert ours.entries == theirs.entries
+        assert ours.vocabulary == theirs.vocabulary
         for raw in [*raw_lines(side)[:30], "neue Wörter: balo, wüta! <2de> </s>"]:
             text = ours.prepare(raw)
             assert theirs.prepare(raw) == text
@@ -230,7 +230,7 @@ def test_the_vocabulary_lies_in_the_folder_an_entry_a_line(tmp_path: Path) -> No
     made = learnt("bpe, with symbols")
     made.save(tmp_path / "folder")
     listed = (tmp_path / "folder" / "joint.vocabulary.txt").read_text(encoding="utf-8")
-    assert listed == "".join(f"{entry}\n" for entry in made.source.entries)
+    assert listed == "".join(f"{entry}\n" for entry in made.source.vocabulary.entries)
 
 
 MODEL_FILES = [
@@ -327,5 +327,5 @@ def test_only_bpe_and_word_split_words_by_default() -> None:
 def test_a_character_nobody_covered_is_unknown_without_bytes() -> None:
     for name in KINDS:
         tokenizer = learnt(name).source
-        assert tokenizer.encode("字").count(UNKNOWN) == 1
+        assert tokenizer.encode("字").count(tokenizer.vocabulary.unknown) == 1
         assert "\u2047" in tokenizer.decode(tokenizer.encode("字"))

@@ -11,7 +11,6 @@ from torch import Tensor
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.pages.compose import compose
-from nmt_cli.text.subwords import END
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -49,14 +48,14 @@ def _pair(
         "text": text,
         "source": _pieces(tokenizers.source, maps.source),
         "target": _pieces(tokenizers.target, maps.target),
-        "ended": maps.target[-1:] == [END],
+        "ended": maps.ended,
         "alignment": maps.alignment(),
         "maps": {kind: _spelt(getattr(maps, kind)) for kind in ("encoder", "decoder", "cross")},
     }
 
 
 def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    entries = tokenizer.entries
+    entries = tokenizer.vocabulary.entries
     return [entries[i] for i in ids]
 
 

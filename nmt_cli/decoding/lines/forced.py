@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import find_model
@@ -14,9 +13,8 @@ from nmt_cli.decoding.config import InputConfig
 from nmt_cli.decoding.lines.long_lines import longest_source
 from nmt_cli.machine.devices import first_devices
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.ragged import Layout
+from nmt_cli.ragged import flat
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
-from nmt_cli.text.subwords import END
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target as ids, without end marks."""
@@ -67,11 +65,11 @@ def force(model: Path, source: Path, hypotheses: Path) -> Forced:
     tokenizers = loaded.identity.tokenizers
     sides = ((tokenizers.source, sources), (tokenizers.target, targets))
     ids = [[side.encode(side.prepare(line)) for line in text.lines] for side, text in sides]
-    entries = tokenizers.target.entries
+    written = tokenizers.target.vocabulary
     trained = loaded.identity.trained_on.get("longest")
     longest = longest_source(InputConfig(), loaded.identity.config, trained)
     return Forced(
-        tokens=[[entries[i] for i in (*target, END)] for target in ids[1]],
+        tokens=[[written.entries[i] for i in written.ended(target)] for target in ids[1]],
         token_scores=token_scores(loaded.transformer, list(zip(*ids, strict=True))),
         words=sum(len(line.split()) + 1 for line in targets.lines),
         warnings=list(_warnings(sources.name, ids[0], longest)),
@@ -94,19 +92,14 @@ def token_scores(model: Transformer, pairs: Sequence[Pair]) -> list[list[float]]
     found: dict[int, list[float]] = {}
     for part in _batches(pairs):
         some = [pairs[number] for number in part]
-        device = model.output_matrix.device
-        source, target = (Layout.of([len(pair[side]) + 1 for pair in some]).to(device) for side in (0, 1))
-        source_S, target_T = (_flat([pair[side] for pair in some]).to(device) for side in (0, 1))
-        decoded_TD = model(source_S, target_T.roll(1), source, target)
+        source_S, source = flat([model.source_vocabulary.ended(pair[0]) for pair in some], model.device)
+        target_T, target = flat([model.target_vocabulary.ended(pair[1]) for pair in some], model.device)
+        decoded_TD = model(source_S, target_T, source, target)
         logits_TV = model.logits(decoded_TD).float()
         scores_T = logits_TV.log_softmax(-1).gather(1, target_T[:, None])[:, 0].tolist()
         for number, tokens in zip(part, target.slices(), strict=True):
             found[number] = scores_T[tokens]
     return [found[number] for number in range(len(pairs))]
-
-
-def _flat(sentences: Sequence[Sequence[int]]) -> Tensor:
-    return torch.tensor([token for tokens in sentences for token in (*tokens, END)])
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:

@@ -31,7 +31,7 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
 
     `trained` is the `batch.longest` of the model's training; None where nobody knows.
     """
-    most = model.longest if model.positions == "learned" else None
+    most = model.limit or None
     if config.longest:
         if most and config.longest >= most:
             raise UserError(

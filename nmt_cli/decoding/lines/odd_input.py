@@ -7,7 +7,7 @@ from nmt_cli.corpus.files import GZIP_MARK, UTF16_MARKS
 from nmt_cli.decoding.lines.noted import Noted
 from nmt_cli.text.config import Kind
 from nmt_cli.text.normalize import BLANK_MARK
-from nmt_cli.text.subwords import UNKNOWN
+from nmt_cli.text.vocabulary import Vocabulary
 
 JOINER = "@@"
 SIGNS = {
@@ -27,11 +27,11 @@ FEWEST_PIECES = 200
 class OddInput:
     """Looks at every line as it comes, and warns once of each oddity."""
 
-    def __init__(self, kind: Kind, entries: Iterable[str], most_unknown: float) -> None:
-        """`kind` and `entries` are those of the model's source side; see `InputConfig` for the rest."""
-        trained_on = _signs_in(kind, entries)
+    def __init__(self, kind: Kind, vocabulary: Vocabulary, most_unknown: float) -> None:
+        """`kind` and `vocabulary` are those of the model's source side; see `InputConfig` for the rest."""
+        trained_on = _signs_in(kind, vocabulary.entries)
         self._signs = {sign: pattern for sign, pattern in SIGNS.items() if sign not in trained_on}
-        self._most_unknown = most_unknown
+        self._most_unknown, self._mark = most_unknown, vocabulary.unknown
         self._lines = self._pieces = self._unknown = self._first_unknown = 0
         self._invalid = Noted()
         self._foreign: str | None = None
@@ -71,7 +71,7 @@ class OddInput:
             return None
         self._lines += 1
         self._pieces += len(ids)
-        if not (unknown := ids.count(UNKNOWN)):
+        if not (unknown := ids.count(self._mark)):
             return None
         self._unknown += unknown
         self._first_unknown = self._first_unknown or number

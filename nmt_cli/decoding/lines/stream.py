@@ -175,17 +175,15 @@ def stream(
 def _workers(translator: Translator, ensembles: Sequence[Ensemble]) -> list[AbstractContextManager[Work]]:
     """A process for each where there are several on a CPU, on Linux, where it is safe to fork one."""
     forked = len(ensembles) > 1 and can_be_forked(ensembles[0].device)
-    search, never = translator.config.search, translator.never
-    return [
-        apart(one, search, never) if forked else nullcontext(_here(one, search, never)) for one in ensembles
-    ]
+    search = translator.config.search
+    return [apart(one, search) if forked else nullcontext(_here(one, search)) for one in ensembles]
 
 
-def _here(ensemble: Ensemble, search: SearchConfig, never: Sequence[int]) -> Work:
+def _here(ensemble: Ensemble, search: SearchConfig) -> Work:
     def work(waiting: Waiting, before_step: Callable[[], None]) -> Iterator[Found]:
         torch.set_num_threads(1)
         with current(ensemble.device):
-            yield from translated(ensemble, search, never, waiting, before_step)
+            yield from translated(ensemble, search, waiting, before_step)
 
     return work
 

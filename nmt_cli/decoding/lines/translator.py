@@ -11,7 +11,6 @@ from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
 from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.text.subwords import END, UNKNOWN
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
@@ -91,8 +90,6 @@ class Translator:
         """`trained` is the most tokens of a sentence in training, end mark counted, where that is known."""
         self.tokenizers, self.config = tokenizers, config
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
-        self.never = tokenizers.target.unused
-        self._entries = tokenizers.target.entries
 
     def line(self, number: int, raw: str) -> Line:
         """Line `number`, ready for the search."""
@@ -110,7 +107,7 @@ class Translator:
             for part, each in enumerate(texts)
             if each
         ]
-        return Line(number, source, sentences, len(ids), too_long, UNKNOWN in begins)
+        return Line(number, source, sentences, len(ids), too_long, target.vocabulary.unknown in begins)
 
     def translation(self, line: Line, found: Sequence[Sequence[Hypothesis] | None]) -> Translation:
         """`line` with what was found for each of its sentences."""
@@ -131,18 +128,19 @@ class Translator:
         ready = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
         waiting = Listed([sentence for line in ready for sentence in line.sentences])
         ensemble = Ensemble.of(models, self.config.search)
-        every = translated(ensemble, self.config.search, self.never, waiting)
+        every = translated(ensemble, self.config.search, waiting)
         found = {sentence.key: hypotheses for sentence, hypotheses in every}
         return [self.translation(line, [found[one.key] for one in line.sentences]) for line in ready]
 
     def _candidate(self, parts: Sequence[Hypothesis]) -> Candidate:
         target = self.tokenizers.target
+        ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [target.restore(target.decode(part.tokens)) for part in parts]
         text = joined([LINE_ENDS.sub(" ", one) for one in texts], self.tokenizers.recipe.target_lang)
         return Candidate(
             text=text,
             score=sum(part.score for part in parts),
             parts=parts,
-            tokens=[self._entries[i] for part in parts for i in (*part.tokens, END)],
+            tokens=[entries[i] for part in parts for i in ended(part.tokens)],
             token_scores=[score for part in parts for score in part.token_scores],
         )

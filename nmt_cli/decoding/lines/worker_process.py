@@ -28,11 +28,11 @@ Work = Callable[[Waiting, Callable[[], None]], Iterator[Found]]
 
 
 @contextmanager
-def apart(ensemble: Ensemble, config: SearchConfig, never: Sequence[int]) -> Iterator[Work]:
+def apart(ensemble: Ensemble, config: SearchConfig) -> Iterator[Work]:
     """What does as `translated`, once, in a process that is killed at the end."""
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe()
-    process = fork.Process(target=_serve, args=(theirs, ensemble, config, never), daemon=True)
+    process = fork.Process(target=_serve, args=(theirs, ensemble, config), daemon=True)
     with ExitStack() as stack:
         with warnings.catch_warnings():
             # It is about locks that other threads hold just now; there is none but that of a progress bar.
@@ -97,12 +97,12 @@ class _Parent:
         self.tell(("put back", sentences))
 
 
-def _serve(connection: Connection, ensemble: Ensemble, config: SearchConfig, never: Sequence[int]) -> None:
+def _serve(connection: Connection, ensemble: Ensemble, config: SearchConfig) -> None:
     obey_parent()
     torch.set_num_threads(1)
     parent = _Parent(connection)
     try:
-        for found in translated(ensemble, config, never, parent, lambda: parent.tell(("step", None))):
+        for found in translated(ensemble, config, parent, lambda: parent.tell(("step", None))):
             parent.tell(("found", found))
         parent.tell(("done", None))
     except BaseException as error:

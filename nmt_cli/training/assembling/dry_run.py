@@ -99,7 +99,7 @@ def plan_run(
         steps = min(steps, config.training.max_epochs * epoch.batches)
     size = FLOAT * (count + 2 * learnt) + FLOAT * count * bool(config.optimizer.ema)
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
-    vocabulary = len(identity.tokenizers.target.entries)
+    vocabulary = len(identity.tokenizers.target.vocabulary)
     return Plan(
         parameters=count,
         trained=learnt,

@@ -132,7 +132,7 @@ def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
     """Say that a validation set does not fit learned positions."""
     for split in dataset.splits.values():
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
-        if config.model.positions == "learned" and split.role == "valid" and longest > config.model.longest:
+        if split.role == "valid" and 0 < config.model.limit < longest:
             raise UserError(
                 f"{split.name} has a sentence of {longest} tokens, but model.longest has only "
                 f"{config.model.longest} positions; raise it."

@@ -83,10 +83,9 @@ class Judge:
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
         part = assemble(split, pairs).to(self.group.device)
         with self.precision.autocast():
-            decoded = model(part.source_tokens, part.target_tokens.roll(1), part.source, part.target)
-            losses = cross_entropy(
-                decoded.to(self.precision.dtype), model.output_matrix, part.labels, smoothing=0.0
-            )
+            decoded = model(part.source_tokens, part.target_tokens, part.source, part.target)
+            projected = model.projected(decoded.to(self.precision.dtype))
+            losses = cross_entropy(*projected, part.labels, smoothing=0.0)
         return float(losses.nll), part.real_target_tokens
 
     def _translate(self, model: Transformer, split: Split, count: int) -> dict[int, str]:

@@ -217,7 +217,7 @@ def html_report(
         source_lang=dataset.manifest["source_lang"],
         target_lang=dataset.manifest["target_lang"],
         facts=_facts(dataset, identity, trainer),
-        vocabulary=len(identity.tokenizers.target.entries),
+        vocabulary=len(identity.tokenizers.target.vocabulary),
         sentences={
             split.name: _sentences(dataset, split, trainer.config)
             for split in dataset.splits.values()
@@ -237,7 +237,7 @@ def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, 
     return {
         "Dataset": str(dataset.folder.resolve()),
         "Training pairs": f"{len(dataset.splits[TRAIN]):,}",
-        "Vocabulary": f"{len(identity.tokenizers.target.entries):,}",
+        "Vocabulary": f"{len(identity.tokenizers.target.vocabulary):,}",
         "Parameters": f"{parameters(trainer.model):,}",
         "Tokens a step": f"{batch:,} source and {batch:,} target tokens at most",
         "Devices": f"{world} × {name}, {trainer.precision.name}",

@@ -139,11 +139,9 @@ class Trainer:
     def _forward_backward(self, part: MicroBatch, target_tokens: int, losses: Tensor) -> None:
         factor = self.scale.scale / target_tokens
         with self.precision.autocast():
-            inputs = part.target_tokens.roll(1)
-            decoded = self._forward(part.source_tokens, inputs, part.source, part.target)
+            decoded = self._forward(part.source_tokens, part.target_tokens, part.source, part.target)
             smoothed, nll = cross_entropy(
-                decoded.to(self.precision.dtype),
-                self.model.output_matrix,
+                *self.model.projected(decoded.to(self.precision.dtype)),
                 part.labels,
                 smoothing=self.config.loss.smoothing,
                 grad_scale=factor,

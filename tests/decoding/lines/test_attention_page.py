@@ -19,6 +19,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.config import TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
+from nmt_cli.text.vocabulary import Vocabulary
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -36,6 +37,10 @@ LINES = ["the dog sees the cat", " ".join(HOSTILE)]
 RAW = "first line\u2028second </script> line \u202e\x00 "
 
 Pair = tuple[str, list[int], list[int]]
+
+
+def known(size: int) -> Vocabulary:
+    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
 class Reader(HTMLParser):
@@ -70,8 +75,8 @@ def tokenizers() -> Tokenizers:
 def model(tokenizers: Tokenizers) -> Transformer:
     torch.manual_seed(1)
     config = ModelConfig(encoder_layers=2, decoder_layers=3, width=16, heads=4, feed_forward=16)
-    size = len(tokenizers.source.entries)
-    return Transformer(config, size, size, joint=True).eval()
+    size = len(tokenizers.source.vocabulary.entries)
+    return Transformer(config, known(size), known(size), joint=True).eval()
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +133,8 @@ def test_a_translation_that_was_cut_off_has_no_end(
     config = ModelConfig(
         encoder_layers=1, decoder_layers=1, width=16, heads=2, positions="learned", longest=6
     )
-    size = len(tokenizers.source.entries)
-    model = Transformer(config, size, size, joint=True).eval()
+    size = len(tokenizers.source.vocabulary.entries)
+    model = Transformer(config, known(size), known(size), joint=True).eval()
     _, _, dog = pairs[0]
     cut = written(model, tokenizers, [("", dog, [*dog, dog[0]])])
     (shown,) = json.loads(Reader(cut).data)["pairs"]

@@ -16,22 +16,27 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.normalize import Normalizer
+from nmt_cli.text.subwords import Subwords
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 from nmt_cli.text.units import Characters, Words
+from nmt_cli.text.vocabulary import Numbering
 
 LETTERS = "abcdefghijkl ABCDEFGHIJKL.!?;:,'\"。、日本"
 SAMPLE = ["abc abd abe, abc. Abd!", "fgh fgi: fgh? klm \"klm\" 'k'", "日本。日、 本 ABCDEFGHIJKL"] * 20
 SYMBOLS = ("<2de>", "<a-rather-long-symbol>")
 
 
+def around(model: Subwords, symbols: Sequence[str] = ()) -> Tokenizer:
+    return Tokenizer(Normalizer(TextConfig(), False), None, model, Numbering.new(symbols, model.entries))
+
+
 def characters(symbols: Sequence[str] = ()) -> Tokenizer:
-    model = Characters(LETTERS, first=2 + len(symbols), byte_fallback=True)
-    return Tokenizer(Normalizer(TextConfig(), False), None, symbols, model)
+    return around(Characters(LETTERS, byte_fallback=True), symbols)
 
 
 def words() -> Tokenizer:
-    return Tokenizer(Normalizer(TextConfig(), False), None, (), Words([], first=2))
+    return around(Words([]))
 
 
 @cache
@@ -135,7 +140,7 @@ def test_a_line_that_fits_stays_whole(text: str) -> None:
 
 
 def test_a_part_fits_also_where_less_text_has_more_pieces() -> None:
-    tokenizer = Tokenizer(Normalizer(TextConfig(), False), None, (), _CostlyStops("ab.", first=2))
+    tokenizer = around(_CostlyStops("ab."))
     text = "ab. " * 50 + "a"
     found = list(parts(text, 20, tokenizer))
     assert " ".join(found) == text
@@ -228,14 +233,14 @@ def test_settings_out_of_range_are_refused(setting: dict[str, float]) -> None:
 )
 def test_each_character_is_looked_at_a_few_times_only(text: str) -> None:
     model = _Counting()
-    tokenizer = Tokenizer(Normalizer(TextConfig(), False), None, (), model)
+    tokenizer = around(model)
     assert sum(1 for _ in parts(text, 50, tokenizer)) > 2000
     assert model.seen < 5 * len(text)
 
 
 def test_a_long_run_that_is_one_piece_does_not_make_what_follows_slow() -> None:
     model = _Counting(merging="d")
-    tokenizer = Tokenizer(Normalizer(TextConfig(), False), None, (), model)
+    tokenizer = around(model)
     text = ("d" * 1000 + "abc" * 100) * 50
     assert "".join(parts(text, 50, tokenizer)) == text
     assert model.seen < 30 * len(text)
@@ -245,7 +250,7 @@ class _Counting(Characters):
     """Counts the characters that are encoded; runs of `merging` are one piece."""
 
     def __init__(self, merging: str = "") -> None:
-        super().__init__("abcde", first=2)
+        super().__init__("abcde")
         self.seen = 0
         self._run = re.compile(f"{merging}+") if merging else None
 

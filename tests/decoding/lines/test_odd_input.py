@@ -7,14 +7,16 @@ import pytest
 
 from nmt_cli.decoding.lines.odd_input import OddInput
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
-from nmt_cli.text.subwords import UNKNOWN
 from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
+from nmt_cli.text.vocabulary import Numbering, Vocabulary
 
+TRAINED = Numbering.new((), ["▁the", "@", "&", "ap", "▁quote"]).vocabulary
+UNKNOWN = TRAINED.unknown
 KNOWN = UNKNOWN + 1
 
 
 def odd_input(most_unknown: float = 0.1) -> OddInput:
-    return OddInput("sentencepiece", ["▁the", "@", "&", "ap", "▁quote"], most_unknown)
+    return OddInput("sentencepiece", TRAINED, most_unknown)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ ESCAPES = "the man &apos;s ladder &quot; blue &quot; isn &apos;t &amp; was"
 PLAIN = "the ladder is blue, mail me@home & quote the apostle's words"
 
 
-def entries(kind: Kind, line: str) -> list[str]:
+def learnt(kind: Kind, line: str) -> Vocabulary:
     """The vocabulary learnt of a text that holds `line` every now and then."""
     recipe = Recipe(kind, True, "en", "de", TextConfig(words="raw"))
     config = (
@@ -79,7 +81,7 @@ def entries(kind: Kind, line: str) -> list[str]:
     )
     other = "and another line with quite different words in it, so that there is something to learn from"
     sample = [line, other] * 50
-    return learn_tokenizers(recipe, config, {"source": sample, "target": []}).source.entries
+    return learn_tokenizers(recipe, config, {"source": sample, "target": []}).source.vocabulary
 
 
 @pytest.mark.parametrize(
@@ -91,13 +93,13 @@ def entries(kind: Kind, line: str) -> list[str]:
     ],
 )
 def test_a_model_that_was_trained_on_tokenised_text_takes_such(kind: Kind, line: str) -> None:
-    assert OddInput(kind, entries(kind, line), 1.0).warning(1, line, [KNOWN]) is None
+    assert OddInput(kind, learnt(kind, line), 1.0).warning(1, line, [KNOWN]) is None
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("line", [JOINERS, BLANK_MARKS, ESCAPES], ids=["joiners", "blank marks", "escapes"])
 def test_a_model_that_was_trained_on_plain_text_does_not(kind: Kind, line: str) -> None:
-    assert OddInput(kind, entries(kind, PLAIN), 1.0).warning(1, line, [KNOWN]) is not None
+    assert OddInput(kind, learnt(kind, PLAIN), 1.0).warning(1, line, [KNOWN]) is not None
 
 
 def test_too_many_unknowns_are_warned_about_once_with_the_first_line_that_has_one() -> None:

@@ -85,7 +85,7 @@ def test_it_tells_parameters_memory_and_the_size_of_checkpoints(
 
 def test_the_flops_are_those_of_all_steps(planned: Planned, tiny: Tiny, identity: Identity) -> None:
     plan = planned("training.max_steps=1000")
-    vocabulary = len(identity.tokenizers.target.entries)
+    vocabulary = len(identity.tokenizers.target.vocabulary.entries)
     epoch = plan.epoch
     all_tokens = training_flops(tiny().model, vocabulary, epoch.source_tokens, epoch.target_tokens)
     assert plan.flops == pytest.approx(1000 * all_tokens / epoch.batches, rel=1e-2)

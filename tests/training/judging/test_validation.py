@@ -21,7 +21,7 @@ from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import score
-from nmt_cli.text.subwords import UNKNOWN, UNKNOWN_TEXT
+from nmt_cli.text.subwords import UNKNOWN_TEXT
 from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.judging.validation import Judge, Judgement
 from nmt_cli.training.step.distributed import Group, Place
@@ -71,9 +71,8 @@ def brute_force(model: Transformer, split: Split) -> float:
     exact, total = deepcopy(model).double(), 0.0
     for pair in range(len(split)):
         part = assemble(split, np.array([pair]))
-        inputs = torch.cat([torch.zeros(1, dtype=torch.int64), part.target_tokens[:-1]])
         with torch.no_grad():
-            decoded = exact(part.source_tokens, inputs, part.source, part.target)
+            decoded = exact(part.source_tokens, part.target_tokens, part.source, part.target)
             log_p = exact.logits(decoded).log_softmax(-1)
         total -= log_p.gather(1, part.target_tokens[:, None]).sum().item()
     return total
@@ -121,7 +120,7 @@ def test_translations_are_in_the_order_of_the_lines(
     for pair in range(len(valid)):
         part = assemble(valid, np.array([pair]))
         source = part.source_tokens[:-1].tolist()
-        ((found, *_),) = translate_ids([model], [source], SEARCH, target.unused)
+        ((found, *_),) = translate_ids([model], [source], SEARCH)
         alone.append(target.decode(found.tokens))
     assert list(judgement.translations) == alone
     assert len(set(alone)) > 5
@@ -145,12 +144,13 @@ def test_a_translation_never_says_unknown(
     judge: Callable[..., Judge], model: Transformer, valid: Split
 ) -> None:
     eager = deepcopy(model)
+    unknown = model.target_vocabulary.unknown
     torch.manual_seed(1)
     with torch.no_grad():
-        eager.output_matrix[UNKNOWN] = 20 * torch.randn(16)
+        eager.output_matrix[unknown] = 20 * torch.randn(16)
     sources = [assemble(valid, np.array([pair])).source_tokens[:-1].tolist() for pair in range(len(valid))]
     said = translate_ids([eager], sources, replace(SEARCH, unknown=True))
-    assert UNKNOWN in {token for found in said for token in found[0].tokens}
+    assert unknown in {token for found in said for token in found[0].tokens}
     assert UNKNOWN_TEXT not in "".join(judge().judge(eager, valid).translations)
 
 

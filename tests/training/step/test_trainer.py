@@ -85,12 +85,12 @@ def by_definition(model: Transformer, split: Split, smoothing: float) -> tuple[f
     exact = deepcopy(model).double()
     exact.zero_grad()
     whole = assemble(split, PAIRS)
-    inputs = whole.target_tokens.roll(1)
-    decoded = exact(whole.source_tokens, inputs, whole.source, whole.target)
+    targets = whole.target_tokens
+    decoded = exact(whole.source_tokens, targets, whole.source, whole.target)
     log_p = exact.logits(decoded).log_softmax(-1)
-    nll = -log_p[torch.arange(len(inputs)), whole.target_tokens].sum()
+    nll = -log_p[torch.arange(len(targets)), targets].sum()
     smoothed = (1 - smoothing) * nll - smoothing * log_p.mean(-1).sum()
-    (smoothed / len(inputs)).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+    (smoothed / len(targets)).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
     gradients = [parameter.grad.flatten() for parameter in exact.parameters() if parameter.grad is not None]
     return smoothed.item(), nll.item(), torch.cat(gradients)
 

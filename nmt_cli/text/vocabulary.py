@@ -1,0 +1,134 @@
+"""A vocabulary: what each id stands for, which ids are marks, and how pieces of text become ids and back.
+
+It is kept as a file, an entry a line in the order of the ids. Subword models number their pieces in their own
+way; a `Numbering` holds the tables between such numbers and the ids. Text never turns into a mark, whatever
+is written in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nmt_cli.errors import UserError
+
+NEW_MARKS = ("</s>", "<unk>")
+"""The first ids of every vocabulary made here: the end mark, which starts too, and the unknown one."""
+
+MULTIPLE = 8
+"""New vocabularies are filled up to a multiple of it, for the sake of matrix products."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The ids of one side, or of both where they share them."""
+
+    entries: tuple[str, ...]
+    """How each id is shown; an entry that only fills up is empty."""
+
+    end: int
+    """Ends every sentence."""
+
+    start: int | None
+    """What the decoder is given before the first token; None for a vector of zeros instead."""
+
+    unknown: int
+    """Stands for text that has no entry."""
+
+    never: tuple[int, ...] = ()
+    """Ids that are never produced, such as padding; the unknown mark is not among them, search decides."""
+
+    def __post_init__(self) -> None:
+        marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
+        marks["start"] = [] if self.start is None else [self.start]
+        for name, ids in marks.items():
+            if wrong := [i for i in ids if not 0 <= i < len(self)]:
+                raise UserError(f"mark {name} is {wrong[0]}, but the vocabulary has {len(self):,} entries.")
+        if self.end == self.unknown or {self.end, self.unknown} & {*self.never}:
+            raise UserError(f"end mark {self.end} and unknown mark {self.unknown} need ids of their own.")
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """All but the entries, as JSON keeps it."""
+        return {"end": self.end, "start": self.start, "unknown": self.unknown, "never": list(self.never)}
+
+    def ended(self, tokens: Sequence[int]) -> list[int]:
+        """A sentence and its end mark."""
+        return [*tokens, self.end]
+
+    def file(self) -> bytes:
+        """The file's content."""
+        return "".join(f"{entry}\n" for entry in self.entries).encode()
+
+
+def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
+    """The inverse of `file` and `marks`; `UserError` where an entry stands for two ids."""
+    entries = content.decode().split("\n")
+    if entries.pop():
+        raise UserError("the vocabulary file ends within a line; copy it again.")
+    seen: set[str] = set()
+    for entry in filter(None, entries):
+        if entry in seen:
+            raise UserError(f"the vocabulary file has {entry!r} twice; copy it again.")
+        seen.add(entry)
+    return Vocabulary(tuple(entries), marks["end"], marks["start"], marks["unknown"], tuple(marks["never"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """Tables between the pieces of a subword model, as it numbers them, and the ids of a vocabulary."""
+
+    vocabulary: Vocabulary
+    symbols: Mapping[str, int]
+    """The words that are an id each, without being segmented."""
+
+    ids: Sequence[int]
+    """Of each piece; behind them, where `UNKNOWN_PIECE` finds it, the unknown mark."""
+
+    pieces: Mapping[int, int]
+    """The piece of each id that is one."""
+
+    @classmethod
+    def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
+        """A new vocabulary: marks, symbols, pieces and filler; None among the pieces is unknown."""
+        known = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
+        filler = -len(known) % MULTIPLE
+        end, unknown = (NEW_MARKS.index(mark) for mark in ("</s>", "<unk>"))
+        vocabulary = Vocabulary(
+            entries=(*known, *[""] * filler),
+            end=end,
+            start=end,
+            unknown=unknown,
+            never=tuple(range(len(known), len(known) + filler)),
+        )
+        following = iter(range(reserved(symbols), len(known)))
+        ids = [unknown if piece is None else next(following) for piece in pieces]
+        return cls._of(vocabulary, {s: len(NEW_MARKS) + i for i, s in enumerate(symbols)}, ids)
+
+    @classmethod
+    def over(
+        cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
+    ) -> "Numbering":
+        """The ids that a given vocabulary has for pieces and symbols; those that it lacks are unknown."""
+        marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
+        known: dict[str | None, int] = {
+            entry: i for i, entry in enumerate(vocabulary.entries) if i not in marks
+        }
+        if missing := [symbol for symbol in symbols if symbol not in known]:
+            raise UserError(f"symbol {missing[0]} is not in the vocabulary; add it there, or leave it out.")
+        ids = [known.get(piece, vocabulary.unknown) for piece in pieces]
+        if {*ids} == {vocabulary.unknown}:
+            raise UserError("the vocabulary has no piece of the subword model; they don't belong together.")
+        return cls._of(vocabulary, {symbol: known[symbol] for symbol in symbols}, ids)
+
+    @classmethod
+    def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
+        pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
+        return cls(vocabulary, symbols, (*ids, vocabulary.unknown), pieces)
+
+
+def reserved(symbols: Sequence[str]) -> int:
+    """How many entries of a new vocabulary come before those of the subword model."""
+    return len(NEW_MARKS) + len(symbols)

@@ -1,0 +1,132 @@
+"""Vocabularies of our own and of other toolkits: marks anywhere, one table of ids for two subword models."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import TextConfig
+from nmt_cli.text.tokenizers import Recipe, Tokenizers, load_tokenizers, numbered_tokenizers
+from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
+
+TEXTS = {"source": ["the cat sat on the mat"] * 30, "target": ["die katze sitzt auf der matte"] * 30}
+RECIPE = Recipe("sentencepiece", True, "en", "de", TextConfig(words="raw"), own_models=True)
+LACKING = "▁the"
+"""A piece that the table of ids has not."""
+
+
+def spm(lines: list[str]) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=30,
+        hard_vocab_limit=False,
+        minloglevel=3,
+    )
+    return model.getvalue()
+
+
+MODELS = {side: {"model": spm(lines)} for side, lines in TEXTS.items()}
+PROCESSORS = {
+    side: sentencepiece.SentencePieceProcessor(model_proto=files["model"]) for side, files in MODELS.items()
+}
+
+
+def shared() -> Vocabulary:
+    """As Marian writes one: pieces of both sides in some order, the end mark not first, padding last."""
+    pieces = {p.id_to_piece(i) for p in PROCESSORS.values() for i in range(3, p.get_piece_size())}
+    entries = ["<unk>", *sorted(pieces - {LACKING}), "</s>", "<pad>"]
+    size = len(entries)
+    return Vocabulary(tuple(entries), end=size - 2, start=None, unknown=0, never=(size - 1,))
+
+
+def marian() -> Tokenizers:
+    return numbered_tokenizers(RECIPE, MODELS, {"joint": shared()})
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_two_models_share_one_table_as_looking_each_piece_up_would_have_it(side: str) -> None:
+    tokenizer = marian().source if side == "source" else marian().target
+    entries = list(shared().entries)
+    for line in TEXTS[side][:1]:
+        pieces = PROCESSORS[side].encode(line, out_type=str)
+        wanted = [entries.index(piece) if piece in entries else 0 for piece in pieces]
+        assert tokenizer.encode(line) == wanted
+        if LACKING not in pieces:
+            assert tokenizer.decode(wanted) == line
+        else:
+            assert 0 in wanted and "\u2047" in tokenizer.decode(wanted)
+
+
+def test_marks_written_in_the_text_never_become_the_marks() -> None:
+    vocabulary = shared()
+    ids = marian().target.encode("</s> <pad> <unk> die")
+    assert not {vocabulary.end, *vocabulary.never} & {*ids}
+
+
+@pytest.mark.parametrize("start", [None, 0, 5])
+def test_marks_of_every_kind_come_back_from_a_folder(tmp_path: Path, start: int | None) -> None:
+    vocabulary = shared()
+    vocabulary = Vocabulary(vocabulary.entries, vocabulary.end, start, vocabulary.unknown, vocabulary.never)
+    made = numbered_tokenizers(RECIPE, MODELS, {"joint": vocabulary})
+    made.save(tmp_path / "tokenizer")
+    again = load_tokenizers(tmp_path / "tokenizer")
+    assert again.recipe == RECIPE and again.fingerprint == made.fingerprint
+    assert again.source.vocabulary == again.target.vocabulary == vocabulary
+    for side in ("source", "target"):
+        line = TEXTS[side][0]
+        mine, theirs = (each.source if side == "source" else each.target for each in (made, again))
+        assert mine.encode(line) == theirs.encode(line)
+
+
+def change_entry(folder: Path) -> None:
+    path = folder / "joint.vocabulary.txt"
+    lines = path.read_text("utf-8").split("\n")
+    path.write_text("\n".join([*lines[:2], lines[1], *lines[3:]]), "utf-8")
+
+
+def drop_last(folder: Path) -> None:
+    path = folder / "joint.vocabulary.txt"
+    path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[:-1]), "utf-8")
+
+
+def other_pieces(folder: Path) -> None:
+    path = folder / "joint.vocabulary.txt"
+    path.write_text("".join(f"word{i}\n" for i in range(len(shared()))), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(change_entry, "twice"), (drop_last, "mark never is"), (other_pieces, "no piece of the subword model")],
+)
+def test_a_vocabulary_file_that_does_not_fit_is_refused(tmp_path: Path, change: object, told: str) -> None:
+    marian().save(tmp_path / "tokenizer")
+    assert callable(change)
+    change(tmp_path / "tokenizer")
+    with pytest.raises(UserError, match=told):
+        load_tokenizers(tmp_path / "tokenizer")
+
+
+def test_what_only_other_toolkits_have_is_not_spoken_of_in_folders_of_our_own() -> None:
+    described = json.loads(marian().files["tokenizer.json"])
+    assert described["own_models"] and described["marks"]["joint"]["start"] is None
+    assert "own_models" not in Recipe("char", True, "en", "de", TextConfig()).described()
+
+
+def test_a_new_vocabulary_is_marks_symbols_pieces_and_filler() -> None:
+    numbering = Numbering.new(["<2de>"], ["a", None, "b"])
+    assert numbering.vocabulary == Vocabulary(
+        ("</s>", "<unk>", "<2de>", "a", "b", "", "", ""), end=0, start=0, unknown=1, never=(5, 6, 7)
+    )
+    assert numbering.ids == (3, 1, 4, 1)
+    assert read_vocabulary(numbering.vocabulary.file(), numbering.vocabulary.marks) == numbering.vocabulary
+
+
+@pytest.mark.parametrize("marks", [(9, 0, 1, ()), (0, 9, 1, ()), (0, 0, 0, ()), (0, 0, 1, (0,))])
+def test_marks_that_make_no_sense_are_refused(marks: tuple[int, int, int, tuple[int, ...]]) -> None:
+    with pytest.raises(UserError):
+        Vocabulary(("",) * 8, *marks)
