@@ -95,9 +95,9 @@ def _selected(run: Path, quiet: bool) -> tuple[list[Path], str]:
     from nmt_cli.cli.selection_report import say, show
     from nmt_cli.training.assembling.run import find_device
     from nmt_cli.training.judging.selection import try_all, winner
-    from nmt_cli.training.step.distributed import Place
+    from nmt_cli.training.step.distributed import Process
 
-    trials = try_all(run, find_device("auto", Place()), lambda trial: None if quiet else say(trial))
+    trials = try_all(run, find_device("auto", Process()), lambda trial: None if quiet else say(trial))
     won = winner(trials)
     show(trials, won)
-    return list(won.candidate.places), won.candidate.file
+    return list(won.candidate.folders), won.candidate.file

@@ -43,8 +43,8 @@ def text(event: Note | Warned | Validated | Saved | Spent) -> str:
             return text
         case Warned(text):
             return f"Warning: {text}"
-        case Saved(step, place):
-            return f"step {step:,}: saved {place}"
+        case Saved(step, folder):
+            return f"step {step:,}: saved {folder}"
         case Validated():
             sets = "; ".join(_judgement(judgement) for judgement in event.judgements)
             best = ", the best so far" if event.best else ""

@@ -11,7 +11,7 @@ from typing import Any
 from nmt_cli.checkpoints.model_folder import Identity, weights
 from nmt_cli.checkpoints.run_folder import BEST, Checkpoint, checkpoints, keep_only, point, save_checkpoint
 from nmt_cli.data.dataset import Split
-from nmt_cli.data.loader import Loader, Step
+from nmt_cli.data.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.memory import most_memory
 from nmt_cli.training.config import TrainConfig
@@ -114,7 +114,7 @@ class Loop:
                 self._save()
         return self._end(stopped=bool(wishes & STOP))
 
-    def _tell_dropped(self, step: Step) -> None:
+    def _tell_dropped(self, step: LocalBatch) -> None:
         """Say how many pairs were too long when an epoch has shown them all; the same number only once."""
         if step.epoch > self.position.epoch and self._dropped != self._dropped_told:
             self._warn_dropped()
@@ -153,7 +153,7 @@ class Loop:
     def _wishes(self) -> int:
         """What this rank wants, time being the first rank's affair."""
         wishes = STOP if self.stop_wanted() else 0
-        if self.trainer.group.place.first:
+        if self.trainer.group.process.first:
             kept, limits = self.config.checkpoints, self.config.training
             due = time.perf_counter() - self._saved_at > 60 * kept.every_minutes
             wishes |= SAVE if due and not kept.every_steps else 0
@@ -225,7 +225,7 @@ class Loop:
 
     def _clock(self) -> Clock:
         now = self._seconds()
-        more = (now - self.position.seconds) * self.trainer.group.place.world
+        more = (now - self.position.seconds) * self.trainer.group.process.world
         return Clock(now, self.position.device_seconds + more, self._seconds_left())
 
     def _validation_due(self) -> bool:
@@ -289,7 +289,7 @@ class Loop:
         self.report(Doing("saving", self.position.step, self.position.epoch))
         clock = self._clock()
         self.position.seconds, self.position.device_seconds = clock.seconds, clock.device_seconds
-        if self.trainer.group.place.first:
+        if self.trainer.group.process.first:
             place = save_checkpoint(self.run, self.identity, self.checkpoint())
             self._tidy()
             self.report(Saved(self.position.step, place))
@@ -299,7 +299,7 @@ class Loop:
         """Where the run stands."""
         trainer = self.trainer
         tensors = optimizer_tensors(trainer.model, trainer.optimizer) | trainer.scale.tensors()
-        progress = {**asdict(self.position), "world": trainer.group.place.world}
+        progress = {**asdict(self.position), "world": trainer.group.process.world}
         progress["dataset"] = str(self.judge.dataset.folder.resolve())
         ema = self.ema.tensors if self.ema else {}
         return Checkpoint(self.position.step, weights(trainer.model), tensors, progress, ema)

@@ -61,7 +61,7 @@ def preflight(loop: Loop, split: Split, cut: Cut) -> None:
     tried = try_longest(loop.trainer, split, cut, loop.report)
     if loop.config.validation.every_steps:
         loop.judgements([_first(split, SENTENCES) for split in loop.judge.sets])
-    if loop.trainer.group.place.first:
+    if loop.trainer.group.process.first:
         start = time.perf_counter()
         size = try_saving(loop.run, loop.identity, loop.checkpoint())
         saving = f"a checkpoint takes {size / GB:.3f} GB and {time.perf_counter() - start:.1f} s"

@@ -43,11 +43,11 @@ from nmt_cli.training.record.html_report import html_report
 from nmt_cli.training.record.log import LOG, Log, cut_behind
 from nmt_cli.training.record.tensorboard import FOLDER, Scalars, require_tensorboard
 from nmt_cli.training.settings import CONFIG, changes, keep_settings
-from nmt_cli.training.step.distributed import Group, LostContact, Place, joined, threads_each
+from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.fitting import fitting_tokens
 from nmt_cli.training.step.optimizer import build_optimizer, restore_optimizer
-from nmt_cli.training.step.trainer import Precision, Trainer, seed_everything
+from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
 
 TOKENS_ON_CPU = 8192
 """Most source plus target tokens of a micro-batch there."""
@@ -60,7 +60,7 @@ def train(
     dataset_folder: Path,
     run: Path,
     config: TrainConfig,
-    place: Place,
+    process: Process,
     device: torch.device,
     report: Report,
     stop_wanted: Callable[[], bool],
@@ -72,30 +72,30 @@ def train(
     """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
-    torch.set_num_threads(threads_each(available_cores(), place))
-    verified = _in_background(lambda: verify(dataset) if place.local_rank == 0 else None)
+    torch.set_num_threads(threads_each(available_cores(), process))
+    verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
         stack.enter_context(repeatable(config, device))
-        group = stack.enter_context(joined(place, device, config.training.rank_timeout))
-        if place.first:
+        group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+        if process.first:
             stack.enter_context(_ours(run))
-        newest = group.from_first(_newest(run) if place.first else None)
+        newest = group.from_first(_newest(run) if process.first else None)
         identity = identity_of(dataset, config)
         trainer = build_trainer(identity, config, group, device, report, fresh=not newest)
         position = _going_on(run, newest, trainer, identity, report) if newest else Position()
         group.share_first(trainer.model.parameters())
         ema = _ema(trainer, newest)
-        log = stack.enter_context(_log(run, config, position, report, stack) if place.first else Log(None))
-        if place.first:
-            keep_environment(run, position.step, environment(command, device, place))
-        cut = cut_for(config, trainer, place)
+        log = stack.enter_context(_log(run, config, position, report, stack) if process.first else Log(None))
+        if process.first:
+            keep_environment(run, position.step, environment(command, device, process))
+        cut = cut_for(config, trainer, process)
         loader = _loader(dataset, config, cut, group, position, stack)
         settings = config.validation, translating(config)
         judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
         loop = Loop(
             *(run, config, identity, trainer, loader, judge, log, position, verified, report, stop_wanted),
             ema=ema,
-            page=html_report(run, dataset, identity, trainer, report) if place.first else None,
+            page=html_report(run, dataset, identity, trainer, report) if process.first else None,
         )
         try:
             if not position.step:
@@ -170,7 +170,7 @@ def _ours(run: Path) -> Iterator[None]:
 
 
 def _refuse_foreign(run: Path) -> None:
-    """Say that a place is taken, but by no run."""
+    """Say that a folder is taken, but by no run."""
     if run.exists() and not run.is_dir():
         raise UserError(f"{run} is a file; choose another --out.")
     foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
@@ -179,7 +179,7 @@ def _refuse_foreign(run: Path) -> None:
 
 
 def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
-    """Say that training can't go on in this place; returns the step that a run there stands at, else 0."""
+    """Say that training can't go on in this folder; returns the step that a run there stands at, else 0."""
     _refuse_foreign(run)
     newest = _newest(run) if run.exists() else None
     if not newest:
@@ -242,7 +242,7 @@ def build_trainer(
     if config.start.freeze:
         report(Note(freeze(model, config.start.freeze)))
     _tell_attention(config, device, report)
-    precision = Precision(precision_for(config.training.precision, device), device)
+    precision = MixedPrecision(precision_for(config.training.precision, device), device)
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
     return Trainer(model, build_optimizer(model, config.optimizer), config, precision, group, forward)
 
@@ -266,25 +266,25 @@ def compiled(config: TrainConfig, device: torch.device) -> bool:
     return config.training.compile == "on" or (config.training.compile == "auto" and device.type == "cuda")
 
 
-def _state_of(place: Path, identity: Identity) -> dict[str, Any]:
+def _state_of(folder: Path, identity: Identity) -> dict[str, Any]:
     """Where a checkpoint stands, after checking that it belongs to this dataset."""
     try:
-        state = read_state(place)
-        description = read_description(place, model_folder.CONFIG, model_folder.FORMAT)
+        state = read_state(folder)
+        description = read_description(folder, model_folder.CONFIG, model_folder.FORMAT)
     except UserError as error:
-        raise UserError(f"{error} Or remove {place} to go on from the checkpoint before it.") from error
+        raise UserError(f"{error} Or remove {folder} to go on from the checkpoint before it.") from error
     if description["tokenizer"] != identity.tokenizers.fingerprint:
-        raise UserError(f"{place} was trained with another vocabulary; choose another --out.")
+        raise UserError(f"{folder} was trained with another vocabulary; choose another --out.")
     if description["trained_on"].get("files") != identity.trained_on["files"]:
-        raise UserError(f"{place} was trained on another dataset; choose another --out.")
+        raise UserError(f"{folder} was trained on another dataset; choose another --out.")
     return state
 
 
-def _restored(place: Path, trainer: Trainer, identity: Identity) -> Position:
+def _restored(folder: Path, trainer: Trainer, identity: Identity) -> Position:
     """Put weights, optimiser and scale back."""
-    state = _state_of(place, identity)
-    load_weights(trainer.model, read_tensors(place / WEIGHTS), place / WEIGHTS)
-    tensors = read_optimizer(place)
+    state = _state_of(folder, identity)
+    load_weights(trainer.model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    tensors = read_optimizer(folder)
     restore_optimizer(trainer.model, trainer.optimizer, tensors)
     trainer.scale.restore(tensors)
     known = {field.name for field in fields(Position)}
@@ -322,24 +322,24 @@ def _log(run: Path, config: TrainConfig, position: Position, report: Report, sta
     return Log(run / LOG, scalars.write)
 
 
-def cut_for(config: TrainConfig, trainer: Trainer, place: Place) -> Cut:
-    """What a process in this place works on of each batch, in pieces that its device has room for."""
+def cut_for(config: TrainConfig, trainer: Trainer, process: Process) -> Cut:
+    """What this process works on of each batch, in pieces that its device has room for."""
     device = trainer.precision.device
-    share = -(-2 * config.batch.tokens // place.world)
+    share = -(-2 * config.batch.tokens // process.world)
     max_tokens = config.training.max_tokens_per_device or (
         TOKENS_ON_CPU if device.type == "cpu" else fitting_tokens(trainer, share, config.batch)
     )
     parts = -(-share // max_tokens)
     rounding = Rounding.of(share // parts // 2) if compiled(config, device) else None
-    return Cut(place.rank, place.world, max_tokens, rounding)
+    return Cut(process.rank, process.world, max_tokens, rounding)
 
 
 def _loader(
     dataset: Dataset, config: TrainConfig, cut: Cut, group: Group, position: Position, stack: ExitStack
 ) -> Loader:
     """The steps from `position` on."""
-    place = group.place
-    planner = place.local_rank == 0
+    process = group.process
+    planner = process.local_rank == 0
     mine = str(stack.enter_context(temporary_folder("nmt-epochs-"))) if planner else ""
     host = socket.gethostname()
     folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
@@ -359,7 +359,7 @@ def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: b
     return Resegmented(dataset, tokenizers, config.sampling, config.training.seed, folder, workers=workers)
 
 
-def find_device(wanted: str, place: Place) -> torch.device:
+def find_device(wanted: str, place: Process) -> torch.device:
     """The device of this process; `UserError` where there is none of that kind."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if wanted == "cpu" or (wanted == "auto" and not count):

@@ -19,7 +19,7 @@ from nmt_cli.scoring.metrics import Score, score
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
 from nmt_cli.training.step.distributed import Group
-from nmt_cli.training.step.trainer import Precision
+from nmt_cli.training.step.trainer import MixedPrecision
 
 SAMPLES = 8
 """Sentences of a set whose translations are kept, to be compared over the run."""
@@ -52,7 +52,7 @@ class Judge:
     config: ValidationConfig
     translate: TranslateConfig
     group: Group
-    precision: Precision
+    precision: MixedPrecision
 
     @property
     def sets(self) -> list[Split]:
@@ -78,7 +78,7 @@ class Judge:
     def _share(self, split: Split) -> list[Indices]:
         lengths = [np.diff(side.offsets) for side in (split.source, split.target)]
         parts = micro_batches(lengths[0], lengths[1], self.config.max_tokens)
-        return parts[self.group.place.rank :: self.group.place.world]
+        return parts[self.group.process.rank :: self.group.process.world]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
         part = assemble(split, pairs).to(self.group.device)
@@ -91,8 +91,8 @@ class Judge:
 
     def _translate(self, model: Transformer, split: Split, count: int) -> dict[int, str]:
         """Of the first `count` lines those of this rank, as `nmt translate` does it."""
-        place = self.group.place
-        mine = range(place.rank, count, place.world)
+        process = self.group.process
+        mine = range(process.rank, count, process.world)
         raw = raw_lines(self.dataset, split, "source")
         translator = Translator(self.tokenizers, [model], self.translate)
         with self.precision.autocast():

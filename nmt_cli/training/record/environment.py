@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from nmt_cli import __version__
-from nmt_cli.training.step.distributed import Place
+from nmt_cli.training.step.distributed import Process
 
 ENVIRONMENT = "environment.jsonl"
 
 LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
-def environment(command: Sequence[str], device: torch.device, place: Place) -> dict[str, Any]:
+def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
     """What may change the bits of a result, and how it was asked for."""
     cuda = device.type == "cuda"
     return {
@@ -28,7 +28,7 @@ def environment(command: Sequence[str], device: torch.device, place: Place) -> d
         **{library: version(library) for library in LIBRARIES},
         "cuda": torch.version.cuda if cuda else None,
         "device": torch.cuda.get_device_name(device) if cuda else _processor(),
-        "devices": place.world,
+        "devices": process.world,
         "threads": torch.get_num_threads(),
         "host": platform.node(),
         "system": platform.platform(),

@@ -87,7 +87,7 @@ class Saved:
     """A checkpoint was written."""
 
     step: int
-    place: Path
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ def html_report(
 
 
 def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:
-    device, world = trainer.group.device, trainer.group.place.world
+    device, world = trainer.group.device, trainer.group.process.world
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     batch = trainer.config.batch.tokens
     return {

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from nmt_cli.data.loader import Step
+from nmt_cli.data.loader import LocalBatch
 from nmt_cli.machine.atomic import NO_ROOM
 
 LOG = "log.jsonl"
@@ -30,9 +30,9 @@ class Log:
         self._unwritten = b""
         self._since = time.perf_counter()
 
-    def add(self, number: int, rate: float, step: Step, measured: Tensor) -> None:
+    def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
         """Remember a step; see `Trainer.step` for what is `measured`."""
-        self._taken.append((_known(number, rate, step), measured))
+        self._taken.append((_known(number, rate, batch), measured))
 
     @property
     def age(self) -> float:
@@ -87,16 +87,16 @@ class Log:
             self._file.close()
 
 
-def _known(number: int, rate: float, step: Step) -> dict[str, Any]:
+def _known(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
     """What is known of a step before it is measured."""
     return {
         "step": number,
-        "epoch": step.epoch,
+        "epoch": batch.epoch,
         "learning_rate": rate,
-        "source_tokens": step.source_tokens,
-        "target_tokens": step.target_tokens,
-        "pairs": step.pairs,
-        "filler": _filler(step),
+        "source_tokens": batch.source_tokens,
+        "target_tokens": batch.target_tokens,
+        "pairs": batch.pairs,
+        "filler": _filler(batch),
     }
 
 
@@ -113,10 +113,10 @@ def _line(known: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
     return line if scale == 1.0 else {**line, "loss_scale": scale}
 
 
-def _filler(step: Step) -> float:
+def _filler(batch: LocalBatch) -> float:
     """The share of filler in what this rank has worked on."""
-    filler = sum(part.filler for part in step.micro_batches)
-    real = sum(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
+    filler = sum(part.filler for part in batch.micro_batches)
+    real = sum(part.real_source_tokens + part.real_target_tokens for part in batch.micro_batches)
     return round(filler / max(filler + real, 1), 5)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.batch import MicroBatch
-from nmt_cli.data.loader import Loader, Step
+from nmt_cli.data.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.machine.memory import out_of_memory
@@ -23,7 +23,7 @@ FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
+class MixedPrecision:
     """The numbers that matrix products are made in; weights, sums and the loss are fp32 in any case."""
 
     name: str
@@ -47,7 +47,7 @@ class Precision:
 class LossScale:
     """Keeps the gradients of fp16 in range; lives on the device, so nobody waits for it."""
 
-    def __init__(self, precision: Precision) -> None:
+    def __init__(self, precision: MixedPrecision) -> None:
         self.active = precision.scaled
         self.scale = torch.full((), FIRST_SCALE if self.active else 1.0, device=precision.device)
         self.good_steps = torch.zeros((), dtype=torch.int32, device=precision.device)
@@ -76,7 +76,7 @@ class Trainer:
         model: Transformer,
         optimizer: torch.optim.Adam,
         config: TrainConfig,
-        precision: Precision,
+        precision: MixedPrecision,
         group: Group,
         forward: Callable[..., Tensor],
     ) -> None:
@@ -87,9 +87,9 @@ class Trainer:
         self.scale = LossScale(precision)
         self._forward = forward
 
-    def step(self, number: int, rate: float, step: Step, loader: Loader) -> Tensor:
+    def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
         """Take a step; [5]: sums of smoothed loss and NLL, gradient norm, 1 if left out, loss scale."""
-        losses = self._share(number, step, loader)
+        losses = self._share(number, batch, loader)
         self.group.sum(self.gradients.flat)
         self.group.sum(losses)
         norm = self.gradients.flat.norm() / self.scale.scale
@@ -106,15 +106,15 @@ class Trainer:
         self._update(0.0, nothing, bad=nothing)  # makes room for the optimiser's state
         self.gradients.flat.zero_()
 
-    def _share(self, number: int, step: Step, loader: Loader) -> Tensor:
+    def _share(self, number: int, batch: LocalBatch, loader: Loader) -> Tensor:
         """This rank's part of gradients and losses; begins again in smaller parts where memory runs out."""
         while True:
             self.gradients.flat.zero_()
             losses = torch.zeros(2, device=self.gradients.flat.device)
             try:
-                for index, part in enumerate(step.micro_batches):
-                    seed_everything(self.config.training.seed, number, self.group.place.rank, index)
-                    self._forward_backward(part, step.target_tokens, losses)
+                for index, part in enumerate(batch.micro_batches):
+                    seed_everything(self.config.training.seed, number, self.group.process.rank, index)
+                    self._forward_backward(part, batch.target_tokens, losses)
                 return losses
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -125,7 +125,7 @@ class Trainer:
                         "parts it would give other bits; lower --max-tokens-per-device, or train without "
                         "--deterministic."
                     ) from error
-                smaller = len(step.micro_batches) < sum(len(part.pairs) for part in step.micro_batches)
+                smaller = len(batch.micro_batches) < sum(len(part.pairs) for part in batch.micro_batches)
                 if not smaller:
                     raise UserError(
                         f"a single pair does not fit the memory of {self.precision.device} in step {number}; "
@@ -133,7 +133,7 @@ class Trainer:
                     ) from error
             if self.precision.device.type == "cuda":
                 torch.cuda.empty_cache()
-            step = loader.halved(step)
+            batch = loader.halved(batch)
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, losses: Tensor) -> None:
         factor = self.scale.scale / target_tokens

@@ -22,7 +22,7 @@ from nmt_cli.training.assembling import run as run_module
 from nmt_cli.training.assembling.run import compiled, find_device, precision_for
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Event, Note, Progress, Saved, Spent, Warned
-from nmt_cli.training.step.distributed import Place
+from nmt_cli.training.step.distributed import Process
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Complaint = Callable[..., str]
@@ -50,8 +50,8 @@ def timeless(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in TIMES} for line in lines_of(run)]
 
 
-def tensors_of(place: Path) -> dict[str, torch.Tensor]:
-    return load_file(place / "model.safetensors") | load_file(place / "optimizer.safetensors")
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors") | load_file(folder / "optimizer.safetensors")
 
 
 def notes(events: list[Event]) -> list[str]:
@@ -340,9 +340,9 @@ def test_bf16_trains_on_a_cpu(go: Go, run: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_told() -> None:
     with pytest.raises(UserError) as caught:
-        find_device("cuda", Place(local_rank=1))
+        find_device("cuda", Process(local_rank=1))
     assert str(caught.value) == "this machine has no GPU that PyTorch can use; take --device cpu."
-    assert find_device("auto", Place()) == find_device("cpu", Place()) == torch.device("cpu")
+    assert find_device("auto", Process()) == find_device("cpu", Process()) == torch.device("cpu")
 
 
 @pytest.mark.parametrize(
