@@ -1,4 +1,4 @@
-"""The process group: who takes part, on which device, and what they tell each other."""
+"""The process group: which rank this process is, and what the ranks tell each other."""
 
 import os
 import re
@@ -17,9 +17,10 @@ from nmt_cli.errors import UserError
 Thing = TypeVar("Thing")
 
 SLURM_PORTS = 29_500, 1_000
+"""The first port, and how many there are for the jobs on a machine; the job's number chooses one."""
 
 WISHES = 4
-"""How many different wishes there may be."""
+"""Bits that `Group.agree` sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,10 @@ class LostContact(UserError):
 
 
 class Group:
-    """The processes that train together; with one of them, nothing is sent anywhere.
+    """The processes that train together; one process alone sends nothing.
 
-    Device tensors are summed by nccl where there are GPUs; what hosts agree on always goes through gloo, so
-    that no host waits for its device.
+    GPUs sum their tensors by nccl. Whatever else the processes tell each other goes through gloo, so that no
+    process waits for its GPU.
     """
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
@@ -129,9 +130,9 @@ class Group:
         return holder[0]
 
     def agree(self, wishes: int) -> int:
-        """The wishes (bits) of all ranks at the step before, without waiting for anybody now.
+        """What any rank wished (bits) at the step before; returns without waiting for the other ranks.
 
-        Called once a step by all; a wish comes back to everybody, its own rank included, one step later.
+        All ranks call it once a step. So a wish reaches all of them, its own rank too, after the same step.
         """
         if self.process.world == 1:
             return wishes
@@ -152,7 +153,7 @@ class Group:
 
 @contextmanager
 def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
-    """The group, left in any case."""
+    """The group of this run, which is left however the block ends."""
     with _lost_contact(process):
         group = Group(process, device, timeout)
     try:

@@ -11,7 +11,7 @@ from nmt_cli.ragged import Layout
 from nmt_cli.training.step.trainer import Trainer
 
 HEADROOM = 0.9
-"""Share of what was found to fit that is used, as real batches vary in shape."""
+"""Share of the tokens found to fit that is used, as batches of other shapes may take more memory."""
 
 
 def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:

@@ -24,28 +24,28 @@ FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
 
 @dataclass(frozen=True, slots=True)
 class MixedPrecision:
-    """The numbers that matrix products are made in; weights, sums and the loss are fp32 in any case."""
+    """The number format of matrix products; weights, sums and the loss are fp32 with any of them."""
 
     name: str
     device: torch.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """To be entered around each forward."""
+        """The context that each forward is made in."""
         return nullcontext() if self.name == "fp32" else torch.autocast(self.device.type, dtype=self.dtype)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the factors of matrix products."""
+        """What the factors of matrix products are converted to."""
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.name]
 
     @property
     def scaled(self) -> bool:
-        """Whether gradients would vanish without a scale."""
+        """Whether small gradients would become 0 without a loss scale."""
         return self.name == "fp16"
 
 
 class LossScale:
-    """Keeps the gradients of fp16 in range; lives on the device, so nobody waits for it."""
+    """The dynamic loss scale of fp16; it stays on the device, so that the host never waits for it."""
 
     def __init__(self, precision: MixedPrecision) -> None:
         self.active = precision.scaled
@@ -63,13 +63,13 @@ class LossScale:
             self.good_steps.copy_(tensors[GOOD_STEPS])
 
     def update(self, bad: Tensor) -> None:
-        """Halve after a bad step, double after many good ones."""
+        """Halve the scale after a step that was not finite, double it after many that were."""
         if self.active:
             torch._amp_update_scale_(self.scale, self.good_steps, bad, 2.0, 0.5, GROWTH_STEPS)
 
 
 class Trainer:
-    """Takes steps; what it measures stays on the device until somebody asks."""
+    """Takes optimiser steps; what it measures stays on the device, so that the host can run ahead."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Trainer:
         self._forward = forward
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
-        """Take a step; [5]: sums of smoothed loss and NLL, gradient norm, 1 if left out, loss scale."""
+        """Take a step and return [5]: sums of smoothed loss and NLL, gradient norm, 1 if left out, scale."""
         losses = self._share(number, batch, loader)
         self.group.sum(self.gradients.flat)
         self.group.sum(losses)
@@ -100,14 +100,14 @@ class Trainer:
         return measured
 
     def try_out(self, part: MicroBatch) -> None:
-        """Go forward and backward, for nothing but the memory that it takes."""
+        """Take all the memory that a step on `part` takes, and change no weight."""
         self._forward_backward(part, part.real_target_tokens, torch.zeros(2, device=self.precision.device))
         nothing = torch.ones((), device=self.precision.device)
         self._update(0.0, nothing, bad=nothing)  # makes room for the optimiser's state
         self.gradients.flat.zero_()
 
     def _share(self, number: int, batch: LocalBatch, loader: Loader) -> Tensor:
-        """This rank's part of gradients and losses; begins again in smaller parts where memory runs out."""
+        """Gradients and losses of this rank's micro-batches; halves them all where memory runs out."""
         while True:
             self.gradients.flat.zero_()
             losses = torch.zeros(2, device=self.gradients.flat.device)
@@ -161,6 +161,6 @@ class Trainer:
 
 
 def seed_everything(*numbers: int | str) -> None:
-    """Let what is random next follow from these numbers alone; there is no state to save."""
+    """Seed PyTorch by these numbers, so that a resumed run draws the same without any saved state."""
     digest = hashlib.sha256(repr(numbers).encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "little"))
