@@ -103,11 +103,11 @@ def train(
     config = settings.read(
         TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None
     )
-    work = _plan if dry_run else _run
+    work = _forecast if dry_run else _run
     sys.exit(work(dataset, out, config, device, devices, quiet))
 
 
-def _plan(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
+def _forecast(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
     """Say what training would do; the settings, which --config takes back, are all of stdout."""
     from nmt_cli.cli.dry_run_report import show
     from nmt_cli.cli.train_report import Reporter

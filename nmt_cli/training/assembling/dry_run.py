@@ -1,4 +1,4 @@
-"""The plan of a run: what it would do and take, found without training or writing anything."""
+"""The forecast of a run: what it would do and take, found without training or writing anything."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,9 +14,11 @@ from nmt_cli.data.loader import Cut, prepare
 from nmt_cli.data.plan import Shard, plan_shard, shard_count
 from nmt_cli.data.schedule import GlobalBatch
 from nmt_cli.model.cost import parameters, training_flops
+from nmt_cli.training.assembling.build import build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable
 from nmt_cli.training.assembling.preflight import Tried, checkpoints_at_most, try_longest
-from nmt_cli.training.assembling.run import build_trainer, cut_for, identity_of, refuse_going_on, refuse_unfit
+from nmt_cli.training.assembling.restoring import refuse_going_on
+from nmt_cli.training.assembling.run import refuse_unfit
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Note, Report
 from nmt_cli.training.step.distributed import Group, Process
@@ -65,7 +67,7 @@ class Forecast:
     """Bytes of one."""
 
     checkpoints: int
-    """As many there are at most at a time."""
+    """How many there are at a time, at most."""
 
     free: int
     """Bytes on the disk of the run folder."""

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,11 +20,8 @@ LOG = "log.jsonl"
 class Log:
     """Collects what steps measure on the device, and writes it in groups: one wait for many steps."""
 
-    def __init__(
-        self, path: Path | None, copy: Callable[[Sequence[Mapping[str, Any]]], None] = lambda lines: None
-    ) -> None:
-        """Without a path, as on all ranks but the first, nothing is written; `copy` is told the lines too."""
-        self._copy = copy
+    def __init__(self, path: Path | None) -> None:
+        """Without a path, as on all ranks but the first, nothing is written."""
         self._file = path.open("ab", buffering=0) if path else None
         self._taken: list[tuple[dict[str, Any], Tensor]] = []
         self._unwritten = b""
@@ -61,9 +58,7 @@ class Log:
         """Append lines and see them reach the disk; where there is no room, try again next time."""
         if not self._file:
             return
-        lines = [_finite(line) for line in lines]
-        self._copy(lines)
-        self._unwritten += b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        self._unwritten += b"".join(json.dumps(finite(line)).encode() + b"\n" for line in lines)
         try:
             while self._unwritten:
                 self._unwritten = self._unwritten[self._file.write(self._unwritten) or 0 :]
@@ -120,7 +115,8 @@ def _filler(batch: LocalBatch) -> float:
     return round(filler / max(filler + real, 1), 5)
 
 
-def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
+def finite(line: Mapping[str, Any]) -> dict[str, Any]:
+    """The line with None for what is not finite, which JSON has no word for."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 

@@ -19,9 +19,8 @@ from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.assembling import run as run_module
-from nmt_cli.training.assembling.run import compiled, find_device, precision_for
-from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.record.events import Event, Note, Progress, Saved, Spent, Warned
+from nmt_cli.training.assembling.run import find_device
+from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Validated, Warned
 from nmt_cli.training.step.distributed import Process
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -60,7 +59,7 @@ def notes(events: list[Event]) -> list[str]:
 
 def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
     found = [event for event in events if isinstance(event, kind)]
-    return [event.step for event in found if not isinstance(event, Note | Warned | Spent)]
+    return [event.step for event in found if isinstance(event, Doing | Progress | Validated | Saved)]
 
 
 def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Callable[..., Any]) -> None:
@@ -326,11 +325,6 @@ def test_a_setting_that_cannot_change_is_refused_before_anything_is_touched(
     assert digests(run) == before
 
 
-@pytest.mark.parametrize(("wanted", "found"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
-def test_precision_on_a_cpu(wanted: str, found: str) -> None:
-    assert precision_for(wanted, torch.device("cpu")) == found
-
-
 def test_bf16_trains_on_a_cpu(go: Go, run: Path) -> None:
     go("training.precision=bf16")
     assert np.isfinite([line["loss"] for line in lines_of(run)]).all()
@@ -343,25 +337,3 @@ def test_a_gpu_that_is_not_there_is_told() -> None:
         find_device("cuda", Process(local_rank=1))
     assert str(caught.value) == "this machine has no GPU that PyTorch can use; take --device cpu."
     assert find_device("auto", Process()) == find_device("cpu", Process()) == torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("setting", "device", "expected"),
-    [("auto", "cpu", False), ("auto", "cuda", True), ("on", "cpu", True), ("off", "cuda", False)],
-)
-def test_models_are_compiled_where_it_pays_or_is_asked_for(
-    tiny: Callable[..., Any], setting: str, device: str, expected: bool
-) -> None:
-    assert compiled(tiny(f'training.compile="{setting}"'), torch.device(device)) is expected
-
-
-@pytest.mark.parametrize(("width", "told"), [("512", True), ("12", True), ("256", False)])
-def test_a_gpu_that_does_without_our_kernel_is_told(
-    tiny: Callable[..., TrainConfig], width: str, told: bool
-) -> None:
-    events: list[Event] = []
-    config = tiny(f"model.key_width={width}", "model.value_width=8")
-    run_module._tell_attention(config, torch.device("cuda"), events.append)
-    assert [f"heads have {width} and 8 channels" in text for text in notes(events)] == [True] * told
-    run_module._tell_attention(config, torch.device("cpu"), events.append)
-    assert len(events) == told
