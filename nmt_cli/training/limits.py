@@ -24,7 +24,7 @@ class Limits:
 
     def reached(self, next_epoch: int) -> bool:
         """Whether the run has all the steps, epochs or hours that it may have."""
-        limits = self.config.training
+        limits = self.config.training  # hours that are used up on the way end the run by TIME_UP instead
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 

@@ -59,7 +59,7 @@ def build_trainer(
     fresh: bool,
 ) -> Trainer:
     """A model, the same on every rank, and all that trains it; a `fresh` one has what it starts from."""
-    seed_everything(config.training.seed, "weights")
+    seed_everything(config.training.seed, "weights")  # drawn on the CPU, so the same for every device
     model = identity.build().to(device)
     if fresh and config.start.model:
         report(Note(start_from(model, identity, config.start)))
@@ -106,6 +106,7 @@ def cut_for(config: TrainConfig, trainer: Trainer, process: Process) -> Cut:
         TOKENS_ON_CPU if device.type == "cpu" else fitting_tokens(trainer, share, config.batch)
     )
     parts = -(-share // max_tokens)
+    # A compiled model is compiled anew for every shape, so there should be few of them.
     rounding = Rounding.of(share // parts // 2) if compiled(config, device) else None
     return Cut(process.rank, process.world, max_tokens, rounding)
 
@@ -117,7 +118,7 @@ def build_loader(
     process = group.process
     planner = process.local_rank == 0
     mine = str(stack.enter_context(temporary_folder("nmt-epochs-"))) if planner else ""
-    host = socket.gethostname()
+    host = socket.gethostname()  # ranks of one machine read what its first process has planned
     folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
     split = dataset.splits[TRAIN]
     anew = _resegmented(dataset, config, Path(folder), planner)

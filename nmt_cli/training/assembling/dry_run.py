@@ -99,6 +99,7 @@ def forecast(
     steps = config.training.max_steps
     if config.training.max_epochs:
         steps = min(steps, config.training.max_epochs * epoch.batches)
+    # Adam keeps two moments of each weight that is trained, and the moving average a copy of all of them.
     size = FLOAT * (count + 2 * learnt) + FLOAT * count * bool(config.optimizer.ema)
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
     vocabulary = len(identity.tokenizers.target.entries)

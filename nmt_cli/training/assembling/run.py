@@ -59,6 +59,7 @@ def train(
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     torch.set_num_threads(threads_each(available_cores(), process))
+    # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
         stack.enter_context(repeatable(config, device))
@@ -81,7 +82,7 @@ def train(
         judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
         validator = Validator(config, judge, trainer.model, ema, position)
         try:
-            if not position.step:
+            if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
             parts = run, snapshot, loader, validator, log, history, verified, report, stop_wanted
             return _loop(*parts).train()

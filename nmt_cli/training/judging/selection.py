@@ -81,7 +81,7 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
     whole_config = read(TrainConfig, run / CONFIG)
     config = whole_config.validation
     alone = Group(Process(), device, timeout=0.0)
-    whole = replace(config, sentences=0)
+    whole = replace(config, sentences=0)  # the choice is made once, so it is worth all sentences
     translated, precision = translating(whole_config), MixedPrecision("fp32", device)
     judge = Judge(dataset, identity.tokenizers, whole, translated, alone, precision)
     model = identity.build().to(device)

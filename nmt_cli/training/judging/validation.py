@@ -120,7 +120,7 @@ class Judge:
 
     def _judgement(self, split: Split, nll: float, tokens: int, translations: list[str]) -> Judgement:
         references = raw_lines(self.dataset, split, "target")
-        words = sum(len(line.split()) + 1 for line in references)
+        words = sum(len(line.split()) + 1 for line in references)  # comparable whatever the vocabulary
         lang = self.tokenizers.recipe.target_lang
         scores = score(translations, [references[: len(translations)]], lang=lang)
         return Judgement(

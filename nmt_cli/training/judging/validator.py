@@ -53,6 +53,7 @@ class Validator:
     def validate(self) -> list[Judgement]:
         """Judge the model on all validation sets, and remember what the first of them says."""
         judgements = self.judgements(self.judge.sets)
+        # A checkpoint keeps the position as JSON, whose keys are strings.
         step = str(self.position.step)
         self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
         self.position.judged[step] = judgements[0].metrics

@@ -147,6 +147,7 @@ def _cost(spent: Spent) -> dict[str, Any]:
 
 def _judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
     """The curves of a validation set; its best ones are in them however many there are."""
+    # Thinned evenly alone, the curve could lack the very point that the best checkpoint is from.
     best = {id(max(found, key=lambda v: v.scores.get(metric, 0.0))) for metric in found[0].scores}
     spread = {id(validation) for validation in evenly(found, VALIDATIONS)}
     shown = [validation for validation in found if id(validation) in best | spread]

@@ -15,6 +15,7 @@ class LeftOut:
 
     def seen(self, epoch: int, count: int) -> None:
         """Take notice of a batch of `epoch`, up to which `count` of its pairs were left out."""
+        # Pairs are counted as an epoch is planned, so only its last batch knows all of them.
         if epoch > self._epoch and self._count != self._told:
             self._warn()
         self._epoch, self._count = epoch, count

@@ -22,6 +22,7 @@ class Log:
 
     def __init__(self, path: Path | None) -> None:
         """Without a path, as on all ranks but the first, nothing is written."""
+        # Unbuffered, a write on a full disk says how many bytes it has written, and the rest is tried later.
         self._file = path.open("ab", buffering=0) if path else None
         self._taken: list[tuple[dict[str, Any], Tensor]] = []
         self._unwritten = b""

@@ -92,6 +92,7 @@ class Recorder:
         self._report(Logged(written))
 
     def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
+        # One loss that is not finite would hide the mean of all others.
         good = [line for line in lines if not line["skipped"]] or lines
         tokens = sum(line["target_tokens"] for line in good)
         loss, nll = (

@@ -55,7 +55,7 @@ class Saver:
 
     def save(self) -> None:
         """Write a checkpoint, on the first rank, and tidy up; `UserError` or `OSError` where that fails."""
-        self._began = time.perf_counter()
+        self._began = time.perf_counter()  # where it fails, the next attempt is minutes away, not a step
         self._report(Doing("saving", self._position.step, self._position.epoch))
         self._clock.note()
         if self._snapshot.trainer.group.process.first:

@@ -136,6 +136,7 @@ class Group:
         """
         if self.process.world == 1:
             return wishes
+        # The sum of this step is waited for at the next, when it has long arrived.
         flags = torch.tensor([wishes >> bit & 1 for bit in range(WISHES)], dtype=torch.uint8)
         with _lost_contact(self.process):
             work = dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._hosts, async_op=True)

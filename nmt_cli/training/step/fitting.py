@@ -20,7 +20,7 @@ def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
     Batches of the longest pairs there may be are worked on, halved until one fits.
     """
     device, longest = trainer.precision.device, min(batch.longest, batch.tokens)
-    tokens = max(share, 2 * longest)
+    tokens = max(share, 2 * longest)  # no micro-batch is larger than the share, whatever would fit
     while tokens >= 2 * longest:
         try:
             trainer.try_out(_longest_pairs(tokens, longest).to(device))
