@@ -103,25 +103,25 @@ def train(
     config = settings.read(
         TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None
     )
-    work = _plan if dry_run else _run
+    work = _forecast if dry_run else _run
     sys.exit(work(dataset, out, config, device, devices, quiet))
 
 
-def _plan(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
+def _forecast(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
     """Say what training would do; the settings, which --config takes back, are all of stdout."""
     from nmt_cli.cli.dry_run_report import show
     from nmt_cli.cli.train_report import Reporter
     from nmt_cli.machine.devices import device_of_rank
-    from nmt_cli.training.assembling.dry_run import plan_run
-    from nmt_cli.training.step.distributed import place_from_environment
+    from nmt_cli.training.assembling.dry_run import forecast
+    from nmt_cli.training.step.distributed import process_from_environment
 
-    place = place_from_environment()
-    if place.first:
-        where, world = device_of_rank(device, place.local_rank), max(devices, place.world)
-        plan = plan_run(dataset, out, config, world, where, Reporter(quiet))
+    process = process_from_environment()
+    if process.first:
+        where, world = device_of_rank(device, process.local_rank), max(devices, process.world)
+        found = forecast(dataset, out, config, world, where, Reporter(quiet))
         click.echo(settings.as_toml(config), nl=False)
         if not quiet:
-            show(plan, world, where.type)
+            show(found, world, where.type)
     return 0
 
 
@@ -132,27 +132,27 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
     from nmt_cli.machine.devices import device_of_rank
     from nmt_cli.training.assembling.launch import LAUNCHER, run_on_devices
     from nmt_cli.training.assembling.run import train as train_run
-    from nmt_cli.training.step.distributed import place_from_environment
+    from nmt_cli.training.step.distributed import process_from_environment
 
-    place = place_from_environment()
+    process = process_from_environment()
     stop = Stop()
     launcher = int(os.environ.get(LAUNCHER, 0))
-    if devices > 1 and place.world > 1 and not launcher:
+    if devices > 1 and process.world > 1 and not launcher:
         raise click.UsageError("--devices is for one process alone; torchrun and Slurm have started several.")
-    if devices > 1 and place.world == 1:
+    if devices > 1 and process.world == 1:
         open_dataset(dataset)
         return run_on_devices(
             sys.argv[1:], devices, lambda: stop.signal, lambda line: click.echo(f"Error: {line}", err=True)
         )
-    where = device_of_rank(device, place.local_rank)
+    where = device_of_rank(device, process.local_rank)
 
     def stop_wanted() -> bool:
         orphaned = launcher not in (0, os.getppid())
         return bool(stop.signal) or orphaned
 
-    with shown_run(out, quiet, silent=not place.first) as report:
+    with shown_run(out, quiet, silent=not process.first) as report:
         command = ["nmt", *sys.argv[1:]]
-        complete = train_run(dataset, out, config, place, where, report, stop_wanted, command)
+        complete = train_run(dataset, out, config, process, where, report, stop_wanted, command)
         report.end(out, complete)
     return 0 if complete else EXIT_CODES[stop.signal or signal.SIGTERM]
 

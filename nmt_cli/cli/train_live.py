@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.cli.train_report import Reporter, ending, text, time_left
-from nmt_cli.training.record.events import Doing, Event, Progress, Validated, Warned
+from nmt_cli.training.record.events import Doing, Event, Logged, Progress, Standing, Validated, Warned
 
 SECONDS_BETWEEN_LOOKS = 0.25
 """Between two drawings, while only the number of the step changes."""
@@ -47,6 +47,8 @@ class LiveReporter:
                 if event.skipped:
                     self._keep(f"step {event.step:,}: {event.skipped} steps skipped (not finite)", "yellow")
                 self._draw()
+            case Logged() | Standing():
+                pass
             case _:
                 if isinstance(event, Validated):
                     self._judged(event)

@@ -6,7 +6,18 @@ import click
 
 from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost
 from nmt_cli.training.judging.validation import Judgement
-from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
+from nmt_cli.training.record.events import (
+    Doing,
+    Event,
+    Logged,
+    Note,
+    Progress,
+    Saved,
+    Spent,
+    Standing,
+    Validated,
+    Warned,
+)
 
 
 class Reporter:
@@ -18,7 +29,7 @@ class Reporter:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if isinstance(event, Doing) or (self._quiet and not isinstance(event, Warned)):
+        if isinstance(event, Doing | Logged | Standing) or (self._quiet and not isinstance(event, Warned)):
             return
         self._say(_progress(event) if isinstance(event, Progress) else text(event))
 
@@ -43,8 +54,8 @@ def text(event: Note | Warned | Validated | Saved | Spent) -> str:
             return text
         case Warned(text):
             return f"Warning: {text}"
-        case Saved(step, place):
-            return f"step {step:,}: saved {place}"
+        case Saved(step, folder):
+            return f"step {step:,}: saved {folder}"
         case Validated():
             sets = "; ".join(_judgement(judgement) for judgement in event.judgements)
             best = ", the best so far" if event.best else ""

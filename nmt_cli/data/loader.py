@@ -37,7 +37,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LocalBatch:
     """A rank's share of a global batch. The counts are of the whole batch, the same on every rank."""
 
     epoch: int
@@ -70,15 +70,15 @@ class Loader:
         self.waited = 0.0
         """Seconds that whoever takes the steps has waited for them."""
 
-        self._ready: queue.Queue[Step | BaseException] = queue.Queue(AHEAD)
+        self._ready: queue.Queue[LocalBatch | BaseException] = queue.Queue(AHEAD)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(epoch, number), name="loader", daemon=True)
         self._thread.start()
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[LocalBatch]:
         return self
 
-    def __next__(self) -> Step:
+    def __next__(self) -> LocalBatch:
         start = time.perf_counter()
         step = self._ready.get()
         self.waited += time.perf_counter() - start
@@ -87,7 +87,7 @@ class Loader:
             raise step
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
-    def halved(self, step: Step) -> Step:
+    def halved(self, step: LocalBatch) -> LocalBatch:
         """The same share in micro-batches of half the size, which coming steps will have too.
 
         Single pairs stay as they are.
@@ -131,7 +131,7 @@ class Loader:
             self._ready.put(error)
 
 
-def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> Step:
+def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
     """A rank's share of `batch`, on the host."""
     source, target = (
         np.asarray(side.offsets[batch.pairs + 1] - side.offsets[batch.pairs])
@@ -139,7 +139,7 @@ def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> Step:
     )
     mine = share(source, target, cut.world)[cut.rank]
     parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_tokens)]
-    return Step(
+    return LocalBatch(
         epoch=batch.epoch,
         number=batch.number,
         micro_batches=[assemble(split, batch.pairs[part], cut.rounding) for part in parts],

@@ -17,7 +17,7 @@ from nmt_cli.data.batch import MicroBatch, assemble
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
 from nmt_cli.data.filler import Rounding
-from nmt_cli.data.loader import AHEAD, Cut, Loader, Step
+from nmt_cli.data.loader import AHEAD, Cut, Loader, LocalBatch
 from nmt_cli.data.schedule import Batches
 from nmt_cli.errors import UserError
 
@@ -41,12 +41,12 @@ def loading(split: Split, folder: Path, cut: Cut, **position: int) -> Iterator[L
         yield loader
 
 
-def steps(split: Split, folder: Path, cut: Cut, count: int, **position: int) -> list[Step]:
+def steps(split: Split, folder: Path, cut: Cut, count: int, **position: int) -> list[LocalBatch]:
     with loading(split, folder, cut, **position) as loader:
         return list(islice(loader, count))
 
 
-def pairs_of(*shares: Step) -> list[int]:
+def pairs_of(*shares: LocalBatch) -> list[int]:
     return [pair for step in shares for part in step.micro_batches for pair in part.pairs.tolist()]
 
 

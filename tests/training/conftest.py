@@ -16,7 +16,7 @@ from nmt_cli.training.assembling import run as run_module
 from nmt_cli.training.assembling.run import train
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Doing, Event
-from nmt_cli.training.step.distributed import Place
+from nmt_cli.training.step.distributed import Process
 
 Go = Callable[..., tuple[bool, list[Event]]]
 
@@ -82,7 +82,7 @@ def go(run: Path, toy_dataset: Path, tiny: Callable[..., TrainConfig]) -> Go:
             return any(isinstance(event, Doing) and event.step == stop_at for event in events)
 
         cpu = torch.device("cpu")
-        return train(dataset, out, tiny(*assignments), Place(), cpu, both, stop_wanted), events
+        return train(dataset, out, tiny(*assignments), Process(), cpu, both, stop_wanted), events
 
     return go
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocess import Outcome
-from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
+from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Validated, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Complaint = Callable[..., str]
@@ -34,7 +34,7 @@ def notes(events: list[Event]) -> list[str]:
 
 def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
     found = [event for event in events if isinstance(event, kind)]
-    return [event.step for event in found if not isinstance(event, Note | Warned | Spent)]
+    return [event.step for event in found if isinstance(event, Doing | Progress | Validated | Saved)]
 
 
 def test_a_run_takes_its_steps_and_leaves_a_whole_folder(go: Go, run: Path) -> None:

@@ -1,6 +1,5 @@
 """What a model thinks of translations that are given: the log-probability of each of their tokens."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from nmt_cli.decoding.lines.long_lines import longest_source
 from nmt_cli.machine.devices import first_devices
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
+from nmt_cli.scoring.perplexity import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
 
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -44,16 +44,12 @@ class Forced:
     @property
     def perplexity(self) -> float:
         """Of a piece; end marks are counted."""
-        return self._perplexity(sum(map(len, self.token_scores)))
+        return perplexity(-sum(self.log_probabilities), sum(map(len, self.token_scores)))
 
     @property
     def word_perplexity(self) -> float:
         """Of a word; ends of lines are counted."""
-        return self._perplexity(self.words)
-
-    def _perplexity(self, units: int) -> float:
-        loss = -sum(self.log_probabilities) / units
-        return math.exp(loss) if loss < 700 else math.inf
+        return perplexity(-sum(self.log_probabilities), self.words)
 
 
 def force(model: Path, source: Path, hypotheses: Path) -> Forced:

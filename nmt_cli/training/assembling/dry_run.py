@@ -1,4 +1,4 @@
-"""The plan of a run: what it would do and take, found without training or writing anything."""
+"""The forecast of a run: what it would do and take, found without training or writing anything."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,12 +14,14 @@ from nmt_cli.data.loader import Cut, prepare
 from nmt_cli.data.plan import Shard, plan_shard, shard_count
 from nmt_cli.data.schedule import GlobalBatch
 from nmt_cli.model.cost import parameters, training_flops
+from nmt_cli.training.assembling.build import build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable
 from nmt_cli.training.assembling.preflight import Tried, checkpoints_at_most, try_longest
-from nmt_cli.training.assembling.run import build_trainer, cut_for, identity_of, refuse_going_on, refuse_unfit
+from nmt_cli.training.assembling.restoring import refuse_going_on
+from nmt_cli.training.assembling.run import refuse_unfit
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Note, Report
-from nmt_cli.training.step.distributed import Group, Place
+from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.optimizer import trained
 
 SAMPLED = 100
@@ -40,7 +42,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Forecast:
     """What a run would do and take."""
 
     parameters: int
@@ -65,7 +67,7 @@ class Plan:
     """Bytes of one."""
 
     checkpoints: int
-    """As many there are at most at a time."""
+    """How many there are at a time, at most."""
 
     free: int
     """Bytes on the disk of the run folder."""
@@ -77,19 +79,19 @@ class Plan:
     """Of the whole run, by the time that the longest batch took."""
 
 
-def plan_run(
+def forecast(
     dataset_folder: Path, run: Path, config: TrainConfig, devices: int, device: torch.device, report: Report
-) -> Plan:
-    """Plan what `train` would do on so many devices; `UserError` where it would refuse."""
+) -> Forecast:
+    """Forecast what `train` would do on so many devices; `UserError` where it would refuse."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
     if step := refuse_going_on(run, config, identity):
         report(Note(f"{run} stands at step {step:,} of this plan"))
-    alone = Group(Place(), device, timeout=0.0)
+    alone = Group(Process(), device, timeout=0.0)
     with repeatable(config, device):
         trainer = build_trainer(identity, config, alone, device, report, fresh=True)
-        cut = cut_for(config, trainer, Place(world=devices))
+        cut = cut_for(config, trainer, Process(world=devices))
         tried = try_longest(trainer, split, cut, report)
     epoch = _epoch(split, config)
     filler, micro_batches = _filler(split, config, cut)
@@ -97,10 +99,11 @@ def plan_run(
     steps = config.training.max_steps
     if config.training.max_epochs:
         steps = min(steps, config.training.max_epochs * epoch.batches)
+    # Adam keeps two moments of each weight that is trained, and the moving average a copy of all of them.
     size = FLOAT * (count + 2 * learnt) + FLOAT * count * bool(config.optimizer.ema)
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
     vocabulary = len(identity.tokenizers.target.vocabulary)
-    return Plan(
+    return Forecast(
         parameters=count,
         trained=learnt,
         epoch=epoch,

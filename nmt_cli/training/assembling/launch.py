@@ -30,6 +30,7 @@ def run_on_devices(
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
     ours = {**os.environ, LAUNCHER: str(os.getpid())}
+    # In sessions of their own, Ctrl-C reaches this process alone, which passes it on once.
     processes = [
         subprocess.Popen(command, env={**ours, **environment}, start_new_session=True)
         for environment in child_environments(devices, _free_port())

@@ -1,4 +1,4 @@
-"""What a run will do, done once before its first step, so that a run that can't succeed fails in a minute.
+"""All that a run will do, tried once before its first step, so that one that can't succeed fails at once.
 
 It leaves no trace: no weight changes, no file stays, and every step seeds its own random numbers.
 """
@@ -6,6 +6,7 @@ It leaves no trace: no weight changes, no file stays, and every step seeds its o
 import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import synchronize
 from nmt_cli.machine.memory import most_memory, out_of_memory
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
-from nmt_cli.training.loop import Loop
+from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.record.events import Note, Report, Warned
+from nmt_cli.training.record.saver import Snapshot
 from nmt_cli.training.step.trainer import Trainer
 
 AT_ONCE = 1 << 20
@@ -52,23 +54,26 @@ class Tried:
         return self.seconds / self.tokens * 2 * config.tokens / world
 
 
-def preflight(loop: Loop, split: Split, cut: Cut) -> None:
+def preflight(
+    run: Path, snapshot: Snapshot, validator: Validator, split: Split, cut: Cut, report: Report
+) -> None:
     """Take the longest batch, a validation and a checkpoint through all that training does with them.
 
     `split` is that of training. Tells what it takes; `UserError` where the run would fail.
     """
     began = time.perf_counter()
-    tried = try_longest(loop.trainer, split, cut, loop.report)
-    if loop.config.validation.every_steps:
-        loop.judgements([_first(split, SENTENCES) for split in loop.judge.sets])
-    if loop.trainer.group.place.first:
+    trainer = snapshot.trainer
+    config = trainer.config
+    tried = try_longest(trainer, split, cut, report)
+    if validator.wanted:
+        validator.judgements([_first(split, SENTENCES) for split in validator.judge.sets])
+    if trainer.group.process.first:
         start = time.perf_counter()
-        size = try_saving(loop.run, loop.identity, loop.checkpoint())
+        size = try_saving(run, snapshot.identity, snapshot.checkpoint())
         saving = f"a checkpoint takes {size / GB:.3f} GB and {time.perf_counter() - start:.1f} s"
-        disk = _disk(loop, size)
-        told = f"{tried.told}; {saving}, {disk}; {_time(loop.config, tried, cut.world)}"
-        loop.report(Note(f"preflight ({time.perf_counter() - began:.1f} s): {told}"))
-    loop.log.restart_clock()
+        disk = _disk(run, config.checkpoints, size)
+        told = f"{tried.told}; {saving}, {disk}; {_time(config, tried, cut.world)}"
+        report(Note(f"preflight ({time.perf_counter() - began:.1f} s): {told}"))
 
 
 def _time(config: TrainConfig, tried: Tried, world: int) -> str:
@@ -102,7 +107,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
                     f"the longest batch, {tokens:,} tokens in {len(pairs)} pairs, does not fit the memory of "
                     f"{device}; lower batch.longest or --max-tokens-per-device, or take a smaller model."
                 ) from error
-        pairs = pairs[::2]
+        pairs = pairs[::2]  # as `Loader.halved` does it in a step
         report(Warned(f"{tokens:,} tokens do not fit the memory of {device}; lower --max-tokens-per-device"))
 
 
@@ -133,14 +138,14 @@ def checkpoints_at_most(config: CheckpointConfig) -> int:
     return config.keep_last + config.keep_best + 1
 
 
-def _disk(loop: Loop, size: int) -> str:
+def _disk(run: Path, config: CheckpointConfig, size: int) -> str:
     """What the checkpoints will take; `UserError` where there is no room for them."""
-    count = checkpoints_at_most(loop.config.checkpoints)
+    count = checkpoints_at_most(config)
     needed = count * size
-    free = shutil.disk_usage(loop.run).free
+    free = shutil.disk_usage(run).free
     if needed > free:
         raise UserError(
-            f"{loop.run} will hold {count} checkpoints of {size / GB:.2f} GB, {needed / GB:.2f} GB, but only "
+            f"{run} will hold {count} checkpoints of {size / GB:.2f} GB, {needed / GB:.2f} GB, but only "
             f"{free / GB:.2f} GB are free; make room, or lower checkpoints.keep_last."
         )
     return f"{count} of them {needed / GB:.2f} of {free / GB:.0f} GB"

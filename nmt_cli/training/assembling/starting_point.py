@@ -45,7 +45,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
 
     A matrix that serves twice has two names, and is frozen by either.
     """
-    names = dict(model.named_parameters(remove_duplicate=False))
+    names = dict(model.named_parameters(remove_duplicate=False))  # a tied matrix has one for each use
     for pattern in patterns:
         if not any(_matching(pattern, names)):
             raise UserError(f"start.freeze: no parameter is named {pattern}; {nearest(pattern, names)}")

@@ -16,8 +16,8 @@ from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.judging.validation import Judge, Judgement, translating, validation_score
 from nmt_cli.training.settings import CONFIG
-from nmt_cli.training.step.distributed import Group, Place
-from nmt_cli.training.step.trainer import Precision
+from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.trainer import MixedPrecision
 
 COUNTS = (2, 3, 5, 10)
 """How many of the newest checkpoints are averaged, as far as there are so many."""
@@ -28,7 +28,7 @@ class Candidate:
     """The mean of some checkpoints; a single one is itself."""
 
     name: str
-    places: Sequence[Path]
+    folders: Sequence[Path]
     file: str = WEIGHTS
     """Which weights of them: their own, or their moving average."""
 
@@ -55,12 +55,12 @@ def candidates(run: Path) -> list[Candidate]:
         top = best(run, 1)
     except UserError:  # the run never validated
         top = []
-    if top and top != found[0].places:
+    if top and top != found[0].folders:
         found.append(Candidate("best", top))
     ema = [
         replace(each, name=f"EMA of {each.name}", file=EMA)
         for each in found
-        if (each.places[0] / EMA).exists()
+        if (each.folders[0] / EMA).exists()
     ]
     counts = [count for count in COUNTS if count <= there]
     return [*found, *(Candidate(f"average of {count}", newest(run, count)) for count in counts), *ema]
@@ -74,21 +74,21 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
     wanted = candidates(run)
     parts: dict[tuple[str, Path], Part] = {}
     for file in {candidate.file for candidate in wanted}:
-        every = {place for candidate in wanted if candidate.file == file for place in candidate.places}
+        every = {folder for candidate in wanted if candidate.file == file for folder in candidate.folders}
         parts |= {(file, part.place): part for part in read_parts(sorted(every), file)}
-    identity = parts[WEIGHTS, wanted[0].places[0]].identity
-    dataset = _dataset(run, wanted[0].places[0], identity)
+    identity = parts[WEIGHTS, wanted[0].folders[0]].identity
+    dataset = _dataset(run, wanted[0].folders[0], identity)
     whole_config = read(TrainConfig, run / CONFIG)
     config = whole_config.validation
-    alone = Group(Place(), device, timeout=0.0)
-    whole = replace(config, sentences=0)
-    translated, precision = translating(whole_config), Precision("fp32", device)
+    alone = Group(Process(), device, timeout=0.0)
+    whole = replace(config, sentences=0)  # the choice is made once, so it is worth all sentences
+    translated, precision = translating(whole_config), MixedPrecision("fp32", device)
     judge = Judge(dataset, identity.tokenizers, whole, translated, alone, precision)
     model = identity.build().to(device)
     trials = []
     for candidate in wanted:
-        mine = [parts[candidate.file, place] for place in candidate.places]
-        load_weights(model, mean(mine), candidate.places[0] / candidate.file)
+        mine = [parts[candidate.file, folder] for folder in candidate.folders]
+        load_weights(model, mean(mine), candidate.folders[0] / candidate.file)
         judgements = [judge.judge(model, split) for split in judge.sets]
         score = validation_score(judgements[0], config.metric)
         trials.append(Trial(candidate, [part.step for part in mine], judgements, config.metric, score))
@@ -101,11 +101,11 @@ def winner(trials: Sequence[Trial]) -> Trial:
     return max(trials, key=lambda trial: trial.score)
 
 
-def _dataset(run: Path, newest_place: Path, identity: Identity) -> Dataset:
+def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
     """The dataset that the run was trained on, with at least one validation set."""
-    written = read_state(newest_place).get("dataset")
+    written = read_state(checkpoint).get("dataset")
     if written is None:
-        raise UserError(f"{newest_place / STATE} does not name its dataset; choose with --last or --best.")
+        raise UserError(f"{checkpoint / STATE} does not name its dataset; choose with --last or --best.")
     folder = Path(written)
     if not folder.exists():
         raise UserError(

@@ -9,22 +9,11 @@ from collections.abc import Mapping, Sequence
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig, ValidationConfig
-from nmt_cli.training.judging.validation import Judgement
 
 SMALLER_IS_BETTER = ("nll", "perplexity", "word-perplexity")
 
-History = Mapping[str, Mapping[str, float]]
+Judged = Mapping[str, Mapping[str, float]]
 """What the first validation set said, by step and by metric."""
-
-
-def measures(judgement: Judgement) -> dict[str, float]:
-    """Every metric of a judgement, by the name that `validation.watched` knows."""
-    losses = {
-        "nll": judgement.nll,
-        "perplexity": judgement.perplexity,
-        "word-perplexity": judgement.word_perplexity,
-    }
-    return losses | {score.metric: score.value for score in judgement.scores}
 
 
 def watched_metric(config: ValidationConfig) -> str:
@@ -33,7 +22,7 @@ def watched_metric(config: ValidationConfig) -> str:
 
 
 def improvements(values: Sequence[float], least: float) -> list[bool]:
-    """Whether each value is larger, by at least `least`, than the last one that was; the first always is."""
+    """Whether each value is larger, by at least `least`, than the last improvement; the first always is."""
     best, told = -math.inf, []
     for value in values:
         told.append(value > best and value - best >= least)
@@ -41,19 +30,19 @@ def improvements(values: Sequence[float], least: float) -> list[bool]:
     return told
 
 
-def patience_ended(config: TrainConfig, history: History) -> bool:
-    """Whether so many validations brought no improvement that the run is over."""
+def patience_ended(config: TrainConfig, judged: Judged) -> bool:
+    """Whether the last validation.patience validations brought no improvement, which ends the run."""
     patience = config.validation.patience
     if not patience:
         return False
-    latest = _improvements(config, history, behind=0)[-patience:]
+    latest = _improvements(config, judged, behind=0)[-patience:]
     return len(latest) == patience and not any(latest)
 
 
-def plateaus(config: TrainConfig, history: History) -> int:
-    """How many times in a row of validations behind the warm-up the plateau schedule lost its patience."""
+def plateaus(config: TrainConfig, judged: Judged) -> int:
+    """How often schedule.patience validations in a row, those of the warm-up not counted, got no better."""
     found = waited = 0
-    for better in _improvements(config, history, behind=config.schedule.warmup):
+    for better in _improvements(config, judged, behind=config.schedule.warmup):
         waited = 0 if better else waited + 1
         if waited == config.schedule.patience:
             found, waited = found + 1, 0
@@ -69,8 +58,8 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
         )
 
 
-def _improvements(config: TrainConfig, history: History, behind: int) -> list[bool]:
+def _improvements(config: TrainConfig, judged: Judged, behind: int) -> list[bool]:
     metric = watched_metric(config.validation)
     sign = -1 if metric in SMALLER_IS_BETTER else 1
-    values = [sign * measured[metric] for step, measured in history.items() if int(step) > behind]
+    values = [sign * measured[metric] for step, measured in judged.items() if int(step) > behind]
     return improvements(values, config.validation.least_improvement)

@@ -1,8 +1,8 @@
 """Judging a model on validation sets: loss on the references, and scores of its own translations."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +16,11 @@ from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import Score, score
+from nmt_cli.scoring.perplexity import perplexity
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
 from nmt_cli.training.step.distributed import Group
-from nmt_cli.training.step.trainer import Precision
+from nmt_cli.training.step.trainer import MixedPrecision
 
 SAMPLES = 8
 """Sentences of a set whose translations are kept, to be compared over the run."""
@@ -42,17 +43,35 @@ class Judgement:
 
     translations: Sequence[str]
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric, by the name that `validation.watched` knows."""
+        losses = {"nll": self.nll, "perplexity": self.perplexity, "word-perplexity": self.word_perplexity}
+        return losses | {score.metric: score.value for score in self.scores}
+
+    def line(self) -> dict[str, Any]:
+        """What the log keeps of it besides the step and the name of the set."""
+        samples = sample_lines(len(self.translations))
+        return {
+            "nll": self.nll,
+            "perplexity": self.perplexity,
+            "word_perplexity": self.word_perplexity,
+            **{score.metric: score.value for score in self.scores},
+            "samples": {str(line): self.translations[line] for line in samples},
+            "signatures": {score.metric: score.signature for score in self.scores},
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Knows the validation sets; the work is shared among the ranks, and each learns the result."""
+    """Judges a model on validation sets; the ranks share the work, and each of them has the whole result."""
 
     dataset: Dataset
     tokenizers: Tokenizers
     config: ValidationConfig
     translate: TranslateConfig
     group: Group
-    precision: Precision
+    precision: MixedPrecision
 
     @property
     def sets(self) -> list[Split]:
@@ -65,7 +84,7 @@ class Judge:
         training = model.training
         model.eval()
         losses: list[tuple[float, int]] = []
-        count = min(self.config.sentences or len(split), len(split))
+        count = translated_lines(self.config, split)
         for part in self._share(split):
             losses.append(self._loss(model, split, part))
         translations = self._translate(model, split, count)
@@ -78,7 +97,7 @@ class Judge:
     def _share(self, split: Split) -> list[Indices]:
         lengths = [np.diff(side.offsets) for side in (split.source, split.target)]
         parts = micro_batches(lengths[0], lengths[1], self.config.max_tokens)
-        return parts[self.group.place.rank :: self.group.place.world]
+        return parts[self.group.process.rank :: self.group.process.world]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
         part = assemble(split, pairs).to(self.group.device)
@@ -90,8 +109,8 @@ class Judge:
 
     def _translate(self, model: Transformer, split: Split, count: int) -> dict[int, str]:
         """Of the first `count` lines those of this rank, as `nmt translate` does it."""
-        place = self.group.place
-        mine = range(place.rank, count, place.world)
+        process = self.group.process
+        mine = range(process.rank, count, process.world)
         raw = raw_lines(self.dataset, split, "source")
         translator = Translator(self.tokenizers, [model], self.translate)
         with self.precision.autocast():
@@ -100,14 +119,14 @@ class Judge:
 
     def _judgement(self, split: Split, nll: float, tokens: int, translations: list[str]) -> Judgement:
         references = raw_lines(self.dataset, split, "target")
-        words = sum(len(line.split()) + 1 for line in references)
+        words = sum(len(line.split()) + 1 for line in references)  # comparable whatever the vocabulary
         lang = self.tokenizers.recipe.target_lang
         scores = score(translations, [references[: len(translations)]], lang=lang)
         return Judgement(
             name=split.name,
             nll=nll / tokens,
-            perplexity=_exp(nll / tokens),
-            word_perplexity=_exp(nll / words),
+            perplexity=perplexity(nll, tokens),
+            word_perplexity=perplexity(nll, words),
             scores=scores,
             translations=translations,
         )
@@ -130,10 +149,11 @@ def validation_score(judgement: Judgement, metric: str) -> float:
     return next(score.value for score in judgement.scores if score.metric == metric)
 
 
+def translated_lines(config: ValidationConfig, split: Split) -> int:
+    """How many sentences of a set, from its first on, are translated."""
+    return min(config.sentences or len(split), len(split))
+
+
 def sample_lines(count: int) -> list[int]:
     """The lines, of so many translated ones, whose translations are kept: always the same, far apart."""
     return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf

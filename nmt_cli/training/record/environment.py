@@ -11,14 +11,14 @@ import torch
 
 from nmt_cli import __version__
 from nmt_cli.machine.devices import gpu_name, is_gpu, processor_name
-from nmt_cli.training.step.distributed import Place
+from nmt_cli.training.step.distributed import Process
 
 ENVIRONMENT = "environment.jsonl"
 
 LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
-def environment(command: Sequence[str], device: torch.device, place: Place) -> dict[str, Any]:
+def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
     """What may change the bits of a result, and how it was asked for."""
     return {
         "command": list(command),
@@ -27,7 +27,7 @@ def environment(command: Sequence[str], device: torch.device, place: Place) -> d
         **{library: version(library) for library in LIBRARIES},
         "cuda": torch.version.cuda if is_gpu(device) else None,
         "device": gpu_name(device) or processor_name(),
-        "devices": place.world,
+        "devices": process.world,
         "threads": torch.get_num_threads(),
         "host": platform.node(),
         "system": platform.platform(),

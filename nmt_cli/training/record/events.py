@@ -1,9 +1,12 @@
-"""What happens in a run, for whoever shows it."""
+"""What happens in a run, for its readers: the terminal, the HTML report, TensorBoard.
 
-from collections.abc import Callable, Sequence
+A reader is a function of one event. It has from the events what it shows, and is never asked for anything.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nmt_cli.training.judging.validation import Judgement
 
@@ -29,6 +32,14 @@ class Doing:
     what: Literal["training", "validating", "saving"]
     step: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """Steps or validations were written to the log."""
+
+    lines: Sequence[Mapping[str, Any]]
+    """As `log.jsonl` has them; what was not finite is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ class Saved:
     """A checkpoint was written."""
 
     step: int
-    place: Path
+    folder: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +113,29 @@ class Spent:
     """Hours x devices; where the number of devices changed on the way, each part counts with its own."""
 
 
-Event = Note | Warned | Doing | Progress | Validated | Saved | Spent
+State = Literal["training", "stopped", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the run stands, told after each validation and at the end, for reports of the whole run."""
+
+    state: State
+    spent: Spent
+    seconds_left: float
+    """Until the last step, if the run goes on as it did."""
+
+
+Event = Note | Warned | Doing | Logged | Progress | Validated | Saved | Standing | Spent
 
 Report = Callable[[Event], None]
+
+
+def to_each(readers: Sequence[Report]) -> Report:
+    """A report that tells every reader, in this order."""
+
+    def report(event: Event) -> None:
+        for reader in readers:
+            reader(event)
+
+    return report

@@ -1,7 +1,7 @@
-"""What a run's log says, thinned to curves whose size does not grow with the run."""
+"""All that a run has measured so far, thinned to curves whose size does not grow with the run."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,25 +68,21 @@ class Validation:
 
 @dataclass(slots=True)
 class History:
-    """The log at `path`, as far as it was read."""
+    """The steps and validations of a run, from its first part on."""
 
-    path: Path
     now: Moment = Moment()
     points: list[Point] = field(default_factory=list)
     validations: list[Validation] = field(default_factory=list)
     _width: int = 1
     """Steps that make a point."""
 
-    _read: int = 0
-    """Bytes of the log that were taken in."""
-
-    def read(self) -> None:
-        """Take in the lines that are new since the last time."""
-        for line in self._new_lines():
+    def add(self, lines: Iterable[dict[str, Any]]) -> None:
+        """Take in the next lines of the log."""
+        for line in lines:
             if "valid" in line:
                 self.validations.append(Validation(self.now, line["valid"], line))
             else:
-                self._add(line)
+                self._add_step(line)
 
     def scores(self, metric: str) -> list[float]:
         """The values of a metric on the first validation set, oldest first."""
@@ -94,29 +90,27 @@ class History:
         ours = [validation for validation in self.validations if validation.name == first]
         return [validation.scores[metric] for validation in ours if metric in validation.scores]
 
-    def _new_lines(self) -> Iterator[dict[str, Any]]:
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                self._read += len(line)
-                yield json.loads(line)
-
-    def _add(self, line: dict[str, Any]) -> None:
+    def _add_step(self, line: dict[str, Any]) -> None:
         self.now = _after(self.now, line)
         values = {name: _spread(line.get(name)) for name in MEASURED}
         if self.points and self.points[-1].steps < self._width:
             _join(self.points[-1], Point(self.now, 1, values))
             return
-        if len(self.points) == 2 * POINTS:
+        if len(self.points) == 2 * POINTS:  # from now on a point stands for twice as many steps
             for first, second in zip(self.points[::2], self.points[1::2], strict=True):
                 _join(first, second)
             self.points = self.points[::2]
             self._width *= 2
         self.points.append(Point(self.now, 1, values))
+
+
+def read_history(log: Path) -> History:
+    """What earlier parts of a run have written into its log."""
+    history = History()
+    if log.exists():
+        with log.open("rb") as file:
+            history.add(json.loads(line) for line in file)
+    return history
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:

@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.config import as_toml
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, raw_lines
 from nmt_cli.machine.devices import gpu_name
-from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost, parameters, training_flops
+from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost, parameters
 from nmt_cli.pages.compose import compose
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.judging.validation import sample_lines
-from nmt_cli.training.record.events import Report, Spent, Warned
+from nmt_cli.training.judging.validation import sample_lines, translated_lines
+from nmt_cli.training.record.events import Event, Report, Spent, Standing, Warned
 from nmt_cli.training.record.history import MEASURED, History, Moment, Spread, Validation, evenly
-from nmt_cli.training.record.log import LOG
 from nmt_cli.training.step.trainer import Trainer
 
 REPORT = "report.html"
@@ -36,8 +35,6 @@ TRANSLATIONS = 40
 Sentences = Mapping[int, tuple[str, str]]
 """Source and reference by line."""
 
-State = Literal["training", "stopped", "done"]
-
 
 @dataclass(frozen=True, slots=True)
 class About:
@@ -48,9 +45,6 @@ class About:
     facts: Mapping[str, str]
     """Whatever else is worth a line, by what to call it."""
 
-    vocabulary: int
-    """Of the target side."""
-
     sentences: Mapping[str, Sentences]
     """Of each validation set, those whose translations are shown."""
 
@@ -58,68 +52,52 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """What a run has taken so far, resumed parts included, and what it will still take."""
-
-    seconds: float
-    device_seconds: float
-    seconds_left: float
-
-
-@dataclass(slots=True)
 class HtmlReport:
-    """The report of a run, from its log."""
+    """Writes the report of a run anew whenever the run tells where it stands."""
 
     run: Path
     about: About
     history: History
-    report: Report
+    """The run's own, which the curves are drawn from."""
 
-    def write(self, state: State, clock: Clock) -> None:
-        """Put the report of all that is in the log in place, whole; a full disk is no reason to stop."""
+    warn: Report
+
+    def __call__(self, event: Event) -> None:
+        """Read one event of a run."""
+        if isinstance(event, Standing):
+            self.write(event)
+
+    def write(self, standing: Standing) -> None:
+        """Replace the report as a whole; a full disk is no reason to stop."""
         unfinished = self.run / f".{REPORT}.unfinished"
         try:
-            self.history.read()
             parts = resources.files("nmt_cli.training.record") / "page"
-            page = compose("nmt train", parts, SCRIPTS, self._content(state, clock))
+            page = compose("nmt train", parts, SCRIPTS, self._content(standing))
             unfinished.write_text(page, encoding="utf-8")
             unfinished.replace(self.run / REPORT)
         except OSError as error:
             unfinished.unlink(missing_ok=True)
-            self.report(Warned(f"{self.run / REPORT} could not be written, training goes on: {error}"))
+            self.warn(Warned(f"{self.run / REPORT} could not be written, training goes on: {error}"))
 
-    @property
-    def bleu(self) -> tuple[float, float] | None:
-        """The newest and the best on the first validation set, as far as the log was read."""
-        scores = self.history.scores("bleu")
-        return (scores[-1], max(scores)) if scores else None
-
-    def spent(self, clock: Clock) -> Spent:
-        """What all steps in the log have cost."""
-        self.history.read()
-        now, about = self.history.now, self.about
-        flops = training_flops(about.config.model, about.vocabulary, now.source_tokens, now.target_tokens)
-        return Spent(flops, clock.seconds / 3600, clock.device_seconds / 3600)
-
-    def _content(self, state: State, clock: Clock) -> dict[str, Any]:
+    def _content(self, standing: Standing) -> dict[str, Any]:
         now, about = self.history.now, self.about
         by_set = self._validations()
         return {
             "name": self.run.resolve().name,
             "languages": [about.source_lang, about.target_lang],
-            "state": state,
+            "state": standing.state,
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
             "step": now.step,
             "max_steps": about.config.training.max_steps,
             "epoch": now.epoch + 1,
             "tokens": now.target_tokens,
             "skipped": now.skipped,
-            "seconds": round(clock.seconds),
-            "seconds_left": round(clock.seconds_left),
+            "seconds": round(3600 * standing.spent.hours),
+            "seconds_left": round(standing.seconds_left),
             "curves": self._curves(),
             "validations": [_judged(name, found) for name, found in by_set.items()],
             "samples": [self._samples(name, found) for name, found in by_set.items()],
-            "cost": self._cost(self.spent(clock)),
+            "cost": _cost(standing.spent),
             "facts": list(about.facts.items()),
             "settings": as_toml(about.config),
         }
@@ -151,23 +129,25 @@ class HtmlReport:
         steps = [validation.at.step for validation in shown]
         return {"set": name, "step": steps, "bleu": scores, "sentences": sentences}
 
-    def _cost(self, spent: Spent) -> dict[str, Any]:
-        paper = {
-            name: {"hours": hours, "devices": devices, "flops": _rounded(paper_cost(hours, devices))}
-            for name, (hours, devices) in PAPER_RUNS.items()
-        }
-        return {
-            "model_flops": _rounded(spent.model_flops),
-            "hours": _rounded(spent.hours),
-            "device_hours": _rounded(spent.device_hours),
-            "flops": _rounded(paper_cost(spent.device_hours, 1)),
-            "device_flops": P100,
-            "paper": paper,
-        }
+
+def _cost(spent: Spent) -> dict[str, Any]:
+    paper = {
+        name: {"hours": hours, "devices": devices, "flops": _rounded(paper_cost(hours, devices))}
+        for name, (hours, devices) in PAPER_RUNS.items()
+    }
+    return {
+        "model_flops": _rounded(spent.model_flops),
+        "hours": _rounded(spent.hours),
+        "device_hours": _rounded(spent.device_hours),
+        "flops": _rounded(paper_cost(spent.device_hours, 1)),
+        "device_flops": P100,
+        "paper": paper,
+    }
 
 
 def _judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
     """The curves of a validation set; its best ones are in them however many there are."""
+    # Thinned evenly alone, the curve could lack the very point that the best checkpoint is from.
     best = {id(max(found, key=lambda v: v.scores.get(metric, 0.0))) for metric in found[0].scores}
     spread = {id(validation) for validation in evenly(found, VALIDATIONS)}
     shown = [validation for validation in found if id(validation) in best | spread]
@@ -210,14 +190,13 @@ def _rounded(value: float | None) -> float | None:
 
 
 def html_report(
-    run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, report: Report
+    run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: History, warn: Report
 ) -> HtmlReport:
-    """The report of a run on `dataset`, which goes on from what its log has."""
+    """The report of a run on `dataset` whose measurements are in `history`."""
     about = About(
         source_lang=dataset.manifest["source_lang"],
         target_lang=dataset.manifest["target_lang"],
         facts=_facts(dataset, identity, trainer),
-        vocabulary=len(identity.tokenizers.target.vocabulary),
         sentences={
             split.name: _sentences(dataset, split, trainer.config)
             for split in dataset.splits.values()
@@ -225,13 +204,11 @@ def html_report(
         },
         config=trainer.config,
     )
-    page = HtmlReport(run, about, History(run / LOG), report)
-    page.history.read()
-    return page
+    return HtmlReport(run, about, history, warn)
 
 
 def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:
-    device, world = trainer.group.device, trainer.group.place.world
+    device, world = trainer.group.device, trainer.group.process.world
     name = gpu_name(device) or "CPU"
     batch = trainer.config.batch.tokens
     return {
@@ -246,6 +223,8 @@ def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, 
 
 def _sentences(dataset: Dataset, split: Split, config: TrainConfig) -> Sentences:
     """What the samples of a set's translations are to be compared with."""
-    translated = min(config.validation.sentences or len(split), len(split))
     source, reference = (raw_lines(dataset, split, side) for side in SIDES)
-    return {line: (source[line], reference[line]) for line in sample_lines(translated)}
+    return {
+        line: (source[line], reference[line])
+        for line in sample_lines(translated_lines(config.validation, split))
+    }

@@ -4,14 +4,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from nmt_cli.data.loader import Step
+from nmt_cli.data.loader import LocalBatch
 from nmt_cli.machine.atomic import NO_ROOM
 
 LOG = "log.jsonl"
@@ -20,19 +20,17 @@ LOG = "log.jsonl"
 class Log:
     """Collects what steps measure on the device, and writes it in groups: one wait for many steps."""
 
-    def __init__(
-        self, path: Path | None, copy: Callable[[Sequence[Mapping[str, Any]]], None] = lambda lines: None
-    ) -> None:
-        """Without a path, as on all ranks but the first, nothing is written; `copy` is told the lines too."""
-        self._copy = copy
+    def __init__(self, path: Path | None) -> None:
+        """Without a path, as on all ranks but the first, nothing is written."""
+        # Unbuffered, a write on a full disk says how many bytes it has written, and the rest is tried later.
         self._file = path.open("ab", buffering=0) if path else None
         self._taken: list[tuple[dict[str, Any], Tensor]] = []
         self._unwritten = b""
         self._since = time.perf_counter()
 
-    def add(self, number: int, rate: float, step: Step, measured: Tensor) -> None:
+    def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
         """Remember a step; see `Trainer.step` for what is `measured`."""
-        self._taken.append((_known(number, rate, step), measured))
+        self._taken.append((_known(number, rate, batch), measured))
 
     @property
     def age(self) -> float:
@@ -61,9 +59,7 @@ class Log:
         """Append lines and see them reach the disk; where there is no room, try again next time."""
         if not self._file:
             return
-        lines = [_finite(line) for line in lines]
-        self._copy(lines)
-        self._unwritten += b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        self._unwritten += b"".join(json.dumps(finite(line)).encode() + b"\n" for line in lines)
         try:
             while self._unwritten:
                 self._unwritten = self._unwritten[self._file.write(self._unwritten) or 0 :]
@@ -87,16 +83,16 @@ class Log:
             self._file.close()
 
 
-def _known(number: int, rate: float, step: Step) -> dict[str, Any]:
+def _known(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
     """What is known of a step before it is measured."""
     return {
         "step": number,
-        "epoch": step.epoch,
+        "epoch": batch.epoch,
         "learning_rate": rate,
-        "source_tokens": step.source_tokens,
-        "target_tokens": step.target_tokens,
-        "pairs": step.pairs,
-        "filler": _filler(step),
+        "source_tokens": batch.source_tokens,
+        "target_tokens": batch.target_tokens,
+        "pairs": batch.pairs,
+        "filler": _filler(batch),
     }
 
 
@@ -113,14 +109,15 @@ def _line(known: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
     return line if scale == 1.0 else {**line, "loss_scale": scale}
 
 
-def _filler(step: Step) -> float:
+def _filler(batch: LocalBatch) -> float:
     """The share of filler in what this rank has worked on."""
-    filler = sum(part.filler for part in step.micro_batches)
-    real = sum(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
+    filler = sum(part.filler for part in batch.micro_batches)
+    real = sum(part.real_source_tokens + part.real_target_tokens for part in batch.micro_batches)
     return round(filler / max(filler + real, 1), 5)
 
 
-def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
+def finite(line: Mapping[str, Any]) -> dict[str, Any]:
+    """The line with None for what is not finite, which JSON has no word for."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 

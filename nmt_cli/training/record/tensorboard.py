@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import UserError
-from nmt_cli.training.record.events import Report, Warned
+from nmt_cli.training.record.events import Event, Logged, Report, Warned
 
 FOLDER = "tensorboard"
 
@@ -33,6 +33,11 @@ class Scalars:
         self._full = False
         self._put(file_version="brain.Event:2")
         self._put(step=step + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def __call__(self, event: Event) -> None:
+        """Read one event of a run."""
+        if isinstance(event, Logged):
+            self.write(event.lines)
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Add a curve's point for each number; a full disk ends the curves, and not the run."""

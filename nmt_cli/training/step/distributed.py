@@ -1,4 +1,4 @@
-"""The process group: who takes part, on which device, and what they tell each other."""
+"""The process group: which rank this process is, and what the ranks tell each other."""
 
 import os
 import re
@@ -18,14 +18,15 @@ from nmt_cli.machine.devices import is_gpu
 Thing = TypeVar("Thing")
 
 SLURM_PORTS = 29_500, 1_000
+"""The first port, and how many there are for the jobs on a machine; the job's number chooses one."""
 
 WISHES = 4
-"""How many different wishes there may be."""
+"""Bits that `Group.agree` sends."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where this process stands among those that train together."""
+class Process:
+    """The rank of this process among those that train together, on all machines and on its own (local)."""
 
     rank: int = 0
     world: int = 1
@@ -38,24 +39,24 @@ class Place:
         return self.rank == 0
 
 
-def place_from_environment() -> Place:
+def process_from_environment() -> Process:
     """What torchrun's variables say, or else Slurm's; one process alone where there are neither."""
     env = os.environ
     if "RANK" in env and "WORLD_SIZE" in env:
         local = int(env.get("LOCAL_RANK", 0)), int(env.get("LOCAL_WORLD_SIZE", 1))
-        return Place(int(env["RANK"]), int(env["WORLD_SIZE"]), *local)
+        return Process(int(env["RANK"]), int(env["WORLD_SIZE"]), *local)
     if "SLURM_STEP_NODELIST" in env and int(env.get("SLURM_NTASKS", 1)) > 1:  # started by srun
-        return _place_from_slurm()
-    return Place()
+        return _process_from_slurm()
+    return Process()
 
 
-def _place_from_slurm() -> Place:
+def _process_from_slurm() -> Process:
     env = os.environ
     first, count = SLURM_PORTS
     env.setdefault("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"]))
     env.setdefault("MASTER_PORT", str(first + int(env["SLURM_JOB_ID"]) % count))
     tasks = tasks_by_node(env["SLURM_TASKS_PER_NODE"])[int(env["SLURM_NODEID"])]
-    return Place(int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), int(env["SLURM_LOCALID"]), tasks)
+    return Process(int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), int(env["SLURM_LOCALID"]), tasks)
 
 
 def tasks_by_node(text: str) -> list[int]:
@@ -77,22 +78,22 @@ class LostContact(UserError):
 
 
 class Group:
-    """The processes that train together; with one of them, nothing is sent anywhere.
+    """The processes that train together; one process alone sends nothing.
 
-    Device tensors are summed by nccl where there are GPUs; what hosts agree on always goes through gloo, so
-    that no host waits for its device.
+    GPUs sum their tensors by nccl. Whatever else the processes tell each other goes through gloo, so that no
+    process waits for its GPU.
     """
 
-    def __init__(self, place: Place, device: torch.device, timeout: float) -> None:
-        self.place, self.device = place, device
+    def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
+        self.process, self.device = process, device
         self._hosts: Any = None
         self._pending: tuple[Any, Tensor] | None = None
-        if place.world > 1:
+        if process.world > 1:
             patience = timedelta(seconds=timeout)
             dist.init_process_group(
                 "nccl" if is_gpu(device) else "gloo",
-                rank=place.rank,
-                world_size=place.world,
+                rank=process.rank,
+                world_size=process.world,
                 timeout=patience,
                 device_id=device if is_gpu(device) else None,
             )
@@ -100,44 +101,45 @@ class Group:
 
     def sum(self, tensor: Tensor) -> None:
         """Put the sum over all ranks into `tensor`, in place."""
-        if self.place.world > 1:
-            with _lost_contact(self.place):
+        if self.process.world > 1:
+            with _lost_contact(self.process):
                 dist.all_reduce(tensor)
 
     def share_first(self, tensors: Iterable[Tensor]) -> None:
         """Put the first rank's tensors into everybody's, in place."""
-        if self.place.world > 1:
-            with _lost_contact(self.place):
+        if self.process.world > 1:
+            with _lost_contact(self.process):
                 for tensor in tensors:
                     dist.broadcast(tensor, src=0)
 
     def gather(self, thing: Thing) -> list[Thing]:
         """Everybody's `thing`, by rank."""
-        if self.place.world == 1:
+        if self.process.world == 1:
             return [thing]
-        everybodys: list[Any] = [None] * self.place.world
-        with _lost_contact(self.place):
+        everybodys: list[Any] = [None] * self.process.world
+        with _lost_contact(self.process):
             dist.all_gather_object(everybodys, thing, group=self._hosts)
         return everybodys
 
     def from_first(self, thing: Thing) -> Thing:
         """The first rank's `thing`."""
-        if self.place.world == 1:
+        if self.process.world == 1:
             return thing
         holder = [thing]
-        with _lost_contact(self.place):
+        with _lost_contact(self.process):
             dist.broadcast_object_list(holder, src=0, group=self._hosts)
         return holder[0]
 
     def agree(self, wishes: int) -> int:
-        """The wishes (bits) of all ranks at the step before, without waiting for anybody now.
+        """What any rank wished (bits) at the step before; returns without waiting for the other ranks.
 
-        Called once a step by all; a wish comes back to everybody, its own rank included, one step later.
+        All ranks call it once a step. So a wish reaches all of them, its own rank too, after the same step.
         """
-        if self.place.world == 1:
+        if self.process.world == 1:
             return wishes
+        # The sum of this step is waited for at the next, when it has long arrived.
         flags = torch.tensor([wishes >> bit & 1 for bit in range(WISHES)], dtype=torch.uint8)
-        with _lost_contact(self.place):
+        with _lost_contact(self.process):
             work = dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._hosts, async_op=True)
             before, self._pending = self._pending, (work, flags)
             if before is None:
@@ -147,15 +149,15 @@ class Group:
 
     def close(self) -> None:
         """Leave the group."""
-        if self.place.world > 1 and dist.is_initialized():
+        if self.process.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
 
 @contextmanager
-def joined(place: Place, device: torch.device, timeout: float) -> Iterator[Group]:
-    """The group, left in any case."""
-    with _lost_contact(place):
-        group = Group(place, device, timeout)
+def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
+    """The group of this run, which is left however the block ends."""
+    with _lost_contact(process):
+        group = Group(process, device, timeout)
     try:
         yield group
     finally:
@@ -163,20 +165,20 @@ def joined(place: Place, device: torch.device, timeout: float) -> Iterator[Group
 
 
 @contextmanager
-def _lost_contact(place: Place) -> Iterator[None]:
+def _lost_contact(process: Process) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise LostContact(
-            f"process {place.rank} lost contact with the others; see what another one said last."
+            f"process {process.rank} lost contact with the others; see what another one said last."
         ) from error
 
 
-def threads_each(cores: int, place: Place) -> int:
+def threads_each(cores: int, process: Process) -> int:
     """How many threads each process on this machine should use."""
-    return max(1, cores // place.local_world)
+    return max(1, cores // process.local_world)
 
 
 def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:

@@ -12,7 +12,7 @@ from nmt_cli.model.transformer import Transformer
 
 
 class Ema:
-    """Follows the weights of a model, from what they are now."""
+    """A moving average of the weights of a model, which begins with what they are now."""
 
     def __init__(self, model: Transformer, decay: float) -> None:
         self._model, self._decay = model, decay
@@ -25,13 +25,13 @@ class Ema:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after a step; the first steps, far from what will be learnt, stay for less."""
+        """Take in the weights after a step; the smaller decay of early steps lets them be forgotten."""
         decay = min(self._decay, (1 + step) / (10 + step))
         lerp_all(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model has the average for weights, until its own come back bit by bit."""
+        """Give the model the average for its weights within the block; its own come back unchanged."""
         own = {name: parameter.detach().clone() for name, parameter in weights(self._model).items()}
         self._fill(self.tensors)
         try:

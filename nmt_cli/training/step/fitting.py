@@ -11,7 +11,7 @@ from nmt_cli.ragged import Layout
 from nmt_cli.training.step.trainer import Trainer
 
 HEADROOM = 0.9
-"""Share of what was found to fit that is used, as real batches vary in shape."""
+"""Share of the tokens found to fit that is used, as batches of other shapes may take more memory."""
 
 
 def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
@@ -20,7 +20,7 @@ def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
     Batches of the longest pairs there may be are worked on, halved until one fits.
     """
     device, longest = trainer.precision.device, min(batch.longest, batch.tokens)
-    tokens = max(share, 2 * longest)
+    tokens = max(share, 2 * longest)  # no micro-batch is larger than the share, whatever would fit
     while tokens >= 2 * longest:
         try:
             trainer.try_out(_longest_pairs(tokens, longest).to(device))

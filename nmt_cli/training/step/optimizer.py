@@ -34,7 +34,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
     kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return kind(
         model.parameters(),
-        lr=0.0,
+        lr=0.0,  # each step sets its own
         betas=(config.beta1, config.beta2),
         eps=config.epsilon,
         weight_decay=config.weight_decay,

@@ -6,7 +6,7 @@ from nmt_cli.training.config import ScheduleConfig
 
 
 def learning_rate(config: ScheduleConfig, step: int, width: int, max_steps: int, plateaus: int = 0) -> float:
-    """The rate of step 1, 2, ... of `max_steps` for a model of this width, `plateaus` lying behind it."""
+    """The rate at `step`, of which the first is 1, after `plateaus` times that validation stood still."""
     if config.kind == "noam":
         return (
             config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)
@@ -25,5 +25,5 @@ def learning_rate(config: ScheduleConfig, step: int, width: int, max_steps: int,
 
 
 def _way_down(config: ScheduleConfig, step: int, max_steps: int) -> float:
-    """How much of the way from the end of the warm-up to the end of the run lies behind."""
+    """The share of the steps between warm-up and end that were taken."""
     return min(1.0, (step - config.warmup) / max(1, max_steps - config.warmup))

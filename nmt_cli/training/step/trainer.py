@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.batch import MicroBatch
-from nmt_cli.data.loader import Loader, Step
+from nmt_cli.data.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.machine.devices import autocast
@@ -25,31 +25,31 @@ FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
-    """The numbers that matrix products are made in; weights, sums and the loss are fp32 in any case."""
+class MixedPrecision:
+    """The number format of matrix products; weights, sums and the loss are fp32 with any of them."""
 
     name: str
     device: torch.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """To be entered around each forward."""
+        """The context that each forward is made in."""
         return autocast(self.device, self.dtype)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the factors of matrix products."""
+        """What the factors of matrix products are converted to."""
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.name]
 
     @property
     def scaled(self) -> bool:
-        """Whether gradients would vanish without a scale."""
+        """Whether small gradients would become 0 without a loss scale."""
         return self.name == "fp16"
 
 
 class LossScale:
-    """Keeps the gradients of fp16 in range; lives on the device, so nobody waits for it."""
+    """The dynamic loss scale of fp16; it stays on the device, so that the host never waits for it."""
 
-    def __init__(self, precision: Precision) -> None:
+    def __init__(self, precision: MixedPrecision) -> None:
         self.active = precision.scaled
         self.scale = torch.full((), FIRST_SCALE if self.active else 1.0, device=precision.device)
         self.good_steps = torch.zeros((), dtype=torch.int32, device=precision.device)
@@ -65,20 +65,20 @@ class LossScale:
             self.good_steps.copy_(tensors[GOOD_STEPS])
 
     def update(self, bad: Tensor) -> None:
-        """Halve after a bad step, double after many good ones."""
+        """Halve the scale after a step that was not finite, double it after many that were."""
         if self.active:
             update_loss_scale(self.scale, self.good_steps, bad, GROWTH_STEPS)
 
 
 class Trainer:
-    """Takes steps; what it measures stays on the device until somebody asks."""
+    """Takes optimiser steps; what it measures stays on the device, so that the host can run ahead."""
 
     def __init__(
         self,
         model: Transformer,
         optimizer: torch.optim.Adam,
         config: TrainConfig,
-        precision: Precision,
+        precision: MixedPrecision,
         group: Group,
         forward: Callable[..., Tensor],
     ) -> None:
@@ -89,9 +89,9 @@ class Trainer:
         self.scale = LossScale(precision)
         self._forward = forward
 
-    def step(self, number: int, rate: float, step: Step, loader: Loader) -> Tensor:
-        """Take a step; [5]: sums of smoothed loss and NLL, gradient norm, 1 if left out, loss scale."""
-        losses = self._share(number, step, loader)
+    def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
+        """Take a step and return [5]: sums of smoothed loss and NLL, gradient norm, 1 if left out, scale."""
+        losses = self._share(number, batch, loader)
         self.group.sum(self.gradients.flat)
         self.group.sum(losses)
         norm = self.gradients.flat.norm() / self.scale.scale
@@ -102,21 +102,21 @@ class Trainer:
         return measured
 
     def try_out(self, part: MicroBatch) -> None:
-        """Go forward and backward, for nothing but the memory that it takes."""
+        """Take all the memory that a step on `part` takes, and change no weight."""
         self._forward_backward(part, part.real_target_tokens, torch.zeros(2, device=self.precision.device))
         nothing = torch.ones((), device=self.precision.device)
         self._update(0.0, nothing, bad=nothing)  # makes room for the optimiser's state
         self.gradients.flat.zero_()
 
-    def _share(self, number: int, step: Step, loader: Loader) -> Tensor:
-        """This rank's part of gradients and losses; begins again in smaller parts where memory runs out."""
+    def _share(self, number: int, batch: LocalBatch, loader: Loader) -> Tensor:
+        """Gradients and losses of this rank's micro-batches; halves them all where memory runs out."""
         while True:
             self.gradients.flat.zero_()
             losses = torch.zeros(2, device=self.gradients.flat.device)
             try:
-                for index, part in enumerate(step.micro_batches):
-                    seed_everything(self.config.training.seed, number, self.group.place.rank, index)
-                    self._forward_backward(part, step.target_tokens, losses)
+                for index, part in enumerate(batch.micro_batches):
+                    seed_everything(self.config.training.seed, number, self.group.process.rank, index)
+                    self._forward_backward(part, batch.target_tokens, losses)
                 return losses
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -127,14 +127,14 @@ class Trainer:
                         "parts it would give other bits; lower --max-tokens-per-device, or train without "
                         "--deterministic."
                     ) from error
-                smaller = len(step.micro_batches) < sum(len(part.pairs) for part in step.micro_batches)
+                smaller = len(batch.micro_batches) < sum(len(part.pairs) for part in batch.micro_batches)
                 if not smaller:
                     raise UserError(
                         f"a single pair does not fit the memory of {self.precision.device} in step {number}; "
                         "lower batch.longest, or take a smaller model."
                     ) from error
             release_unused(self.precision.device)
-            step = loader.halved(step)
+            batch = loader.halved(batch)
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, losses: Tensor) -> None:
         factor = self.scale.scale / target_tokens
@@ -158,6 +158,6 @@ class Trainer:
 
 
 def seed_everything(*numbers: int | str) -> None:
-    """Let what is random next follow from these numbers alone; there is no state to save."""
+    """Seed PyTorch by these numbers, so that a resumed run draws the same without any saved state."""
     digest = hashlib.sha256(repr(numbers).encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "little"))

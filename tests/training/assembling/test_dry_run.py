@@ -13,13 +13,13 @@ from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
 from nmt_cli.model.cost import parameters, training_flops
-from nmt_cli.training.assembling.dry_run import Plan, plan_run
+from nmt_cli.training.assembling.dry_run import Forecast, forecast
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Event, Note
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Tiny = Callable[..., TrainConfig]
-Planned = Callable[..., Plan]
+Planned = Callable[..., Forecast]
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def planned(tiny: Tiny, toy_dataset: Path, run: Path) -> Planned:
 
     def planned(
         *assignments: str, devices: int = 1, report: Callable[[Event], None] = lambda e: None
-    ) -> Plan:
-        return plan_run(toy_dataset, run, tiny(*assignments), devices, torch.device("cpu"), report)
+    ) -> Forecast:
+        return forecast(toy_dataset, run, tiny(*assignments), devices, torch.device("cpu"), report)
 
     return planned
 
@@ -74,8 +74,8 @@ def test_it_tells_parameters_memory_and_the_size_of_checkpoints(
         encoder = sum(p.numel() for name, p in model.named_parameters() if name.startswith("encoder."))
         assert plan.trained == plan.parameters - encoder * (settings == (frozen,))
         go(*settings, out=tmp_path / f"{len(settings)}{settings[:1]}")
-        place = (tmp_path / f"{len(settings)}{settings[:1]}" / "last").resolve()
-        tensors = sum(path.stat().st_size for path in place.glob("*.safetensors"))
+        folder = (tmp_path / f"{len(settings)}{settings[:1]}" / "last").resolve()
+        tensors = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
         assert plan.checkpoint == pytest.approx(tensors, rel=0.2)
         assert plan.checkpoint < tensors
         assert plan.checkpoints == 7
@@ -128,7 +128,7 @@ def test_a_place_that_the_run_would_refuse_is_refused(
             planned(setting)
     make(tmp_path / "other", [toy], "tokenizer.kind=word")
     with pytest.raises(UserError, match="was trained with another vocabulary"):
-        plan_run(tmp_path / "other", run, tiny(), 1, torch.device("cpu"), notes.append)
+        forecast(tmp_path / "other", run, tiny(), 1, torch.device("cpu"), notes.append)
 
 
 def test_what_is_frozen_and_taken_over_is_told(planned: Planned, go: Go, tmp_path: Path) -> None:

@@ -60,9 +60,9 @@ def differing(found: Tensors, expected: Tensors) -> set[str]:
 
 def test_a_run_starts_with_the_weights_of_the_model(go: Go, init: Init, parent: Path, tmp_path: Path) -> None:
     _, events = init(*STILL)
-    place = (parent / "last").resolve()
+    folder = (parent / "last").resolve()
     assert notes(events)[0] == f"starting from {parent / 'last'} (26 of 26 parameters by name)"
-    assert differing(weights_of(tmp_path / "run"), load_file(place / "model.safetensors")) == set()
+    assert differing(weights_of(tmp_path / "run"), load_file(folder / "model.safetensors")) == set()
     go(*STILL, out=tmp_path / "anew")
     assert differing(weights_of(tmp_path / "anew"), weights_of(parent))
 

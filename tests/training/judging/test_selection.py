@@ -29,7 +29,7 @@ def tried(run: Path) -> list[Trial]:
 
 
 def names(found: list[Candidate]) -> dict[str, list[int]]:
-    return {each.name: [int(place.name[5:]) for place in each.places] for each in found}
+    return {each.name: [int(folder.name[5:]) for folder in each.folders] for each in found}
 
 
 def complaint(run: Path) -> str:
@@ -102,7 +102,7 @@ def test_the_moving_average_wins_where_it_is_better_and_is_what_is_kept(
     won = winner(trials)
     assert won is trials[1]
     assert trials[1].score > trials[0].score + 0.1
-    average(won.candidate.places, tmp_path / "model", won.candidate.file)
+    average(won.candidate.folders, tmp_path / "model", won.candidate.file)
     kept = read_model(tmp_path / "model")
     assert all(torch.equal(p, weights[name]) for name, p in kept.transformer.named_parameters())
     (part,) = kept.description["averaged"]
@@ -241,7 +241,7 @@ def test_a_dataset_without_a_validation_set_is_told(
 def test_a_checkpoint_that_names_no_dataset_is_told(go: Go, run: Path, identity: Identity) -> None:
     go("training.max_steps=1")
     weights = load_file(run / "last/model.safetensors")
-    place = save_checkpoint(run, identity, Checkpoint(2, weights, {}, {}))
+    folder = save_checkpoint(run, identity, Checkpoint(2, weights, {}, {}))
     assert complaint(run) == (
-        f"{place / 'state.json'} does not name its dataset; choose with --last or --best."
+        f"{folder / 'state.json'} does not name its dataset; choose with --last or --best."
     )

@@ -11,7 +11,7 @@ from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.judging.stopping import History, improvements, patience_ended, plateaus
+from nmt_cli.training.judging.stopping import Judged, improvements, patience_ended, plateaus
 from nmt_cli.training.record.events import Event, Note
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -49,7 +49,7 @@ def test_an_improvement_is_over_the_last_one_by_at_least_the_least(
     assert ["-+"[better] for better in improvements(values, least)] == list(expected)
 
 
-def history(metric: str, *values: float) -> History:
+def history(metric: str, *values: float) -> Judged:
     return {str(10 * number): {metric: value} for number, value in enumerate(values, start=1)}
 
 

@@ -24,11 +24,11 @@ from nmt_cli.scoring.metrics import score
 from nmt_cli.text.subwords import UNKNOWN_TEXT
 from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.judging.validation import Judge, Judgement
-from nmt_cli.training.step.distributed import Group, Place
-from nmt_cli.training.step.trainer import Precision
+from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.trainer import MixedPrecision
 
 CPU = torch.device("cpu")
-ALONE = Group(Place(), CPU, 1.0)
+ALONE = Group(Process(), CPU, 1.0)
 FEW = ValidationConfig(max_tokens=150)
 SEARCH = SearchConfig(beam=1)
 TRANSLATE = TranslateConfig(search=SEARCH)
@@ -55,7 +55,7 @@ def judge(dataset: Dataset, identity: Identity) -> Callable[..., Judge]:
     """A judge of `toy_dataset`'s validation set."""
 
     def judge(config: ValidationConfig = FEW, group: Group = ALONE) -> Judge:
-        return Judge(dataset, identity.tokenizers, config, TRANSLATE, group, Precision("fp32", CPU))
+        return Judge(dataset, identity.tokenizers, config, TRANSLATE, group, MixedPrecision("fp32", CPU))
 
     return judge
 
@@ -166,13 +166,13 @@ def test_more_sentences_than_there_are_are_all(
 class Thread:
     """A rank that is a thread; `gather` as `Group` has it."""
 
-    place: Place
+    process: Process
     everybodys: list[Any]
     barrier: Barrier
     device: torch.device = CPU
 
     def gather(self, thing: Any) -> list[Any]:
-        self.everybodys[self.place.rank] = thing
+        self.everybodys[self.process.rank] = thing
         self.barrier.wait(20)
         return list(self.everybodys)
 
@@ -182,7 +182,7 @@ def test_ranks_share_the_work_and_all_learn_the_result_of_one(
     judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split, world: int
 ) -> None:
     everybodys, barrier = [None] * world, Barrier(world)
-    ranks = [cast(Group, Thread(Place(rank, world), everybodys, barrier)) for rank in range(world)]
+    ranks = [cast(Group, Thread(Process(rank, world), everybodys, barrier)) for rank in range(world)]
     with ThreadPoolExecutor(world) as threads:
         found = list(threads.map(lambda group: judge(FEW, group).judge(model, valid), ranks))
     assert all(theirs.translations == judgement.translations for theirs in found)
@@ -220,6 +220,6 @@ def test_the_sets_are_the_validation_sets_in_order_and_no_others(
         Path(f"{second}.{side}").write_bytes(Path(f"{dev}.{side}").read_bytes())
     make(tmp_path / "out", [toy], valid=[str(second), dev])
     opened = open_dataset(tmp_path / "out")
-    precision = Precision("fp32", CPU)
+    precision = MixedPrecision("fp32", CPU)
     sets = Judge(opened, identity.tokenizers, FEW, TRANSLATE, ALONE, precision).sets
     assert [split.name for split in sets] == ["second", "dev"]

@@ -1,13 +1,12 @@
-"""What a log says of a run: read once, thinned without losing what stands out."""
+"""What a run has measured: every line once, thinned without losing what stands out."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nmt_cli.training.record.history import POINTS, History, evenly
+from nmt_cli.training.record.history import POINTS, History, evenly, read_history
 
 LONG = 5 * POINTS + 7
 
@@ -33,63 +32,36 @@ def valid_line(step: int, bleu: float, name: str = "dev") -> dict[str, Any]:
 
 
 @pytest.fixture
-def add(tmp_path: Path) -> Callable[..., None]:
-    """Adds lines to the log."""
-
-    def add(*lines: dict[str, Any]) -> None:
-        with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
-
-    return add
+def history() -> History:
+    return History()
 
 
-@pytest.fixture
-def history(tmp_path: Path) -> History:
-    return History(tmp_path / "log.jsonl")
-
-
-def test_a_log_that_is_not_there_yet_says_nothing(history: History) -> None:
-    history.read()
+def test_a_run_that_took_no_step_yet_has_none(history: History) -> None:
     assert (history.now.step, history.points, history.validations) == (0, [], [])
 
 
-def test_every_line_counts_once_however_often_the_log_is_read(
-    history: History, add: Callable[..., None]
-) -> None:
-    for step in (1, 2, 3):
-        add(step_line(step, skipped=step == 2))
-        history.read()
-        history.read()
-    add(valid_line(3, 12.5))
-    history.read()
+def test_every_line_counts_once_in_whatever_groups_they_come(history: History) -> None:
+    history.add([step_line(1), step_line(2, skipped=True)])
+    history.add([])
+    history.add([step_line(3)])
+    history.add([valid_line(3, 12.5)])
     assert [point.end.step for point in history.points] == [1, 2, 3]
     assert (history.now.source_tokens, history.now.target_tokens, history.now.skipped) == (900, 1200, 1)
     assert history.now.hours == pytest.approx(1.5 / 3600)
     assert [(v.at.step, v.name, v.scores) for v in history.validations] == [(3, "dev", {"bleu": 12.5})]
 
 
-def test_a_line_that_is_still_being_written_waits_for_its_end(
-    history: History, add: Callable[..., None]
-) -> None:
-    add(step_line(1))
-    whole = json.dumps(step_line(2))
-    with history.path.open("a", encoding="utf-8") as file:
-        file.write(whole[:30])
-    history.read()
-    assert history.now.step == 1
-    with history.path.open("a", encoding="utf-8") as file:
-        file.write(whole[30:] + "\n")
-    history.read()
-    assert history.now.step == 2
+def test_a_resumed_run_has_what_its_log_says(history: History, tmp_path: Path) -> None:
+    lines = [*(step_line(step, loss=1 / step) for step in range(1, 8)), valid_line(7, 1 / 3)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    history.add(lines)
+    assert read_history(tmp_path / "log.jsonl") == history
+    assert read_history(tmp_path / "not there yet") == History()
 
 
-def test_a_long_run_is_thinned_and_its_means_totals_and_spikes_are_not_lost(
-    history: History, add: Callable[..., None]
-) -> None:
+def test_a_long_run_is_thinned_and_its_means_totals_and_spikes_are_not_lost(history: History) -> None:
     spike = 1234
-    for step in range(1, LONG + 1):
-        add(step_line(step, gradient_norm=99.0 if step == spike else 0.5))
-    history.read()
+    history.add(step_line(i, gradient_norm=99.0 if i == spike else 0.5) for i in range(1, LONG + 1))
     points = history.points
     assert POINTS <= len(points) <= 2 * POINTS
     assert sum(point.steps for point in points) == LONG
@@ -103,16 +75,15 @@ def test_a_long_run_is_thinned_and_its_means_totals_and_spikes_are_not_lost(
     assert high[0].end.step - high[0].steps < spike <= high[0].end.step
 
 
-def test_what_is_not_finite_is_left_out_of_the_curves(history: History, add: Callable[..., None]) -> None:
-    add(step_line(1, loss=None, skipped=True))
-    history.read()
+def test_what_is_not_finite_is_left_out_of_the_curves(history: History) -> None:
+    history.add([step_line(1, loss=None, skipped=True)])
     assert [point.values["loss"].count for point in history.points] == [0]
     assert [point.values["nll"].count for point in history.points] == [1]
 
 
-def test_scores_are_those_of_the_first_set(history: History, add: Callable[..., None]) -> None:
-    add(step_line(1), valid_line(1, 3.0), valid_line(1, 50.0, "other"), step_line(2), valid_line(2, 2.0))
-    history.read()
+def test_scores_are_those_of_the_first_set(history: History) -> None:
+    history.add([step_line(1), valid_line(1, 3.0), valid_line(1, 50.0, "other")])
+    history.add([step_line(2), valid_line(2, 2.0)])
     assert (history.scores("bleu"), history.scores("ter")) == ([3.0, 2.0], [])
 
 

@@ -14,14 +14,15 @@ from nmt_cli.data.dataset import Dataset, raw_lines
 from nmt_cli.model.cost import paper_cost, training_flops
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.judging.validation import SAMPLES, sample_lines
-from nmt_cli.training.record.events import Doing, Event, Progress, Spent, Warned
+from nmt_cli.training.record.events import Doing, Event, Progress, Spent, Standing, Warned
 from nmt_cli.training.record.history import POINTS, History
-from nmt_cli.training.record.html_report import About, Clock, HtmlReport
+from nmt_cli.training.record.html_report import About, HtmlReport
 
 Go = Callable[..., tuple[bool, list[Event]]]
 
 VALIDATED = ("validation.every_steps=2", "training.max_steps=5")
-CLOCK = Clock(seconds=7200.0, device_seconds=4 * 7200.0, seconds_left=60.0)
+SPENT = Spent(model_flops=1.5e15, hours=2.0, device_hours=8.0)
+TRAINING, DONE = Standing("training", SPENT, 60.0), Standing("done", SPENT, 0.0)
 NASTY = "</script><img src=x onerror=alert(1)> & \"quoted\" 'so' /*DATA*/ ü 語"
 
 
@@ -44,7 +45,7 @@ def rounded(values: list[float]) -> list[float]:
 
 @pytest.fixture
 def report(tmp_path: Path, tiny: Callable[..., TrainConfig]) -> Callable[..., HtmlReport]:
-    """Makes a report of a log with so many steps, and a validation at the last."""
+    """Makes a report of a run with so many steps, and a validation at the last."""
 
     def report(steps: int, told: Callable[[Event], None] = lambda event: None) -> HtmlReport:
         step = {"epoch": 0, "learning_rate": 1e-3, "source_tokens": 3, "target_tokens": 4, "skipped": False}
@@ -53,10 +54,14 @@ def report(tmp_path: Path, tiny: Callable[..., TrainConfig]) -> Callable[..., Ht
             **{"step": steps, "valid": NASTY, "nll": 1.0, "perplexity": 2.7, "word_perplexity": 9.0},
             **{"bleu": 30.0, "signatures": {"bleu": "x"}, "samples": {"4": NASTY}},
         }
-        lines = [*({"step": i + 1, **step, **measured} for i in range(steps)), validation]
-        (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
-        about = About("en", "de", {"Dataset": NASTY}, 100, {NASTY: {4: (NASTY, "ein Satz")}}, tiny())
-        return HtmlReport(tmp_path, about, History(tmp_path / "log.jsonl"), told)
+        lines: list[dict[str, Any]] = [
+            *({"step": i + 1, **step, **measured} for i in range(steps)),
+            validation,
+        ]
+        about = About("en", "de", {"Dataset": NASTY}, {NASTY: {4: (NASTY, "ein Satz")}}, tiny())
+        history = History()
+        history.add(lines)
+        return HtmlReport(tmp_path, about, history, told)
 
     return report
 
@@ -150,14 +155,14 @@ def test_the_cost_counts_every_token_and_every_device_and_stands_beside_the_pape
 def test_hours_times_devices_are_those_of_all_parts(
     report: Callable[..., HtmlReport], tmp_path: Path
 ) -> None:
-    report(3).write("done", CLOCK)
+    report(3)(DONE)
     cost = content_of(tmp_path / "report.html")["cost"]
-    assert (cost["hours"], cost["device_hours"]) == (2.0, 8.0)
+    assert (cost["model_flops"], cost["hours"], cost["device_hours"]) == (1.5e15, 2.0, 8.0)
     assert cost["flops"] == pytest.approx(paper_cost(2.0, 4), rel=1e-4)
 
 
 def test_nothing_is_loaded_from_elsewhere(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
-    report(3).write("training", CLOCK)
+    report(3)(TRAINING)
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "default-src 'none'" in page
     assert re.findall(r"https?://[^\"'\s]*", page) == ["http://www.w3.org/2000/svg"]
@@ -167,7 +172,7 @@ def test_nothing_is_loaded_from_elsewhere(report: Callable[..., HtmlReport], tmp
 def test_what_was_translated_can_do_nothing_to_the_page(
     report: Callable[..., HtmlReport], tmp_path: Path
 ) -> None:
-    report(3).write("training", CLOCK)
+    report(3)(TRAINING)
     content = content_of(tmp_path / "report.html")
     assert content["samples"][0]["sentences"][0]["translations"] == [NASTY]
     assert (content["samples"][0]["set"], content["facts"]) == (NASTY, [["Dataset", NASTY]])
@@ -177,7 +182,7 @@ def test_what_was_translated_can_do_nothing_to_the_page(
 def test_a_long_run_makes_no_larger_file(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
     sizes = []
     for steps in (2 * POINTS, 9 * POINTS):
-        report(steps).write("training", CLOCK)
+        report(steps)(TRAINING)
         sizes.append((tmp_path / "report.html").stat().st_size)
     assert sizes[1] < 1.1 * sizes[0] < 300_000
 
@@ -189,13 +194,13 @@ def test_a_full_disk_leaves_the_page_before_and_is_no_more_than_a_warning(
 ) -> None:
     events: list[Event] = []
     page = report(3, events.append)
-    page.write("training", CLOCK)
+    page(TRAINING)
     before = (tmp_path / "report.html").read_bytes()
     with full_disk(1000):
-        page.write("done", CLOCK)
+        page(DONE)
     assert (tmp_path / "report.html").read_bytes() == before
     assert [type(event) for event in events] == [Warned]
-    assert {path.name for path in tmp_path.iterdir()} == {"log.jsonl", "report.html"}
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html"}
 
 
 @pytest.mark.slow
@@ -203,8 +208,8 @@ def test_a_browser_draws_it(
     report: Callable[..., HtmlReport], tmp_path: Path, shown_by_browser: Callable[[Path], str]
 ) -> None:
     page = report(30)
-    page.about = replace(page.about, facts={"Parameters": "63 M"})
-    page.write("done", CLOCK)
+    page = replace(page, about=replace(page.about, facts={"Parameters": "63 M"}))
+    page(DONE)
     shown = shown_by_browser(tmp_path / "report.html")
     drawn = shown.split("<main>")[1].split("<script")[0]
     assert len(re.findall(r'<path d="M[\d. ]', drawn)) >= 6

@@ -14,7 +14,7 @@ import torch
 from nmt_cli.data.batch import assemble
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.filler import Rounding
-from nmt_cli.data.loader import Step
+from nmt_cli.data.loader import LocalBatch
 from nmt_cli.training.record import log as log_module
 from nmt_cli.training.record.events import Event
 from nmt_cli.training.record.log import Log, cut_behind
@@ -46,8 +46,8 @@ def log(path: Path) -> Iterator[Log]:
         yield log
 
 
-def a_step(number: int = 0, target_tokens: int = 50) -> Step:
-    return Step(
+def a_step(number: int = 0, target_tokens: int = 50) -> LocalBatch:
+    return LocalBatch(
         epoch=2,
         number=number,
         micro_batches=[],
@@ -164,7 +164,7 @@ def test_the_loss_scale_of_fp16_is_logged(log: Log, path: Path) -> None:
 
 def test_filler_is_the_share_of_dummy_tokens(log: Log, dataset: Dataset) -> None:
     part = assemble(dataset.splits["train"], np.arange(9), Rounding(64))
-    step = Step(0, 0, [part, part], 9, part.real_source_tokens, part.real_target_tokens, 0)
+    step = LocalBatch(0, 0, [part, part], 9, part.real_source_tokens, part.real_target_tokens, 0)
     log.add(1, 0.1, step, measured())
     both = len(part.source_tokens) + len(part.target_tokens)
     assert part.filler > 0

@@ -7,11 +7,11 @@ import torch
 
 from nmt_cli.training.step.distributed import (
     Group,
-    Place,
+    Process,
     child_environments,
     first_host,
     joined,
-    place_from_environment,
+    process_from_environment,
     threads_each,
 )
 
@@ -31,20 +31,20 @@ def setenv(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
 
 
 def test_without_a_launcher_one_process_is_alone_and_first() -> None:
-    assert place_from_environment() == Place(rank=0, world=1, local_rank=0, local_world=1)
-    assert place_from_environment().first
+    assert process_from_environment() == Process(rank=0, world=1, local_rank=0, local_world=1)
+    assert process_from_environment().first
 
 
 def test_torchrun_says_where_a_process_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, RANK="9", WORLD_SIZE="16", LOCAL_RANK="1", LOCAL_WORLD_SIZE="8")
-    assert place_from_environment() == Place(9, 16, 1, 8)
-    assert not place_from_environment().first
+    assert process_from_environment() == Process(9, 16, 1, 8)
+    assert not process_from_environment().first
 
 
 def test_torchrun_goes_before_the_slurm_job_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, RANK="3", WORLD_SIZE="4", LOCAL_RANK="1", LOCAL_WORLD_SIZE="2")
     setenv(monkeypatch, SLURM_PROCID="1", SLURM_NTASKS="2", SLURM_LOCALID="0")
-    assert place_from_environment() == Place(3, 4, 1, 2)
+    assert process_from_environment() == Process(3, 4, 1, 2)
     assert "MASTER_ADDR" not in os.environ
 
 
@@ -61,32 +61,32 @@ SLURM = {
 
 def test_srun_says_where_a_process_stands_and_where_all_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **SLURM)
-    assert place_from_environment() == Place(5, 8, 1, 4)
+    assert process_from_environment() == Process(5, 8, 1, 4)
     assert os.environ["MASTER_ADDR"] == "gpu07"
     assert os.environ["MASTER_PORT"] == str(29_500 + 567)
 
 
 def test_a_meeting_point_that_was_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **SLURM, MASTER_ADDR="10.0.0.1", MASTER_PORT="4000")
-    place_from_environment()
+    process_from_environment()
     assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.1", "4000")
 
 
 def test_nodes_may_have_different_numbers_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **{**SLURM, "SLURM_TASKS_PER_NODE": "2,3(x2)", "SLURM_NODEID": "0"})
-    assert place_from_environment().local_world == 2
+    assert process_from_environment().local_world == 2
     setenv(monkeypatch, SLURM_NODEID="2")
-    assert place_from_environment().local_world == 3
+    assert process_from_environment().local_world == 3
 
 
 def test_a_job_without_srun_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **{k: v for k, v in SLURM.items() if k != "SLURM_STEP_NODELIST"})
-    assert place_from_environment() == Place()
+    assert process_from_environment() == Process()
 
 
 def test_a_single_slurm_task_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **{**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"})
-    assert place_from_environment() == Place()
+    assert process_from_environment() == Process()
 
 
 @pytest.mark.parametrize(
@@ -114,20 +114,20 @@ def test_the_first_host_of_slurms_list(nodes: str, first: str) -> None:
 def test_the_cores_of_a_machine_are_shared_among_its_processes(
     cores: int, local_world: int, threads: int
 ) -> None:
-    assert threads_each(cores, Place(local_world=local_world)) == threads
+    assert threads_each(cores, Process(local_world=local_world)) == threads
 
 
 def test_children_find_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = []
+    processes = []
     for environment in child_environments(3, 4321):
         setenv(monkeypatch, **environment)
-        places.append(place_from_environment())
+        processes.append(process_from_environment())
         assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("127.0.0.1", "4321")
-    assert places == [Place(rank, 3, rank, 3) for rank in range(3)]
+    assert processes == [Process(rank, 3, rank, 3) for rank in range(3)]
 
 
 def test_one_process_alone_agrees_with_itself_at_once() -> None:
-    with joined(Place(), CPU, 1.0) as group:
+    with joined(Process(), CPU, 1.0) as group:
         assert isinstance(group, Group)
         assert group.gather("thing") == ["thing"]
         assert group.from_first("thing") == "thing"

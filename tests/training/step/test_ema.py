@@ -16,9 +16,9 @@ from nmt_cli.errors import UserError
 from nmt_cli.training.config import ValidationConfig
 from nmt_cli.training.judging.validation import Judge
 from nmt_cli.training.record.events import Event, Validated
-from nmt_cli.training.step.distributed import Group, Place
+from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.ema import Ema
-from nmt_cli.training.step.trainer import Precision
+from nmt_cli.training.step.trainer import MixedPrecision
 
 Go = Callable[..., tuple[bool, list[Event]]]
 
@@ -26,8 +26,8 @@ CPU = torch.device("cpu")
 AVERAGING = ("optimizer.ema=0.9", "training.max_steps=6", "schedule.warmup=3")
 
 
-def of(place: Path, name: str = "ema") -> dict[str, torch.Tensor]:
-    return load_file(place / f"{name}.safetensors")
+def of(folder: Path, name: str = "ema") -> dict[str, torch.Tensor]:
+    return load_file(folder / f"{name}.safetensors")
 
 
 def test_it_is_the_weights_with_less_and_less_of_the_older_ones(identity: Identity) -> None:
@@ -89,14 +89,19 @@ def test_a_run_may_begin_to_average_on_its_way(go: Go, run: Path) -> None:
         torch.testing.assert_close(mean[name], expected, rtol=1e-6, atol=1e-7)
 
 
-def judged(dataset: Dataset, identity: Identity, place: Path, name: str) -> float:
+def judged(dataset: Dataset, identity: Identity, folder: Path, name: str) -> float:
     """The NLL of the first validation set, by weights in a file."""
     model = identity.build()
     for key, parameter in model.named_parameters():
-        parameter.data.copy_(of(place, name)[key])
-    group = Group(Place(), CPU, timeout=0.0)
+        parameter.data.copy_(of(folder, name)[key])
+    group = Group(Process(), CPU, timeout=0.0)
     judge = Judge(
-        dataset, identity.tokenizers, ValidationConfig(), TranslateConfig(), group, Precision("fp32", CPU)
+        dataset,
+        identity.tokenizers,
+        ValidationConfig(),
+        TranslateConfig(),
+        group,
+        MixedPrecision("fp32", CPU),
     )
     return judge.judge(model, judge.sets[0]).nll
 
@@ -116,9 +121,9 @@ def test_validation_decodes_it_and_says_which_it_decoded(
 
 def test_the_model_that_is_read_from_a_run_is_the_one_that_was_judged(go: Go, run: Path) -> None:
     go(*AVERAGING)
-    place = checkpoints(run)[6]
-    read = dict(read_model(place).transformer.named_parameters())
-    assert all(torch.equal(read[name], tensor) for name, tensor in of(place).items())
+    folder = checkpoints(run)[6]
+    read = dict(read_model(folder).transformer.named_parameters())
+    assert all(torch.equal(read[name], tensor) for name, tensor in of(folder).items())
 
 
 @pytest.mark.parametrize("ema", ["-0.1", "1.0"])

@@ -15,15 +15,15 @@ from nmt_cli.data.batch import assemble
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Split
 from nmt_cli.data.filler import Rounding
-from nmt_cli.data.loader import Cut, Loader, Step, prepare
+from nmt_cli.data.loader import Cut, Loader, LocalBatch, prepare
 from nmt_cli.data.schedule import Batches, GlobalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import trainer as step_module
-from nmt_cli.training.step.distributed import Group, Place
+from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.optimizer import build_optimizer, optimizer_tensors
-from nmt_cli.training.step.trainer import Precision, Trainer, seed_everything
+from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
 
 CPU = torch.device("cpu")
 PAIRS = np.arange(3, 27)
@@ -60,7 +60,7 @@ def new_model(identity: Identity) -> New:
     return new
 
 
-def cut(split: Split, how: Cut = WHOLE) -> Step:
+def cut(split: Split, how: Cut = WHOLE) -> LocalBatch:
     return prepare(split, GlobalBatch(0, 0, PAIRS, 0), how)
 
 
@@ -71,9 +71,9 @@ def trainer_of(
     precision: str = "fp32",
     rank: int = 0,
 ) -> Trainer:
-    group = Group(Place(rank=rank), CPU, 1.0)
+    group = Group(Process(rank=rank), CPU, 1.0)
     optimizer = build_optimizer(model, config.optimizer)
-    return Trainer(model, optimizer, config, Precision(precision, CPU), group, forward or model)
+    return Trainer(model, optimizer, config, MixedPrecision(precision, CPU), group, forward or model)
 
 
 def flat(model: Transformer) -> Tensor:
@@ -311,7 +311,7 @@ def test_the_rate_is_that_of_the_step(loader: Loader, split: Split, new_model: N
     assert ratio.item() == pytest.approx(10.0, rel=1e-3)
 
 
-def draws(trainer: Trainer, seen: list[float], number: int, step: Step, loader: Loader) -> list[float]:
+def draws(trainer: Trainer, seen: list[float], number: int, step: LocalBatch, loader: Loader) -> list[float]:
     """What each micro-batch of a step finds first at random, whatever was drawn before."""
     torch.rand(number)
     seen.clear()

@@ -1,0 +1,133 @@
+"""The parts of a run, made from its settings and a dataset: model, trainer, and the batches it takes."""
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from nmt_cli.attention.dispatch import WIDEST, implementation
+from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset
+from nmt_cli.data.filler import Rounding
+from nmt_cli.data.loader import Cut, Loader
+from nmt_cli.data.resegment import Resegmented
+from nmt_cli.data.schedule import Batches
+from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import temporary_folder
+from nmt_cli.machine.devices import compiling_pays, is_gpu, training_precisions, usual_training_precision
+from nmt_cli.machine.memory import has_own_memory
+from nmt_cli.machine.threads import available_cores
+from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.training.assembling.starting_point import freeze, start_from
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.judging.validation import longest_sentence
+from nmt_cli.training.position import Position
+from nmt_cli.training.record.events import Note, Report, Warned
+from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.fitting import fitting_tokens
+from nmt_cli.training.step.optimizer import build_optimizer
+from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
+
+TOKENS_ON_CPU = 8192
+"""Source plus target tokens of a micro-batch on a CPU, at most."""
+
+CORES_A_WORKER = 4
+"""For so many cores one worker process segments the coming epoch anew, with subword sampling."""
+
+
+def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
+    """The model to train on `dataset`, and where its knowledge comes from."""
+    manifest = dataset.manifest
+    trained_on = {
+        "inputs": manifest.get("inputs"),
+        "files": {
+            name: file["sha256"] for name, file in manifest["files"].items() if name.startswith(f"{TRAIN}.")
+        },
+        "longest": longest_sentence(config),
+    }
+    return Identity(config.model, load_tokenizers(dataset.folder / TOKENIZERS), trained_on)
+
+
+def build_trainer(
+    identity: Identity,
+    config: TrainConfig,
+    group: Group,
+    device: torch.device,
+    report: Report,
+    *,
+    fresh: bool,
+) -> Trainer:
+    """A model, the same on every rank, and all that trains it; a `fresh` one has what it starts from."""
+    seed_everything(config.training.seed, "weights")  # drawn on the CPU, so the same for every device
+    model = identity.build().to(device)
+    if fresh and config.start.model:
+        report(Note(start_from(model, identity, config.start)))
+    if config.start.freeze:
+        report(Note(freeze(model, config.start.freeze)))
+    tell_attention(config, device, report)
+    precision = MixedPrecision(precision_for(config.training.precision, device), device)
+    forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
+    return Trainer(model, build_optimizer(model, config.optimizer), config, precision, group, forward)
+
+
+def tell_attention(config: TrainConfig, device: torch.device, report: Report) -> None:
+    """Say where a GPU does without our kernel."""
+    d_k, d_v = config.model.d_k, config.model.d_v
+    if is_gpu(device) and implementation(device, d_k, d_v) != "fused":
+        told = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 up to {WIDEST}"
+        report(Warned(f"{told}; PyTorch's own attention on padded batches is used instead."))
+
+
+def precision_for(wanted: str, device: torch.device) -> str:
+    """The numbers to compute in; `UserError` where the device lacks them."""
+    if wanted == "auto":
+        return usual_training_precision(device)
+    if wanted not in (there := training_precisions(device)):
+        raise UserError(f"training.precision is {wanted}, but {device.type} has only {', '.join(there)}.")
+    return wanted
+
+
+def compiled(config: TrainConfig, device: torch.device) -> bool:
+    """Whether the model is compiled, and micro-batches rounded up to few shapes."""
+    return config.training.compile == "on" or (config.training.compile == "auto" and compiling_pays(device))
+
+
+def cut_for(config: TrainConfig, trainer: Trainer, process: Process) -> Cut:
+    """What this process works on of each batch, in pieces that its device has room for."""
+    device = trainer.precision.device
+    share = -(-2 * config.batch.tokens // process.world)
+    max_tokens = config.training.max_tokens_per_device or (
+        fitting_tokens(trainer, share, config.batch) if has_own_memory(device) else TOKENS_ON_CPU
+    )
+    parts = -(-share // max_tokens)
+    # A compiled model is compiled anew for every shape, so there should be few of them.
+    rounding = Rounding.of(share // parts // 2) if compiled(config, device) else None
+    return Cut(process.rank, process.world, max_tokens, rounding)
+
+
+def build_loader(
+    dataset: Dataset, config: TrainConfig, cut: Cut, group: Group, position: Position, stack: ExitStack
+) -> Loader:
+    """The batches from `position` on; the processes of a machine share a folder for the order of an epoch."""
+    process = group.process
+    planner = process.local_rank == 0
+    mine = str(stack.enter_context(temporary_folder("nmt-epochs-"))) if planner else ""
+    host = socket.gethostname()  # ranks of one machine read what its first process has planned
+    folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
+    split = dataset.splits[TRAIN]
+    anew = _resegmented(dataset, config, Path(folder), planner)
+    batches = Batches(split, config.batch, config.training.seed, Path(folder), planner=planner, anew=anew)
+    loader = Loader(batches, cut, group.device, epoch=position.epoch, number=position.batch)
+    return stack.enter_context(loader)
+
+
+def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
+    """Training pairs that each epoch segments anew, where that is asked for."""
+    if not config.sampling.wanted:
+        return None
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+    workers = max(available_cores() // CORES_A_WORKER, 1) if planner else 0
+    return Resegmented(dataset, tokenizers, config.sampling, config.training.seed, folder, workers=workers)

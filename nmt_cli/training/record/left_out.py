@@ -1,0 +1,32 @@
+"""Says how many pairs of an epoch were too long to be trained on."""
+
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.record.events import Report, Warned
+
+
+class LeftOut:
+    """Warns once an epoch has shown all of its pairs; the same number only once."""
+
+    def __init__(self, config: TrainConfig, report: Report) -> None:
+        self._limit = min(config.batch.longest, config.batch.tokens)
+        self._sampled = config.sampling.wanted
+        self._report = report
+        self._epoch = self._count = self._told = 0
+
+    def seen(self, epoch: int, count: int) -> None:
+        """Take notice of a batch of `epoch`, up to which `count` of its pairs were left out."""
+        # Pairs are counted as an epoch is planned, so only its last batch knows all of them.
+        if epoch > self._epoch and self._count != self._told:
+            self._warn()
+        self._epoch, self._count = epoch, count
+
+    def end(self) -> None:
+        """Say it at the end of the run, where no epoch was whole."""
+        if self._count and not self._told:
+            self._warn()
+
+    def _warn(self) -> None:
+        anew = f", as epoch {self._epoch} segments them," if self._sampled else ""
+        told = f"{self._count:,} pairs{anew} have more than {self._limit:,} tokens on a side and are left out"
+        self._report(Warned(f"{told} (batch.longest)"))
+        self._told = self._count

@@ -1,0 +1,117 @@
+"""What a run writes down and tells: the log, its history, and the events that readers are told of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.data.loader import LocalBatch
+from nmt_cli.machine.memory import most_memory
+from nmt_cli.model.cost import training_flops
+from nmt_cli.training.clock import Clock
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.judging.validation import Judgement
+from nmt_cli.training.position import Position
+from nmt_cli.training.record.events import Logged, Progress, Report, Spent, Standing, State, Validated
+from nmt_cli.training.record.history import History
+from nmt_cli.training.record.log import Log, finite
+
+SECONDS_BETWEEN_FLUSHES = 10.0
+
+
+class Recorder:
+    """Writes steps and validations into the log, adds them to the history, and reports them."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        position: Position,
+        clock: Clock,
+        log: Log,
+        history: History,
+        device: torch.device,
+        vocabulary: int,
+        report: Report,
+    ) -> None:
+        """`vocabulary` is the target side's, which the cost of a step depends on."""
+        self._config, self._position, self._clock = config, position, clock
+        self._log, self._history = log, history
+        self._device, self._vocabulary = device, vocabulary
+        self._report = report
+        self._waited = 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether steps wait for so long to be written that a reader of the log would wonder."""
+        return self._log.age > SECONDS_BETWEEN_FLUSHES
+
+    def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
+        """Remember the step that was just taken; see `Trainer.step` for what is `measured`."""
+        self._log.add(self._position.step, rate, batch, measured)
+
+    def flush(self, waited: float) -> list[dict[str, Any]]:
+        """Write the steps since the last time, and return their lines.
+
+        `waited` are the seconds that steps have waited for data since this process began.
+        """
+        seconds, self._waited = waited - self._waited, waited
+        waiting = seconds / max(self._log.age, 1e-9)
+        lines = self._log.flush(waiting)
+        if lines:
+            self._keep(lines)
+            self._report(self._progress(lines, waiting))
+        return lines
+
+    def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
+        """Write what the validation sets say."""
+        step = self._position.step
+        lines = [{"step": step, "valid": each.name, "decoded": decoded, **each.line()} for each in judgements]
+        self._log.write(lines)
+        self._keep(lines)
+        self._report(Validated(step, judgements, best, seconds, decoded))
+
+    def standing(self, state: State) -> None:
+        """Tell where the run stands, for those that make a report of all of it."""
+        self._report(Standing(state, self.spent(), self._clock.seconds_left))
+
+    def spent(self) -> Spent:
+        """What all steps of the run have cost."""
+        now = self._history.now
+        flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
+        seconds, device_seconds = self._clock.spent
+        return Spent(flops, seconds / 3600, device_seconds / 3600)
+
+    def restart_clock(self) -> None:
+        """Leave what was done besides steps out of their speed."""
+        self._log.restart_clock()
+
+    def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        written = [finite(line) for line in lines]
+        self._history.add(written)
+        self._report(Logged(written))
+
+    def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
+        # One loss that is not finite would hide the mean of all others.
+        good = [line for line in lines if not line["skipped"]] or lines
+        tokens = sum(line["target_tokens"] for line in good)
+        loss, nll = (
+            sum(line[key] * line["target_tokens"] for line in good) / tokens for key in ("loss", "nll")
+        )
+        bleu = self._history.scores("bleu")
+        return Progress(
+            step=self._position.step,
+            max_steps=self._config.training.max_steps,
+            epoch=self._position.epoch,
+            loss=loss,
+            nll=nll,
+            learning_rate=lines[-1]["learning_rate"],
+            tokens_per_second=lines[-1]["tokens_per_second"],
+            seconds=self._clock.seconds,
+            seconds_left=self._clock.seconds_left,
+            waiting=waiting,
+            filler=lines[-1]["filler"],
+            skipped=sum(line["skipped"] for line in lines),
+            memory=most_memory(self._device),
+            bleu=(bleu[-1], max(bleu)) if bleu else None,
+        )

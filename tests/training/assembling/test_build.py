@@ -1,0 +1,38 @@
+"""The parts of a run: in which numbers, compiled or not, and with which attention."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from nmt_cli.training.assembling.build import compiled, precision_for, tell_attention
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.record.events import Event, Warned
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
+def test_precision_on_a_cpu(wanted: str, found: str) -> None:
+    assert precision_for(wanted, torch.device("cpu")) == found
+
+
+@pytest.mark.parametrize(
+    ("setting", "device", "expected"),
+    [("auto", "cpu", False), ("auto", "cuda", True), ("on", "cpu", True), ("off", "cuda", False)],
+)
+def test_models_are_compiled_where_it_pays_or_is_asked_for(
+    tiny: Callable[..., TrainConfig], setting: str, device: str, expected: bool
+) -> None:
+    assert compiled(tiny(f'training.compile="{setting}"'), torch.device(device)) is expected
+
+
+@pytest.mark.parametrize(("width", "told"), [("512", True), ("12", True), ("256", False)])
+def test_a_gpu_that_does_without_our_kernel_is_told(
+    tiny: Callable[..., TrainConfig], width: str, told: bool
+) -> None:
+    events: list[Event] = []
+    config = tiny(f"model.key_width={width}", "model.value_width=8")
+    tell_attention(config, torch.device("cuda"), events.append)
+    told_of = [event.text for event in events if isinstance(event, Warned)]
+    assert [f"heads have {width} and 8 channels" in text for text in told_of] == [True] * told
+    tell_attention(config, torch.device("cpu"), events.append)
+    assert len(events) == told
