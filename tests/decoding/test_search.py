@@ -171,7 +171,7 @@ def test_scores_are_those_of_teacher_forcing(name: str, seed: int) -> None:
 def test_what_else_is_in_the_batch_changes_nothing(name: str, rows: int) -> None:
     model, config = model_of(5, 12), SEARCHES[name]
     alone = [translate_ids([model], [[]] * key + [source], config)[key] for key, source in enumerate(SOURCES)]
-    together = translate_ids([model], SOURCES, replace(config, rows=rows, tokens=20))
+    together = translate_ids([model], SOURCES, replace(config, rows=rows))
     assert [[each.tokens for each in found] for found in together] == [
         [each.tokens for each in found] for found in alone
     ]
