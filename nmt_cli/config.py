@@ -1,8 +1,10 @@
 """Strict reading of settings: a TOML file, `--set` assignments and flags into one frozen dataclass.
 
 A configuration is a dataclass whose fields are sections, and a section a dataclass whose fields are settings
-with defaults. Nothing is guessed: an unknown name or a value of the wrong type is an error, and all such
-errors are reported together.
+with defaults, bounds and a meaning. Nothing is guessed: an unknown name, a value of the wrong type or one out
+of bounds is an error, and all such errors are reported together.
+
+A section may have a class variable `gone`: settings that old files still have, by name.
 """
 
 import ast
@@ -10,10 +12,11 @@ import difflib
 import inspect
 import json
 import math
+import operator
 import textwrap
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -21,6 +24,13 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from nmt_cli.errors import UserError
 
 Config = TypeVar("Config")
+Value = TypeVar("Value")
+
+Kind = Literal["shape", "use", "training only"]
+"""What a model setting decides: how many weights there are and their shapes; how weights are used, which with
+another value may fit, but mean something else; or nothing once training is over."""
+
+HOLDS = {"at least": operator.ge, "more than": operator.gt, "less than": operator.lt, "at most": operator.le}
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -31,10 +41,42 @@ class Setting:
 
     name: str
     default: object
-    choices: tuple[object, ...]
-    """All there are, where they are named; else empty."""
+    takes: str
+    """Its choices or bounds, in words; empty where there are none."""
 
     meaning: str
+    everyday: bool
+    """Whether people touch it often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The numbers that a setting takes."""
+
+    limits: Mapping[str, float]
+    """By words of `HOLDS`."""
+
+    or_zero: bool
+    """0 is one of them, whatever the limits."""
+
+    def __contains__(self, number: float) -> bool:
+        held = all(HOLDS[words](number, limit) for words, limit in self.limits.items())
+        return held or (self.or_zero and number == 0)
+
+    def __str__(self) -> str:
+        told = " and ".join(f"{words} {limit:g}" for words, limit in self.limits.items())
+        return f"0, or {told}" if self.or_zero else told
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A setting that old files still have."""
+
+    now: str
+    """What is done in its place, and how to come by what it was for."""
+
+    meant: object = None
+    """The one value that means what is done now; None where any does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +88,66 @@ class Given:
     origin: str
 
 
+def setting(
+    default: Value,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+    or_zero: bool = False,
+    kind: Kind | None = None,
+    everyday: bool = False,
+) -> Value:
+    """A field of a section; of a list, the bounds are those of each item. `--help` shows everyday ones."""
+    limits = dict(zip(HOLDS, (least, above, below, most), strict=True))
+    bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
+    return field(default=default, metadata={"bounds": bounds, "kind": kind, "everyday": everyday})
+
+
+def check(section: Any) -> None:
+    """Refuse values out of bounds, all at once; for the `__post_init__` of every section that has bounds."""
+    problems = [
+        f"{key.name} {'holds' if isinstance(value, tuple) else 'is'} {number}; take {key.metadata['bounds']}."
+        for key in fields(section)
+        if "bounds" in key.metadata
+        for value in [getattr(section, key.name)]
+        for number in (value if isinstance(value, tuple) else (value,))
+        if number not in key.metadata["bounds"]
+    ]
+    if problems:
+        raise UserError(" ".join(problems))
+
+
+def changed(section: Any, *names: str) -> list[str]:
+    """Those of `names` that are not at their defaults."""
+    keys = {key.name: key for key in fields(section)}
+    return [name for name in names if getattr(section, name) != keys[name].default]
+
+
+def settings_of_kind(section: Any, kind: Kind) -> tuple[str, ...]:
+    """The settings of `section` that decide such things, in order."""
+    return tuple(key.name for key in fields(section) if key.metadata.get("kind") == kind)
+
+
 def read(
     config: type[Config],
     file: Path | None = None,
     assignments: Sequence[str] = (),
     flags: Mapping[str, object] | None = None,
     preset: Path | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Config:
     """Fill `config` from its defaults, `preset`, `file`, `assignments` (`section.key=value`), then `flags`.
 
-    `flags` maps `section.key` to a value; None means that the flag was not given.
+    `flags` maps `section.key` to a value; None means that the flag was not given. Settings that are gone are
+    left out if that changes nothing, which is told by `note`, and are an error otherwise.
     """
     problems: list[str] = []
     given = list(_from_file(preset)) if preset else []
     given += _given(file, assignments, flags or {}, problems)
     sections = get_type_hints(config)
+    given = _without_gone(given, sections, problems, note)
     types = {f"{section}.{key}": kind for section, cls in sections.items() for key, kind in _keys(cls)}
     values: dict[str, dict[str, object]] = {section: {} for section in sections}
     for item in given:
@@ -110,11 +197,16 @@ def section_of(section: type[Config], values: Any) -> Config:
 def describe(config: type[object]) -> list[Setting]:
     """Every setting of `config` with its default and its meaning, in the order they are written."""
     return [
-        Setting(f"{section}.{name}", defaults[name], _choices(kind), meanings.get(name, ""))
+        Setting(
+            name=f"{section}.{key.name}",
+            default=key.default,
+            takes=" | ".join(map(str, _choices(hints[key.name]))) or str(key.metadata.get("bounds", "")),
+            meaning=meanings.get(key.name, ""),
+            everyday=key.metadata.get("everyday", False),
+        )
         for section, cls in get_type_hints(config).items()
-        for meanings in [_meanings(cls)]
-        for defaults in [{field.name: field.default for field in fields(cls)}]
-        for name, kind in _keys(cls)
+        for meanings, hints in [(_meanings(cls), get_type_hints(cls))]
+        for key in fields(cls)
     ]
 
 
@@ -149,6 +241,52 @@ def as_toml(config: Any) -> str:
         lines = [f"{key.name} = {toml_literal(getattr(values, key.name))}" for key in fields(values)]
         sections.append("\n".join([f"[{section.name}]", *lines, ""]))
     return "\n".join(sections)
+
+
+def as_commented_toml(config: Any) -> str:
+    """All settings with what they mean and take, as a TOML file that `read` makes the same configuration of.
+
+    Values at their defaults are comments, so that who reads the file counts as given only what it changes.
+    """
+    lines = ["# Every setting, with its default where it begins with #. Take the # away to change one."]
+    section = ""
+    for told in describe(type(config)):
+        before, (section, _, key) = section, told.name.partition(".")
+        if section != before:
+            lines += ["", f"[{section}]"]
+        value = getattr(getattr(config, section), key)
+        meaning = f"{told.meaning} [{told.takes}]" if told.takes else told.meaning
+        lines += ["", *textwrap.wrap(meaning, 108, initial_indent="# ", subsequent_indent="# ")]
+        lines.append(f"{'#' if value == told.default else ''}{key} = {toml_literal(value)}")
+    return "\n".join([*lines, ""])
+
+
+def _without_gone(
+    given: Sequence[Given],
+    sections: Mapping[str, Any],
+    problems: list[str],
+    note: Callable[[str], None],
+) -> list[Given]:
+    """What was given and is still a setting."""
+    gone: dict[str, Gone] = {
+        f"{section}.{key}": was
+        for section, cls in sections.items()
+        for key, was in getattr(cls, "gone", {}).items()
+    }
+    left_out: dict[str, list[str]] = {}
+    for item in given:
+        if item.name not in gone:
+            continue
+        if gone[item.name].meant in (None, item.value):
+            left_out.setdefault(item.origin, []).append(item.name)
+        else:
+            problems.append(
+                f"{item.origin}: {item.name} = {toml_literal(item.value)} can't be had any more: "
+                f"{gone[item.name].now}; take it out"
+            )
+    for origin, names in left_out.items():
+        note(f"{origin}: no settings any more, and left out without effect: {', '.join(names)}")
+    return [item for item in given if item.name not in gone]
 
 
 def _given(
@@ -241,15 +379,17 @@ def _built(
 
 
 def _meanings(section: Any) -> dict[str, str]:
-    """The text under each field of a dataclass, folded to one line."""
+    """The text under each field of a dataclass and of those that it extends, folded to one line."""
+    inherited = [_meanings(base) for base in section.__bases__ if is_dataclass(base)]
     tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
+    own = {
+        key.target.id: " ".join(text.value.value.split())
+        for key, text in pairwise(body)
+        if isinstance(key, ast.AnnAssign)
+        and isinstance(key.target, ast.Name)
         and isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
         and isinstance(text.value.value, str)
     }
+    return {name: text for meanings in (*inherited, own) for name, text in meanings.items()}

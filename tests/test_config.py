@@ -1,18 +1,36 @@
 """Settings from defaults, a file, `--set` and flags, and what a user is told of wrong ones."""
 
 import dataclasses
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt_cli.config import as_toml, describe, nearest, preset_names, preset_path, read, toml_literal
+from nmt_cli.config import (
+    Gone,
+    as_commented_toml,
+    as_toml,
+    changed,
+    check,
+    describe,
+    given_names,
+    nearest,
+    preset_names,
+    preset_path,
+    read,
+    setting,
+    settings_of_kind,
+    toml_literal,
+)
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
+from nmt_cli.scoring.config import ScoreConfig
 from nmt_cli.training.config import TrainConfig
 
 
@@ -37,6 +55,44 @@ class PotteryConfig:
     """The whole of a small program's settings."""
 
     kiln: KilnConfig = field(default_factory=KilnConfig)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelConfig:
+    """A section with bounds and a past."""
+
+    speed: float = setting(1.0, above=0, most=10, everyday=True)
+    """Turns a second."""
+
+    pause: int = setting(0, least=5, or_zero=True, kind="use")
+    """Seconds between two pots; 0 for none."""
+
+    stops: tuple[float, ...] = setting((), least=0, below=360, kind="shape")
+    """Angles."""
+
+    gone: ClassVar[dict[str, Gone]] = {
+        "pedals": Gone("a motor turns it; buy one", 2),
+        "noise": Gone("nobody hears it"),
+    }
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowWheelConfig(WheelConfig):
+    """A section that extends another."""
+
+    oil: int = setting(3)
+    """Drops."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkshopConfig:
+    """Two sections."""
+
+    wheel: WheelConfig = field(default_factory=WheelConfig)
+    slow: SlowWheelConfig = field(default_factory=SlowWheelConfig)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -239,11 +295,11 @@ def test_every_setting_is_described_by_its_default_and_meaning() -> None:
         for key in dataclasses.fields(getattr(defaults, section.name))
     ]
     assert list(settings) == names
-    for name, setting in settings.items():
+    for name, told in settings.items():
         section, key = name.split(".")
-        assert setting.default == getattr(getattr(defaults, section), key)
-        assert len(setting.meaning) > 10, name
-        assert "\n" not in setting.meaning
+        assert told.default == getattr(getattr(defaults, section), key)
+        assert len(told.meaning) > 10, name
+        assert "\n" not in told.meaning
 
 
 def test_a_meaning_over_several_lines_is_shown_on_one() -> None:
@@ -394,3 +450,118 @@ def test_a_configuration_written_as_toml_is_pleasant_to_read() -> None:
 def test_every_preset_survives_being_written_as_toml(tmp_path: Path, preset: str) -> None:
     config = read(TrainConfig, preset=preset_path(preset))
     assert read(TrainConfig, written(tmp_path, as_toml(config))) == config
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"speed": 0.1}, {"speed": 10.0}, {"pause": 0}, {"pause": 5}, {"stops": ()}, {"stops": (0.0, 359.9)}],
+    ids=str,
+)
+def test_values_within_their_bounds_are_taken(values: dict[str, Any]) -> None:
+    assert changed(WheelConfig(**values), "speed", "pause", "stops") in ([*values], [])
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"speed": 0.0}, "speed is 0.0; take more than 0 and at most 10."),
+        ({"speed": 10.1}, "speed is 10.1; take more than 0 and at most 10."),
+        ({"speed": float("nan")}, "speed is nan; take more than 0 and at most 10."),
+        ({"pause": 4}, "pause is 4; take 0, or at least 5."),
+        ({"pause": -1}, "pause is -1; take 0, or at least 5."),
+        ({"stops": (1.0, 360.0)}, "stops holds 360.0; take at least 0 and less than 360."),
+        (
+            {"pause": 1, "speed": 11.0},
+            "speed is 11.0; take more than 0 and at most 10. pause is 1; take",
+        ),
+    ],
+    ids=str,
+)
+def test_values_out_of_bounds_are_refused_together_when_a_section_is_made(
+    values: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        WheelConfig(**values)
+    assert str(caught.value).startswith(told)
+
+
+def test_bounds_choices_and_the_everyday_are_described() -> None:
+    told = {setting.name: (setting.takes, setting.everyday) for setting in describe(WorkshopConfig)}
+    assert told["wheel.speed"] == ("more than 0 and at most 10", True)
+    assert told["wheel.pause"] == ("0, or at least 5", False)
+    assert told["slow.oil"] == ("", False)
+    assert {s.name: s.takes for s in describe(CeramicsConfig)}["glaze.finish"] == "matt | gloss"
+
+
+def test_a_section_that_extends_another_has_its_settings_first_with_their_meanings() -> None:
+    slow = [(s.name, s.meaning) for s in describe(WorkshopConfig) if s.name.startswith("slow.")]
+    assert [name for name, _ in slow] == ["slow.speed", "slow.pause", "slow.stops", "slow.oil"]
+    assert (slow[0][1], slow[3][1]) == ("Turns a second.", "Drops.")
+
+
+def test_settings_are_found_by_what_they_decide() -> None:
+    assert settings_of_kind(WheelConfig, "use") == ("pause",)
+    assert settings_of_kind(WheelConfig, "shape") == ("stops",)
+    assert settings_of_kind(WheelConfig, "training only") == ()
+
+
+def test_what_is_not_at_its_default_is_named_in_the_order_asked_for() -> None:
+    wheel = WheelConfig(speed=2.0, pause=9)
+    assert changed(wheel, "pause", "stops", "speed") == ["pause", "speed"]
+
+
+@pytest.mark.parametrize("value", ["noise = 3", "noise = 'much'", "pedals = 2", "pedals = 2\nnoise = 0"])
+def test_a_setting_that_is_gone_and_changes_nothing_is_left_out_with_a_note(
+    tmp_path: Path, value: str
+) -> None:
+    file, notes = written(tmp_path, f"[wheel]\nspeed = 2.0\n{value}\n"), list[str]()
+    assert read(WorkshopConfig, file, note=notes.append).wheel == WheelConfig(speed=2.0)
+    names = ", ".join(f"wheel.{line.split()[0]}" for line in value.splitlines())
+    assert notes == [f"{file}: no settings any more, and left out without effect: {names}"]
+
+
+def test_a_setting_that_is_gone_and_meant_something_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    file = written(tmp_path, "[wheel]\npedals = 3\nspeed = 2.0\n")
+    with pytest.raises(UserError) as caught:
+        read(WorkshopConfig, file)
+    told = "wheel.pedals = 3 can't be had any more: a motor turns it; buy one; take it out"
+    assert str(caught.value) == f"{file}: {told}"
+
+
+def test_what_is_gone_is_suggested_to_nobody() -> None:
+    with pytest.raises(UserError) as caught:
+        read(WorkshopConfig, assignments=["wheel.pedal=2"])
+    assert "pedals" not in str(caught.value)
+
+
+def uncommented(text: str) -> str:
+    return re.sub(r"(?m)^#(?=[a-z0-9_]+ = )", "", text)
+
+
+@pytest.mark.parametrize("config", [PreprocessConfig, TrainConfig, TranslateConfig, ScoreConfig])
+def test_all_settings_as_a_file_are_the_defaults_with_and_without_their_comment_signs(
+    tmp_path: Path, config: type[Any]
+) -> None:
+    text = as_commented_toml(config())
+    assert read(config, written(tmp_path, text)) == config()
+    assert read(config, written(tmp_path, uncommented(text))) == config()
+    sections = tomllib.loads(uncommented(text))
+    names = [f"{section}.{key}" for section, keys in sections.items() for key in keys]
+    assert names == [setting.name for setting in describe(config)]
+
+
+def test_in_a_file_of_all_settings_only_what_is_not_at_its_default_is_given(tmp_path: Path) -> None:
+    config = CeramicsConfig(glaze=GlazeConfig(coats=3, oxides=("tin",)))
+    file = written(tmp_path, as_commented_toml(config))
+    assert given_names(file, (), {}) == {"glaze.coats", "glaze.oxides"}
+    assert read(CeramicsConfig, file) == config
+
+
+def test_a_file_of_all_settings_says_of_each_what_it_means_and_takes() -> None:
+    text = as_commented_toml(WorkshopConfig(wheel=WheelConfig(speed=2.0)))
+    assert text.startswith(
+        "# Every setting, with its default where it begins with #. Take the # away to change one.\n\n"
+        "[wheel]\n\n"
+        "# Turns a second. [more than 0 and at most 10]\nspeed = 2.0\n\n"
+        "# Seconds between two pots; 0 for none. [0, or at least 5]\n#pause = 0\n\n"
+    )

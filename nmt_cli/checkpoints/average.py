@@ -6,7 +6,7 @@ One tensor at a time is read from each model, so memory is that of one model, ho
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from nmt_cli.checkpoints.model_folder import (
 )
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import folder_written_whole
-from nmt_cli.model.config import DROPOUTS
+from nmt_cli.model.config import disagreements
 
 AVERAGED = "averaged"
 PIECE = 1 << 20
@@ -128,10 +128,9 @@ def _opened(path: Path) -> Iterator[Any]:
 def _check_alike(first: Part, part: Part) -> None:
     """Name the first thing in which the two are not models of one kind."""
     told = f"{part.place} can't be averaged with {first.place}"
-    wanted, config = asdict(first.identity.config), asdict(part.identity.config)
-    for key, value in wanted.items():
-        if key not in DROPOUTS and config[key] != value:
-            raise UserError(f"{told}: its {key} is {config[key]}, not {value}.")
+    config, wanted = part.identity.config, first.identity.config
+    for key in disagreements(config, wanted, "shape", "use"):
+        raise UserError(f"{told}: its {key} is {getattr(config, key)}, not {getattr(wanted, key)}.")
     if part.identity.tokenizers.fingerprint != first.identity.tokenizers.fingerprint:
         raise UserError(f"{told}: it has another vocabulary; take models of one dataset.")
     for name in sorted(first.tensors.keys() | part.tensors.keys()):

@@ -1,36 +1,96 @@
 """What the commands' options have in common: settings, their help, --quiet and --debug."""
 
-from collections.abc import Callable
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from nmt_cli.config import Setting, describe, toml_literal
+from nmt_cli.config import Setting, as_commented_toml, describe, read, toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Config = TypeVar("Config")
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+ALL = "--settings"
+"""The flag that asks for all settings in place of what a command does."""
 
 
 class CommandWithSettings(click.Command):
-    """A command whose help ends with its settings, read off the dataclass that holds them."""
+    """A command whose help ends with its everyday settings, read off the dataclass that holds them."""
 
     def __init__(self, *args: Any, settings: type[object], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._settings = settings
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """With --settings nothing is required, for nothing is done."""
+        ctx.meta[ALL] = ALL in args
+        required = [param for param in self.params if param.required]
+        for param in required:
+            param.required = not ctx.meta[ALL]
+        try:
+            return super().parse_args(ctx, args)
+        finally:
+            for param in required:
+                param.required = True
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings below the flags."""
+        shown = [setting for setting in describe(self._settings) if setting.everyday]
         with formatter.section(
-            "Settings (keys of --config FILE.toml; --set KEY=VALUE wins over it, a flag over both)"
+            f"Settings (--set KEY=VALUE, or --config FILE.toml; all of them: {ctx.command_path} {ALL})"
         ):
-            formatter.write_dl(
-                [(f"{s.name} = {toml_literal(s.default)}", _meaning(s)) for s in describe(self._settings)],
-                col_max=34,
-            )
+            names = [f"{setting.name} = {toml_literal(setting.default)}" for setting in shown]
+            room = formatter.width - max(map(len, names)) - 4
+            rows = zip(names, (_meaning(setting, room) for setting in shown), strict=True)
+            formatter.write_dl(list(rows), col_max=formatter.width)
 
 
-def _meaning(setting: Setting) -> str:
-    choices = " | ".join(map(str, setting.choices))
-    return f"{setting.meaning} [{choices}]" if choices else setting.meaning
+def _meaning(setting: Setting, room: int) -> str:
+    """As much of it as a line has room for; --settings has it whole."""
+    first = re.split("[.;] ", setting.meaning)[0].rstrip(".")
+    takes = f" [{setting.takes}]" if setting.takes else ""
+    return textwrap.shorten(f"{first}.", max(room - len(takes), 20), placeholder=" …") + takes
+
+
+def with_settings(function: Function) -> Function:
+    """--config, --set and --settings; the values of the first two are for `chosen`."""
+    file = click.option("--config", "file", type=FILE, help="Settings as TOML.")
+    assignments = click.option(
+        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
+    )
+    everything = click.option(
+        ALL, is_flag=True, expose_value=False, help="Print all settings as a file for --config, and end."
+    )
+    return file(assignments(everything(function)))
+
+
+def chosen(
+    config: type[Config],
+    file: Path | None,
+    assignments: Sequence[str],
+    flags: Mapping[str, object] | None = None,
+    preset: Path | None = None,
+) -> Config:
+    """The settings of the command that runs; where all are asked for, they are printed, and it ends."""
+    context = click.get_current_context()
+    found = read(config, file, assignments, flags, preset, note=_ignore if context.params["quiet"] else _tell)
+    if context.meta[ALL]:
+        click.echo(as_commented_toml(found), nl=False)
+        context.exit()
+    return found
+
+
+def _tell(note: str) -> None:
+    click.echo(note, err=True)
+
+
+def _ignore(note: str) -> None:
+    """For --quiet."""
 
 
 def common(function: Function) -> Function:

@@ -6,7 +6,7 @@ from typing import get_args
 import click
 
 from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, common
+from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.text.config import Kind, TokenizerConfig
 
@@ -47,10 +47,7 @@ from nmt_cli.text.config import Kind, TokenizerConfig
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at work.  [default: all cores]")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder to make.")
 @click.option("--overwrite", is_flag=True, help="Replace a dataset that was made otherwise.")
-@click.option(
-    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
-)
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@with_settings
 @common
 def preprocess(
     source_lang: str,
@@ -76,7 +73,7 @@ def preprocess(
     pairs on stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are WMT test sets.
     """
     flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
-    config = settings.read(PreprocessConfig, file, assignments, flags)
+    config = chosen(PreprocessConfig, file, assignments, flags)
     given = settings.given_names(file, assignments, flags)
     if reuse_tokenizer and (useless := [name for name, value in flags.items() if value is not None]):
         raise click.UsageError(f"--reuse-tokenizer decides {useless[0]}; leave that flag out.")

@@ -8,7 +8,7 @@ from typing import get_args
 import click
 
 from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, common
+from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
 from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
 
 TEXT = click.Path(path_type=Path)
@@ -43,10 +43,7 @@ TEXT = click.Path(path_type=Path)
 @click.option("--model", type=TEXT, help="A model that scores HYP, in place of references.")
 @click.option("--source", type=TEXT, help="What HYP is the translation of, for --model.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything in full precision as JSON.")
-@click.option(
-    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
-)
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@with_settings
 @common
 def score(
     hypotheses: tuple[Path, ...],
@@ -69,7 +66,7 @@ def score(
     text with compounds split: compare it with numbers of that kind only, and sacrebleu's with sacrebleu's.
     brackets is the F1 of parses, bracketed or linearised, one a line, as EVALB counts it.
     """
-    config = settings.read(ScoreConfig, file, assignments)
+    config = chosen(ScoreConfig, file, assignments)
     given = settings.given_names(file, assignments, {})
     inputs = hypotheses or (Path("-"),)
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:

@@ -10,7 +10,7 @@ from types import FrameType
 import click
 
 from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, common
+from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
 from nmt_cli.errors import EXIT_CODES
 from nmt_cli.training.config import TrainConfig
 
@@ -61,10 +61,7 @@ class Stop:
 @click.option("--init-from", metavar="MODEL", type=FOLDER, help="Start from a model's weights; see [start].")
 @click.option("--deterministic", is_flag=True, help="The same bits each time on one machine, or an error.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and on stdout the settings; train nothing.")
-@click.option(
-    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
-)
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@with_settings
 @common
 def train(
     dataset: Path,
@@ -100,9 +97,7 @@ def train(
         "start.model": str(init_from.resolve()) if init_from else None,
         "training.deterministic": deterministic or None,
     }
-    config = settings.read(
-        TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None
-    )
+    config = chosen(TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None)
     work = _forecast if dry_run else _run
     sys.exit(work(dataset, out, config, device, devices, quiet))
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, common
+from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
 from nmt_cli.corpus.files import open_bytes
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.machine.atomic import file_written_whole
@@ -52,10 +51,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     type=FILE,
     help="HTML page to write: where each head of each layer of the first MODEL looks.",
 )
-@click.option(
-    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Settings as TOML."
-)
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@with_settings
 @common
 def translate(
     models: tuple[Path, ...],
@@ -79,7 +75,7 @@ def translate(
     Text goes in and comes out as people write it. A line is translated as soon as it is there.
     """
     flags = {"search.beam": beam, "search.length_penalty": length_penalty, "search.n_best": n_best}
-    config = settings.read(TranslateConfig, file, assignments, flags)
+    config = chosen(TranslateConfig, file, assignments, flags)
     if config.output.alignments and form != "json":
         raise click.UsageError("output.alignments has no effect without --format json.")
     _refuse_same(page, target)
@@ -137,7 +133,7 @@ def _translations(
     from nmt_cli.decoding.lines.stream import lines_of, stream
 
     tokenizers = translator.tokenizers
-    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary, translator.config.input.most_unknown)
+    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
     lines = ((number, odd.text(number, raw)) for number, raw in enumerate(lines_of(read), start=1))
     report.begin(odd)
     for translation in stream(translator, ensembles, lines, flush):

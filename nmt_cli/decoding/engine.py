@@ -15,6 +15,9 @@ from nmt_cli.model.transformer import Transformer
 
 ROWS_ON_CPU = 256
 MOST_ROWS = 2048
+TOKENS = 16_384
+"""Most source tokens, filled up to the longest sentence, that are worked on at a time."""
+
 REFILL = 0.75
 """Waiting sentences join when no more than this share of the batch is left: few at a time would be slow."""
 
@@ -50,7 +53,7 @@ def translated(
         try:
             if len(search.sentences) <= REFILL * most:
                 beside = search.sentences
-                joining = waiting.take(most - len(beside), config.tokens, beside)
+                joining = waiting.take(most - len(beside), TOKENS, beside)
                 if joining:
                     search.join(joining)
                     joining = []

@@ -3,102 +3,91 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nmt_cli.config import Kind, changed, check, setting, settings_of_kind
 from nmt_cli.errors import UserError
 
-DROPOUTS = ("residual_dropout", "embedding_dropout", "attention_dropout", "activation_dropout")
-SIZES = ("encoder_layers", "decoder_layers", "width", "feed_forward", "heads", "longest")
-FROM_ZERO = ("key_width", "value_width", "encoder_window", "decoder_window")
-
-LEARNED_POSITIONS = 1024
+MEANT = {"key_width": "d_k", "value_width": "d_v"}
+"""What tells the width where a setting may leave it open."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
     """One Transformer; the defaults are the base model of Attention Is All You Need."""
 
-    encoder_layers: int = 6
+    encoder_layers: int = setting(6, least=1, kind="shape", everyday=True)
     """Layers of the encoder."""
 
-    decoder_layers: int = 6
+    decoder_layers: int = setting(6, least=1, kind="shape", everyday=True)
     """Layers of the decoder."""
 
-    width: int = 512
+    width: int = setting(512, least=1, kind="shape", everyday=True)
     """Channels of a token between the layers (d_model)."""
 
-    feed_forward: int = 2048
+    feed_forward: int = setting(2048, least=1, kind="shape")
     """Channels inside a feed-forward layer (d_ff)."""
 
-    heads: int = 8
+    heads: int = setting(8, least=1, kind="use")
     """Heads of each attention (h)."""
 
-    key_width: int = 0
+    key_width: int = setting(0, least=0, kind="use")
     """Channels of a query or key in one head (d_k); 0 is width / heads."""
 
-    value_width: int = 0
+    value_width: int = setting(0, least=0, kind="use")
     """Channels of a value in one head (d_v); 0 is width / heads."""
 
-    norm: Literal["post", "pre"] = "post"
+    norm: Literal["post", "pre"] = setting("post", kind="use")
     """Layer norm behind each sub-layer, as in the paper, or before it and once more at the end of a stack."""
 
-    norm_epsilon: float = 1e-6
+    norm_epsilon: float = setting(1e-6, above=0, kind="use")
     """What layer norm adds to the variance."""
 
-    activation: Literal["relu", "gelu"] = "relu"
+    activation: Literal["relu", "gelu"] = setting("relu", kind="use")
     """Between the two halves of a feed-forward layer."""
 
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", kind="use")
     """Sinusoids reach any length; learned positions end at `longest`."""
 
-    longest: int = LEARNED_POSITIONS
+    longest: int = setting(1024, least=1, kind="shape")
     """How many learned positions there are."""
 
-    attention_bias: bool = False
+    attention_bias: bool = setting(False, kind="shape")
     """Biases in the projections of attention; the paper has none."""
 
-    tie: Literal["all", "decoder", "none"] = "all"
+    tie: Literal["all", "decoder", "none"] = setting("all", kind="shape")
     """One matrix for both embeddings and the output projection, for the latter two, or for none of them."""
 
-    init: Literal["xavier", "smaller"] = "xavier"
+    init: Literal["xavier", "smaller"] = setting("xavier", kind="training only")
     """How matrices begin. Xavier: uniform in ±sqrt(6 / (inputs + outputs)), without biases; smaller: queries,
     keys and values in 0.71 of that, feed-forward matrices and their biases in ±1 / sqrt(inputs). Embeddings
     and learned positions are normal with a deviation of 1 / sqrt(width) in both."""
 
-    output_bias: bool = False
+    output_bias: bool = setting(False, kind="shape")
     """A bias for each entry of the vocabulary in the output projection; the paper has none."""
 
-    residual_dropout: float = 0.1
+    residual_dropout: float = setting(0.1, least=0, below=1, kind="training only", everyday=True)
     """On the output of each sub-layer, before it is added."""
 
-    embedding_dropout: float = 0.1
+    embedding_dropout: float = setting(0.1, least=0, below=1, kind="training only")
     """On the sums of embeddings and positions."""
 
-    attention_dropout: float = 0.0
+    attention_dropout: float = setting(0.0, least=0, below=1, kind="training only")
     """On the attention probabilities; the paper has none."""
 
-    activation_dropout: float = 0.0
+    activation_dropout: float = setting(0.0, least=0, below=1, kind="training only")
     """Inside the feed-forward layers; the paper has none."""
 
-    encoder_window: int = 0
+    encoder_window: int = setting(0, least=0, kind="use")
     """Keys around it that a token of the source attends to (restricted self-attention); 0 is all."""
 
-    decoder_window: int = 0
+    decoder_window: int = setting(0, least=0, kind="use")
     """The same in the target, of which only what came before is seen; 0 is all."""
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(SIZES, 1) | dict.fromkeys(FROM_ZERO, 0)
-        if small := [name for name, size in least.items() if getattr(self, name) < size]:
-            told = (f"{name} is {getattr(self, name)}, but is at least {least[name]}" for name in small)
-            raise UserError(f"{'; '.join(told)}.")
-        if not self.norm_epsilon > 0:
-            raise UserError(f"norm_epsilon is {self.norm_epsilon}; it must be positive.")
-        if self.positions == "sinusoidal" and self.longest != LEARNED_POSITIONS:
+        check(self)
+        if self.positions == "sinusoidal" and changed(self, "longest"):
             raise UserError(
                 "longest has no effect with sinusoidal positions; leave it out, or learn positions."
             )
-        if wrong := [
-            f"{name} is {getattr(self, name)}" for name in DROPOUTS if not 0 <= getattr(self, name) < 1
-        ]:
-            raise UserError(f"{', '.join(wrong)}, but a dropout is at least 0 and less than 1.")
         if self.width % 2:
             raise UserError(f"width is {self.width}, but positions need an even one.")
         if self.width % self.heads and not (self.key_width and self.value_width):
@@ -121,3 +110,9 @@ class ModelConfig:
     def d_v(self) -> int:
         """Channels of a value in one head."""
         return self.value_width or self.width // self.heads
+
+
+def disagreements(one: ModelConfig, other: ModelConfig, *kinds: Kind) -> list[str]:
+    """What of such kinds differs between the two, by name; a width of 0 is the one that it stands for."""
+    names = [MEANT.get(name, name) for kind in kinds for name in settings_of_kind(ModelConfig, kind)]
+    return [name for name in names if getattr(one, name) != getattr(other, name)]

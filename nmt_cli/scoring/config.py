@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nmt_cli.errors import UserError
+from nmt_cli.config import check, setting
 
 Metric = Literal["bleu", "chrf", "chrf++", "ter", "paper-bleu"]
 """What compares text with text."""
@@ -20,12 +20,12 @@ class BleuConfig:
 
     tokenizer: Literal[
         "auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "none"
-    ] = "auto"
+    ] = setting("auto", everyday=True)
     """How sacrebleu splits both sides into words. "auto" is zh, ja-mecab or ko-mecab where that is the
     language, else 13a; the flores ones are fetched from the network once; "none" is for text that is
     tokenised already."""
 
-    lowercase: bool = False
+    lowercase: bool = setting(False, everyday=True)
     """Lower-case both sides."""
 
     smoothing: Literal["exp", "floor", "add-k", "none"] = "exp"
@@ -55,7 +55,7 @@ class TerConfig:
 class PaperConfig:
     """BLEU as 'Attention Is All You Need' computed it."""
 
-    reference_quotes: Literal["straight", "keep"] = "straight"
+    reference_quotes: Literal["straight", "keep"] = setting("straight", everyday=True)
     """Whether low and curly quotes in the references become " and ' ("straight", as in the reference behind
     the published numbers) or stay ("keep", as for references that were made so already)."""
 
@@ -64,18 +64,15 @@ class PaperConfig:
 class SignificanceConfig:
     """Tests of whether a system differs from the first one."""
 
-    samples: int = 0
+    samples: int = setting(0, least=0, everyday=True)
     """Resamples or trials; 0 for sacrebleu's own 1,000 resamples (bootstrap) or 10,000 trials
     (randomization)."""
 
-    seed: int = 12345
-    """Which ones are drawn; the default is sacrebleu's."""
+    seed: int = setting(12345, least=1)
+    """Which ones are drawn; the default is sacrebleu's, to which 0 would mean no seed at all."""
 
     def __post_init__(self) -> None:
-        if self.samples < 0:
-            raise UserError(f"samples is {self.samples}; take a positive number, or 0 for sacrebleu's own.")
-        if self.seed < 1:
-            raise UserError(f"seed is {self.seed}; take at least 1 (to sacrebleu, 0 means no seed at all).")
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,27 +1,26 @@
 """What training needs to be told; composes the sections of a recipe file."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+from nmt_cli.config import Gone, changed, check, setting
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import SamplingConfig
-
-FACTOR, PEAK, DECAY, PATIENCE, MINUTES = 1.0, 7e-4, 0.5, 3, 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig:
     """What is minimised."""
 
-    smoothing: float = 0.1
+    smoothing: float = setting(0.1, least=0, below=1, everyday=True)
     """Share of the target probability that label smoothing spreads over the whole vocabulary."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.smoothing < 1:
-            raise UserError(f"smoothing is {self.smoothing}; it is a share, from 0.0 to less than 1.0.")
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,29 +30,26 @@ class OptimizerConfig:
     kind: Literal["adam", "adamw"] = "adam"
     """Adam, or AdamW, whose weight decay is apart from the gradients."""
 
-    beta1: float = 0.9
+    beta1: float = setting(0.9, least=0, below=1)
     """How much of the mean gradient stays from step to step."""
 
-    beta2: float = 0.98
+    beta2: float = setting(0.98, least=0, below=1)
     """The same for the mean squared gradient."""
 
-    epsilon: float = 1e-9
+    epsilon: float = setting(1e-9, least=0)
     """Added to the root of the mean squared gradient."""
 
-    weight_decay: float = 0.0
+    weight_decay: float = setting(0.0, least=0)
     """Share of the weights that is taken off, times the learning rate; for adamw."""
 
-    clip_norm: float = 0.0
+    clip_norm: float = setting(0.0, least=0)
     """Longer gradients are scaled down to this norm; 0 for none, as in the paper."""
 
-    ema: float = 0.0
+    ema: float = setting(0.0, least=0, below=1)
     """Share of a moving average of the weights that stays from step to step, such as 0.9999; 0 for none."""
 
     def __post_init__(self) -> None:
-        if wrong := [name for name in ("beta1", "beta2", "ema") if not 0 <= getattr(self, name) < 1]:
-            raise UserError(f"{wrong[0]} is {getattr(self, wrong[0])}; take one from 0.0 to less than 1.0.")
-        if wrong := [name for name in ("epsilon", "weight_decay", "clip_norm") if getattr(self, name) < 0]:
-            raise UserError(f"{wrong[0]} is {getattr(self, wrong[0])}; it can't be negative.")
+        check(self)
         if self.weight_decay and self.kind == "adam":
             raise UserError("weight_decay has no effect with adam; set kind to adamw.")
 
@@ -62,63 +58,59 @@ class OptimizerConfig:
 class ScheduleConfig:
     """The learning rate of each step."""
 
-    kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant", "plateau"] = "noam"
+    kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant", "plateau"] = setting(
+        "noam", everyday=True
+    )
     """The paper's (noam), or up to `peak` and then as named; linear and cosine reach 0 at the last step.
     Plateau stays until validation.watched stands still."""
 
-    factor: float = FACTOR
+    factor: float = setting(1.0, above=0)
     """Noam: the rate is this times width^-0.5 times min(step^-0.5, step x warmup^-1.5)."""
 
-    peak: float = PEAK
+    peak: float = setting(7e-4, above=0, everyday=True)
     """The largest rate, at the end of the warm-up; not for noam, where it follows from the factor."""
 
-    warmup: int = 4000
+    warmup: int = setting(4000, least=0, everyday=True)
     """Steps over which the rate rises from 0."""
 
-    decay: float = DECAY
+    decay: float = setting(0.5, above=0, below=1)
     """Plateau: what the rate is multiplied by each time."""
 
-    patience: int = PATIENCE
+    patience: int = setting(3, least=1)
     """Plateau: validations in a row without improvement, warm-up not counted, that lower the rate."""
 
     def __post_init__(self) -> None:
-        if self.warmup < 0 or (self.kind == "noam" and self.warmup < 1):
-            raise UserError(f"warmup is {self.warmup}; take at least {int(self.kind == 'noam')}.")
-        if min(self.factor, self.peak) <= 0:
-            raise UserError("factor and peak are positive numbers.")
-        if self.kind == "noam" and self.peak != PEAK:
-            raise UserError(f"peak has no effect with noam, which has factor; set peak to {PEAK}.")
-        if self.kind != "noam" and self.factor != FACTOR:
-            raise UserError(f"factor has no effect with {self.kind}, which has peak; set factor to {FACTOR}.")
-        self._check_plateau()
-
-    def _check_plateau(self) -> None:
-        if self.kind != "plateau" and (self.decay, self.patience) != (DECAY, PATIENCE):
+        check(self)
+        if self.kind == "noam" and not self.warmup:
+            raise UserError("warmup is 0; with noam take at least 1.")
+        if self.kind == "noam" and changed(self, "peak"):
+            raise UserError("peak has no effect with noam, which has factor; leave it out.")
+        if self.kind != "noam" and changed(self, "factor"):
+            raise UserError(f"factor has no effect with {self.kind}, which has peak; leave it out.")
+        if self.kind != "plateau" and changed(self, "decay", "patience"):
             raise UserError(f"decay and patience have no effect with {self.kind}, only with plateau.")
-        if not 0 < self.decay < 1 or self.patience < 1:
-            raise UserError("decay is above 0 and below 1, and patience at least 1.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingConfig:
     """How long, in which numbers, and on what."""
 
-    max_steps: int = 100_000
+    max_steps: int = setting(100_000, least=1)
     """Steps of the whole run."""
 
-    max_epochs: int = 0
+    max_epochs: int = setting(0, least=0)
     """Epochs of the whole run, if they end first; 0 for no limit."""
 
-    max_hours: float = 0.0
+    max_hours: float = setting(0.0, least=0)
     """Hours of the whole run, resumed ones added up, if they end first; 0 for no limit."""
 
-    seed: int = 1
+    seed: int = setting(1, least=0)
     """Decides weights, batches and dropout."""
 
-    max_tokens_per_device: int = 0
+    max_tokens_per_device: int = setting(0, least=0)
     """Most source plus target tokens of a micro-batch; 0 finds what fits a GPU, and is 8,192 on a CPU."""
 
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", everyday=True)
     """Numbers of the matrix products; auto is bf16 on a GPU that has it, fp16 on others, fp32 on a CPU."""
 
     compile: Literal["auto", "on", "off"] = "auto"
@@ -130,80 +122,68 @@ class TrainingConfig:
     tensorboard: bool = False
     """Write the curves for TensorBoard too, in tensorboard/ of the run; needs nmt-cli[tensorboard]."""
 
-    log_every: int = 100
+    log_every: int = setting(100, least=1)
     """Steps between two lines on the screen; log.jsonl has them all."""
 
-    give_up_after: int = 10
+    give_up_after: int = setting(10, least=1)
     """Steps in a row whose loss or gradient is not finite, and which are left out, before the run ends."""
 
-    rank_timeout: float = 120.0
+    rank_timeout: float = setting(120.0, above=0)
     """Seconds that a rank waits for the others before the run ends."""
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "log_every", "give_up_after"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; take at least 1.")
-        if self.rank_timeout <= 0:
-            raise UserError(f"rank_timeout is {self.rank_timeout}; it must be positive.")
-        for name in ("max_epochs", "max_hours", "max_tokens_per_device", "seed"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name} is {getattr(self, name)}; it can't be negative.")
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationConfig:
     """How the model is judged during training."""
 
-    every_steps: int = 1000
+    every_steps: int = setting(1000, least=0)
     """Steps between two validations; the last step validates too. 0 for never."""
 
-    metric: Literal["bleu", "chrf", "nll"] = "bleu"
+    metric: Literal["bleu", "chrf", "nll"] = setting("bleu", everyday=True)
     """What the best checkpoint is best at, on the first validation set."""
 
     watched: Literal["metric", "bleu", "chrf", "nll", "perplexity", "word-perplexity"] = "metric"
     """What has to improve, for `patience` and the plateau schedule; metric is the one above."""
 
-    least_improvement: float = 0.0
+    least_improvement: float = setting(0.0, least=0)
     """By how much, to count; any improvement does with 0."""
 
-    patience: int = 0
+    patience: int = setting(0, least=0, everyday=True)
     """So many validations in a row without improvement end the run; 0 for never."""
 
-    sentences: int = 0
+    sentences: int = setting(0, least=0)
     """Translate only that many sentences of each set; 0 for all. The loss is always that of all."""
 
-    max_tokens: int = 8192
-    """Source plus target tokens that are worked on at a time."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "max_tokens": Gone("the loss of 8,192 tokens is computed at a time")
+    }
 
     def __post_init__(self) -> None:
-        zero = ("every_steps", "sentences", "least_improvement", "patience")
-        for name, least in (*((name, 0) for name in zero), ("max_tokens", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} is {getattr(self, name)}; take at least {least}.")
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig:
     """When to save, and what to keep."""
 
-    every_steps: int = 0
+    every_steps: int = setting(0, least=0)
     """Steps between two checkpoints; 0 for none by steps. The last step always saves."""
 
-    every_minutes: float = MINUTES
+    every_minutes: float = setting(10.0, above=0)
     """Minutes between two checkpoints, where it is not by steps; the paper's base model saves every ten."""
 
-    keep_last: int = 5
+    keep_last: int = setting(5, least=1, everyday=True)
     """The newest so many checkpoints stay."""
 
-    keep_best: int = 1
+    keep_best: int = setting(1, least=0)
     """The best so many by the validation metric stay as well; they are saved when they are found."""
 
     def __post_init__(self) -> None:
-        if self.keep_last < 1 or self.keep_best < 0:
-            raise UserError("keep_last is at least 1, and keep_best at least 0.")
-        if self.every_steps < 0 or self.every_minutes <= 0:
-            raise UserError("every_steps can't be negative, and every_minutes must be positive.")
-        if self.every_steps and self.every_minutes != MINUTES:
+        check(self)
+        if self.every_steps and changed(self, "every_minutes"):
             raise UserError("every_minutes has no effect where every_steps decides; leave one of them out.")
 
 
@@ -237,7 +217,7 @@ class TrainConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
-    search: SearchConfig = field(default_factory=SearchConfig)
+    search: BeamConfig = field(default_factory=BeamConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     start: StartConfig = field(default_factory=StartConfig)
 

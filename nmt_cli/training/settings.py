@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from nmt_cli.config import as_toml, read, toml_literal
+from nmt_cli.config import as_toml, read, settings_of_kind, toml_literal
 from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
 from nmt_cli.training.config import TrainConfig
 
 CONFIG = "config.toml"
@@ -14,12 +15,10 @@ FIXED = (
 )
 """What can't change while a run goes on; all else can."""
 
-FREE = (
-    "model.residual_dropout",
-    "model.embedding_dropout",
-    "model.attention_dropout",
-    "model.activation_dropout",
-)
+BEGUN = "init"
+"""How the weights were drawn is over when a run goes on, and part of what the run is."""
+
+FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only") if name != BEGUN]
 
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
@@ -30,11 +29,13 @@ def keep_settings(run: Path, config: TrainConfig) -> None:
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
-    """Each setting that differs from the run's so far, old -> new; `UserError` where one can't change."""
+    """Each setting that differs from the run's so far, old -> new, and those that are gone; `UserError` where
+    one can't change."""
     path = run / CONFIG
     if not path.exists():
         return []
-    before = read(TrainConfig, path)
+    gone: list[str] = []
+    before = read(TrainConfig, path, note=gone.append)
     changed = {
         f"{section}.{key}": f"{section}.{key}: {toml_literal(old)} -> {toml_literal(new)}"
         for section in TrainConfig.__dataclass_fields__
@@ -46,4 +47,4 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
             f"{run} was begun with other settings ({'; '.join(fixed)}), which can't change on the way; "
             f"go on with --config {path}, or choose another --out."
         )
-    return list(changed.values())
+    return [*gone, *changed.values()]

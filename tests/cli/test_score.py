@@ -12,8 +12,6 @@ import click
 import pytest
 
 from nmt_cli.cli.score import score
-from nmt_cli.config import describe, toml_literal
-from nmt_cli.scoring.config import ScoreConfig
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -61,16 +59,12 @@ def worse(tmp_path: Path) -> Path:
 
 def test_the_flags_are_these_and_no_more() -> None:
     options = [option for option in score.params if isinstance(option, click.Option)]
-    assert [option.opts[0] for option in options] == [*FLAGS, "--quiet", "--debug"]
+    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
 
 
-def test_help_shows_every_flag_and_every_setting_with_its_default(nmt: Run) -> None:
+def test_help_shows_every_flag(nmt: Run) -> None:
     text = nmt("score", "--help").stdout
     assert [flag for flag in FLAGS if flag not in text] == []
-    folded = "".join(text.split())
-    for setting in describe(ScoreConfig):
-        assert setting.meaning
-        assert "".join(f"{setting.name}={toml_literal(setting.default)}{setting.meaning}".split()) in folded
 
 
 def test_a_table_on_stdout_names_every_score_with_its_signature(nmt: Run, ref: Path, worse: Path) -> None:

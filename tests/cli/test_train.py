@@ -82,17 +82,12 @@ def assert_one_line(result: CompletedProcess[str], code: int, *told: str) -> Non
 
 def test_the_flags_are_these_and_no_more() -> None:
     options = [option for option in train.params if isinstance(option, click.Option)]
-    assert [option.opts[0] for option in options] == [*FLAGS, "--quiet", "--debug"]
+    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
 
 
-def test_help_shows_every_flag_and_every_setting_with_its_default(nmt: Run) -> None:
+def test_help_shows_every_flag(nmt: Run) -> None:
     text = nmt("train", "--help").stdout
     assert [flag for flag in FLAGS if flag not in text] == []
-    folded = "".join(text.split())
-    for setting in settings.describe(TrainConfig):
-        assert setting.meaning
-        shown = f"{setting.name}={settings.toml_literal(setting.default)}{setting.meaning}"
-        assert "".join(shown.split()) in folded
 
 
 def test_help_lists_the_presets(nmt: Run) -> None:
@@ -210,28 +205,33 @@ def test_wrong_usage_is_told_with_exit_code_2(
         (("--set", "training.max_step=5"), "did you mean training.max_steps?"),
         (("--set", "optimizer.weight_decay=0.1"), "weight_decay has no effect with adam; set kind to adamw."),
         (("--max-steps", "0"), "max_steps is 0; take at least 1."),
-        (("--seed", "-1"), "seed is -1; it can't be negative."),
+        (("--seed", "-1"), "seed is -1; take at least 0."),
         (("--batch-tokens", "0"), "tokens is 0; take at least 1."),
         (("--validate-every", "-1"), "every_steps is -1"),
         (("--save-every", "-1"), "every_steps"),
         (("--set", "validation.sentences=-1"), "sentences is -1"),
-        (("--set", "validation.max_tokens=0"), "max_tokens is 0"),
-        (("--set", "loss.smoothing=1.0"), "smoothing is 1.0; it is a share, from 0.0 to less than 1.0."),
-        (("--set", "optimizer.beta2=1.0"), "beta2 is 1.0; take one from 0.0 to less than 1.0."),
-        (("--set", "optimizer.clip_norm=-1"), "clip_norm is -1.0; it can't be negative."),
-        (("--set", "schedule.warmup=0"), "warmup is 0; take at least 1."),
-        (("--set", "schedule.peak=0"), "factor and peak are positive numbers."),
+        (("--set", "loss.smoothing=1.0"), "smoothing is 1.0; take at least 0 and less than 1."),
+        (("--set", "optimizer.beta2=1.0"), "beta2 is 1.0; take at least 0 and less than 1."),
+        (("--set", "optimizer.clip_norm=-1"), "clip_norm is -1.0; take at least 0."),
+        (("--set", "schedule.warmup=0"), "warmup is 0; with noam take at least 1."),
+        (("--set", "schedule.peak=0"), "peak is 0.0; take more than 0."),
         (("--set", "schedule.decay=0.1"), "decay and patience have no effect with noam, only with plateau."),
         (("--set", "schedule.patience=9"), "decay and patience have no effect with noam, only with plateau."),
-        (("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"), "decay is above 0 and below 1"),
-        (("--set", "schedule.kind=plateau", "--set", "schedule.patience=0"), "and patience at least 1."),
+        (
+            ("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"),
+            "decay is 1.0; take more than 0 and less",
+        ),
+        (
+            ("--set", "schedule.kind=plateau", "--set", "schedule.patience=0"),
+            "patience is 0; take at least 1.",
+        ),
         (("--set", "schedule.kind=plateau"), "nothing to watch without validation; set validation.every"),
         (("--set", "validation.patience=-1"), "patience is -1; take at least 0."),
         (("--set", "validation.least_improvement=-1"), "least_improvement is -1.0; take at least 0."),
         (("--set", 'start.freeze=["x*"]'), "start.freeze: no parameter is named x*; "),
         (("--init-from", "nowhere"), "nowhere is no model: "),
-        (("--set", "checkpoints.keep_last=0"), "keep_last is at least 1"),
-        (("--set", "checkpoints.every_minutes=0"), "every_minutes must be positive."),
+        (("--set", "checkpoints.keep_last=0"), "keep_last is 0; take at least 1."),
+        (("--set", "checkpoints.every_minutes=0"), "every_minutes is 0.0; take more than 0."),
         (("--set", "schedule.kind=step"), "schedule.kind takes "),
         (("--set", "model.heads=3"), "width 16 can't be shared evenly among 3 heads"),
         (("--set", "training.precision=fp16"), "training.precision is fp16, but cpu has only fp32, bf16."),

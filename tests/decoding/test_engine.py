@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import Found, Listed, taken, translate_ids, translated
 from nmt_cli.decoding.ensemble import Ensemble
@@ -203,10 +204,13 @@ def test_no_more_rows_are_worked_on_than_the_settings_say(rows: int, beam: int, 
 
 
 @pytest.mark.parametrize("tokens", [1, 13, 14, 30, 1000])
-def test_no_more_source_tokens_are_worked_on_than_the_settings_say(tokens: int) -> None:
+def test_no_more_source_tokens_are_worked_on_than_there_may_be(
+    tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """But for those of a single sentence."""
     room = Room()
-    found = found_in(room, replace(TO_THE_CAP, tokens=tokens), SOURCES)
+    monkeypatch.setattr(engine, "TOKENS", tokens)
+    found = found_in(room, TO_THE_CAP, SOURCES)
     assert len(found) == len(SOURCES)
     assert all(sentences * longest <= tokens for _, sentences, longest in room.steps if sentences > 1)
     most = max(sentences for _, sentences, _ in room.steps)
@@ -228,9 +232,12 @@ class Late(Listed):
         return chosen
 
 
-def test_long_sentences_that_come_late_do_not_stretch_short_ones_beyond_the_limit() -> None:
+def test_long_sentences_that_come_late_do_not_stretch_short_ones_beyond_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     room = Room()
-    config = replace(TO_THE_CAP, tokens=60, rows=8)
+    monkeypatch.setattr(engine, "TOKENS", 60)
+    config = replace(TO_THE_CAP, rows=8)
     short = [Sentence(key, tokens) for key, tokens in enumerate(sources(2, 2, 2, 2, 6, 6, 6, 6))]
     long = [Sentence(100 + key, tokens) for key, tokens in enumerate(sources(*[28] * 4))]
     found = list(translated(Ensemble.of([model_in(room)], config), config, Late(short, long)))

@@ -209,7 +209,7 @@ def found_alone(name: str) -> list[list[Sequence[int]]]:
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("rows", [1, 3, 8, 256])
 def test_what_else_is_in_the_batch_changes_nothing(name: str, rows: int) -> None:
-    together = translate_ids([model_of(5, 12)], SOURCES, replace(SEARCHES[name], rows=rows, tokens=20))
+    together = translate_ids([model_of(5, 12)], SOURCES, replace(SEARCHES[name], rows=rows))
     assert [[each.tokens for each in found] for found in together] == found_alone(name)
 
 

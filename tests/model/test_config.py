@@ -1,13 +1,13 @@
 """The settings of a model, and what a user is told of wrong ones."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
-from nmt_cli.config import describe
+from nmt_cli.config import Kind, describe
 from nmt_cli.errors import UserError
-from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.config import ModelConfig, disagreements
 
 
 def complaint(**settings: Any) -> str:
@@ -98,6 +98,28 @@ def test_the_number_of_learned_positions_is_refused_where_none_are_learned() -> 
     """A setting that would have no effect is an error."""
     assert "longest" in complaint(positions="sinusoidal", longest=2048)
     assert ModelConfig(positions="learned", longest=2048).longest == 2048
+
+
+def test_every_setting_says_what_it_decides() -> None:
+    assert [field.name for field in fields(ModelConfig) if not field.metadata.get("kind")] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds", "names"),
+    [
+        ({"width": 64}, ("shape",), ["width"]),
+        ({"decoder_window": 3, "norm_epsilon": 1e-5}, ("use",), ["norm_epsilon", "decoder_window"]),
+        ({"residual_dropout": 0.0, "attention_dropout": 0.5}, ("shape", "use"), []),
+        ({"residual_dropout": 0.0}, ("training only",), ["residual_dropout"]),
+        ({"heads": 4}, ("use",), ["heads", "d_k", "d_v"]),
+        ({"key_width": 64}, ("use",), []),
+    ],
+    ids=str,
+)
+def test_two_models_disagree_in_what_is_of_such_kinds(
+    settings: dict[str, Any], kinds: tuple[Kind, ...], names: list[str]
+) -> None:
+    assert disagreements(ModelConfig(), replace(ModelConfig(), **settings), *kinds) == names
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -124,7 +124,7 @@ def test_both_tests_give_every_system_an_interval_around_its_score(plain: Texts,
     ("assignment", "message"),
     [
         ("significance.seed=0", "seed is 0; take at least 1"),
-        ("significance.samples=-1", "samples is -1; take a positive number"),
+        ("significance.samples=-1", "samples is -1; take at least 0"),
     ],
 )
 def test_a_useless_number_of_samples_or_seed_is_refused(assignment: str, message: str) -> None:

@@ -20,6 +20,9 @@ SIGNS = {
 FIRST_LINES = 1000
 """Lines in which unknowns are looked for."""
 
+MOST_UNKNOWN = 0.1
+"""Share of their pieces that is let pass."""
+
 FEWEST_PIECES = 200
 """Unknowns count as a share of so many pieces at least: a strange name in the first line is no wonder."""
 
@@ -27,11 +30,11 @@ FEWEST_PIECES = 200
 class OddInput:
     """Looks at every line as it comes, and warns once of each oddity."""
 
-    def __init__(self, kind: Kind, vocabulary: Vocabulary, most_unknown: float) -> None:
-        """`kind` and `vocabulary` are those of the model's source side; see `InputConfig` for the rest."""
+    def __init__(self, kind: Kind, vocabulary: Vocabulary) -> None:
+        """`kind` and `vocabulary` are those of the model's source side."""
         trained_on = _signs_in(kind, vocabulary.entries)
         self._signs = {sign: pattern for sign, pattern in SIGNS.items() if sign not in trained_on}
-        self._most_unknown, self._mark = most_unknown, vocabulary.unknown
+        self._mark = vocabulary.unknown
         self._lines = self._pieces = self._unknown = self._first_unknown = 0
         self._invalid = Noted()
         self._foreign: str | None = None
@@ -75,7 +78,7 @@ class OddInput:
             return None
         self._unknown += unknown
         self._first_unknown = self._first_unknown or number
-        if self._unknown <= self._most_unknown * max(self._pieces, FEWEST_PIECES):
+        if self._unknown <= MOST_UNKNOWN * max(self._pieces, FEWEST_PIECES):
             return None
         self._lines = FIRST_LINES
         return (

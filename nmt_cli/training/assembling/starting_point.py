@@ -13,12 +13,10 @@ from nmt_cli.checkpoints.model_folder import Identity, read_identity, weights, w
 from nmt_cli.checkpoints.run_folder import find_model
 from nmt_cli.config import nearest
 from nmt_cli.errors import UserError
+from nmt_cli.model.config import disagreements
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import StartConfig
 from nmt_cli.training.step.optimizer import trained
-
-MEANING = ("heads", "d_k", "d_v", "norm", "activation", "positions")
-"""What decides how weights are used; with another one they may fit, but would mean something else."""
 
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
@@ -65,8 +63,7 @@ def _refuse_other(folder: Path, theirs: Identity, ours: Identity) -> None:
         )
     if wrong := [
         f"{key} is {getattr(theirs.config, key)} there, but {getattr(ours.config, key)} here"
-        for key in MEANING
-        if getattr(theirs.config, key) != getattr(ours.config, key)
+        for key in disagreements(theirs.config, ours.config, "use")
     ]:
         raise UserError(
             f"{folder} is another kind of model: {'; '.join(wrong)}; set [model] as it was there."

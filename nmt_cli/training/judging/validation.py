@@ -1,7 +1,7 @@
 """Judging a model on validation sets: loss on the references, and scores of its own translations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from nmt_cli.data.batch import assemble
 from nmt_cli.data.cut import micro_batches
 from nmt_cli.data.dataset import Dataset, Split, raw_lines
 from nmt_cli.data.plan import Indices
-from nmt_cli.decoding.config import InputConfig, TranslateConfig
+from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
@@ -24,6 +24,10 @@ from nmt_cli.training.step.trainer import MixedPrecision
 
 SAMPLES = 8
 """Sentences of a set whose translations are kept, to be compared over the run."""
+
+
+MAX_TOKENS = 8192
+"""Source plus target tokens whose loss is computed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class Judge:
 
     def _share(self, split: Split) -> list[Indices]:
         lengths = [np.diff(side.offsets) for side in (split.source, split.target)]
-        parts = micro_batches(lengths[0], lengths[1], self.config.max_tokens)
+        parts = micro_batches(lengths[0], lengths[1], MAX_TOKENS)
         return parts[self.group.process.rank :: self.group.process.world]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
@@ -134,7 +138,8 @@ class Judge:
 
 def translating(config: TrainConfig) -> TranslateConfig:
     """How `nmt translate` would treat the lines, with the model of such a run."""
-    return TranslateConfig(search=config.search, input=InputConfig(longest=longest_sentence(config) - 1))
+    search = SearchConfig(**asdict(config.search))
+    return TranslateConfig(search=search, input=InputConfig(longest=longest_sentence(config) - 1))
 
 
 def longest_sentence(config: TrainConfig) -> int:

@@ -15,8 +15,8 @@ UNKNOWN = TRAINED.unknown
 KNOWN = UNKNOWN + 1
 
 
-def odd_input(most_unknown: float = 0.1) -> OddInput:
-    return OddInput("sentencepiece", TRAINED, most_unknown)
+def odd_input() -> OddInput:
+    return OddInput("sentencepiece", TRAINED)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,17 @@ def learnt(kind: Kind, line: str) -> Vocabulary:
     ],
 )
 def test_a_model_that_was_trained_on_tokenised_text_takes_such(kind: Kind, line: str) -> None:
-    assert OddInput(kind, learnt(kind, line), 1.0).warning(1, line, [KNOWN]) is None
+    assert OddInput(kind, learnt(kind, line)).warning(1, line, [KNOWN]) is None
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("line", [JOINERS, BLANK_MARKS, ESCAPES], ids=["joiners", "blank marks", "escapes"])
 def test_a_model_that_was_trained_on_plain_text_does_not(kind: Kind, line: str) -> None:
-    assert OddInput(kind, learnt(kind, PLAIN), 1.0).warning(1, line, [KNOWN]) is not None
+    assert OddInput(kind, learnt(kind, PLAIN)).warning(1, line, [KNOWN]) is not None
 
 
 def test_too_many_unknowns_are_warned_about_once_with_the_first_line_that_has_one() -> None:
-    odd = odd_input(most_unknown=0.1)
+    odd = odd_input()
     lines = [(1, 0), (2, 0), (3, 2), (4, 18), (5, 19), (6, 20), (7, 20)]
     warnings = [odd.warning(number, "x", [KNOWN] * (50 - n) + [UNKNOWN] * n) for number, n in lines]
     assert [warning is not None for warning in warnings] == [False] * 4 + [True] + [False] * 2
@@ -113,22 +113,21 @@ def test_too_many_unknowns_are_warned_about_once_with_the_first_line_that_has_on
 
 
 def test_a_few_unknowns_at_the_start_are_no_reason_to_warn() -> None:
-    odd = odd_input(most_unknown=0.1)
+    odd = odd_input()
     assert odd.warning(1, "x", [UNKNOWN] * 20) is None
     assert odd.warning(2, "x", [UNKNOWN]) is not None
 
 
 def test_unknowns_behind_the_first_thousand_lines_are_not_looked_at() -> None:
-    odd = odd_input(most_unknown=0.0)
+    odd = odd_input()
     for number in range(1, 1001):
         assert odd.warning(number, "x", [KNOWN]) is None
     assert odd.warning(1001, "x", [UNKNOWN] * 10_000) is None
 
 
-def test_the_share_of_unknowns_that_is_let_pass_is_a_setting() -> None:
-    ids = [UNKNOWN] * 500 + [KNOWN] * 500
-    assert odd_input(most_unknown=0.5).warning(1, "x", ids) is None
-    assert odd_input(most_unknown=0.4).warning(1, "x", ids) is not None
+def test_a_tenth_of_unknowns_is_let_pass() -> None:
+    assert odd_input().warning(1, "x", [UNKNOWN] * 100 + [KNOWN] * 900) is None
+    assert odd_input().warning(1, "x", [UNKNOWN] * 101 + [KNOWN] * 899) is not None
 
 
 def test_bytes_that_are_no_utf8_are_replaced_and_their_lines_counted() -> None:

@@ -102,6 +102,9 @@ DEEPER, WIDER, UNTIED = "model.encoder_layers=2", "model.feed_forward=48", "mode
         (WIDER, ["encoder.0.feed_forward.inner.weight is [32, 16], not [48, 16]"]),
         (UNTIED, ["is not this model: source_embedding.matrix is missing. Set [model] as "]),
         ("model.norm=pre", ["is another kind of model: norm is post there, but pre here; "]),
+        ("model.encoder_window=3", ["is another kind of model: encoder_window is 0 there, but 3 here; "]),
+        ("model.decoder_window=3", ["is another kind of model: decoder_window is 0 there, but 3 here; "]),
+        ("model.norm_epsilon=1e-5", ["is another kind of model: norm_epsilon is 1e-06 there, but 1e-05 "]),
         ("model.heads=4", ["is another kind of model: heads is 2 there, but 4 here; d_k is 8 there, but 4 "]),
     ],
 )

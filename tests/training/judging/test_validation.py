@@ -1,7 +1,7 @@
 """The judge against float64, pair by pair, and against `scoring` on its own translations."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -23,15 +23,23 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import score
 from nmt_cli.text.subwords import UNKNOWN_TEXT
 from nmt_cli.training.config import ValidationConfig
+from nmt_cli.training.judging import validation
 from nmt_cli.training.judging.validation import Judge, Judgement
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 
 CPU = torch.device("cpu")
 ALONE = Group(Process(), CPU, 1.0)
-FEW = ValidationConfig(max_tokens=150)
+ALL = ValidationConfig()
 SEARCH = SearchConfig(beam=1)
 TRANSLATE = TranslateConfig(search=SEARCH)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def several_micro_batches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(validation, "MAX_TOKENS", 150)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +62,7 @@ def references(toy_dataset: Path) -> list[str]:
 def judge(dataset: Dataset, identity: Identity) -> Callable[..., Judge]:
     """A judge of `toy_dataset`'s validation set."""
 
-    def judge(config: ValidationConfig = FEW, group: Group = ALONE) -> Judge:
+    def judge(config: ValidationConfig = ALL, group: Group = ALONE) -> Judge:
         return Judge(dataset, identity.tokenizers, config, TRANSLATE, group, MixedPrecision("fp32", CPU))
 
     return judge
@@ -158,7 +166,7 @@ def test_a_translation_never_says_unknown(
 def test_more_sentences_than_there_are_are_all(
     judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split, sentences: int
 ) -> None:
-    config = ValidationConfig(max_tokens=150, sentences=sentences)
+    config = ValidationConfig(sentences=sentences)
     assert judge(config).judge(model, valid).translations == judgement.translations
 
 
@@ -184,7 +192,7 @@ def test_ranks_share_the_work_and_all_learn_the_result_of_one(
     everybodys, barrier = [None] * world, Barrier(world)
     ranks = [cast(Group, Thread(Process(rank, world), everybodys, barrier)) for rank in range(world)]
     with ThreadPoolExecutor(world) as threads:
-        found = list(threads.map(lambda group: judge(FEW, group).judge(model, valid), ranks))
+        found = list(threads.map(lambda group: judge(ALL, group).judge(model, valid), ranks))
     assert all(theirs.translations == judgement.translations for theirs in found)
     assert all(theirs.scores == judgement.scores for theirs in found)
     assert {theirs.nll for theirs in found} == {found[0].nll}
@@ -221,5 +229,5 @@ def test_the_sets_are_the_validation_sets_in_order_and_no_others(
     make(tmp_path / "out", [toy], valid=[str(second), dev])
     opened = open_dataset(tmp_path / "out")
     precision = MixedPrecision("fp32", CPU)
-    sets = Judge(opened, identity.tokenizers, FEW, TRANSLATE, ALONE, precision).sets
+    sets = Judge(opened, identity.tokenizers, ALL, TRANSLATE, ALONE, precision).sets
     assert [split.name for split in sets] == ["second", "dev"]

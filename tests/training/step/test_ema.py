@@ -128,5 +128,5 @@ def test_the_model_that_is_read_from_a_run_is_the_one_that_was_judged(go: Go, ru
 
 @pytest.mark.parametrize("ema", ["-0.1", "1.0"])
 def test_a_share_that_is_none_is_told(go: Go, ema: str) -> None:
-    with pytest.raises(UserError, match=r"ema is .*; take one from 0\.0 to less than 1\.0"):
+    with pytest.raises(UserError, match=r"ema is .*; take at least 0 and less than 1"):
         go(f"optimizer.ema={ema}")

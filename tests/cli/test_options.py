@@ -1,0 +1,152 @@
+"""What all commands with settings have in common: help on one screen, and all settings as a file."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nmt_cli.cli.main import nmt as group
+from nmt_cli.config import describe, preset_names, preset_path, read
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.errors import UserError
+from nmt_cli.scoring.config import ScoreConfig
+from nmt_cli.training.config import TrainConfig
+
+SETTINGS: dict[str, type[Any]] = {
+    "preprocess": PreprocessConfig,
+    "train": TrainConfig,
+    "translate": TranslateConfig,
+    "score": ScoreConfig,
+}
+
+
+def printed(*arguments: str) -> str:
+    result = CliRunner().invoke(group, arguments, terminal_width=110)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_every_command_is_known_here() -> None:
+    flags = {
+        name: {flag for option in command.params for flag in option.opts}
+        for name, command in group.commands.items()
+    }
+    assert {name for name, known in flags.items() if "--config" in known} == set(SETTINGS)
+    assert {name for name, known in flags.items() if "--settings" in known} == set(SETTINGS)
+
+
+@pytest.mark.parametrize("command", SETTINGS)
+def test_help_is_a_screen_that_shows_everyday_settings_and_the_way_to_the_rest(
+    command: str,
+) -> None:
+    lines = printed(command, "--help").splitlines()
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 110
+    everyday = [setting.name for setting in describe(SETTINGS[command]) if setting.everyday]
+    shown = [found[1] for line in lines if (found := re.match(r"  (\w+\.\w+) = ", line))]
+    assert shown == everyday
+    assert 3 < len(everyday) < 15
+    assert f"all of them: nmt {command} --settings" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("command", SETTINGS)
+def test_all_settings_go_back_in_as_the_defaults(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(printed(command, "--settings"), encoding="utf-8")
+    config = SETTINGS[command]
+    assert read(config, file) == config()
+    assert printed(command, "--settings", "--config", str(file)) == file.read_text(encoding="utf-8")
+    names = re.findall(r"(?m)^#?(\w+) = ", file.read_text(encoding="utf-8"))
+    assert names == [setting.name.partition(".")[2] for setting in describe(config)]
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_all_settings_of_a_preset_go_back_in_as_the_preset(preset: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(printed("train", "--settings", "--preset", preset), encoding="utf-8")
+    assert read(TrainConfig, file) == read(TrainConfig, preset=preset_path(preset))
+
+
+def test_all_settings_are_those_that_the_command_would_use() -> None:
+    given = ("dataset", "--out", "run", "--max-steps", "7", "--set", "model.width=64", "--seed", "1")
+    text = printed("train", *given, "--settings")
+    assert re.findall(r"(?m)^(\w+) = (.*)", text) == [("width", "64"), ("max_steps", "7")]
+
+
+@pytest.mark.parametrize("wrong", [["--nonsense"], ["--beam", "many"]], ids=" ".join)
+def test_wrong_usage_is_told_beside_it_too(wrong: list[str]) -> None:
+    assert CliRunner().invoke(group, ["translate", "--settings", *wrong]).exit_code == 2
+
+
+def test_what_is_required_is_so_again_when_all_settings_were_asked_for() -> None:
+    printed("train", "--settings")
+    result = CliRunner().invoke(group, ("train",))
+    assert result.exit_code == 2
+    assert "Missing" in result.stderr
+    required = {param.name for param in group.commands["train"].params if param.required}
+    assert required == {"dataset", "out"}
+
+
+def test_settings_that_are_gone_are_noted_on_stderr_but_for_quiet(tmp_path: Path) -> None:
+    file = tmp_path / "old.toml"
+    file.write_text("[search]\nbeam = 5\ntokens = 99\n[input]\nmost_unknown = 0.5\n")
+    loud, quiet = (
+        CliRunner().invoke(group, ("translate", "--settings", "--config", str(file), *more))
+        for more in ((), ("--quiet",))
+    )
+    told = f"{file}: no settings any more, and left out without effect: search.tokens, input.most_unknown\n"
+    assert (loud.stderr, quiet.stderr) == (told, "")
+    assert loud.stdout == quiet.stdout
+    assert "\nbeam = 5\n" in loud.stdout
+
+
+OLD_SEARCH = """
+[search]
+beam = 4
+n_best = 1
+length_rule = "gnmt"
+length_penalty = 0.6
+min_length = 0
+max_length = 0
+cap_ratio = 1.0
+cap_extra = 50
+stop_early = false
+unknown = false
+sample = false
+temperature = 1.0
+top_k = 0
+top_p = 1.0
+seed = 1
+combine = "probability"
+weights = []
+rows = 0
+tokens = 16384
+
+[validation]
+max_tokens = 4096
+"""
+"""As a run's config.toml had it."""
+
+
+def test_the_settings_of_a_run_from_before_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(OLD_SEARCH)
+    notes: list[str] = []
+    assert read(TrainConfig, file, note=notes.append) == TrainConfig()
+    assert len(notes) == 1
+    assert notes[0].count("search.") == 11
+    assert notes[0].endswith(", validation.max_tokens")
+
+
+def test_what_validation_no_more_does_is_refused_with_where_it_is_done(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(OLD_SEARCH.replace("n_best = 1", "n_best = 3"))
+    result = CliRunner().invoke(group, ("train", "--settings", "--config", str(file)))
+    assert isinstance(result.exception, UserError)
+    assert str(result.exception) == (
+        f"{file}: search.n_best = 3 can't be had any more: validation searches for the one best translation, "
+        "and nmt translate has the setting; take it out"
+    )
