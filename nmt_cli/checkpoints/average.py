@@ -56,7 +56,7 @@ def average(places: Sequence[Path], out: Path, file: str = WEIGHTS) -> list[Part
     """Write the mean of the models in `places` as the model folder `out`; tells what went in.
 
     `file` is that of the weights in each of them. `config.json` says so too. What may differ between them
-    (dropout) is as in the last of them.
+    (dropout, and how weights began) is as in the last of them.
     """
     check_replaceable(out, places)
     parts = read_parts(places, file)
@@ -129,7 +129,7 @@ def _check_alike(first: Part, part: Part) -> None:
     told = f"{part.place} can't be averaged with {first.place}"
     wanted, config = asdict(first.identity.config), asdict(part.identity.config)
     for key, value in wanted.items():
-        if key not in DROPOUTS and config[key] != value:
+        if key not in (*DROPOUTS, "init") and config[key] != value:
             raise UserError(f"{told}: its {key} is {config[key]}, not {value}.")
     if part.identity.tokenizers.fingerprint != first.identity.tokenizers.fingerprint:
         raise UserError(f"{told}: it has another vocabulary; take models of one dataset.")

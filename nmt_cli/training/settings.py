@@ -19,6 +19,7 @@ FREE = (
     "model.embedding_dropout",
     "model.attention_dropout",
     "model.activation_dropout",
+    "model.init",  # says how weights began that are there by then; a preset may have changed it since
 )
 
 
