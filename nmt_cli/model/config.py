@@ -59,9 +59,9 @@ class ModelConfig:
     """One matrix for both embeddings and the output projection, for the latter two, or for none of them."""
 
     init: Literal["xavier", "smaller"] = "xavier"
-    """How matrices begin. Xavier: uniform in ±sqrt(6 / (inputs + outputs)), without biases; smaller: queries,
-    keys and values in 0.71 of that, feed-forward matrices and their biases in ±1 / sqrt(inputs). Embeddings
-    and learned positions are normal with a deviation of 1 / sqrt(width) in both."""
+    """How matrices begin. Xavier: uniform within ±sqrt(6 / (inputs + outputs)), biases 0. Smaller: the same,
+    but queries, keys and values within 0.71 of it, and feed-forward matrices and their biases within
+    ±1 / sqrt(inputs). Embeddings and learned positions are normal, their deviation 1 / sqrt(width)."""
 
     residual_dropout: float = 0.1
     """On the output of each sub-layer, before it is added."""
