@@ -56,7 +56,7 @@ def average(places: Sequence[Path], out: Path, file: str = WEIGHTS) -> list[Part
     """Write the mean of the models in `places` as the model folder `out`; tells what went in.
 
     `file` is that of the weights in each of them. `config.json` says so too. What may differ between them
-    (dropout) is as in the last of them.
+    (dropout, and how weights began) is as in the last of them.
     """
     check_replaceable(out, places)
     parts = read_parts(places, file)

@@ -57,9 +57,9 @@ class ModelConfig:
     """One matrix for both embeddings and the output projection, for the latter two, or for none of them."""
 
     init: Literal["xavier", "smaller"] = setting("xavier", kind="training only")
-    """How matrices begin. Xavier: uniform in ±sqrt(6 / (inputs + outputs)), without biases; smaller: queries,
-    keys and values in 0.71 of that, feed-forward matrices and their biases in ±1 / sqrt(inputs). Embeddings
-    and learned positions are normal with a deviation of 1 / sqrt(width) in both."""
+    """How matrices begin. Xavier: uniform within ±sqrt(6 / (inputs + outputs)), biases 0. Smaller: the same,
+    but queries, keys and values within 0.71 of it, and feed-forward matrices and their biases within
+    ±1 / sqrt(inputs). Embeddings and learned positions are normal, their deviation 1 / sqrt(width)."""
 
     output_bias: bool = setting(False, kind="shape")
     """A bias for each entry of the vocabulary in the output projection; the paper has none."""

@@ -15,10 +15,8 @@ FIXED = (
 )
 """What can't change while a run goes on; all else can."""
 
-BEGUN = "init"
-"""How the weights were drawn is over when a run goes on, and part of what the run is."""
-
-FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only") if name != BEGUN]
+# How weights began (model.init) is among them: they are there by then, and a preset may have changed it since.
+FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only")]
 
 
 def keep_settings(run: Path, config: TrainConfig) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -163,8 +163,11 @@ def test_what_another_dataset_taught_is_told_too(tmp_path: Path, identity: Ident
     assert "trained_on" not in description["averaged"][1]
 
 
-def test_dropout_may_differ_and_is_as_in_the_last(tmp_path: Path, identity: Identity) -> None:
-    later = replace(identity, config=replace(identity.config, residual_dropout=0.3))
+@pytest.mark.parametrize("setting", [{"residual_dropout": 0.3}, {"init": "smaller"}], ids=["dropout", "init"])
+def test_dropout_and_beginnings_may_differ_and_are_as_in_the_last(
+    tmp_path: Path, identity: Identity, setting: dict[str, Any]
+) -> None:
+    later = replace(identity, config=replace(identity.config, **setting))
     places = [
         write(tmp_path / "a", identity, drawn(identity, 1)),
         write(tmp_path / "b", later, drawn(later, 2)),

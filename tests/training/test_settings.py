@@ -82,6 +82,11 @@ def test_any_dropout_can_change(tmp_path: Path, tiny: Tiny, drop: str) -> None:
     assert changes(tmp_path, tiny(f"model.{drop}_dropout=0.25")) == [f"model.{drop}_dropout: 0.0 -> 0.25"]
 
 
+def test_a_run_goes_on_where_its_preset_begins_otherwise_by_now(tmp_path: Path, tiny: Tiny) -> None:
+    keep_settings(tmp_path, tiny())
+    assert changes(tmp_path, tiny("model.init=smaller")) == ['model.init: "xavier" -> "smaller"']
+
+
 def test_settings_that_cannot_be_read_are_told_with_their_file(tmp_path: Path, tiny: Tiny) -> None:
     (tmp_path / "config.toml").write_text("[model\nwidth", encoding="utf-8")
     with pytest.raises(UserError, match=r"config\.toml is not a TOML file"):
