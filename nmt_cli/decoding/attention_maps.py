@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, cast
 
 import torch
@@ -100,8 +101,14 @@ def _watched(
 
 
 def _into(layers: Layers, weigh: Callable[..., list[Tensor]]) -> Callable[[Any, tuple[Any, ...]], None]:
-    """A hook that keeps what `weigh` makes of an attention and its inputs."""
-    return lambda attention, inputs: layers.append([x.cpu() for x in weigh(attention, *inputs)])
+    """A hook that keeps what `weigh` makes of an attention and its inputs, in this thread."""
+    thread = get_ident()  # others may translate with the model at the same time
+
+    def keep(attention: Any, inputs: tuple[Any, ...]) -> None:
+        if get_ident() == thread:
+            layers.append([x.cpu() for x in weigh(attention, *inputs)])
+
+    return keep
 
 
 def _own_weights(attention: SelfAttention, x_TD: Tensor, layout: Layout) -> list[Tensor]:

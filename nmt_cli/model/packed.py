@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.errors import UserError
+from nmt_cli.machine.own_threads import set_own_threads
 from nmt_cli.model.transformer import Transformer
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -87,7 +88,8 @@ def _quantized(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -
 
     All are made at once, in so many threads.
     """
-    with ThreadPoolExecutor(threads) as pool, warnings.catch_warnings():
+    alone = partial(set_own_threads, 1)
+    with ThreadPoolExecutor(threads, initializer=alone) as pool, warnings.catch_warnings():
         # It is the only way to these kernels, so long as there is one.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
         rounded = list(pool.map(_rounded, matrices))

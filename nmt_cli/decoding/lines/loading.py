@@ -13,6 +13,7 @@ from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.errors import UserError
+from nmt_cli.machine.own_threads import kept_threads, set_own_threads
 from nmt_cli.machine.processes import available_cores
 from nmt_cli.model.packed import Precision, pack
 from nmt_cli.model.transformer import Transformer
@@ -34,24 +35,47 @@ class Where:
     """None for fp16 on a GPU, and fp32 elsewhere."""
 
 
-def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, list[Ensemble]]:
-    """The models in `paths`, each meant as `find_model` has it, as an ensemble for each worker."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Models that translate together, a copy of them on each device."""
+
+    translator: Translator
+    workers: Sequence[Sequence[Transformer]]
+    """For each worker the models it translates with: one for each GPU, or for each thread of the processor.
+    Those on a CPU share their models."""
+
+    @property
+    def models(self) -> Sequence[Transformer]:
+        """Those on the first device."""
+        return self.workers[0]
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """As the settings combine them, on the first device."""
+        return Ensemble.of(self.models, self.translator.config.search)
+
+
+def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
+    """Read the models in `paths`, each meant as `find_model` has it, and lay them out for translating."""
     cores = available_cores()
     threads = where.threads or cores
-    ensembles = []
-    for device in devices(where.device, where.devices):
-        if device.type == "cpu":
-            torch.set_num_threads(1)  # a forked process would wait for ever for the threads of a pool
-        tokenizers, models, trained = _read(paths, device)
-        for model in models:
-            pack(model, where.precision or ("fp16" if device.type == "cuda" else "fp32"), min(threads, cores))
-        ensembles.append(Ensemble.of(models, config.search))
+    copies = []
+    # Weights are laid out for as many threads as compute at the time, and each worker computes in one.
+    with kept_threads():
+        for device in devices(where.device, where.devices):
+            if device.type == "cpu":
+                set_own_threads(1)
+            tokenizers, models, trained = _read(paths, device)
+            for model in models:
+                precision = where.precision or ("fp16" if device.type == "cuda" else "fp32")
+                pack(model, precision, min(threads, cores))
+            Ensemble.of(models, config.search)  # refuses settings that do not suit the models
+            copies.append(models)
     translator = Translator(tokenizers, models, config, trained)
-    if ensembles[0].device.type == "cpu":
-        kernels()  # compiled once, for all processes
-        # One worker for each thread: within a step nobody waits for anybody.
-        return translator, ensembles * threads
-    return translator, ensembles
+    if device.type == "cpu":
+        kernels()  # compiled once, for all worker processes
+        return Loaded(translator, copies * threads)
+    return Loaded(translator, copies)
 
 
 def devices(wanted: str, count: int) -> list[torch.device]:
