@@ -77,17 +77,16 @@ def test_eight_threads_get_what_each_would_get_alone(model: Model) -> None:
     pairs = [("abc", "abd"), ("", "a"), ("defgh", "")]
     together = threading.Barrier(8, timeout=PATIENCE)
 
-    def work(number: int) -> tuple[list[list[str]], list[float], list[list[int]]]:
+    def work(number: int) -> tuple[list[str], list[float], list[list[int]]]:
         together.wait()
-        found = model.translations(texts[number], ways[number % 2])
-        texts_found = [[one.text for one in line.candidates] for line in found]
-        return texts_found, model.score(pairs), [list(one.links) for one in model.align(pairs)]
+        found = model.translate(texts[number], ways[number % 2])
+        return found, model.score(pairs), [list(one.links) for one in model.align(pairs)]
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(work, range(8)))
     together = threading.Barrier(1)
     assert found == [work(number) for number in range(8)]
-    assert [[line[0] if line else "" for line in lines] for lines, _, _ in found] == texts
+    assert [lines for lines, _, _ in found] == texts
 
 
 def test_long_requests_do_not_hold_up_short_ones(model: Model) -> None:
