@@ -78,13 +78,20 @@ def preprocess(
     if reuse_tokenizer and (useless := [name for name, value in flags.items() if value is not None]):
         raise click.UsageError(f"--reuse-tokenizer decides {useless[0]}; leave that flag out.")
 
+    from nmt_cli import api
     from nmt_cli.cli.preprocess_report import show
     from nmt_cli.cli.progress import shown_progress
-    from nmt_cli.data.preprocess import preprocess as make_dataset
-    from nmt_cli.data.request import Request
-    from nmt_cli.machine.threads import available_cores
 
-    request = Request(source_lang, target_lang, train, valid, test, reuse_tokenizer, config, given)
     with shown_progress("pairs", quiet) as progress:
-        outcome = make_dataset(request, out, workers or available_cores(), overwrite, progress)
+        outcome = api.preprocess(
+            *(source_lang, target_lang, train, out),
+            valid=valid,
+            test=test,
+            reuse_tokenizer=reuse_tokenizer,
+            config=config,
+            given=given,
+            workers=workers,
+            overwrite=overwrite,
+            progress=progress,
+        )
     show(out, outcome, quiet)

@@ -102,7 +102,10 @@ def _by_model(
     if idle:
         raise click.UsageError("--model takes one HYP, --source and --json, and nothing else.")
 
+    from nmt_cli.api import load
     from nmt_cli.cli.score_report import show_forced
-    from nmt_cli.decoding.lines.forced import force
+    from nmt_cli.decoding.lines.given_pairs import force, read_texts
 
-    show_forced(force(model, source, hypotheses), as_json, quiet)
+    texts = read_texts(source, hypotheses)
+    with load(model, precision="fp32", threads=1) as loaded:
+        show_forced(force(loaded.loaded, texts), as_json, quiet)

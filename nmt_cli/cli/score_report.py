@@ -18,7 +18,7 @@ from nmt_cli.scoring.metrics import Score
 from nmt_cli.scoring.significance import Finding
 
 if TYPE_CHECKING:
-    from nmt_cli.decoding.lines.forced import Forced  # which loads torch
+    from nmt_cli.decoding.lines.given_pairs import Forced  # which loads torch
 
 PIPED_WIDTH = 160
 """Tables are not squeezed into 80 columns where no terminal asks for it."""
@@ -68,19 +68,21 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
         click.echo(f"Warning: {warning}", err=True)
     if as_json:
         lines = [
-            {"log_probability": total, "tokens": [*tokens], "token_scores": [*scores]}
-            for total, tokens, scores in zip(
-                forced.log_probabilities, forced.tokens, forced.token_scores, strict=True
-            )
+            {
+                "log_probability": line.log_probability,
+                "tokens": [*line.tokens],
+                "token_scores": [*line.token_scores],
+            }
+            for line in forced.lines
         ]
         whole = {"perplexity": forced.perplexity, "word_perplexity": forced.word_perplexity, "lines": lines}
         click.echo(json.dumps(whole, ensure_ascii=False, indent=1))
         return
-    for total in forced.log_probabilities:
-        click.echo(f"{total:.6f}")
+    for line in forced.lines:
+        click.echo(f"{line.log_probability:.6f}")
     if not quiet:
         words = f"perplexity {forced.perplexity:,.3f} of a piece, {forced.word_perplexity:,.3f} of a word"
-        click.echo(f"{len(forced.tokens):,} lines: {words}; ends of lines are counted", err=True)
+        click.echo(f"{len(forced.lines):,} lines: {words}; ends of lines are counted", err=True)
 
 
 def _say(outcome: Outcome, quiet: bool) -> None:

@@ -9,6 +9,7 @@ from types import FrameType
 
 import click
 
+from nmt_cli import api
 from nmt_cli import config as settings
 from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
 from nmt_cli.errors import EXIT_CODES
@@ -71,7 +72,7 @@ def train(
     batch_tokens: int | None,
     max_tokens_per_device: str | None,
     seed: int | None,
-    device: str,
+    device: api.Device,
     devices: int,
     validate_every: int | None,
     save_every: int | None,
@@ -120,13 +121,11 @@ def _forecast(dataset: Path, out: Path, config: TrainConfig, device: str, device
     return 0
 
 
-def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
+def _run(dataset: Path, out: Path, config: TrainConfig, device: api.Device, devices: int, quiet: bool) -> int:
     """Train here, or in a process for each device; returns the exit code."""
     from nmt_cli.cli.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
-    from nmt_cli.machine.devices import device_of_rank
     from nmt_cli.training.assembling.launch import LAUNCHER, run_on_devices
-    from nmt_cli.training.assembling.run import train as train_run
     from nmt_cli.training.step.distributed import process_from_environment
 
     process = process_from_environment()
@@ -139,7 +138,6 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
         return run_on_devices(
             sys.argv[1:], devices, lambda: stop.signal, lambda line: click.echo(f"Error: {line}", err=True)
         )
-    where = device_of_rank(device, process.local_rank)
 
     def stop_wanted() -> bool:
         orphaned = launcher not in (0, os.getppid())
@@ -147,9 +145,11 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: str, devices: in
 
     with shown_run(out, quiet, silent=not process.first) as report:
         command = ["nmt", *sys.argv[1:]]
-        complete = train_run(dataset, out, config, process, where, report, stop_wanted, command)
-        report.end(out, complete)
-    return 0 if complete else EXIT_CODES[stop.signal or signal.SIGTERM]
+        trained = api.train(
+            dataset, out, config, device=device, report=report, stop_wanted=stop_wanted, command=command
+        )
+        report.end(out, trained.complete)
+    return 0 if trained.complete else EXIT_CODES[stop.signal or signal.SIGTERM]
 
 
 def _tokens(text: str | None) -> int | None:

@@ -2,11 +2,11 @@
 
 import os
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -16,9 +16,9 @@ from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.machine.atomic import file_written_whole
 
 if TYPE_CHECKING:
+    from nmt_cli.api import Model
     from nmt_cli.cli.translate_report import Reporter
-    from nmt_cli.decoding.ensemble import Ensemble
-    from nmt_cli.decoding.lines.translator import Translation, Translator
+    from nmt_cli.decoding.lines.translator import Translation
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -80,19 +80,20 @@ def translate(
         raise click.UsageError("output.alignments has no effect without --format json.")
     _refuse_same(page, target)
 
+    from nmt_cli.api import load
     from nmt_cli.cli.translate_report import AttentionPage, Reporter, as_json, as_text
-    from nmt_cli.decoding.lines.loading import Where, load
+    from nmt_cli.machine.threads import set_own_threads
 
-    where = Where(device, devices, threads or 0, precision)  # type: ignore[arg-type]  # click knows the choices
-    translator, ensembles = load(models, config, where)
-    with ExitStack() as pages, ExitStack() as stack:
+    where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
+    with ExitStack() as pages, load(*models, config=config, **where) as model, ExitStack() as stack:
+        set_own_threads(1)  # what this thread computes, alignments, shall not slow the workers down
         shown = pages.enter_context(file_written_whole(page)) if page else None
-        attention = AttentionPage(shown, translator, ensembles[0].models[0])
+        attention = AttentionPage(shown, model.loaded.translator, model.loaded.models[0])
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
         read = _reader(stack.enter_context(open_bytes(source)) if source else None)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
         flush = _nothing if target else outgoing.flush
-        translations = _translations(translator, ensembles, read, report, flush)
+        translations = _translations(model, read, report, flush)
         for translation in stack.enter_context(closing(translations)):
             attention.add(translation)
             if form == "json":
@@ -122,20 +123,16 @@ def _nothing() -> None:
 
 
 def _translations(
-    translator: "Translator",
-    ensembles: Sequence["Ensemble"],
-    read: Callable[[int], bytes],
-    report: "Reporter",
-    flush: Callable[[], None],
+    model: "Model", read: Callable[[int], bytes], report: "Reporter", flush: Callable[[], None]
 ) -> Generator["Translation"]:
     """The translation of each line, when it has been reported."""
+    from nmt_cli.decoding.lines.incoming import lines_of
     from nmt_cli.decoding.lines.odd_input import OddInput
-    from nmt_cli.decoding.lines.stream import lines_of, stream
 
-    tokenizers = translator.tokenizers
+    tokenizers = model.loaded.translator.tokenizers
     odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
-    lines = ((number, odd.text(number, raw)) for number, raw in enumerate(lines_of(read), start=1))
+    lines = (odd.text(number, raw) for number, raw in enumerate(lines_of(read), start=1))
     report.begin(odd)
-    for translation in stream(translator, ensembles, lines, flush):
+    for translation in model.translations(lines, before_waiting=flush):
         report.line(translation)
         yield translation

@@ -1,4 +1,4 @@
-"""Keeps a search full: sentences that are done leave at once, and waiting ones take their place."""
+"""Keeps a batch full: sentences that are done leave at once, and others from a queue take their slots."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -16,44 +16,51 @@ from nmt_cli.model.transformer import Transformer
 ROWS_ON_CPU = 256
 MOST_ROWS = 2048
 TOKENS = 16_384
-"""Most source tokens, filled up to the longest sentence, that are worked on at a time."""
+"""Most source tokens of a batch, filled up to its longest sentence."""
 
 REFILL = 0.75
-"""Waiting sentences join when no more than this share of the batch is left: few at a time would be slow."""
+"""Sentences join when no more than this share of the slots is taken: a few at a time would be slow."""
 
 
-class Waiting(Protocol):
-    """Sentences that wait for their turn."""
+class Queue(Protocol):
+    """Sentences that are to be translated."""
 
-    def take(self, most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
-        """Up to `most` sentences that have at most `tokens` with those `beside` which they come, each as long
-        as the longest of all; none of them if these have none. With nothing beside it is at least one: wait
-        for it; nothing to wait for: an empty list."""
+    def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+        """Remove up to `slots` sentences from the queue, to join a batch in which those of `running` are.
+
+        Of the whole batch, filled up to its longest sentence, no more than `tokens` source tokens, end marks
+        counted; a sentence that would be alone is taken at any length. An empty list: none fits, or none is
+        left. Does not wait.
+        """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """To be taken again."""
+        """Return sentences that were taken, for a later batch: this one did not fit into memory."""
 
 
 Found = tuple[Sentence, list[Hypothesis] | None]
-"""A sentence and its translations; None where it does not fit into memory even alone."""
+"""A sentence and its hypotheses, best first; None where it does not fit into memory even alone."""
 
 
 def translated(
     ensemble: Ensemble,
     config: SearchConfig,
-    waiting: Waiting,
+    queue: Queue,
     before_step: Callable[[], None] = lambda: None,
 ) -> Iterator[Found]:
-    """Translate until nothing waits any more, in no particular order."""
+    """Translate until batch and queue are empty; sentences come out as they are done, in no order.
+
+    `before_step` is called before each step of the batch; what it raises
+    ends the work.
+    """
     rows = config.rows or (MOST_ROWS if is_gpu(ensemble.device) else ROWS_ON_CPU)
-    most = max(1, rows // config.places)
+    slots = max(1, rows // config.places)
     search = Search(ensemble, config)
     while True:
         joining: list[Sentence] = []
         try:
-            if len(search.sentences) <= REFILL * most:
-                beside = search.sentences
-                joining = waiting.take(most - len(beside), TOKENS, beside)
+            running = search.sentences
+            if len(running) <= REFILL * slots:
+                joining = queue.take(slots - len(running), TOKENS, running)
                 if joining:
                     search.join(joining)
                     joining = []
@@ -64,50 +71,55 @@ def translated(
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
-            everything = [*search.sentences, *joining]
+            batch = [*search.sentences, *joining]
             search = Search(ensemble, config)
-            if len(everything) == 1:
-                yield everything[0], None
+            if len(batch) == 1:
+                yield batch[0], None
             else:
-                most = max(1, len(everything) // 2)
-                waiting.put_back(everything)
+                slots = max(1, len(batch) // 2)
+                queue.put_back(batch)
 
 
-class Listed:
-    """All sentences are there from the beginning; the longest go first."""
+class ListQueue:
+    """A queue whose sentences are all there from the beginning; the longest are taken first."""
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self._sentences = sorted(sentences, key=lambda sentence: len(sentence.tokens))
 
-    def take(self, most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
-        """See `Waiting`."""
-        return taken(self._sentences, most, tokens, beside)
+    def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+        """See `Queue`."""
+        return take_longest(self._sentences, slots, tokens, running)
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """See `Waiting`."""
+        """See `Queue`."""
         self._sentences = sorted([*self._sentences, *sentences], key=lambda sentence: len(sentence.tokens))
 
 
-def taken(ascending: list[Sentence], most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
-    """The longest of `ascending`, which leave it: as many as fit, see `Waiting`."""
+def take_longest(
+    ascending: list[Sentence], slots: int, tokens: int, running: Sequence[Sentence]
+) -> list[Sentence]:
+    """Remove as many of the longest of `ascending` as `Queue.take` allows; they are from short to long."""
     if not ascending:
         return []
-    longest = max(len(sentence.tokens) + 1 for sentence in (ascending[-1], *beside))
-    fitting = max(tokens // longest - len(beside), 0 if beside else 1)
-    count = min(most, fitting, len(ascending))
+    longest = max(len(sentence.tokens) + 1 for sentence in (ascending[-1], *running))
+    fitting = max(tokens // longest - len(running), 0 if running else 1)
+    count = min(slots, fitting, len(ascending))
     chosen = ascending[len(ascending) - count :]
     del ascending[len(ascending) - count :]
     return chosen
 
 
 def translate_ids(
-    models: Sequence[Transformer], sources: Sequence[Sequence[int]], config: SearchConfig
+    models: Sequence[Transformer],
+    sources: Sequence[Sequence[int]],
+    config: SearchConfig,
+    never: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """The translations of each source, both without end marks."""
-    sentences = [Sentence(key, tokens) for key, tokens in enumerate(sources)]
+    queue = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(sources)])
     found: dict[int, list[Hypothesis]] = {}
-    for sentence, hypotheses in translated(Ensemble.of(models, config), config, Listed(sentences)):
+    for sentence, hypotheses in translated(Ensemble.of(models, config), config, queue):
         if hypotheses is None:
             raise MemoryError(f"a sentence of {len(sentence.tokens)} tokens does not fit into memory")
         found[sentence.key] = hypotheses
-    return [found[key] for key in range(len(sentences))]
+    return [found[key] for key in range(len(sources))]

@@ -63,9 +63,10 @@ class Ensemble:
             log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
             for model, cache in zip(self.models, caches, strict=True)
         ]
-        return each[0] if len(each) == 1 else self._mean(torch.stack(each))
+        return each[0] if len(each) == 1 else self.mean(torch.stack(each))
 
-    def _mean(self, each_MRV: Tensor) -> Tensor:
+    def mean(self, each_MRV: Tensor) -> Tensor:
+        """[R, V]: what M models that give `each_MRV` give together, all of them log-probabilities."""
         weights = each_MRV.new_tensor(self.weights)[:, None, None]
         if self.combine == "log-probability":
             return (each_MRV * weights).sum(0)

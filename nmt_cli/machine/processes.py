@@ -87,6 +87,7 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
 @contextmanager
 def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
     """Have `process` at work; it is killed at the end. The connections are the ends of a pipe to it."""
+    owner = os.getpid()
     try:
         with _signals_held():
             process.start()
@@ -94,7 +95,7 @@ def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterato
         theirs.close()
         yield
     finally:
-        if process.pid:
+        if process.pid and os.getpid() == owner:  # a copy of this one, made by os.fork, is not its parent
             process.kill()
             process.join()
         theirs.close()

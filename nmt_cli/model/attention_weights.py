@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any
 
 from torch import Tensor
@@ -43,5 +44,11 @@ def attention_weights(
 
 
 def _into(kept: Layers) -> Callable[[Any, tuple[Any, ...]], None]:
-    """A hook that keeps what an attention weighs its inputs with."""
-    return lambda attention, inputs: kept.append([x.cpu() for x in attention.weights(*inputs)])
+    """A hook that keeps what an attention weighs its inputs with, in this thread."""
+    thread = get_ident()  # others may translate with the model at the same time
+
+    def keep(attention: Any, inputs: tuple[Any, ...]) -> None:
+        if get_ident() == thread:
+            kept.append([x.cpu() for x in attention.weights(*inputs)])
+
+    return keep

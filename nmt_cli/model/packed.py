@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from nmt_cli.errors import UserError
 from nmt_cli.machine import torch_private
 from nmt_cli.machine.devices import Precision, is_gpu, lays_out_weights, translating_precisions
+from nmt_cli.machine.threads import set_own_threads
 from nmt_cli.machine.torch_private import Compute, Int8Kernel
 from nmt_cli.model.transformer import Transformer
 
@@ -68,7 +69,8 @@ def _quantized(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -
 
     All are made at once, in so many threads.
     """
-    with ThreadPoolExecutor(threads) as pool, warnings.catch_warnings():
+    alone = partial(set_own_threads, 1)
+    with ThreadPoolExecutor(threads, initializer=alone) as pool, warnings.catch_warnings():
         # It is the only way to these kernels, so long as there is one.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
         rounded = list(pool.map(_rounded, matrices))

@@ -15,7 +15,7 @@ FIXED = (
 )
 """What can't change while a run goes on; all else can."""
 
-# How weights began (model.init) is among them: they are there by then, and a preset may have changed it since.
+# model.init is among them: the weights are there by then, and a preset may have changed it since.
 FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only")]
 
 

@@ -140,10 +140,11 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     from nmt_cli.attention.cached import kernels
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.decoding.config import SearchConfig
-    from nmt_cli.decoding.engine import Listed, translated
+    from nmt_cli.decoding.engine import ListQueue
     from nmt_cli.decoding.ensemble import Ensemble
-    from nmt_cli.decoding.hypotheses import Sentence
-    from nmt_cli.decoding.lines.worker_process import Work, apart
+    from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+    from nmt_cli.decoding.lines.worker import NextTurn, translate_turns
+    from nmt_cli.decoding.lines.worker_process import worker_process
     from nmt_cli.model.packed import pack
 
     torch.set_num_threads(1)
@@ -164,18 +165,28 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         targets: Ids = [[] for _ in sources]
 
-        def work_on(work: Work, share: Sequence[int]) -> None:
-            waiting = Listed([Sentence(i, sources[i][:-1]) for i in share])
-            for sentence, hypotheses in work(waiting, lambda: None):
+        class Share(ListQueue):
+            """What one worker translates."""
+
+            search = config
+
+            def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
+                """Keep the best."""
                 assert hypotheses
                 targets[sentence.key] = list(hypotheses[0].tokens)
 
-        ensemble = Ensemble.of([model], config)
+            def before_step(self) -> None:
+                """Nothing ends the work."""
+
+        def work_on(work: Callable[[NextTurn], None], share: Sequence[int]) -> None:
+            turns = iter([Share([Sentence(i, sources[i][:-1]) for i in share])])
+            work(lambda: next(turns, None))
+
         if len(order) == 1:
-            work_on(partial(translated, ensemble, config), order)
+            work_on(partial(translate_turns, [model]), order)
             return targets
         with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-            hired = [stack.enter_context(apart(ensemble, config)) for _ in range(workers)]
+            hired = [stack.enter_context(worker_process([model])).translate_turns for _ in range(workers)]
             list(pool.map(work_on, hired, (order[start::workers] for start in range(workers))))
         return targets
 

@@ -3,10 +3,9 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import click
 import pytest
@@ -14,12 +13,12 @@ import torch
 
 from nmt_cli.cli.translate import translate
 from nmt_cli.cli.translate_report import Reporter, as_json, as_text
-from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Sentence
-from nmt_cli.decoding.lines import stream
+from nmt_cli.decoding.lines import workers
 from nmt_cli.decoding.lines.degenerate import Flag
 from nmt_cli.decoding.lines.odd_input import OddInput
-from nmt_cli.decoding.lines.translator import Candidate, Line, Translation, Translator
+from nmt_cli.decoding.lines.translator import Candidate, Line, Translation
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Numbering
 
 Run = Callable[..., CompletedProcess[str]]
@@ -131,13 +130,13 @@ def test_a_precision_that_is_there_is_taken(run: Run, precision: str) -> None:
 @pytest.mark.parametrize("told", [1, 3])
 def test_as_many_threads_are_at_work_as_told(run: Run, monkeypatch: pytest.MonkeyPatch, told: int) -> None:
     seen: list[int] = []
-    whole = stream.stream
+    whole = workers.Workers
 
-    def counted(translator: Translator, ensembles: Sequence[Ensemble], *rest: Any) -> Iterator[Translation]:
-        seen.append(len(ensembles))
-        return whole(translator, ensembles, *rest)
+    def counted(models: Sequence[Sequence[Transformer]]) -> workers.Workers:
+        seen.append(len(models))
+        return whole(models)
 
-    monkeypatch.setattr(stream, "stream", counted)
+    monkeypatch.setattr(workers, "Workers", counted)
     assert run("--threads", str(told)).returncode == 0
     assert seen == [told]
 

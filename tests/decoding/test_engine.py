@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import Found, Listed, taken, translate_ids, translated
+from nmt_cli.decoding.engine import Found, ListQueue, take_longest, translate_ids, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.machine.memory import out_of_memory
@@ -105,7 +105,7 @@ SOURCES = sources(3, 9, 1, 5, 12, 0, 7, 2, 2, 8, 11, 4)
 def found_in(room: Room, config: SearchConfig, texts: Sequence[Sequence[int]]) -> dict[int, list[int] | None]:
     """The translation of each source by its number; None where there is none."""
     ensemble = Ensemble.of([model_in(room)], config)
-    waiting = Listed([Sentence(key, tokens) for key, tokens in enumerate(texts)])
+    waiting = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(texts)])
     everything = list(translated(ensemble, config, waiting))
     assert len(everything) == len({sentence.key for sentence, _ in everything}), "answered twice"
     return {sentence.key: list(found[0].tokens) if found else None for sentence, found in everything}
@@ -217,16 +217,16 @@ def test_no_more_source_tokens_are_worked_on_than_there_may_be(
     assert most == (1 if tokens < 3 else len(SOURCES) if tokens == 1000 else most)
 
 
-class Late(Listed):
+class Late(ListQueue):
     """Long sentences that come when short ones are in search."""
 
     def __init__(self, short: Sequence[Sentence], long: Sequence[Sentence]) -> None:
         super().__init__(short)
         self._late = long
 
-    def take(self, most: int, tokens: int, beside: Sequence[Sentence]) -> list[Sentence]:
-        """See `Waiting`."""
-        chosen = super().take(most, tokens, beside)
+    def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+        """See `Queue`."""
+        chosen = super().take(slots, tokens, running)
         self.put_back(self._late)
         self._late = []
         return chosen
@@ -263,16 +263,16 @@ def test_the_longest_that_wait_are_taken_first_and_as_many_as_fit() -> None:
         return [sentence.key for sentence in some]
 
     beside = [Sentence(9, [2] * 5)]
-    assert keys(taken(waiting, 9, 17, [])) == [4, 5]
-    assert keys(taken(waiting, 1, 17, beside)) == [3]
-    assert keys(taken(waiting, 9, 11, beside)) == []
-    assert keys(taken(waiting, 9, 2, [])) == [2]
+    assert keys(take_longest(waiting, 9, 17, [])) == [4, 5]
+    assert keys(take_longest(waiting, 1, 17, beside)) == [3]
+    assert keys(take_longest(waiting, 9, 11, beside)) == []
+    assert keys(take_longest(waiting, 9, 2, [])) == [2]
     assert keys(waiting) == [1]
-    assert taken([], 9, 9, []) == []
+    assert take_longest([], 9, 9, []) == []
 
 
 def test_nothing_waits_and_nothing_is_found() -> None:
     everything: list[Found] = list(
-        translated(Ensemble.of([model_in(Room())], TO_THE_CAP), TO_THE_CAP, Listed([]))
+        translated(Ensemble.of([model_in(Room())], TO_THE_CAP), TO_THE_CAP, ListQueue([]))
     )
     assert everything == []

@@ -1,13 +1,15 @@
-"""Cores are counted as this process may use them, and threads are put back."""
+"""Cores are counted as this process may use them, and one thread of Python changes no other's threads."""
 
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
-from nmt_cli.machine.threads import available_cores, torch_threads
+from nmt_cli.machine.threads import available_cores, kept_threads, set_own_threads
 
 
 def test_the_cores_that_may_be_used_are_counted() -> None:
@@ -24,14 +26,35 @@ def test_cores_that_were_taken_away_are_not_counted() -> None:
     assert told.stdout == "1\n"
 
 
-@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
-def test_the_threads_of_the_process_are_put_back_however_it_ends(error: type[BaseException] | None) -> None:
+@pytest.fixture(autouse=True)
+def _four_threads() -> Iterator[None]:
     before = torch.get_num_threads()
-    try:
-        with torch_threads(before + 2):
-            assert torch.get_num_threads() == before + 2
-            if error:
-                raise error
-    except (ValueError, KeyboardInterrupt):
-        pass
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+def in_new_thread(work: Callable[[], int]) -> int:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_thread_that_computes_alone_changes_no_other() -> None:
+    def alone() -> int:
+        set_own_threads(1)
+        assert in_new_thread(torch.get_num_threads) == 4
+        return torch.get_num_threads()
+
+    assert in_new_thread(alone) == 1
+    assert (torch.get_num_threads(), in_new_thread(torch.get_num_threads)) == (4, 4)
+
+
+def test_numbers_are_as_they_were_also_after_an_error() -> None:
+    with pytest.raises(ValueError, match="no"), kept_threads():
+        torch.set_num_threads(2)
+        assert in_new_thread(torch.get_num_threads) == 2
+        raise ValueError("no")
+    assert (torch.get_num_threads(), in_new_thread(torch.get_num_threads)) == (4, 4)

@@ -14,7 +14,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import Precision, first_devices, is_gpu, usual_translating_precision
-from nmt_cli.machine.threads import available_cores
+from nmt_cli.machine.threads import available_cores, kept_threads, set_own_threads
 from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.tokenizers import Tokenizers
@@ -35,24 +35,46 @@ class Where:
     """None for fp16 on a GPU, and fp32 elsewhere."""
 
 
-def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> tuple[Translator, list[Ensemble]]:
-    """The models in `paths`, each meant as `find_model` has it, as an ensemble for each worker."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Models that translate together, a copy of them on each device."""
+
+    translator: Translator
+    workers: Sequence[Sequence[Transformer]]
+    """For each worker the models it translates with: one for each GPU, or for each thread of the processor.
+    Those on a CPU share their models."""
+
+    @property
+    def models(self) -> Sequence[Transformer]:
+        """Those on the first device."""
+        return self.workers[0]
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """As the settings combine them, on the first device."""
+        return Ensemble.of(self.models, self.translator.config.search)
+
+
+def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
+    """Read the models in `paths`, each meant as `find_model` has it, and lay them out for translating."""
     cores = available_cores()
     threads = where.threads or cores
-    ensembles = []
-    for device in first_devices(where.device, where.devices):
-        if not is_gpu(device):
-            torch.set_num_threads(1)  # a forked process would wait for ever for the threads of a pool
-        tokenizers, models, trained = _read(paths, device)
-        for model in models:
-            pack(model, where.precision or usual_translating_precision(device), min(threads, cores))
-        ensembles.append(Ensemble.of(models, config.search))
+    copies = []
+    # Weights are laid out for as many threads as compute at the time, and each worker computes in one.
+    with kept_threads():
+        for device in first_devices(where.device, where.devices):
+            if not is_gpu(device):
+                set_own_threads(1)
+            tokenizers, models, trained = _read(paths, device)
+            for model in models:
+                pack(model, where.precision or usual_translating_precision(device), min(threads, cores))
+            Ensemble.of(models, config.search)  # refuses settings that do not suit the models
+            copies.append(models)
     translator = Translator(tokenizers, models, config, trained)
-    if not is_gpu(ensembles[0].device):
-        kernels()  # compiled once, for all processes
-        # One worker for each thread: within a step nobody waits for anybody.
-        return translator, ensembles * threads
-    return translator, ensembles
+    if not is_gpu(device):
+        kernels()  # compiled once, for all worker processes
+        return Loaded(translator, copies * threads)
+    return Loaded(translator, copies)
 
 
 def _read(paths: Sequence[Path], device: torch.device) -> tuple[Tokenizers, list[Transformer], int | None]:

@@ -1,11 +1,11 @@
-"""From raw lines to sentences of ids, and from their translations to text: one line for each line."""
+"""What comes before and after a search: a raw line to sentences of ids, and hypotheses to a line of text."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmt_cli.decoding.config import TranslateConfig
-from nmt_cli.decoding.engine import Listed, translated
+from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
@@ -14,10 +14,10 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
-"""More than a line may have."""
+"""The key of a sentence is the number of its line times this, plus its place in the line."""
 
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-"""What somebody might take for the end of a line."""
+"""What some program takes for the end of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,56 +29,63 @@ class Candidate:
     """Log-probability divided by the length penalty; of a line in parts, the sum."""
 
     parts: Sequence[Hypothesis]
-    """What was found for each of the line's sentences."""
+    """One hypothesis for each of the line's sentences; together they are the translation."""
 
     tokens: Sequence[str]
-    """The pieces, end marks among them."""
+    """The pieces of all parts, an end mark after each part."""
 
     token_scores: Sequence[float]
+    """The log-probability of each of `tokens`."""
 
     @property
     def log_probability(self) -> float:
-        """Of all pieces."""
+        """Of the whole translation."""
         return sum(self.token_scores)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line on its way."""
+    """A line of input, cut into the sentences that are searched for."""
 
     number: int
     """From 1."""
 
     raw: str
     sentences: Sequence[Sentence]
-    """None for a line without words; several for a line that is too long."""
+    """Empty for a line without words; several for a line that is too long."""
 
     pieces: int
+    """Of the whole line, end mark not counted."""
+
     too_long: bool
+    """It has more pieces than the model takes, so that `sentences` are parts of it."""
+
     prefix_unknown: bool
-    """How its translation shall begin has something that the vocabulary lacks."""
+    """The given beginning of its translation holds something that the vocabulary lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What became of a line."""
+    """A line and its translations."""
 
     line: Line
     candidates: Sequence[Candidate]
     """Best first; none for a line without words, or one that failed."""
 
     flags: Sequence[Flag]
+    """What is wrong with the best candidate, as far as can be seen."""
+
     failed: bool
-    """It did not fit into memory."""
+    """The line did not fit into memory."""
 
     @property
     def text(self) -> str:
-        """The best one."""
+        """The best candidate's; empty where there is none."""
         return self.candidates[0].text if self.candidates else ""
 
 
 class Translator:
-    """Knows what comes before and after a search with models that share their tokenisers."""
+    """Prepares lines for a search and makes text of what it finds, for models that share their tokenisers."""
 
     def __init__(
         self,
@@ -92,7 +99,7 @@ class Translator:
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
 
     def line(self, number: int, raw: str) -> Line:
-        """Line `number`, ready for the search."""
+        """Line `number` of the input, prepared, as sentences that are not too long for the models."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         tokenizer, target = self.tokenizers.source, self.tokenizers.target
         text = tokenizer.prepare(source)
@@ -110,7 +117,10 @@ class Translator:
         return Line(number, source, sentences, len(ids), too_long, target.vocabulary.unknown in begins)
 
     def translation(self, line: Line, found: Sequence[Sequence[Hypothesis] | None]) -> Translation:
-        """`line` with what was found for each of its sentences."""
+        """The translation of `line`, from the hypotheses `found` for each of its sentences, best first.
+
+        None stands for a sentence that did not fit into memory.
+        """
         known = [hypotheses for hypotheses in found if hypotheses is not None]
         failed = len(known) < len(found)
         best = [] if failed or not known else list(zip(*known, strict=False))
@@ -124,11 +134,11 @@ class Translator:
         return Translation(line, candidates, odd, failed)
 
     def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:
-        """All of `lines`, when they are there already."""
+        """Translate lines that are all there, with `models`, in this thread."""
         ready = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
-        waiting = Listed([sentence for line in ready for sentence in line.sentences])
+        queue = ListQueue([sentence for line in ready for sentence in line.sentences])
         ensemble = Ensemble.of(models, self.config.search)
-        every = translated(ensemble, self.config.search, waiting)
+        every = translated(ensemble, self.config.search, queue)
         found = {sentence.key: hypotheses for sentence, hypotheses in every}
         return [self.translation(line, [found[one.key] for one in line.sentences]) for line in ready]
 

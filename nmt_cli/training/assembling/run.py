@@ -14,7 +14,7 @@ from nmt_cli.data.loader import Loader
 from nmt_cli.data.resegment import samplers
 from nmt_cli.data.verify import verify
 from nmt_cli.errors import UserError
-from nmt_cli.machine.threads import available_cores, torch_threads
+from nmt_cli.machine.threads import available_cores, kept_threads
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.assembling.build import build_loader, build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable
@@ -61,7 +61,8 @@ def train(
     # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
-        stack.enter_context(torch_threads(threads_each(available_cores(), process)))
+        stack.enter_context(kept_threads())
+        torch.set_num_threads(threads_each(available_cores(), process))
         stack.enter_context(repeatable(config, device))
         group = stack.enter_context(joined(process, device, config.training.rank_timeout))
         if process.first:

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
-from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.lines.loading import Where, load
-from nmt_cli.decoding.lines.stream import lines_of, stream
+from nmt_cli.decoding.lines.incoming import lines_of
+from nmt_cli.decoding.lines.loading import Loaded, Where, load
+from nmt_cli.decoding.lines.stream import stream
 from nmt_cli.decoding.lines.translator import Line, Translation, Translator
+from nmt_cli.decoding.lines.workers import Workers
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizer import Tokenizer
@@ -29,17 +30,16 @@ GREEDY = TranslateConfig(search=SearchConfig(beam=1))
 
 
 @pytest.fixture(scope="module")
-def copier(made_models: Path) -> tuple[Translator, Ensemble]:
+def copier(made_models: Path) -> Loaded:
     """What gives back its input."""
-    translator, ensembles = load([made_models / "copies"], GREEDY, Where("cpu", 1, 1, "fp32"))
-    return translator, ensembles[0]
+    return load([made_models / "copies"], GREEDY, Where("cpu", 1, 1, "fp32"))
 
 
 Streamed = Callable[..., Iterator[Translation]]
 
 
 @pytest.fixture(scope="module")
-def streamed(copier: tuple[Translator, Ensemble]) -> Streamed:
+def streamed(copier: Loaded) -> Streamed:
     """`streamed(lines, window=…, workers=…)`: what `stream` makes of raw lines."""
 
     def streamed(
@@ -48,14 +48,26 @@ def streamed(copier: tuple[Translator, Ensemble]) -> Streamed:
         workers: int = 2,
         before_waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[Translation]:
-        translator, ensemble = copier
-        inputs = InputConfig(window=window)
-        translator = Translator(
-            translator.tokenizers, ensemble.models, replace(translator.config, input=inputs)
-        )
-        return stream(translator, [ensemble] * workers, enumerate(lines, start=1), before_waiting)
+        config = replace(GREEDY, input=InputConfig(window=window))
+        return through_workers(copier, lines, config, workers, before_waiting)
 
     return streamed
+
+
+def through_workers(
+    copier: Loaded,
+    lines: Iterator[str],
+    config: TranslateConfig,
+    count: int = 3,
+    before_waiting: Callable[[], None] = lambda: None,
+) -> Iterator[Translation]:
+    """What so many workers that end with the stream make of the lines."""
+    translator = Translator(copier.translator.tokenizers, copier.models, config)
+    workers = Workers([copier.models] * count)
+    try:
+        yield from stream(translator, workers.queue, lines, config.search, before_waiting)
+    finally:
+        workers.close()
 
 
 def sentences(count: int) -> list[str]:
@@ -241,7 +253,7 @@ def test_an_error_of_the_caller_sends_everybody_home(streamed: Streamed) -> None
 
 
 def test_work_that_is_under_way_is_given_up_when_all_is_over(
-    copier: tuple[Translator, Ensemble], monkeypatch: pytest.MonkeyPatch
+    copier: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, under_way, over = Transformer.step, threading.Event(), threading.Event()
     steps: list[None] = []
@@ -252,18 +264,16 @@ def test_work_that_is_under_way_is_given_up_when_all_is_over(
         over.wait(PATIENCE)
         return step(*arguments)
 
-    def lines() -> Iterator[tuple[int, str]]:
-        yield 1, "abcdefghijklmnopqrstuvwxyz " * 2
+    def lines() -> Iterator[str]:
+        yield "abcdefghijklmnopqrstuvwxyz " * 2
         assert under_way.wait(PATIENCE)
         raise Broken
 
-    translator, ensemble = copier
-    config = replace(translator.config, search=SearchConfig(beam=1, rows=1))
+    config = replace(GREEDY, search=SearchConfig(beam=1, rows=1))
     before = set(threading.enumerate())
     monkeypatch.setattr(Transformer, "step", slow)
     with pytest.raises(Broken):
-        one = Translator(translator.tokenizers, ensemble.models, config)
-        answers(stream(one, [ensemble], lines(), lambda: None))
+        answers(through_workers(copier, lines(), config, 1))
     over.set()
     assert_gone(set(threading.enumerate()) - before)
     assert len(steps) == 1
@@ -283,7 +293,7 @@ def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Stream
     forever.set()
 
 
-@pytest.mark.parametrize("late", ["_feed", "_work"])
+@pytest.mark.parametrize("late", ["_read", "_work"])
 def test_an_interrupt_while_a_thread_starts_leaves_it_nothing_to_do(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
@@ -345,7 +355,7 @@ def test_each_worker_computes_in_one_thread(
 
 
 def test_lines_that_did_not_fit_together_still_come_out_in_order(
-    copier: tuple[Translator, Ensemble], monkeypatch: pytest.MonkeyPatch
+    copier: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode = Transformer.encode
 
@@ -354,11 +364,9 @@ def test_lines_that_did_not_fit_together_still_come_out_in_order(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return encode(model, source_S, source)
 
-    translator, ensemble = copier
     monkeypatch.setattr(Transformer, "encode", cramped)
     lines = sentences(60)
-    found = stream(translator, [ensemble] * 3, enumerate(lines, start=1), lambda: None)
-    assert answers(found) == lines
+    assert answers(through_workers(copier, iter(lines), GREEDY)) == lines
 
 
 def test_a_model_that_computes_no_numbers_does_not_pass_for_one_that_says_nothing_wrong(

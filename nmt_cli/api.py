@@ -1,0 +1,284 @@
+"""The library: everything `nmt` does that is worth calling from Python.
+
+    from nmt_cli.api import load
+
+    with load("runs/en-de") as model:
+        print(model.translate(["A dog runs.", "Two cats sleep."]))
+
+Nothing here changes the program around it: not PyTorch's number of threads, no random seed, no signal
+handler, no environment variable (but for the one that cuBLAS wants where training shall be deterministic).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
+
+if TYPE_CHECKING:  # PyTorch takes seconds to load
+    from nmt_cli.data.preprocess import Outcome
+    from nmt_cli.decoding.lines.given_pairs import Alignment, Scored
+    from nmt_cli.decoding.lines.loading import Loaded
+    from nmt_cli.decoding.lines.translator import Translation
+    from nmt_cli.decoding.lines.workers import Workers
+    from nmt_cli.machine.devices import Precision
+    from nmt_cli.machine.processes import Progress
+    from nmt_cli.training.record.events import Report
+
+__all__ = [
+    "InputConfig",
+    "Model",
+    "PreprocessConfig",
+    "SearchConfig",
+    "TrainConfig",
+    "Trained",
+    "TranslateConfig",
+    "UserError",
+    "load",
+    "preprocess",
+    "train",
+]
+
+Anywhere = str | os.PathLike[str]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def load(
+    *paths: Anywhere,
+    device: Device = "auto",
+    devices: int = 1,
+    precision: Precision | None = None,
+    threads: int | None = None,
+    config: TranslateConfig | None = None,
+) -> Model:
+    """Load a model, checkpoint or run folder; several are an ensemble.
+
+    Translates on `devices` GPUs, or with as many `threads` of the processor, by default all that this process
+    may use. `precision` is fp16 on a GPU by default and fp32 elsewhere. `UserError` says what is wrong with a
+    folder or a setting.
+
+    >>> model = load(folder, device="cpu", threads=2)
+    >>> model.translate(["abc def"])
+    ['abc def']
+    """
+    from nmt_cli.decoding.lines.loading import Where
+    from nmt_cli.decoding.lines.loading import load as load_models
+
+    where = Where(device, devices, threads or 0, precision)
+    return Model(load_models([Path(path) for path in paths], config or TranslateConfig(), where))
+
+
+class Model:
+    """A model, or several as one, ready to translate; made by `load`.
+
+    Any threads may use it at the same time: what they ask for is translated in the same batches. The first
+    translation starts the workers, on Linux processes of their own where there are several for the CPU; they
+    end with `close`, with a `with` block, or when nobody has the model any more. A process that was forked
+    before that has workers of its own.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        """What it is made of."""
+
+        self._workers: Workers | None = None
+        self._closed = False
+        self._changing = threading.Lock()
+
+    def translate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
+        """The best translation of each line; empty for a line without words.
+
+        >>> model.translate(["abc", "", "de"])
+        ['abc', '', 'de']
+        >>> model.translate(["abc"], SearchConfig(beam=1))
+        ['abc']
+        """
+        return [translation.text for translation in self.translations(lines, search)]
+
+    def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
+        """As `translate`, each translation as soon as it and those before it are done.
+
+        A thread reads `lines`, as far ahead as `input.window` in the settings of `load` says.
+
+        >>> for text in model.stream(line for line in ("abc", "de")):
+        ...     print(text)
+        abc
+        de
+        """
+        return (translation.text for translation in self.translations(lines, search))
+
+    def translations(
+        self,
+        lines: Iterable[str],
+        search: SearchConfig | None = None,
+        before_waiting: Callable[[], None] = lambda: None,
+    ) -> Iterator[Translation]:
+        """As `stream`, with all that is known of each line: candidates with their scores and pieces, flags.
+
+        Where the next one is not done yet, `before_waiting` is called.
+
+        >>> (abc,) = model.translations(["abc"], SearchConfig(beam=3, n_best=2))
+        >>> [candidate.text for candidate in abc.candidates][0]
+        'abc'
+        >>> abc.candidates[0].score > abc.candidates[1].score
+        True
+        >>> abc.candidates[0].tokens
+        ['a', 'b', 'c', '</s>']
+        """
+        from nmt_cli.decoding.ensemble import Ensemble
+        from nmt_cli.decoding.lines.stream import stream
+
+        translator = self.loaded.translator
+        if search:
+            Ensemble.of(self.loaded.models, search)  # refuses settings that do not suit the models
+        search = search or translator.config.search
+        return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
+
+    def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
+        """The log-probability of each translation, given its source; computed in the calling thread.
+
+        >>> same, other = model.score([("abc", "abc"), ("abc", "xyz")])
+        >>> same > other
+        True
+        """
+        return [scored.log_probability for scored in self.token_scores(pairs)]
+
+    def token_scores(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
+        """As `score`, of each piece.
+
+        >>> (scored,) = model.token_scores([("abc", "abc")])
+        >>> scored.tokens
+        ['a', 'b', 'c', '</s>']
+        >>> len(scored.token_scores)
+        4
+        """
+        from nmt_cli.decoding.lines.given_pairs import score_pairs
+
+        return score_pairs(self.loaded, list(pairs))
+
+    def align(self, pairs: Iterable[tuple[str, str]]) -> list[Alignment]:
+        """For each piece of a translation the piece of its source that the first model looks at most.
+
+        >>> (aligned,) = model.align([("abc", "abc")])
+        >>> aligned.source, aligned.target, aligned.links
+        (['a', 'b', 'c'], ['a', 'b', 'c'], [0, 1, 2])
+        """
+        from nmt_cli.decoding.lines.given_pairs import align_pairs
+
+        return align_pairs(self.loaded, list(pairs))
+
+    def close(self) -> None:
+        """End the workers; what is under way in other threads is a `RuntimeError` there."""
+        with self._changing:
+            self._closed = True
+            if self._workers:
+                self._workers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _kept(self, translations: Iterator[Translation]) -> Iterator[Translation]:
+        """The same; as long as anybody has them, there is somebody who has the model."""
+        yield from translations
+
+    def _started(self) -> Workers:
+        from nmt_cli.decoding.lines.workers import Workers
+
+        with self._changing:
+            if self._closed:
+                raise RuntimeError("the model was closed; load it again.")
+            if not self._workers or not self._workers.usable:
+                if self._workers:
+                    self._workers.close()
+                self._workers = Workers(self.loaded.workers)
+                weakref.finalize(self, self._workers.close)
+            return self._workers
+
+
+def preprocess(
+    source_lang: str,
+    target_lang: str,
+    train: Sequence[str],
+    out: Anywhere,
+    *,
+    valid: Sequence[str] = (),
+    test: Sequence[str] = (),
+    reuse_tokenizer: str | None = None,
+    config: PreprocessConfig | None = None,
+    given: frozenset[str] = frozenset(),
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = lambda stage, done, whole: None,
+) -> Outcome:
+    """Make the dataset folder `out` of raw parallel text, as `nmt preprocess` does with such options.
+
+    `given` names settings that are meant as they are, be it at their defaults. Starts processes that import
+    the main module: in a script, call it below `if __name__ == "__main__":`.
+
+    >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
+    >>> outcome.manifest["splits"]["train"]["pairs"]
+    300
+    """
+    from nmt_cli.data.preprocess import preprocess as make_dataset
+    from nmt_cli.data.request import Request
+    from nmt_cli.machine.threads import available_cores
+
+    settings = config or PreprocessConfig()
+    request = Request(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
+    return make_dataset(request, Path(out), workers or available_cores(), overwrite, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A run folder, and whether the run came to its end."""
+
+    folder: Path
+    complete: bool
+
+
+def train(
+    dataset: Anywhere,
+    out: Anywhere,
+    config: TrainConfig | None = None,
+    *,
+    device: Device = "auto",
+    report: Report = lambda event: None,
+    stop_wanted: Callable[[], bool] = lambda: False,
+    command: Sequence[str] = (),
+) -> Trained:
+    """Train on a dataset folder, in the run folder `out`; the same call again goes on where the run stands.
+
+    `report` is told what happens; when `stop_wanted` says so, the run is saved and ends. The run folder keeps
+    the `command` that asked for it. On several devices, a process for each has to make the call, under
+    torchrun or Slurm.
+
+    >>> trained = train(dataset, run, tiny, device="cpu")
+    >>> trained.complete
+    True
+    >>> load(trained.folder, device="cpu", threads=1).translate([""])
+    ['']
+    """
+    import torch
+
+    from nmt_cli.machine.devices import device_of_rank, is_gpu
+    from nmt_cli.training.assembling.run import train as train_run
+    from nmt_cli.training.step.distributed import process_from_environment
+
+    process = process_from_environment()
+    where = device_of_rank(device, process.local_rank)
+    paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
+    with torch.random.fork_rng([where] if is_gpu(where) else []):
+        complete = train_run(*paths, settings, process, where, report, stop_wanted, command)
+    return Trained(paths[1], complete)

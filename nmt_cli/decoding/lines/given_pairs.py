@@ -1,0 +1,137 @@
+"""Pairs of a source and a translation that are given: scored, and aligned, by a loaded model."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli.decoding.attention_maps import alignment
+from nmt_cli.decoding.forced import token_scores
+from nmt_cli.decoding.lines.loading import Loaded
+from nmt_cli.scoring.perplexity import perplexity
+from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
+from nmt_cli.text.tokenizers import Tokenizers
+
+Pair = tuple[str, str]
+"""A source and its translation, as people write them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a model thinks of a translation."""
+
+    tokens: Sequence[str]
+    """Its pieces, and the end mark."""
+
+    token_scores: Sequence[float]
+    """Their log-probabilities."""
+
+    @property
+    def log_probability(self) -> float:
+        """Of the whole."""
+        return sum(self.token_scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Which source piece a model looks at most for each piece of a translation."""
+
+    source: Sequence[str]
+    """The pieces, without end mark."""
+
+    target: Sequence[str]
+    links: Sequence[int]
+    """For each target piece the number of a source piece; empty where the source has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Two files that go with each other line for line."""
+
+    source_name: str
+    pairs: Sequence[Pair]
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """The scores of a text."""
+
+    lines: Sequence[Scored]
+    words: int
+    """What stands between blanks, and each end of a line."""
+
+    warnings: Sequence[str]
+
+    @property
+    def perplexity(self) -> float:
+        """Of a piece; end marks are counted."""
+        return perplexity(self._nll, sum(len(line.token_scores) for line in self.lines))
+
+    @property
+    def word_perplexity(self) -> float:
+        """Of a word; ends of lines are counted."""
+        return perplexity(self._nll, self.words)
+
+    @property
+    def _nll(self) -> float:
+        return -sum(line.log_probability for line in self.lines)
+
+
+def read_texts(source: Path, hypotheses: Path) -> Texts:
+    """Read a source and its translation."""
+    refuse_second_stdin([source, hypotheses])
+    sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
+    refuse_unequal(targets, sources)
+    return Texts(sources.name, list(zip(sources.lines, targets.lines, strict=True)))
+
+
+def force(loaded: Loaded, texts: Texts) -> Forced:
+    """Score each line of a text, whatever its length."""
+    return Forced(
+        lines=score_pairs(loaded, texts.pairs),
+        words=sum(len(target.split()) + 1 for _, target in texts.pairs),
+        warnings=list(_warnings(loaded, texts)),
+    )
+
+
+def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
+    """The scores of each translation, whatever its length."""
+    tokenizers = loaded.translator.tokenizers
+    ids = [_ids(tokenizers, pair) for pair in pairs]
+    vocabulary = tokenizers.target.vocabulary
+    each = token_scores(loaded.ensemble, ids)
+    return [
+        Scored([vocabulary.entries[i] for i in vocabulary.ended(target)], scores)
+        for (_, target), scores in zip(ids, each, strict=True)
+    ]
+
+
+def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
+    """The alignment of each pair, by the first model."""
+    tokenizers = loaded.translator.tokenizers
+    return [_alignment(loaded, *_ids(tokenizers, pair)) for pair in pairs]
+
+
+def _alignment(loaded: Loaded, source: list[int], target: list[int]) -> Alignment:
+    tokenizers = loaded.translator.tokenizers
+    return Alignment(
+        source=[tokenizers.source.vocabulary.entries[i] for i in source],
+        target=[tokenizers.target.vocabulary.entries[i] for i in target],
+        links=alignment(loaded.models[0], [source], [target]),
+    )
+
+
+def _ids(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
+    source, target = tokenizers.source, tokenizers.target
+    return source.encode(source.prepare(pair[0])), target.encode(target.prepare(pair[1]))
+
+
+def _warnings(loaded: Loaded, texts: Texts) -> Iterator[str]:
+    longest, tokenizer = loaded.translator.longest, loaded.translator.tokenizers.source
+    count = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in texts.pairs]
+    long = [number for number, pieces in enumerate(count, start=1) if pieces > longest]
+    if long:
+        yield (
+            f"{texts.source_name}: {len(long):,} of {len(count):,} lines have more than the {longest:,} "
+            f"pieces that nmt translate takes at once (the first is line {long[0]:,}); they are scored "
+            "whole, not in the parts that it would translate."
+        )

@@ -1,0 +1,47 @@
+"""Several models as one: the mean of what they say of each next token."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.model.transformer import Transformer
+
+
+@pytest.fixture(scope="module")
+def models(made_models: Path) -> list[Transformer]:
+    return [read_model(made_models / name).transformer for name in ("copies", "loops")]
+
+
+LOG_PROBS = torch.tensor([[[0.5, 0.25, 0.25]], [[0.125, 0.75, 0.125]]], dtype=torch.float64).log()
+
+
+@pytest.mark.parametrize("weights", [(), (3.0, 1.0)])
+def test_probabilities_are_averaged_by_weight(models: list[Transformer], weights: tuple[float, ...]) -> None:
+    found = Ensemble.of(models, SearchConfig(weights=weights)).mean(LOG_PROBS)
+    first = weights[0] / sum(weights) if weights else 0.5
+    wanted = first * LOG_PROBS[0].exp() + (1 - first) * LOG_PROBS[1].exp()
+    torch.testing.assert_close(found.exp(), wanted)
+
+
+def test_logarithms_are_averaged_where_the_settings_say_so(models: list[Transformer]) -> None:
+    found = Ensemble.of(models, SearchConfig(combine="log-probability")).mean(LOG_PROBS)
+    torch.testing.assert_close(found, LOG_PROBS.mean(0))
+
+
+def test_a_step_of_several_is_the_mean_of_the_steps_of_each(models: list[Transformer]) -> None:
+    def step(some: list[Transformer]) -> torch.Tensor:
+        ensemble = Ensemble.of(some, SearchConfig())
+        with torch.inference_mode():
+            caches = ensemble.start([[5, 6], [7]], 1)
+            return ensemble.step(torch.tensor([0, 0]), torch.tensor([0, 1]), caches, 1)
+
+    each = [step([model]).exp() for model in models]
+    torch.testing.assert_close(step(models).exp(), (each[0] + each[1]) / 2, atol=1e-5, rtol=1e-4)
+
+
+def test_the_fewest_positions_of_all_models_count(models: list[Transformer]) -> None:
+    assert Ensemble.of(models, SearchConfig()).longest == 64

@@ -1,0 +1,254 @@
+"""The library: one object that any threads may use, and a program around it that stays as it was."""
+
+import doctest
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli import api, config
+from nmt_cli.api import InputConfig, Model, SearchConfig, TrainConfig, TranslateConfig, UserError, load
+from nmt_cli.data.config import PreprocessConfig
+
+PATIENCE = 60.0
+SMALL_WINDOW = TranslateConfig(input=InputConfig(window=40))
+
+
+@pytest.fixture(scope="module")
+def folder(made_models: Path) -> Path:
+    """A model that gives back its input."""
+    return made_models / "copies"
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one thread", "two processes"])
+def model(folder: Path, request: pytest.FixtureRequest) -> Iterator[Model]:
+    with load(folder, device="cpu", threads=request.param, config=SMALL_WINDOW) as loaded:
+        yield loaded
+
+
+def a_few(count: int, seed: int) -> list[str]:
+    chosen = random.Random(seed)
+    return ["".join(chosen.choices("abcdefgh", k=chosen.choice([0, 1, 4, 9, 30]))) for _ in range(count)]
+
+
+def examples() -> list[doctest.DocTest]:
+    return [test for test in doctest.DocTestFinder().find(api) if test.examples]
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
+def test_what_the_documentation_shows_is_what_comes_out(
+    example: doctest.DocTest, folder: Path, toy: str, toy_dataset: Path, tmp_path: Path
+) -> None:
+    small = ["model.width=16", "model.feed_forward=16", "model.heads=2", "model.encoder_layers=1"]
+    small += ["model.decoder_layers=1", "training.max_steps=1", "validation.every_steps=0"]
+    example.globs |= {
+        "folder": folder,
+        "corpus": toy,
+        "dataset": toy_dataset if "train" in example.name else tmp_path / "dataset",
+        "run": tmp_path / "run",
+        "tiny": config.read(TrainConfig, assignments=small),
+        "characters": config.read(PreprocessConfig, assignments=["tokenizer.kind=char"]),
+    }
+    with load(folder, device="cpu", threads=1) as model:
+        example.globs.setdefault("model", model)
+        assert doctest.DocTestRunner(verbose=False).run(example).failed == 0
+
+
+def test_every_method_has_an_example() -> None:
+    methods = {"translate", "stream", "translations", "score", "token_scores", "align"}
+    names = {f"nmt_cli.api.Model.{name}" for name in methods}
+    assert names | {f"nmt_cli.api.{name}" for name in ("load", "preprocess", "train")} == {
+        example.name for example in examples()
+    }
+
+
+def test_eight_threads_get_what_each_would_get_alone(model: Model) -> None:
+    """Also where they search in two ways, score and align at the same time."""
+    texts = [a_few(20, seed) for seed in range(8)]
+    ways = [SearchConfig(beam=1), SearchConfig(beam=3, n_best=2)]
+    pairs = [("abc", "abd"), ("", "a"), ("defgh", "")]
+    together = threading.Barrier(8, timeout=PATIENCE)
+
+    def work(number: int) -> tuple[list[str], list[float], list[list[int]]]:
+        together.wait()
+        found = model.translate(texts[number], ways[number % 2])
+        return found, model.score(pairs), [list(one.links) for one in model.align(pairs)]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(work, range(8)))
+    together = threading.Barrier(1)
+    assert found == [work(number) for number in range(8)]
+    assert [lines for lines, _, _ in found] == texts
+
+
+def test_long_requests_do_not_hold_up_short_ones(model: Model) -> None:
+    def flood() -> Iterator[str]:
+        while not answered.is_set():
+            yield "abcdefgh" * 3
+
+    answered = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(lambda: sum(1 for _ in model.stream(flood())))
+        assert model.translate(["abc"]) == ["abc"]
+        assert model.translate(["abc"], SearchConfig(beam=1)) == ["abc"]
+        answered.set()
+        assert pending.result(PATIENCE)
+
+
+def test_a_line_alone_is_answered_before_the_next_one_comes(model: Model) -> None:
+    answered = threading.Semaphore(0)
+
+    def lines() -> Iterator[str]:
+        for line in ("abc", "", "de"):
+            yield line
+            assert answered.acquire(timeout=PATIENCE)
+
+    seen = []
+    for text in model.stream(lines()):
+        seen.append(text)
+        answered.release()
+    assert seen == ["abc", "", "de"]
+
+
+def test_a_stream_that_is_left_leaves_the_model_usable(model: Model) -> None:
+    stream = model.stream(iter(a_few(500, seed=1)))
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]  # it is a generator
+    assert model.translate(["abc"]) == ["abc"]
+
+
+def test_an_error_of_the_input_is_the_callers_alone(model: Model) -> None:
+    def lines() -> Iterator[str]:
+        yield "abc"
+        raise ValueError("the disk is gone")
+
+    with pytest.raises(ValueError, match="the disk is gone"):
+        model.translate(lines())
+    assert model.translate(["abc"]) == ["abc"]
+
+
+def test_a_stream_of_a_model_that_nobody_else_has_goes_on(folder: Path) -> None:
+    assert list(load(folder, device="cpu", threads=1).stream(["abc", "de"])) == ["abc", "de"]
+
+
+def test_a_closed_model_says_so(folder: Path) -> None:
+    with load(folder, device="cpu", threads=1) as model:
+        stream = model.stream(iter("abc"))
+        assert next(stream) == "a"
+    for late in (lambda: next(stream), lambda: model.translate(["abc"])):
+        with pytest.raises(RuntimeError, match="closed; load it again"):
+            late()
+
+
+def test_settings_that_do_not_suit_the_model_are_told_at_once(model: Model, folder: Path) -> None:
+    with pytest.raises(UserError, match=r"search\.weights has 2 numbers for 1 models"):
+        model.translate(["abc"], SearchConfig(weights=(1.0, 2.0)))
+    with pytest.raises(UserError, match="another vocabulary"):
+        load(folder, folder.parent / "other", device="cpu")
+
+
+def test_several_models_are_an_ensemble_in_search_and_in_scores(folder: Path) -> None:
+    paths = folder, folder.parent / "loops"
+    with load(*paths, device="cpu", threads=1) as both:
+        one, other = (load(path, device="cpu", threads=1).token_scores([("ba", "ba")])[0] for path in paths)
+        (mixed,) = both.token_scores([("ba", "ba")])
+        wanted = torch.tensor([one.token_scores, other.token_scores]).exp().mean(0).log().tolist()
+        assert list(mixed.token_scores) == pytest.approx(wanted, abs=1e-5)
+        first_only = SearchConfig(weights=(1.0, 1e-9), combine="log-probability")
+        assert both.translate(["abc"], first_only) == ["abc"]
+
+
+def test_settings_of_the_input_are_given_to_load(folder: Path) -> None:
+    settings = TranslateConfig(input=InputConfig(prefix=True))
+    with load(folder, device="cpu", threads=1, config=settings) as model:
+        assert [text[0] for text in model.translate(["abc\tx", "abc\ty"])] == ["x", "y"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_program_around_it_stays_as_it_was(folder: Path, threads: int) -> None:
+    def state() -> tuple[object, ...]:
+        new = ThreadPoolExecutor(1).submit(torch.get_num_threads).result()
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        seeds = torch.get_rng_state().tolist(), random.getstate()
+        return torch.get_num_threads(), new, handlers, seeds, dict(os.environ), sys.argv[:]
+
+    before_all = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        before = state()
+        with load(folder, device="cpu", threads=threads) as model:
+            model.translate(a_few(5, seed=1), SearchConfig(sample=True, n_best=2))
+            model.score([("abc", "abc")])
+            assert state() == before
+        assert state() == before
+    finally:
+        torch.set_num_threads(before_all)
+
+
+PROGRAM = """
+import os, sys, torch
+from nmt_cli.api import load
+torch.set_num_threads(4)
+x = torch.randn(500, 500) @ torch.randn(500, 500)  # makes a pool of threads, which a forked process lacks
+model = load(sys.argv[1], device="cpu", threads=2)
+if child := os.fork():  # as web servers do, after loading
+    print(*model.translate(["abc", "de"]), flush=True)
+    os.waitpid(child, 0)
+    print(*model.translate(["gh"]))
+else:
+    print(*model.translate(["abc", "de"]), flush=True)
+"""
+"""Without `if __name__ == "__main__"`, and with nothing closed at its end."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is one process")
+def test_a_plain_script_that_used_many_threads_before_works_ends_and_may_be_forked(folder: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", PROGRAM, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "abc de\nabc de\ngh\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no other process")
+def test_after_a_worker_was_killed_the_next_call_has_new_ones(folder: Path) -> None:
+    with load(folder, device="cpu", threads=2) as model:
+        assert model.translate(["abc"]) == ["abc"]
+        assert model._workers
+        model._workers.processes[0].kill()
+        with pytest.raises(UserError, match="was killed, most likely for want of memory"):
+            for _ in range(1000):
+                model.translate(["abc"])
+        assert model.translate(["abc"]) == ["abc"]
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    script = "import sys, nmt_cli.api; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert not set(result.stdout.split()) & {"torch", "numpy", "click", "rich", "sentencepiece"}
+
+
+def test_alignments_are_right_while_the_same_weights_translate(folder: Path) -> None:
+    """One thread: a worker of this process, with the very modules that are looked into."""
+    done = threading.Event()
+
+    def flood() -> Iterator[str]:
+        while not done.is_set():
+            yield "hgfedcba" * 4
+
+    with load(folder, device="cpu", threads=1, config=SMALL_WINDOW) as model, ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(lambda: sum(1 for _ in model.stream(flood())))
+        found = [model.align([("abcd", "abcd")])[0].links for _ in range(20)]
+        done.set()
+        pending.result(PATIENCE)
+    assert found == [[0, 1, 2, 3]] * 20
