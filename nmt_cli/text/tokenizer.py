@@ -43,12 +43,12 @@ class Tokenizer:
 
     def segmented(self, text: str, segment: Callable[[str], list[int]]) -> list[int]:
         """The ids of prepared text; `segment` gives the pieces of all that is no symbol."""
-        ids, symbols = self.numbering.ids, self.numbering.symbols
+        symbols = self.numbering.symbols
         if not symbols:
-            return list(map(ids.__getitem__, segment(text)))
+            return self.numbering.ids_of(segment(text))
         found: list[int] = []
         for symbol, run in _runs(text, symbols):
-            found += [symbols[symbol]] if symbol else [ids[piece] for piece in segment(run)]
+            found += [symbols[symbol]] if symbol else self.numbering.ids_of(segment(run))
         return found
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ is written in it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from nmt_cli.errors import UserError
@@ -89,6 +90,12 @@ class Numbering:
 
     pieces: Mapping[int, int]
     """The piece of each id that is one."""
+
+    def ids_of(self, pieces: Sequence[int]) -> list[int]:
+        """The ids of pieces."""
+        if len(pieces) > 1:  # in one call of C: every sentence of a corpus comes this way
+            return list(itemgetter(*pieces)(self.ids))
+        return [self.ids[piece] for piece in pieces]
 
     @classmethod
     def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
