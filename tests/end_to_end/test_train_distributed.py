@@ -28,7 +28,7 @@ IN_TROUBLE = """
 import os
 import sys
 import torch
-from nmt_cli.training.step.trainer import trainer as step
+from nmt_cli.training.step import trainer as step
 whole, part = step.Trainer._forward_backward, [0]
 def forward_backward(self, *args):
     part[0] += 1
