@@ -35,6 +35,7 @@ hypothesis.settings.register_profile(
     derandomize="CI" in os.environ,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],  # which goes by the clock
 )
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("nmt"), max_examples=20)
 hypothesis.settings.load_profile("nmt")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -64,7 +65,7 @@ SLOW = (
         "decoding/lines/test_stream.py",
     ),
     *("training/test_loop.py", "training/step/test_trainer.py", "training/assembling/test_run.py"),
-    *("training/judging/",),
+    *("training/judging/", "model/test_compiled.py", "training/test_compiled.py", "loss/test_fused.py"),
 )
 """Where tests train, translate, start processes or interpret kernels; others are marked one by one."""
 
