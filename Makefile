@@ -20,7 +20,7 @@ demo: install  ## the quickstart recipe, end to end
 	PATH="$(CURDIR)/$(VENV):$$PATH" recipes/quickstart/run.sh
 
 quick: install  ## the tests that need no patience: under 90 s on two cores, for while you write
-	$(TESTS) -m "not slow"
+	$(TESTS) -m "not slow" --hypothesis-profile quick
 
 test: install
 	$(TESTS)

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from nmt_cli.model.transformer import Transformer
     from nmt_cli.text.tokenizers import Tokenizers
 
-hypothesis.settings.register_profile("nmt", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.register_profile(
+    "nmt",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # which goes by the clock
+)
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("nmt"), max_examples=20)
 hypothesis.settings.load_profile("nmt")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -61,16 +67,16 @@ SLOW = (
         "decoding/lines/test_stream.py",
     ),
     *("training/test_loop.py", "training/step/test_trainer.py", "training/assembling/test_run.py"),
-    *("training/judging/",),
+    *("training/judging/", "model/test_compiled.py", "training/test_compiled.py", "loss/test_fused.py"),
 )
 """Where tests train, translate, start processes or interpret kernels; others are marked one by one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`make quick` leaves out what is slow."""
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if str(item.path.relative_to(here)).startswith(SLOW):
+        if str(item.path).removeprefix(here).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
 
 

@@ -128,7 +128,9 @@ def test_a_packed_file_with_wrong_bytes_in_it_is_told(tmp_path: Path, pack: Pack
 def test_a_line_ends_at_a_line_feed_and_nowhere_else(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int
 ) -> None:
-    assume(not content.startswith((b"\xff\xfe", b"\xfe\xff")))
+    assume(
+        not content.startswith((b"\xff\xfe", b"\xfe\xff", b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"))
+    )
     folder = tmp_path_factory.getbasetemp()
     for name, pack in EVERY_PACK.items():
         path = written(folder, pack(content), f"property.{name}")

@@ -43,6 +43,7 @@ def assert_alike(compiled: Callable[..., Tensor], model: Transformer, batch: Bat
     assert all((one - other).abs().max() < 1e-5 + 1e-5 * other.abs().max() for one, other in pairs)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_gives_the_same_and_is_compiled_twice_at_most(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:

@@ -13,6 +13,7 @@ from nmt_cli.training.record.events import Event, Progress
 Go = Callable[..., tuple[bool, list[Event]]]
 
 
+@pytest.mark.slow
 def test_after_the_first_epoch_nothing_is_compiled_any_more(
     go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
