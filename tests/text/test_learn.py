@@ -10,7 +10,7 @@ import pytest
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.learn import learn, too_rare
-from nmt_cli.text.subwords import BYTES, UNKNOWN_PIECE, Subwords
+from nmt_cli.text.subwords import BYTES, Subwords
 from nmt_cli.text.vocabulary import NEW_MARKS, Numbering, reserved
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstwz" for vowel in "aeiouäöü"]
@@ -114,7 +114,9 @@ def test_with_less_coverage_only_the_rarest_characters_are_unknown(kind: Any, co
     config = TokenizerConfig(kind=kind, vocab_size=140, character_coverage=coverage)
     model = learn(lines, config)
     counts = Counter(character for line in lines for character in line)
-    seen = {c: UNKNOWN_PIECE not in model.encode(c) for c in counts if c != " "}
+    numbering = Numbering.new((), model.entries)
+    unknown = numbering.vocabulary.unknown
+    seen = {c: unknown not in numbering.ids_of(model.encode(c)) for c in counts if c != " "}
     assert not seen["ξ"]
     assert seen["e"]
     assert min(counts[c] for c in seen if seen[c]) >= max(counts[c] for c in seen if not seen[c])
