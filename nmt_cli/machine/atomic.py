@@ -157,11 +157,8 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
     special = path.exists() and not path.is_file()
     staging = path if special else place.with_name(f".{place.name}.{os.getpid()}.unfinished")
     try:
-        raw = staging.open("wb")
-    except OSError as error:
-        raise _no_place(path, error) from error
-    try:
-        with room_for(path), raw:
+        # An interrupt may come as soon as the file is there, so that opening it is among what is undone.
+        with room_for(path), _opened(staging, path) as raw:
             if path.exists() and not special:
                 os.fchmod(raw.fileno(), path.stat().st_mode)
             if place.suffix == ".gz":
@@ -176,8 +173,16 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
         staging.replace(place)
     except BaseException:
         if not special:
-            staging.unlink(missing_ok=True)
+            with suppress(OSError):  # nor may it be there
+                staging.unlink()
         raise
+
+
+def _opened(staging: Path, path: Path) -> BinaryIO:
+    try:
+        return staging.open("wb")
+    except OSError as error:
+        raise _no_place(path, error) from error
 
 
 def size_and_hash(path: Path) -> dict[str, Any]:

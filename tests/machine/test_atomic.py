@@ -276,3 +276,18 @@ def test_a_file_that_is_written_anew_keeps_who_may_use_it(tmp_path: Path) -> Non
     with file_written_whole(path) as file:
         file.write(b"new")
     assert (path.stat().st_mode & 0o777, path.read_bytes()) == (0o640, b"new")
+
+
+def test_an_interrupt_as_soon_as_the_file_is_there_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def interrupted(path: Path, mode: str) -> None:
+        opened(path, mode).close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt), file_written_whole(tmp_path / "out"):
+        pass
+    assert not any(tmp_path.iterdir())
