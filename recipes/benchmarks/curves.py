@@ -34,10 +34,10 @@ class Look(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One diagram: its curves by name, and a vertical mark if that is more than 0."""
+    """One diagram: its curves, some of which may share a name, and a vertical mark if that is not 0."""
 
     title: str
-    curves: Mapping[str, Points]
+    curves: Sequence[tuple[str, Points]]
     mark: float = 0.0
     mark_label: str = ""
 
@@ -62,7 +62,7 @@ class Range(NamedTuple):
 
 def picture(panels: Sequence[Panel], looks: Mapping[str, Look], x_axis: Axis, y_axis: Axis) -> str:
     """All panels on the same axes, and below them what each curve is."""
-    points = [point for panel in panels for curve in panel.curves.values() for point in curve]
+    points = [point for panel in panels for _, curve in panel.curves for point in curve]
     x = Range(*(math.log10(end(p[0] for p in points)) for end in (min, max)))
     y = Range(*(math.log10(end(p[1] for p in points)) for end in (min, max)))
     unit = math.log10(y_axis.base)
@@ -112,7 +112,7 @@ def _axes(panel: Panel, x: Range, y: Range, x_axis: Axis, y_axis: Axis) -> list[
 
 def _curves(panel: Panel, looks: Mapping[str, Look], x: Range, y: Range) -> list[str]:
     parts = []
-    for name, points in panel.curves.items():
+    for name, points in panel.curves:
         places = " ".join(f"{_along(a, x):.1f},{_down(b, y):.1f}" for a, b in points)
         parts.append(
             f'<polyline {_drawn(looks[name])} points="{places}"><title>{escape(name)}</title></polyline>'

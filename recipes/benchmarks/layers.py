@@ -240,7 +240,7 @@ def _print_row(*cells: object) -> None:
 
 def _panel(times: Times, d: int) -> Panel:
     lengths = [point.n for point in times if point.d == d]
-    curves = {name: [(n, times[Point(d, n)][name]) for n in lengths] for name in COSTS}
+    curves = [(name, [(n, times[Point(d, n)][name]) for n in lengths]) for name in COSTS]
     return Panel(f"d = {d}", curves, mark=d, mark_label="n = d")
 
 

@@ -298,27 +298,27 @@ def _print_batches(folder: Path, tokens: int) -> None:
     print(flush=True)
 
 
-def _curves(model: str, tokens: int) -> dict[str, dict[int, list[float]]]:
-    """By trainer and update: the perplexities of all seeds."""
-    curves: dict[str, dict[int, list[float]]] = {}
-    for result in results():
-        if (result["model"], result["tokens"]) == (model, tokens):
-            curve = curves.setdefault(result["trainer"], {})
-            for update, nll in result["valid"].items():
-                curve.setdefault(int(update), []).append(math.exp(nll))
-    return {trainer: curves[trainer] for trainer in TRAINERS if trainer in curves}
+def _curves(model: str, tokens: int) -> list[tuple[str, dict[int, float]]]:
+    """Of each run of a model: who trained, and the perplexities by update."""
+    found = [result for result in results() if (result["model"], result["tokens"]) == (model, tokens)]
+    return [
+        (trainer, {int(update): math.exp(nll) for update, nll in result["valid"].items()})
+        for trainer in TRAINERS
+        for result in found
+        if result["trainer"] == trainer
+    ]
 
 
 def _print_table(model: str, tokens: int) -> None:
     """Mean perplexities; where there are several seeds, how many, and from the least to the most."""
     curves = _curves(model, tokens)
-    if not curves:
-        return
-    reached = sorted({update for curve in curves.values() for update in curve})
+    reached = sorted({update for _, curve in curves for update in curve})
     print(f"| {model} | {' | '.join(f'update {update:,}' for update in reached)} |")
     print(f"|{'---|' * (1 + len(reached))}")
-    for trainer, curve in curves.items():
-        print(f"| {trainer} | {' | '.join(_cell(curve.get(update, [])) for update in reached)} |")
+    for trainer in dict(curves):
+        mine = [curve for name, curve in curves if name == trainer]
+        cells = (_cell([curve[update] for curve in mine if update in curve]) for update in reached)
+        print(f"| {trainer} | {' | '.join(cells)} |")
     print(flush=True)
 
 
@@ -329,14 +329,11 @@ def _cell(values: Sequence[float]) -> str:
 
 
 def _draw(models: Sequence[str], tokens: int) -> None:
-    panels = []
-    for model in models:
-        means = {
-            trainer: [(update, statistics.mean(each)) for update, each in sorted(curve.items())]
-            for trainer, curve in _curves(model, tokens).items()
-        }
-        if means:
-            panels.append(Panel(model, means))
+    """A curve for each run."""
+    panels = [
+        Panel(model, [(trainer, sorted(curve.items())) for trainer, curve in _curves(model, tokens)])
+        for model in models
+    ]
     drawn = picture(panels, TRAINERS, Axis("updates", 2), Axis("validation perplexity of a piece", 2))
     PICTURE.write_text(drawn, "utf-8")
     print(f"the curves: {PICTURE.name}")
