@@ -61,10 +61,10 @@ def log_probs_of_all(
 ) -> list[torch.Tensor]:
     """The same for each of these, by one whole forward of all."""
     tokens = torch.tensor([*source, END] * len(targets))
-    inputs = torch.tensor([token for target in targets for token in (END, *target)])
+    wanted = torch.tensor([token for target in targets for token in (*target, END)])
     lengths = [len(target) + 1 for target in targets]
     sources = Layout.of([len(source) + 1] * len(targets))
-    decoded = model(tokens, inputs, sources, Layout.of(lengths))
+    decoded = model(tokens, wanted, sources, Layout.of(lengths))
     return list(torch.split(model.logits(decoded).double().log_softmax(-1), lengths))
 
 

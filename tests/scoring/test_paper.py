@@ -140,8 +140,9 @@ def test_of_a_reference_only_the_quotes_are_touched_and_only_if_asked(
     assert PaperProtocol("de", straight_quotes).reference("„S-Bahn“ …") == words
 
 
-def test_the_known_languages_are_those_of_the_moses_tokeniser() -> None:
-    assert set(NonbreakingPrefixes().available_langs.values()) == LANGUAGES
+def test_the_known_languages_are_those_that_the_moses_tokeniser_splits_into_words() -> None:
+    unsplit = {"yue", "zh"}
+    assert set(NonbreakingPrefixes().available_langs.values()) - unsplit == LANGUAGES
 
 
 WORDS = st.lists(st.sampled_from("a b c d e".split()), max_size=9).map(" ".join)

@@ -10,7 +10,7 @@ from nmt_cli.text.units import Characters, Words
 
 def test_characters_are_numbered_in_the_order_of_the_alphabet() -> None:
     model = Characters("ab ")
-    assert model.encode("ab ba") == [4, 5, 6, 5, 4]
+    assert model.encode("ab ba") == [0, 1, 2, 1, 0]
     assert model.entries == ["a", "b", " "]
 
 
