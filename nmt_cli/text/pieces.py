@@ -19,8 +19,8 @@ NEVER_IN_TEXT = 2 * BLANK_MARK
 RESERVED = "\u2585"
 """A character that the learner keeps for itself."""
 
-STAND_INS = "".join(map(chr, range(0xFDD0, 0xFDF0)))
-"""Characters of as many bytes that Unicode gives no meaning."""
+STAND_INS = "".join(map(chr, (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF900))))
+"""Characters of as many bytes that Unicode gives no meaning; more than any text has."""
 
 BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 

@@ -31,6 +31,8 @@ from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
 VOCABULARY = "vocabulary.txt"
+ENDINGS = ("model", "codes", "characters.txt", "words.txt")
+"""Of the files that subword models have; a folder from outside may name no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,10 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             byte_fallback=description["byte_fallback"],
             own_models=description.get("own_models", False),
         )
+        if strange := [ending for ending in description["files"] if ending not in ENDINGS]:
+            raise UserError(
+                f"{DESCRIPTION} names a file of kind {strange[0]!r}, and there is none; copy it again."
+            )
         contents = {
             name: {ending: (folder / f"{name}.{ending}").read_bytes() for ending in description["files"]}
             for name in recipe.model_names().values()

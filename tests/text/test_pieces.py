@@ -165,3 +165,10 @@ def test_characters_far_into_a_long_line_and_odd_ones_are_covered() -> None:
     pieces = Pieces(learn_pieces(lines, TokenizerConfig(vocab_size=10)))
     for text in ("Z", "ab \ufdd0", "b \u2585"):
         assert pieces.decode(pieces.encode(text)) == text
+
+
+def test_text_with_every_character_that_means_nothing_can_be_learnt() -> None:
+    lines = ["a b \u2585", "".join(map(chr, range(0xFDD0, 0xFDF0)))]
+    pieces = Pieces(learn_pieces(lines, TokenizerConfig(vocab_size=38)))
+    for line in lines:
+        assert pieces.decode(pieces.encode(line)) == line

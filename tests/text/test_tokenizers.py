@@ -288,6 +288,8 @@ def test_a_damaged_file_of_a_folder_is_an_error_a_user_can_read(
         ("text", None),
         ("symbols", None),
         ("files", ["nothing"]),
+        ("files", ["codes", "/../../secret"]),
+        ("files", [["codes"]]),
         ("too_rare", {"source": []}),
     ],
 )
