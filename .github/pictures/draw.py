@@ -3,6 +3,7 @@
 python .github/pictures/draw.py DATASET CONFIG.toml       needs chromium for the report
 """
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,9 @@ from nmt_cli.cli.train_live import LiveReporter
 from nmt_cli.training.record.events import Doing, Event, Validated
 
 HERE = Path(__file__).parent
+FONT = re.compile(r"@font-face {.*?}\s*", re.DOTALL)
+"""Rich would have it fetched from the network; there is a monospace one everywhere."""
+
 BROWSER = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 
 
@@ -46,7 +50,8 @@ def draw(dataset: Path, config: Path) -> None:
         train(dataset, run, settings.read(TrainConfig, config), device="cpu", report=watcher)
         page = Console(record=True, width=100, file=(Path(folder) / "panel").open("w"))
         page.print(watcher.panel)
-        page.save_svg(str(HERE / "panel.svg"), title="nmt train")
+        drawn = FONT.sub("", page.export_svg(title="nmt train"))
+        (HERE / "panel.svg").write_text(drawn, encoding="utf-8")
         shot = f"--screenshot={HERE / 'report.png'}"
         url = f"file://{run / 'report.html'}"
         subprocess.run([*BROWSER, "--hide-scrollbars", "--window-size=1100,900", shot, url], check=True)
