@@ -72,9 +72,9 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
     for name in (MANIFEST, MODEL):
         try:
             told = json.loads((folder.parent / name).read_bytes())["tokenizer"]
+            written = told["fingerprint"] if isinstance(told, dict) else told
         except (OSError, LookupError, TypeError, ValueError):
             continue
-        written = told["fingerprint"] if isinstance(told, dict) else told
         if written != fingerprint:
             raise UserError(
                 f"{folder} is not the tokeniser that {folder.parent / name} names; copy it again."
