@@ -35,6 +35,9 @@ WEIGHTS = "model.safetensors"
 EMA = "ema.safetensors"
 TOKENIZERS = "tokenizer"
 
+UNSAID = ("output_bias", "first_position")
+"""Settings of models that are newer than the format; 0 and false are what was done without them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -94,8 +97,8 @@ def write_model(
 
 
 def _described(config: ModelConfig) -> dict[str, Any]:
-    """Its settings; a bias that is not there goes unsaid, so that versions that know none read the folder."""
-    return {name: value for name, value in asdict(config).items() if name != "output_bias" or value}
+    """Its settings; newer ones that change nothing go unsaid, so that versions without them read the folder."""
+    return {name: value for name, value in asdict(config).items() if name not in UNSAID or value}
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:

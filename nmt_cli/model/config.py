@@ -41,11 +41,15 @@ class ModelConfig:
     norm_epsilon: float = setting(1e-6, above=0, kind="use")
     """What layer norm adds to the variance."""
 
-    activation: Literal["relu", "gelu"] = setting("relu", kind="use")
-    """Between the two halves of a feed-forward layer."""
+    activation: Literal["relu", "gelu", "swish"] = setting("relu", kind="use")
+    """Between the two halves of a feed-forward layer; swish is x times its sigmoid."""
 
-    positions: Literal["sinusoidal", "learned"] = setting("sinusoidal", kind="use")
-    """Sinusoids reach any length; learned positions end at `longest`."""
+    positions: Literal["sinusoidal", "marian", "learned"] = setting("sinusoidal", kind="use")
+    """Sinusoids reach any length: 10000^(-2i / width) is the paper's rate of pair i, 10000^(-i / (width / 2 - 1))
+    that of Marian, fairseq and Tensor2Tensor ("marian"). Learned positions end at `longest`."""
+
+    first_position: int = setting(0, least=0, most=2, kind="use")
+    """Where sinusoids begin to count; fairseq's and M2M100's sentences begin at 2."""
 
     longest: int = setting(1024, least=1, kind="shape")
     """How many learned positions there are."""
@@ -84,10 +88,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.positions == "sinusoidal" and changed(self, "longest"):
+        if self.positions != "learned" and changed(self, "longest"):
             raise UserError(
                 "longest has no effect with sinusoidal positions; leave it out, or learn positions."
             )
+        if self.positions == "learned" and self.first_position:
+            raise UserError("first_position has no effect with learned positions; leave it out.")
+        if self.positions == "marian" and self.width < 4:
+            raise UserError(f"width is {self.width}, but Marian's positions need at least 4.")
         if self.width % 2:
             raise UserError(f"width is {self.width}, but positions need an even one.")
         if self.width % self.heads and not (self.key_width and self.value_width):

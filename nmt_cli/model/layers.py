@@ -14,7 +14,11 @@ from nmt_cli.ragged import Layout
 
 SEEDS = 1 << 62
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu_,
+    "gelu": F.gelu,
+    "swish": F.silu,
+}
 """Of feed-forward layers."""
 
 INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}

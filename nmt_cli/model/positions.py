@@ -12,27 +12,31 @@ WAVELENGTH = 10_000
 FIRST_ROWS = 1024
 
 
-def sinusoids(count: int, width: int) -> Tensor:
-    """[count, width]: sines in the even channels, cosines in the odd ones, as the paper writes them."""
-    places = torch.arange(count, dtype=torch.float64)[:, None]
-    angles = places / WAVELENGTH ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+def sinusoids(count: int, width: int, rule: str = "sinusoidal", first: int = 0) -> Tensor:
+    """[count, width]: sines in the even channels, cosines in the odd ones, as the paper writes them.
+
+    `rule` is the setting `positions`, and `first` the place of the first row.
+    """
+    places = torch.arange(first, first + count, dtype=torch.float64)[:, None]
+    slowest = width // 2 - 1 if rule == "marian" else width // 2
+    angles = places / WAVELENGTH ** (torch.arange(width // 2, dtype=torch.float64) / slowest)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
 class Sinusoids(nn.Module):
     """Sinusoids for any length; the table grows as longer sentences come."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, rule: str = "sinusoidal", first: int = 0) -> None:
         super().__init__()
-        self.width = width
+        self.rule = width, rule, first
         self.table: Tensor
         with torch.device("cpu"):  # also in a model that is built without memory, to be filled from a file
-            self.register_buffer("table", sinusoids(FIRST_ROWS, width), persistent=False)
+            self.register_buffer("table", sinusoids(FIRST_ROWS, *self.rule), persistent=False)
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
         """The vectors of `positions`, all of which are less than `longest`."""
         if longest > self.table.shape[0]:
-            self.table = sinusoids(2 * longest, self.width).to(self.table)
+            self.table = sinusoids(2 * longest, *self.rule).to(self.table)
         return self.table[positions]
 
 
@@ -54,8 +58,13 @@ class LearnedPositions(nn.Module):
         return self.table[positions]
 
 
+def _sinusoids_of(config: ModelConfig) -> Sinusoids:
+    return Sinusoids(config.width, config.positions, config.first_position)
+
+
 POSITIONS: dict[str, Callable[[ModelConfig], nn.Module]] = {
-    "sinusoidal": lambda config: Sinusoids(config.width),
+    "sinusoidal": _sinusoids_of,
+    "marian": _sinusoids_of,
     "learned": lambda config: LearnedPositions(config.longest, config.width),
 }
 """The kinds there are."""

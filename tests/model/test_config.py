@@ -100,6 +100,12 @@ def test_the_number_of_learned_positions_is_refused_where_none_are_learned() -> 
     assert ModelConfig(positions="learned", longest=2048).longest == 2048
 
 
+def test_marians_positions_need_two_waves_and_learned_ones_begin_nowhere_else() -> None:
+    assert "width is 2" in complaint(width=2, heads=1, positions="marian")
+    assert "first_position" in complaint(positions="learned", first_position=2)
+    assert "longest" in complaint(positions="marian", longest=2048)
+
+
 def test_every_setting_says_what_it_decides() -> None:
     assert [field.name for field in fields(ModelConfig) if not field.metadata.get("kind")] == []
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Literal
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt_cli.config import section_of
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, projection
@@ -185,14 +186,18 @@ def test_cross_attention_is_the_papers_formula() -> None:
     assert (cross(x, encoded, LAYOUT, source) - wanted).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swish"])
 def test_a_feed_forward_layer_is_the_papers_formula(activation: str) -> None:
-    config = replace(CONFIG, activation="gelu") if activation == "gelu" else CONFIG
-    layer = filled(FeedForward(config))
+    layer = filled(FeedForward(section_of(ModelConfig, {**asdict(CONFIG), "activation": activation})))
     assert isinstance(layer, FeedForward)
     x = tokens()
     inner = x @ layer.inner.weight.T + layer.inner.bias
-    bent = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2 if activation == "gelu" else inner.clamp(min=0)
+    bends = {
+        "relu": inner.clamp(min=0),
+        "gelu": inner * (1 + torch.erf(inner / math.sqrt(2))) / 2,
+        "swish": inner / (1 + (-inner).exp()),
+    }
+    bent = bends[activation]
     assert (layer(x) - (bent @ layer.outer.weight.T + layer.outer.bias)).abs().max() < 1e-12
 
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
@@ -30,6 +31,16 @@ def test_sines_and_cosines_take_turns_with_the_papers_wavelengths(width: int) ->
     wanted = torch.tensor([closed_form(place, width) for place in places], dtype=torch.float64)
     assert found.dtype == torch.float32
     assert (found - wanted).abs().max() <= 2**-24
+
+
+@pytest.mark.parametrize(("width", "first"), [(4, 0), (64, 0), (64, 2), (512, 1)])
+def test_marians_slowest_wave_is_a_ten_thousandth_of_the_quickest(width: int, first: int) -> None:
+    """As M2M100, fairseq and Marian lay them out: all sines, then all cosines; here they take turns."""
+    theirs = M2M100SinusoidalPositionalEmbedding.get_embedding(FIRST_ROWS + first, width)[first:]
+    found = Sinusoids(width, "marian", first)(torch.arange(FIRST_ROWS), FIRST_ROWS)
+    assert (found[:, 0::2] - theirs[:, : width // 2]).abs().max() <= 1e-4
+    assert (found[:, 1::2] - theirs[:, width // 2 :]).abs().max() <= 1e-4
+    assert float(found[1, -2]) == pytest.approx(math.sin((first + 1) / 10_000), rel=1e-5)
 
 
 @pytest.mark.parametrize("longest", [FIRST_ROWS, FIRST_ROWS + 1, 2000, 9999])
