@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
@@ -63,18 +64,24 @@ def load(
     """Load a model, checkpoint or run folder; several are an ensemble.
 
     Translates on `devices` GPUs, or with as many `threads` of the processor, by default all that this process
-    may use. `precision` is fp16 on a GPU by default and fp32 elsewhere. `UserError` says what is wrong with a
+    may use. `precision` is fp16 on a GPU by default and fp32 elsewhere. Without `config`, an imported model
+    decodes as its owner does. `UserError` says what is wrong with a
     folder or a setting.
 
     >>> model = load(folder, device="cpu", threads=2)
     >>> model.translate(["abc def"])
     ['abc def']
     """
+    from nmt_cli.checkpoints.run_folder import own_search
     from nmt_cli.decoding.lines.loading import Where
     from nmt_cli.decoding.lines.loading import load as load_models
 
+    folders = [Path(path) for path in paths]
     where = Where(device, devices, threads or 0, precision)
-    return Model(load_models([Path(path) for path in paths], config or TranslateConfig(), where))
+    if config is None:
+        own = {f"search.{name}": value for name, value in own_search(folders[0]).items()}
+        config = read(TranslateConfig, defaults=own)
+    return Model(load_models(folders, config, where))
 
 
 class Model:

@@ -137,14 +137,17 @@ def read(
     flags: Mapping[str, object] | None = None,
     preset: Path | None = None,
     note: Callable[[str], None] = lambda text: None,
+    defaults: Mapping[str, object] | None = None,
 ) -> Config:
     """Fill `config` from its defaults, `preset`, `file`, `assignments` (`section.key=value`), then `flags`.
 
-    `flags` maps `section.key` to a value; None means that the flag was not given. Settings that are gone are
+    `flags` maps `section.key` to a value; None means that the flag was not given. `defaults`, in the same
+    form, are what a model comes with; they count less than all the others. Settings that are gone are
     left out if that changes nothing, which is told by `note`, and are an error otherwise.
     """
     problems: list[str] = []
-    given = list(_from_file(preset)) if preset else []
+    given = [Given(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
+    given += _from_file(preset) if preset else []
     given += _given(file, assignments, flags or {}, problems)
     sections = get_type_hints(config)
     given = _without_gone(given, sections, problems, note)

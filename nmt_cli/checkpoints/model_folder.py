@@ -97,7 +97,7 @@ def write_model(
 
 
 def _described(config: ModelConfig) -> dict[str, Any]:
-    """Its settings; newer ones that change nothing go unsaid, so that versions without them read the folder."""
+    """Its settings; newer ones that change nothing go unsaid, so that versions without them read it."""
     return {name: value for name, value in asdict(config).items() if name not in UNSAID or value}
 
 

@@ -153,3 +153,12 @@ def find_model(path: Path) -> Path:
     raise UserError(
         f"{path} is no model: it has no {CONFIG}, nor any checkpoint; name a model, checkpoint or run folder."
     )
+
+
+def own_search(path: Path) -> dict[str, Any]:
+    """How the owner of an imported model decodes: settings of the search by name; of any other model none."""
+    try:
+        search = json.loads((find_model(path) / CONFIG).read_bytes()).get("search", {})
+    except (OSError, ValueError, AttributeError):
+        return {}  # the model's own reader says what is wrong with it
+    return search if isinstance(search, dict) else {}

@@ -11,6 +11,8 @@ import click
 
 from nmt_cli import __version__
 from nmt_cli.cli.average_checkpoints import average_checkpoints
+from nmt_cli.cli.export import export
+from nmt_cli.cli.import_model import import_model
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
@@ -27,6 +29,8 @@ def nmt() -> None:
 
 
 nmt.add_command(average_checkpoints)
+nmt.add_command(export)
+nmt.add_command(import_model)
 nmt.add_command(preprocess)
 nmt.add_command(score)
 nmt.add_command(train)

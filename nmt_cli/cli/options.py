@@ -75,10 +75,12 @@ def chosen(
     assignments: Sequence[str],
     flags: Mapping[str, object] | None = None,
     preset: Path | None = None,
+    defaults: Mapping[str, object] | None = None,
 ) -> Config:
     """The settings of the command that runs; where all are asked for, they are printed, and it ends."""
     context = click.get_current_context()
-    found = read(config, file, assignments, flags, preset, note=_ignore if context.params["quiet"] else _tell)
+    note = _ignore if context.params["quiet"] else _tell
+    found = read(config, file, assignments, flags, preset, note, defaults)
     if context.meta[ALL]:
         click.echo(as_commented_toml(found), nl=False)
         context.exit()

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,7 @@ def translate(
     Text goes in and comes out as people write it. A line is translated as soon as it is there.
     """
     flags = {"search.beam": beam, "search.length_penalty": length_penalty, "search.n_best": n_best}
-    config = chosen(TranslateConfig, file, assignments, flags)
+    config = _chosen(models, file, assignments, flags, quiet)
     if config.output.alignments and form != "json":
         raise click.UsageError("output.alignments has no effect without --format json.")
     _refuse_same(page, target)
@@ -103,6 +103,26 @@ def translate(
         outgoing.flush()
         stack.close()  # the translations are safe by now, whatever becomes of the page
         attention.write()
+
+
+def _chosen(
+    models: Sequence[Path],
+    file: Path | None,
+    assignments: Sequence[str],
+    flags: Mapping[str, object],
+    quiet: bool,
+) -> TranslateConfig:
+    """The settings, of which an imported model brings some along; those that are given count more."""
+    config = chosen(TranslateConfig, file, assignments, flags)
+
+    from nmt_cli.checkpoints.run_folder import own_search
+
+    unused = ("beam", "stop_early") if config.search.sample else ()
+    own = {f"search.{name}": value for name, value in own_search(models[0]).items() if name not in unused}
+    if own and not quiet:
+        told = ", ".join(f"{name}={value}" for name, value in own.items())
+        click.echo(f"{models[0]} comes with settings of its own: {told}", err=True)
+    return chosen(TranslateConfig, file, assignments, flags, defaults=own) if own else config
 
 
 def _refuse_same(page: Path | None, target: Path | None) -> None:

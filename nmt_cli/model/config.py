@@ -45,8 +45,8 @@ class ModelConfig:
     """Between the two halves of a feed-forward layer; swish is x times its sigmoid."""
 
     positions: Literal["sinusoidal", "marian", "learned"] = setting("sinusoidal", kind="use")
-    """Sinusoids reach any length: 10000^(-2i / width) is the paper's rate of pair i, 10000^(-i / (width / 2 - 1))
-    that of Marian, fairseq and Tensor2Tensor ("marian"). Learned positions end at `longest`."""
+    """Sinusoids reach any length. The paper's pair i turns at 10000^(-2i / width); that of Marian, fairseq,
+    Tensor2Tensor at 10000^(-i / (width / 2 - 1)) ("marian"). Learned positions end at `longest`."""
 
     first_position: int = setting(0, least=0, most=2, kind="use")
     """Where sinusoids begin to count; fairseq's and M2M100's sentences begin at 2."""

@@ -85,6 +85,14 @@ class Pieces:
         unknown, size = self._processor.unk_id(), len(self.entries)
         return str(self._processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
+    def shown(self, text: str) -> list[str]:
+        """The pieces of `text` as they are written."""
+        return list(self._processor.encode(text, out_type=str))
+
+    def text_of(self, shown: Sequence[str]) -> str:
+        """The inverse of `shown`."""
+        return str(self._processor.decode(list(shown)))
+
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
         return {"model": self._model}

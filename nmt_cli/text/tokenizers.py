@@ -263,7 +263,10 @@ def _tokenizer(
 ) -> Tokenizer:
     model = _model(recipe, content, [])
     if vocabulary:
-        numbering = Numbering.over(vocabulary, recipe.symbols, model.entries)
+        symbols = recipe.symbols
+        if not recipe.joint:  # those of other toolkits may be the source's alone
+            symbols = tuple(symbol for symbol in symbols if symbol in vocabulary.entries)
+        numbering = Numbering.over(vocabulary, symbols, model.entries)
     else:
         numbering = Numbering.new(recipe.symbols, model.entries)
     if rare:

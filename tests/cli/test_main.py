@@ -70,6 +70,7 @@ main.main()
 """
 
 MOST_FLAGS = {"preprocess": 14, "train": 16, "translate": 14, "average-checkpoints": 6, "score": 10}
+MOST_FLAGS |= {"import": 4, "export": 4}
 """What each may have; which they are stands in the tests of the command."""
 
 NOT_COUNTED = {"help", "quiet", "debug", "settings"}

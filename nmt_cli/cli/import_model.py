@@ -1,0 +1,48 @@
+"""`nmt import`: another toolkit's model in, a model folder out."""
+
+from pathlib import Path
+
+import click
+
+from nmt_cli.cli.options import common
+
+
+@click.command("import")
+@click.argument("source", metavar="SOURCE")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.option("--source-lang", help="Its source language, where SOURCE does not say so.")
+@click.option("--target-lang", help="Its target language, where SOURCE does not say so.")
+@click.option(
+    "--positions",
+    type=click.Choice(["marian", "huggingface"]),
+    help="Whose positions it gets: those of the Marian that trained it, or those that transformers computes "
+    "with.  [default: as the toolkit does whose files they are]",
+)
+@common
+def import_model(
+    source: str,
+    out: Path,
+    source_lang: str | None,
+    target_lang: str | None,
+    positions: str | None,
+    quiet: bool,
+) -> None:
+    """Make a model folder of another toolkit's model.
+
+    SOURCE is a folder of Hugging Face's Marian (OPUS-MT), or its name on the Hub. Nothing in it is ever run.
+    """
+    from nmt_cli.interop.foreign import Wanted, check_free, write
+    from nmt_cli.interop.importing import read
+
+    check_free(out)
+    foreign = read(source, Wanted(source_lang, target_lang, positions))  # type: ignore[arg-type]
+    write(foreign, out)
+    if quiet:
+        return
+    languages = foreign.tokenizers.recipe.source_lang, foreign.tokenizers.recipe.target_lang
+    click.echo(f"{out}: {foreign.kind}, {'-'.join(languages)}", err=True)
+    if foreign.search:
+        told = ", ".join(f"{name} {value}" for name, value in foreign.search.items())
+        click.echo(f"nmt translate decodes as its owner does: {told}", err=True)
+    for note in foreign.notes:
+        click.echo(f"note: {note}", err=True)

@@ -1,0 +1,41 @@
+"""What all the toolkits that we write for want of a model's text: SentencePiece models and named entries."""
+
+import json
+
+from nmt_cli.text.charsmap import with_normalization
+from nmt_cli.text.config import TextConfig
+from nmt_cli.text.normalize import Normalizer
+from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers
+from nmt_cli.text.vocabulary import Vocabulary
+
+UNTOUCHED = TextConfig(unicode="none", words="raw")
+"""What imported models have, whose SentencePiece models bring their own rules."""
+
+
+def text_losses(tokenizers: Tokenizers) -> list[str]:
+    """What no other toolkit can do with text as the model's tokeniser does, each in words."""
+    recipe = tokenizers.recipe
+    if recipe.kind != "sentencepiece":
+        return [f"the tokeniser is {recipe.kind}, and they take SentencePiece models"]
+    found = []
+    if recipe.moses("source") or recipe.moses("target"):
+        found.append("text.words is moses, and they split no words")
+    if any(json.loads(tokenizers.files[DESCRIPTION])["too_rare"].values()):
+        found.append("tokenizer.min_count splits rare pieces, and they don't")
+    if strange := [symbol for symbol in recipe.symbols if not symbol.startswith(">>")]:
+        found.append(f"the symbol {strange[0]} would be text to them, unless it were written >>so<<")
+    return found
+
+
+def travelling(side: Tokenizer, recipe: Recipe) -> bytes:
+    """A side's SentencePiece model, with our normalisation inside."""
+    model = side.subwords.files()["model"]
+    if recipe.text == UNTOUCHED:
+        return model
+    return with_normalization(model, Normalizer(recipe.text, fold_blank_mark=True))
+
+
+def named_entries(vocabulary: Vocabulary) -> list[str]:
+    """The entries, those that only fill up with names too."""
+    return [entry or f"<unused{i}>" for i, entry in enumerate(vocabulary.entries)]

@@ -1,0 +1,66 @@
+"""Writes models of ours in other toolkits' forms, after saying what they have no place for."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from nmt_cli.checkpoints.model_folder import Model
+from nmt_cli.errors import UserError
+from nmt_cli.interop import argos, ctranslate2, huggingface_out
+from nmt_cli.interop.exported import text_losses
+from nmt_cli.machine.atomic import folder_written_whole
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.tokenizer import Tokenizer
+
+Precision = Literal["fp32", "fp16", "int8"]
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """Whoever takes what we write."""
+
+    name: str
+    losses: Callable[[ModelConfig], list[str]]
+    """What of a model it can't do, each in words."""
+
+    write: Callable[[Model, Path, Precision], list[str]]
+    """Writes a folder's files; returns what whoever uses them should know."""
+
+    translate: Callable[[Path, list[str]], list[str]]
+    """Translates lines with it, as its users do: beam 4, scores over lengths."""
+
+
+TOOLKITS: dict[str, Toolkit] = {
+    "huggingface": Toolkit(
+        "transformers", huggingface_out.losses, huggingface_out.write, huggingface_out.translate
+    ),
+    "ctranslate2": Toolkit("CTranslate2", ctranslate2.losses, ctranslate2.write, ctranslate2.translate),
+    "argos": Toolkit("Argos Translate", ctranslate2.losses, argos.write, argos.translate),
+}
+
+
+def losses(model: Model, form: str) -> list[str]:
+    """What would be lost, each in words; where there is anything, the model can't be written so."""
+    return TOOLKITS[form].losses(model.identity.config) + text_losses(model.identity.tokenizers)
+
+
+def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:
+    """Write `out`, whole or not at all; returns what whoever uses it should know."""
+    if lost := losses(model, form):
+        raise UserError(f"{TOOLKITS[form].name} can't do what this model does: {'; '.join(lost)}.")
+    with folder_written_whole(out) as folder:
+        return TOOLKITS[form].write(model, folder, precision)
+
+
+def translate(form: str, out: Path, lines: list[str]) -> list[str]:
+    """What the other library makes of lines; `UserError` where it is not installed."""
+    return TOOLKITS[form].translate(out, lines)
+
+
+def made_up(source: Tokenizer, count: int = 50) -> list[str]:
+    """Lines of pieces drawn from the vocabulary, a few or many, the same each time."""
+    chosen = random.Random(count)
+    known = sorted(source.numbering.pieces)
+    return [source.decode(chosen.choices(known, k=2 + i % 12)) for i in range(count)]

@@ -1,0 +1,85 @@
+"""Another toolkit's model, in our terms, and what becomes of it: a model folder of ours."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from nmt_cli.checkpoints.model_folder import Identity, write_model
+from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import check_place, folder_written_whole
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.tokenizers import Tokenizers
+
+PositionRule = Literal["marian", "huggingface"]
+
+POSITIONS: Mapping[PositionRule, Literal["marian", "sinusoidal"]] = {
+    "marian": "marian",
+    "huggingface": "sinusoidal",
+}
+"""Our `model.positions`, by who computes them so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What whoever imports says of the model; None for what it says of itself."""
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    positions: PositionRule | None = None
+
+    def languages(self, source: str | None, target: str | None, where: Path) -> tuple[str, str]:
+        """Both languages; `UserError` where nobody says which they are."""
+        both = self.source_lang or source, self.target_lang or target
+        if not both[0] or not both[1]:
+            raise UserError(f"{where} does not say its languages; give --source-lang and --target-lang.")
+        return both[0], both[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """All that a model folder of ours is made of."""
+
+    kind: str
+    """Whose it is, in words."""
+
+    config: ModelConfig
+    tokenizers: Tokenizers
+    tensors: Mapping[str, Tensor]
+    """By our names."""
+
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """How its owner decodes: settings of our search by name."""
+
+    longest: int | None = None
+    """The most tokens of a sentence that it was made for, where that is known."""
+
+    notes: Sequence[str] = ()
+    """What whoever imports should know."""
+
+    trained_on: Mapping[str, Any] = field(default_factory=dict)
+    """What was known of its training when we exported it."""
+
+    @property
+    def identity(self) -> Identity:
+        """What it is, for a model folder."""
+        longest = {"longest": self.longest} if self.longest else {}
+        return Identity(self.config, self.tokenizers, {**self.trained_on, **longest})
+
+
+def check_free(out: Path) -> None:
+    """`UserError` where `out` can't be written, or is there already and would have to be replaced."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"{out} is there already; remove it, or choose another --out.")
+    check_place(out)
+
+
+def write(foreign: Foreign, out: Path) -> None:
+    """Write the model folder `out`, whole or not at all."""
+    origin: dict[str, Any] = {"imported": foreign.kind}
+    if foreign.search:
+        origin["search"] = dict(foreign.search)
+    with folder_written_whole(out) as folder:
+        write_model(folder, foreign.identity, foreign.tensors, origin)

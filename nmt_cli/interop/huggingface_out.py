@@ -1,0 +1,187 @@
+"""A model of ours as a folder that Hugging Face's `transformers` loads without any code of ours.
+
+Post-norm models are Marian's class, and pre-norm ones Pegasus'. Both end their vocabulary with padding, which
+we have none of. What they have no place for, our settings and tokeniser among it, lies beside them in
+`nmt.json` and `nmt-tokenizer/`, so that importing the folder again gives back what was exported.
+"""
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt_cli.checkpoints.files import write_tensors
+from nmt_cli.checkpoints.model_folder import Model, weights
+from nmt_cli.errors import UserError
+from nmt_cli.interop.exported import named_entries, travelling
+from nmt_cli.interop.huggingface import (
+    CONFIG,
+    GENERATION,
+    OUR_TOKENIZER,
+    OURS,
+    SOURCE_SPM,
+    TARGET_SPM,
+    TARGET_VOCABULARY,
+    TOKENIZER,
+    VOCABULARY,
+    WEIGHTS,
+)
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, theirs
+from nmt_cli.model.config import ModelConfig
+
+CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
+LONGEST = 1024
+"""Positions that they compute at most."""
+
+TOGETHER = 25
+
+START = (
+    "this model starts its translations with the end mark; CTranslate2's converter for transformers starts "
+    "every Marian model with a vector of zeros, so that what it makes of this one is broken: use "
+    "nmt export --format ctranslate2"
+)
+
+
+README = """# A translation model for {name}
+
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForSeq2SeqLM.from_pretrained(".")
+    batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
+    print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+
+Written by `nmt export`; `nmt import` makes of it the model that it was.
+{notes}"""
+
+
+def losses(config: ModelConfig) -> list[str]:
+    """What `transformers` can't do as the model does."""
+    found = []
+    wanted = {
+        "d_k": (config.d_k, config.width // config.heads),
+        "d_v": (config.d_v, config.width // config.heads),
+        "encoder_window": (config.encoder_window, 0),
+        "decoder_window": (config.decoder_window, 0),
+        "positions": (config.positions, "sinusoidal"),
+        "first_position": (config.first_position, 0),
+    }
+    if config.norm == "pre":
+        wanted["tie"] = (config.tie, "all")  # Pegasus has one matrix for everything
+    found += [f"model.{name} is {value}" for name, (value, can) in wanted.items() if value != can]
+    return found
+
+
+def write(model: Model, folder: Path, precision: str) -> list[str]:
+    """Write the files into `folder`; returns what whoever uses them should know."""
+    config, tokenizers = model.identity.config, model.identity.tokenizers
+    kind, name = CLASSES[config.norm]
+    target = tokenizers.target.vocabulary
+    start = len(target) if target.start is None else target.start
+    if precision == "int8":
+        raise UserError("transformers keeps no int8 weights; take --precision fp32 or fp16.")
+    tensors = _tensors(weights(model.transformer), config)
+    if precision == "fp16":
+        tensors = {name: tensor.half() for name, tensor in tensors.items()}
+    write_tensors(folder / WEIGHTS, tensors)
+    recipe = tokenizers.recipe
+    joint = recipe.joint
+    for file, side in ((SOURCE_SPM, tokenizers.source), (TARGET_SPM, tokenizers.target)):
+        (folder / file).write_bytes(travelling(side, recipe))
+    sides = (
+        [(VOCABULARY, tokenizers.target)]
+        if joint
+        else [(VOCABULARY, tokenizers.source), (TARGET_VOCABULARY, tokenizers.target)]
+    )
+    for file, side in sides:
+        ids = {entry: i for i, entry in enumerate([*named_entries(side.vocabulary), "<pad>"])}
+        _write_json(folder / file, ids)
+    ids = {
+        "pad_token_id": len(target),
+        "eos_token_id": target.end,
+        "forced_eos_token_id": target.end,
+        "decoder_start_token_id": start,
+        "bos_token_id": None,
+    }
+    sizes = {"vocab_size": len(tokenizers.source.vocabulary) + 1, "decoder_vocab_size": len(target) + 1}
+    _write_json(
+        folder / CONFIG, {"architectures": [name], "model_type": kind} | _described(config) | ids | sizes
+    )
+    never = [[i] for i in (*target.never, target.unknown, len(target))]
+    search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
+    _write_json(folder / GENERATION, ids | search | {"bad_words_ids": never})
+    told = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": recipe.source_lang,
+        "target_lang": recipe.target_lang,
+        "separate_vocabs": not joint,
+        "model_max_length": 512,
+    }
+    _write_json(folder / TOKENIZER, told)
+    _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
+    tokenizers.save(folder / OUR_TOKENIZER)
+    notes = [START] if target.start is not None and kind == "marian" else []
+    (folder / "README.md").write_text(README.format(name=name, notes="".join(f"\n- {n}\n" for n in notes)))
+    return notes
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    usual = theirs(ours, config)
+    source, target, output = (F.pad(usual.pop(name), (0, 0, 0, 1)) for name in (SOURCE, TARGET, OUTPUT))
+    bias = usual.pop(BIAS, torch.zeros(len(output) - 1))
+    made = {f"model.{name}": tensor for name, tensor in usual.items()}
+    made["final_logits_bias"] = F.pad(bias, (0, 1))[None]
+    if config.tie == "all":
+        return made | {"model.shared.weight": output}
+    made |= {f"model.{SOURCE}": source, f"model.{TARGET}": target}
+    return made if config.tie == "decoder" else made | {"lm_head.weight": output}
+
+
+def _described(config: ModelConfig) -> dict[str, Any]:
+    both = {"layers": (config.encoder_layers, config.decoder_layers)}
+    both |= {"attention_heads": (config.heads,) * 2, "ffn_dim": (config.feed_forward,) * 2}
+    sides = {
+        f"{side}_{name}": two[i]
+        for i, side in enumerate(("encoder", "decoder"))
+        for name, two in both.items()
+    }
+    return sides | {
+        "d_model": config.width,
+        "activation_function": config.activation,
+        "dropout": config.residual_dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": config.tie == "all",
+        "tie_word_embeddings": config.tie != "none",
+        "max_position_embeddings": LONGEST,
+        "is_encoder_decoder": True,
+        "torch_dtype": "float32",
+    }
+
+
+def translate(folder: Path, lines: list[str]) -> list[str]:
+    """What `transformers` makes of lines."""
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError as error:
+        raise UserError(
+            "transformers is not installed, so nothing was compared: pip install transformers."
+        ) from error
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    found: list[str] = []
+    for start in range(0, len(lines), TOGETHER):
+        batch = tokenizer(lines[start : start + TOGETHER], return_tensors="pt", padding=True)
+        out = model.generate(**batch, num_beams=4, max_length=62)
+        found += tokenizer.batch_decode(out, skip_special_tokens=True)
+    return found

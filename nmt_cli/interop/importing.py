@@ -1,0 +1,46 @@
+"""Finds out whose model something is, and has it read."""
+
+import re
+from pathlib import Path
+
+from nmt_cli.errors import UserError
+from nmt_cli.interop import huggingface
+from nmt_cli.interop.foreign import Foreign, Wanted
+from nmt_cli.interop.told import read_json
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+NEEDED = ("*.json", "*.safetensors", "*.spm")
+"""Of what is on Hugging Face's Hub; its pickled file only where there is no other."""
+
+
+def read(source: str, wanted: Wanted) -> Foreign:
+    """The model at a path, or by a name on Hugging Face's Hub; `UserError` where it can't be ours."""
+    path = Path(source)
+    if not path.exists():
+        path = _from_hub(source)
+    if path.is_dir() and (path / huggingface.CONFIG).is_file():
+        description = read_json(path / huggingface.CONFIG)
+        if isinstance(description, dict) and "nmt" in description:
+            raise UserError(f"{path} is a model folder of nmt's already; use it as it is.")
+        return huggingface.read(path, wanted)
+    raise UserError(f"{path} is no model that nmt import knows; it takes a folder of Hugging Face's Marian.")
+
+
+def _from_hub(name: str) -> Path:
+    if not HUB_NAME.fullmatch(name):
+        raise UserError(f"{name} is not there; give the path of a model, or a name such as owner/model.")
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise UserError(
+            f"{name} is not there; to fetch it from the Hub, pip install huggingface_hub, or download it."
+        ) from error
+    try:
+        folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=[*NEEDED]))
+        if not (folder / huggingface.WEIGHTS).is_file():
+            wanted = [*NEEDED, huggingface.PICKLED]
+            folder = Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
+        return folder
+    except (OSError, ValueError, RuntimeError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise UserError(f"{name} is not there, and can't be fetched from the Hub: {first}") from error

@@ -1,0 +1,126 @@
+"""What the tests of other toolkits' models share: random ones of theirs, with real SentencePiece models."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+from torch import nn
+from transformers import MarianConfig, MarianMTModel
+
+Marian = Callable[..., MarianMTModel]
+
+CODES = [">>fra<<", ">>deu<<"]
+LETTERS = {"source": "abdefgil", "target": "nprstäöeu"}
+
+
+def words(side: str, count: int = 120) -> list[str]:
+    chosen = random.Random(side)
+    return ["".join(chosen.choices(LETTERS[side], k=2 + i % 6)) for i in range(count)]
+
+
+def sentences(side: str, count: int, seed: int = 1) -> list[str]:
+    chosen, known = random.Random(seed), words(side)
+    return [" ".join(chosen.choices(known, k=1 + i % 9)) for i in range(count)]
+
+
+def spm(folder: Path, side: str, size: int = 90) -> Path:
+    """A SentencePiece model of one side as OPUS-MT has them trained: no normalisation of ours, </s> is 0."""
+    text = folder / f"{side}.txt"
+    text.write_text("".join(f"{line}\n" for line in sentences(side, 300)), encoding="utf-8")
+    marks = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
+    sentencepiece.SentencePieceTrainer.train(
+        input=text, model_prefix=folder / side, vocab_size=size, minloglevel=3, **marks
+    )
+    text.unlink()
+    (folder / f"{side}.vocab").unlink()
+    return (folder / f"{side}.model").rename(folder / f"{side}.spm")
+
+
+def pieces(path: Path) -> list[str]:
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+
+
+def random_weights(model: MarianMTModel, end: int) -> None:
+    """Such that translations differ, and most of them end, after a few pieces or many."""
+    spreads = {
+        "layer_norm.weight": 0.2,
+        "bias": 0.02,
+        "fc1.weight": 0.2,
+        "fc2.weight": 0.2,
+        "proj.weight": 0.5,
+    }
+    for name, parameter in model.named_parameters():
+        if "embed_positions" not in name:
+            spread = next((spread for ending, spread in spreads.items() if name.endswith(ending)), 0.3)
+            nn.init.normal_(parameter, mean=float("norm.weight" in name), std=spread)
+    nn.init.normal_(model.final_logits_bias, std=0.1)
+    model.final_logits_bias[0, end] = 4.5
+
+
+def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -> MarianMTModel:
+    """Write what `transformers` would: `vocabularies` are shared, separate, or untied."""
+    folder.mkdir(parents=True)
+    spms = {side: spm(folder, side) for side in LETTERS}
+    known = {side: pieces(path) for side, path in spms.items()}
+    separate = vocabularies == "separate"
+    if separate:
+        lists = [known["source"] + CODES, known["target"]]
+    else:
+        merged = sorted({*known["source"], *known["target"], *CODES} - {"</s>", "<unk>"})
+        random.Random(4).shuffle(merged)
+        lists = [["</s>", "<unk>", *merged]]
+    rotate = settings.pop("end", 0)
+    lists = [
+        entries[-rotate:] + entries[:-rotate] + ["<pad>"] if rotate else [*entries, "<pad>"]
+        for entries in lists
+    ]
+    for name, entries in zip(("vocab.json", "target_vocab.json"), lists, strict=False):
+        text = json.dumps({piece: i for i, piece in enumerate(entries)}, ensure_ascii=False)
+        (folder / name).write_text(text, encoding="utf-8")
+    half = settings.pop("half", False)
+    pickled = settings.pop("pickled", False)
+    size, end = len(lists[-1]), lists[-1].index("</s>")
+    ties = {
+        "shared": {},
+        "separate": {"share_encoder_decoder_embeddings": False},
+        "untied": {"tie_word_embeddings": False},
+    }
+    torch.manual_seed(7)
+    shape = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": 32, "max_position_embeddings": 64}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    layers = {"encoder_layers": 3, "decoder_layers": 2}
+    ids = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": end}
+    sizes = {"vocab_size": len(lists[0]), "decoder_vocab_size": size}
+    wanted: dict[str, Any] = {**shape, **heads, **layers, **ids, **sizes, **ties[vocabularies]}
+    wanted |= {"scale_embedding": True, "activation_function": "swish", "forced_eos_token_id": None}
+    model = MarianMTModel(MarianConfig(**wanted | settings))
+    model.train(False)
+    with torch.no_grad():
+        random_weights(model, end)
+        model.get_decoder().embed_tokens.weight[size - 1] = 0.0
+        for name, tensor in model.state_dict().items() if half else ():
+            if "embed_positions" not in name:
+                tensor.copy_(tensor.half())
+    untyped: Any = model
+    untyped.generation_config.update(
+        num_beams=6, length_penalty=1.0, max_length=40, bad_words_ids=[[size - 1]]
+    )
+    untyped.generation_config.forced_eos_token_id = None
+    model.save_pretrained(folder)
+    if pickled:
+        stored = {name: tensor.half() if half else tensor for name, tensor in model.state_dict().items()}
+        torch.save(stored, folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    told = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": "en",
+        "target_lang": "fr",
+        "separate_vocabs": separate,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    return model
