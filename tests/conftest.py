@@ -56,6 +56,7 @@ SLOW = (
     *(
         "end_to_end/",
         "recipes/",
+        "interop/",
         "attention/test_fused.py",
         "loss/test_dispatch.py",
         "data/test_resegment.py",

@@ -35,8 +35,8 @@ WEIGHTS = "model.safetensors"
 EMA = "ema.safetensors"
 TOKENIZERS = "tokenizer"
 
-UNSAID = ("output_bias", "first_position")
-"""Settings of models that are newer than the format; 0 and false are what was done without them."""
+UNSAID = {"output_bias": False, "first_position": 0, "start": "mark"}
+"""Settings that are newer than the format, and what was done without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def write_model(
 
 def _described(config: ModelConfig) -> dict[str, Any]:
     """Its settings; newer ones that change nothing go unsaid, so that versions without them read it."""
-    return {name: value for name, value in asdict(config).items() if name not in UNSAID or value}
+    return {name: value for name, value in asdict(config).items() if UNSAID.get(name) != value}
 
 
 def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:

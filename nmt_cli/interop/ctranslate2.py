@@ -35,8 +35,9 @@ Written by `nmt export`. The end mark is added to the source by itself.
 """
 
 
-def losses(config: ModelConfig) -> list[str]:
+def losses(model: Model) -> list[str]:
     """What it can't do as the model does."""
+    config = model.identity.config
     wanted = {
         "d_k": (config.d_k, config.width // config.heads),
         "d_v": (config.d_v, config.width // config.heads),
@@ -84,7 +85,7 @@ def specification(model: Model) -> Any:
         _fill_stack(stack, name, given, config)
     spec.register_source_vocabulary(named_entries(tokenizers.source.vocabulary))
     spec.register_target_vocabulary(named_entries(known))
-    _set_marks(spec, tokenizers.source.vocabulary, known)
+    _set_marks(spec, tokenizers.source.vocabulary, known, model.transformer.start)
     spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
 
@@ -98,15 +99,15 @@ def _package() -> Any:
         ) from error
 
 
-def _set_marks(spec: Any, source: Vocabulary, target: Vocabulary) -> None:
+def _set_marks(spec: Any, source: Vocabulary, target: Vocabulary, start: int | None) -> None:
     entries = named_entries(target)
     spec.config.unk_token = entries[target.unknown]
     spec.config.bos_token = spec.config.eos_token = entries[target.end]
     if named_entries(source)[source.end] != entries[target.end]:
         raise UserError("CTranslate2 has one end mark, and this model's sides have two.")
-    spec.config.decoder_start_token = entries[target.end if target.start is None else target.start]
+    spec.config.decoder_start_token = entries[target.end if start is None else start]
     spec.config.add_source_eos = True
-    if target.start is None:
+    if start is None:
         spec.decoder.start_from_zero_embedding = True
 
 

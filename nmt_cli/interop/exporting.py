@@ -8,10 +8,9 @@ from typing import Literal
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
-from nmt_cli.interop import argos, ctranslate2, huggingface_out
+from nmt_cli.interop import argos, ctranslate2, huggingface_out, marian_out
 from nmt_cli.interop.exported import text_losses
 from nmt_cli.machine.atomic import folder_written_whole
-from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizer import Tokenizer
 
 Precision = Literal["fp32", "fp16", "int8"]
@@ -22,7 +21,7 @@ class Toolkit:
     """Whoever takes what we write."""
 
     name: str
-    losses: Callable[[ModelConfig], list[str]]
+    losses: Callable[[Model], list[str]]
     """What of a model it can't do, each in words."""
 
     write: Callable[[Model, Path, Precision], list[str]]
@@ -37,13 +36,14 @@ TOOLKITS: dict[str, Toolkit] = {
         "transformers", huggingface_out.losses, huggingface_out.write, huggingface_out.translate
     ),
     "ctranslate2": Toolkit("CTranslate2", ctranslate2.losses, ctranslate2.write, ctranslate2.translate),
+    "marian": Toolkit("Marian", marian_out.losses, marian_out.write, marian_out.translate),
     "argos": Toolkit("Argos Translate", ctranslate2.losses, argos.write, argos.translate),
 }
 
 
 def losses(model: Model, form: str) -> list[str]:
     """What would be lost, each in words; where there is anything, the model can't be written so."""
-    return TOOLKITS[form].losses(model.identity.config) + text_losses(model.identity.tokenizers)
+    return TOOLKITS[form].losses(model) + text_losses(model.identity.tokenizers)
 
 
 def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:

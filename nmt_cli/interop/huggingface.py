@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from nmt_cli.checkpoints.files import read_tensors
@@ -125,8 +126,8 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name in (SOURCE, TARGET):
         if shared is not None:
             made.setdefault(name, shared)
-    made[OUTPUT] = made.pop("lm_head.weight", made.get(TARGET, shared))
-    if made[OUTPUT] is None:
+    made[OUTPUT] = made.pop("lm_head.weight", made.get(TARGET, torch.zeros(0)))
+    if made[OUTPUT].dim() != 2:
         raise UserError("the model has no embeddings; download it again.")
     bias = made.pop("final_logits_bias", None)
     if bias is not None and bias.any():
@@ -190,7 +191,7 @@ def _vocabularies(folder: Path, told: Told, tensors: Mapping[str, Tensor]) -> tu
     if not embeddings[start].any():
         start = None
     end = told.integer("eos_token_id", known.get("</s>"))
-    never = (told.integer("pad_token_id"),) if "pad_token_id" in told else ()
+    never: tuple[int, ...] = (told.integer("pad_token_id"),) if "pad_token_id" in told else ()
     target = _vocabulary(folder, known, rows, end, start, never)
     if not separate:
         return target, target

@@ -60,10 +60,10 @@ Written by `nmt export`; `nmt import` makes of it the model that it was.
 {notes}"""
 
 
-def losses(config: ModelConfig) -> list[str]:
+def losses(model: Model) -> list[str]:
     """What `transformers` can't do as the model does."""
-    found = []
-    wanted = {
+    config = model.identity.config
+    wanted: dict[str, tuple[object, object]] = {
         "d_k": (config.d_k, config.width // config.heads),
         "d_v": (config.d_v, config.width // config.heads),
         "encoder_window": (config.encoder_window, 0),
@@ -73,8 +73,7 @@ def losses(config: ModelConfig) -> list[str]:
     }
     if config.norm == "pre":
         wanted["tie"] = (config.tie, "all")  # Pegasus has one matrix for everything
-    found += [f"model.{name} is {value}" for name, (value, can) in wanted.items() if value != can]
-    return found
+    return [f"model.{name} is {value}" for name, (value, can) in wanted.items() if value != can]
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
@@ -82,7 +81,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     config, tokenizers = model.identity.config, model.identity.tokenizers
     kind, name = CLASSES[config.norm]
     target = tokenizers.target.vocabulary
-    start = len(target) if target.start is None else target.start
+    start = model.transformer.start
     if precision == "int8":
         raise UserError("transformers keeps no int8 weights; take --precision fp32 or fp16.")
     tensors = _tensors(weights(model.transformer), config)
@@ -101,20 +100,20 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     for file, side in sides:
         ids = {entry: i for i, entry in enumerate([*named_entries(side.vocabulary), "<pad>"])}
         _write_json(folder / file, ids)
-    ids = {
+    marks = {
         "pad_token_id": len(target),
         "eos_token_id": target.end,
         "forced_eos_token_id": target.end,
-        "decoder_start_token_id": start,
+        "decoder_start_token_id": len(target) if start is None else start,
         "bos_token_id": None,
     }
     sizes = {"vocab_size": len(tokenizers.source.vocabulary) + 1, "decoder_vocab_size": len(target) + 1}
     _write_json(
-        folder / CONFIG, {"architectures": [name], "model_type": kind} | _described(config) | ids | sizes
+        folder / CONFIG, {"architectures": [name], "model_type": kind} | _described(config) | marks | sizes
     )
     never = [[i] for i in (*target.never, target.unknown, len(target))]
     search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
-    _write_json(folder / GENERATION, ids | search | {"bad_words_ids": never})
+    _write_json(folder / GENERATION, marks | search | {"bad_words_ids": never})
     told = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.source_lang,
@@ -125,7 +124,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     _write_json(folder / TOKENIZER, told)
     _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
     tokenizers.save(folder / OUR_TOKENIZER)
-    notes = [START] if target.start is not None and kind == "marian" else []
+    notes = [START] if start is not None and kind == "marian" else []
     (folder / "README.md").write_text(README.format(name=name, notes="".join(f"\n- {n}\n" for n in notes)))
     return notes
 

@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 from nmt_cli.errors import UserError
-from nmt_cli.interop import huggingface
+from nmt_cli.interop import fairseq, huggingface, marian
 from nmt_cli.interop.foreign import Foreign, Wanted
 from nmt_cli.interop.told import read_json
 
+KNOWN = "a folder of Hugging Face's Marian, an .npz or .zip of Marian's, or a checkpoint of fairseq's"
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 NEEDED = ("*.json", "*.safetensors", "*.spm")
 """Of what is on Hugging Face's Hub; its pickled file only where there is no other."""
@@ -23,7 +24,11 @@ def read(source: str, wanted: Wanted) -> Foreign:
         if isinstance(description, dict) and "nmt" in description:
             raise UserError(f"{path} is a model folder of nmt's already; use it as it is.")
         return huggingface.read(path, wanted)
-    raise UserError(f"{path} is no model that nmt import knows; it takes a folder of Hugging Face's Marian.")
+    if marian.is_model(path):
+        return marian.read(path, wanted)
+    if fairseq.is_checkpoint(path):
+        return fairseq.read(path, wanted)
+    raise UserError(f"{path} is no model that nmt import knows; it takes {KNOWN}.")
 
 
 def _from_hub(name: str) -> Path:

@@ -36,6 +36,8 @@ class Inert:
 
 def read_pickled(path: Path) -> Any:
     """What a file that `torch.save` wrote holds; `UserError` where it is damaged, or wants code to be run."""
+    with path.open("rb"):
+        pass  # that it can't be read is no fault of what is in it
     allowed: dict[str, Any] = {"argparse.Namespace": argparse.Namespace}
     allowed |= {name: part for part, name in NUMPYS}
     for _ in range(MOST_CLASSES):
@@ -43,12 +45,10 @@ def read_pickled(path: Path) -> Any:
             with warnings.catch_warnings(), safe_globals([(part, name) for name, part in allowed.items()]):
                 warnings.simplefilter("ignore")
                 return torch.load(path, map_location="cpu", weights_only=True)
-        except OSError:
-            raise
         except Exception as error:  # of any kind, where the bytes are anything
             name = _refused(str(error))
             if name is None:
-                first = str(error).split("\n")[0][:120]
+                first = " ".join(str(error).split("\n")[0].split())[:120]
                 raise UserError(f"{path} is damaged, or no file of PyTorch's ({first}).") from error
             if name in allowed or not name.startswith(STAND_INS):
                 raise UserError(

@@ -122,7 +122,7 @@ def theirs(tensors: Mapping[str, Tensor], config: ModelConfig, *, halves: bool =
             made[f"{prefix}.{OUTWARD[place]}.{kind}"] = ours[back]
             continue
         parts = INWARD[place]
-        for part, rows in zip(parts, ours.split(_rows(config, place)), strict=True):
+        for part, rows in zip(parts, torch.split(ours, _rows(config, place)), strict=True):
             made[f"{prefix}.{part}.{kind}"] = rows[:, back] if kind == "weight" else rows
     for name in [name for name in made if "_proj.weight" in name]:
         made.setdefault(name.replace(".weight", ".bias"), made[name].new_zeros(len(made[name])))

@@ -54,6 +54,10 @@ class ModelConfig:
     longest: int = setting(1024, least=1, kind="shape")
     """How many learned positions there are."""
 
+    start: Literal["mark", "zeros"] = setting("mark", kind="use")
+    """What the decoder is given before the first token: the vocabulary's start mark, or a vector of zeros, as
+    Marian and what CTranslate2 converts from transformers have it."""
+
     attention_bias: bool = setting(False, kind="shape")
     """Biases in the projections of attention; the paper has none."""
 

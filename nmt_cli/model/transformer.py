@@ -98,6 +98,11 @@ class Transformer(nn.Module):
         """Of the keys and values that decoding keeps; None for that of the weights."""
 
     @property
+    def start(self) -> int | None:
+        """What the decoder is given before the first token; None for zeros."""
+        return None if self.config.start == "zeros" else self.target_vocabulary.start
+
+    @property
     def device(self) -> torch.device:
         """Where its weights are."""
         return self.output_matrix.device
@@ -169,7 +174,7 @@ class Transformer(nn.Module):
 
     def _embedded(self, before_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
         """[T, D]: the tokens before those at `positions_T`; before the first one, the start."""
-        first_T, start = positions_T == 0, self.target_vocabulary.start
+        first_T, start = positions_T == 0, self.start
         if start is None:
             out: Tensor = self.target_embedding(before_T, positions_T, longest, blank=first_T)
         else:

@@ -85,6 +85,11 @@ class Pieces:
         unknown, size = self._processor.unk_id(), len(self.entries)
         return str(self._processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
+    @property
+    def written(self) -> list[str]:
+        """All its pieces by number, marks among them."""
+        return [self._processor.id_to_piece(i) for i in range(len(self.entries))]
+
     def shown(self, text: str) -> list[str]:
         """The pieces of `text` as they are written."""
         return list(self._processor.encode(text, out_type=str))

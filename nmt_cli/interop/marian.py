@@ -1,0 +1,289 @@
+"""Marian's own models in: an `.npz`, its vocabularies, and OPUS-MT's zips and folders around them."""
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from nmt_cli.errors import UserError
+from nmt_cli.interop import marian_yaml
+from nmt_cli.interop.foreign import POSITIONS, Foreign, Wanted
+from nmt_cli.interop.huggingface import LANGUAGE_CODE, UNCHANGED
+from nmt_cli.interop.told import Told
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, Usual, attention_bias, ours
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.pieces import Pieces
+from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
+from nmt_cli.text.vocabulary import Vocabulary
+
+SETTINGS = "special:model.yml"
+DECODER = ("decoder.yml", "config.yml")
+EPSILON = 1e-6
+LARGEST = 1 << 34
+"""Bytes that a zip may hold unpacked."""
+
+ATTENTION = re.compile(r"(encoder|decoder)_l(\d+)_(self|context)_(W|b)([qkvo])$")
+FEED_FORWARD = re.compile(r"(encoder|decoder)_l(\d+)_ffn_(W|b)([12])$")
+NORM = re.compile(r"(encoder|decoder)_l(\d+)_(self_Wo|context_Wo|ffn_ffn)_ln_(scale|bias)(_pre)?$")
+TOP = re.compile(r"(encoder|decoder)_top_ln_(scale|bias)$")
+
+PARTS = {"self": "self_attn", "context": "encoder_attn"}
+NORMS = {
+    "self_Wo": "self_attn_layer_norm",
+    "context_Wo": "encoder_attn_layer_norm",
+    "ffn_ffn": "final_layer_norm",
+}
+KINDS = {"W": "weight", "b": "bias", "scale": "weight", "bias": "bias"}
+
+POST, PRE = ("", "d"), ("n", "nd")
+"""What Marian does before a sub-layer where norms stand behind it, or before it."""
+
+WANTED: Mapping[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-ffn-depth": (2,),
+    "transformer-tied-layers": ([], ""),
+    "transformer-train-position-embeddings": (False,),
+    "transformer-no-projection": (False,),
+    "transformer-pool": (False,),
+    "lemma-dim-emb": (0,),
+    "ulr": (False,),
+    "right-left": (False,),
+}
+"""What our Transformer can do; Marian writes far more settings, and most of them change nothing."""
+
+
+def read(path: Path, wanted: Wanted) -> Foreign:
+    """The model in a folder, a zip or an `.npz` with its vocabularies beside it."""
+    if not zipfile.is_zipfile(path) or path.suffix != ".zip":
+        return _read(path, wanted)
+    with tempfile.TemporaryDirectory() as unpacked:
+        try:
+            with zipfile.ZipFile(path) as packed:
+                if sum(member.file_size for member in packed.infolist()) > LARGEST:
+                    raise UserError(f"{path} would unpack to more than {LARGEST >> 30} GiB; it is no model.")
+                packed.extractall(unpacked)
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+            raise UserError(f"{path} is damaged ({error}); download it again.") from error
+        return _read(Path(unpacked), wanted)
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path is named as Marian's are."""
+    return path.suffix in (".npz", ".zip") or (path.is_dir() and any(path.glob("*.npz")))
+
+
+def _read(path: Path, wanted: Wanted) -> Foreign:
+    file = _weights(path) if path.is_dir() else path
+    arrays, told = _loaded(file)
+    tensors = _usual_names(arrays)
+    positions = POSITIONS[wanted.positions or "marian"]
+    config = _config(told, tensors, positions)
+    decoder = _decoder(file.parent)
+    tokenizers = _tokenizers(file.parent, decoder, wanted, tensors)
+    sizes = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
+    usual = Usual(tensors, str(file))
+    made = ours(usual, config, *sizes)
+    usual.refuse_rest()
+    return Foreign("Marian", config, tokenizers, made, _search(decoder))
+
+
+def _weights(folder: Path) -> Path:
+    there = sorted(folder.glob("*.npz"))
+    if len(there) != 1:
+        told = ", ".join(path.name for path in there) or "no .npz"
+        raise UserError(f"{folder} has {told}; name the one to import.")
+    return there[0]
+
+
+def _loaded(file: Path) -> tuple[dict[str, Tensor], Told]:
+    with file.open("rb"):
+        pass  # that it can't be read is no fault of what is in it
+    try:
+        with numpy.load(file, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+        text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()
+        numbers = {
+            name: torch.from_numpy(each.astype(numpy.float32))
+            for name, each in arrays.items()
+            if not name.startswith("special:")
+        }
+    except UserError:
+        raise
+    except Exception as error:  # of any kind, where the bytes are anything
+        raise UserError(f"{file} is damaged, or no model of Marian's ({str(error)[:80]!r}).") from error
+    return numbers, Told(marian_yaml.settings(text, f"{file}: {SETTINGS}"), str(file))
+
+
+def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Marian's matrices are inputs x outputs, and its vectors rows."""
+    made: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        new = _renamed(name)
+        plain = new in (SOURCE, TARGET) or name.endswith("_Wt")
+        matrix = new.endswith("weight") and "norm" not in new
+        made[new] = (array if plain else array.T) if matrix else array.flatten()
+    if "Wemb" in made:
+        shared = arrays["Wemb"]
+        del made["Wemb"]
+        made |= {SOURCE: shared, TARGET: shared}
+    made.setdefault(OUTPUT, made.get(TARGET, torch.zeros(0, 0)))
+    if BIAS in made and not made[BIAS].any():
+        del made[BIAS]
+    if not attention_bias(made):
+        made = {name: tensor for name, tensor in made.items() if not name.endswith("_proj.bias")}
+    return made
+
+
+def _renamed(name: str) -> str:
+    """The usual name; its own where there is none."""
+    if found := ATTENTION.match(name):
+        stack, number, part, kind, which = found.groups()
+        which = "out" if which == "o" else which
+        return f"{stack}.layers.{int(number) - 1}.{PARTS[part]}.{which}_proj.{KINDS[kind]}"
+    if found := FEED_FORWARD.match(name):
+        stack, number, kind, which = found.groups()
+        return f"{stack}.layers.{int(number) - 1}.fc{which}.{KINDS[kind]}"
+    if found := NORM.match(name):
+        stack, number, which, kind, _ = found.groups()
+        return f"{stack}.layers.{int(number) - 1}.{NORMS[which]}.{KINDS[kind]}"
+    if found := TOP.match(name):
+        return f"{found[1]}.layer_norm.{KINDS[found[2]]}"
+    return {
+        "encoder_Wemb": SOURCE,
+        "decoder_Wemb": TARGET,
+        "decoder_ff_logit_out_b": BIAS,
+        "decoder_ff_logit_out_Wt": OUTPUT,
+        "decoder_ff_logit_out_W": OUTPUT,
+    }.get(name, name)
+
+
+def _config(told: Told, tensors: dict[str, Tensor], positions: Any) -> ModelConfig:
+    """Its shape; takes the tensors away that are there twice."""
+    for name, choices in WANTED.items():
+        told.demand(name, *choices)
+    pre = told.text("transformer-preprocess", "") in PRE
+    told.demand("transformer-preprocess", *(PRE if pre else POST))
+    told.demand("transformer-postprocess", *(("da", "a") if pre else ("dan", "an")))
+    told.demand("transformer-postprocess-top", *(("n", "nd") if pre else ("", "d")))
+    told.demand("transformer-postprocess-emb", "d", "")
+    told.demand("transformer-ffn-activation", "swish", "relu")
+    feed_forward = told.integer("transformer-dim-ffn")
+    told.demand("transformer-decoder-dim-ffn", 0, feed_forward)
+    everything = told.flag("tied-embeddings-all", False)
+    tied = everything or told.flag("tied-embeddings", False)
+    if tensors[OUTPUT].numel() and not tied and tensors[OUTPUT] is tensors.get(TARGET):
+        raise UserError(f"{told.where} has no output matrix; it is damaged.")
+    for name in ((SOURCE,) if everything else ()) + ((TARGET,) if tied else ()):
+        tensors.pop(name, None)
+    swish = told.text("transformer-ffn-activation", "swish") == "swish"
+    return ModelConfig(
+        encoder_layers=told.integer("enc-depth"),
+        decoder_layers=told.integer("dec-depth"),
+        width=told.integer("dim-emb"),
+        feed_forward=feed_forward,
+        heads=told.integer("transformer-heads"),
+        norm="pre" if pre else "post",
+        norm_epsilon=EPSILON,
+        activation="swish" if swish else "relu",
+        positions=positions,
+        attention_bias=any(name.endswith("_proj.bias") for name in tensors),
+        output_bias=BIAS in tensors,
+        tie="all" if everything else "decoder" if tied else "none",
+    )
+
+
+def _decoder(folder: Path) -> dict[str, Any]:
+    """How its owner decodes, and where the vocabularies are."""
+    for name in DECODER:
+        if (folder / name).is_file():
+            text = (folder / name).read_text(encoding="utf-8", errors="replace")
+            return marian_yaml.settings(text, str(folder / name))
+    return {}
+
+
+def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
+    told = Told(decoder, "decoder.yml")
+    normalize = decoder.get("normalize", 0.0)
+    penalty = 1.0 if normalize is True else 0.0 if normalize is False else told.number("normalize", 0.0)
+    return {
+        "beam": told.integer("beam-size", 12),
+        "length_rule": "power",
+        "length_penalty": penalty,
+        "cap_ratio": told.number("max-length-factor", 3.0),
+        "cap_extra": 0,
+    }
+
+
+def _tokenizers(
+    folder: Path, decoder: Mapping[str, Any], wanted: Wanted, tensors: Mapping[str, Tensor]
+) -> Tokenizers:
+    files = _vocabulary_files(folder, decoder)
+    rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
+    spms = {side: _spm(folder, side, files[side]) for side in SIDES}
+    sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
+    joint = sides["source"].entries == sides["target"].entries
+    source, target = wanted.languages(None, None, folder)
+    recipe = Recipe(
+        kind="sentencepiece",
+        joint=joint,
+        source_lang=source,
+        target_lang=target,
+        text=UNCHANGED,
+        symbols=tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry)),
+        own_models=joint and spms["source"] != spms["target"],
+    )
+    contents = {recipe.model_names()[side]: {"model": spms[side]} for side in SIDES}
+    return numbered_tokenizers(
+        recipe, contents, {recipe.vocabulary_names()[side]: sides[side] for side in SIDES}
+    )
+
+
+def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:
+    """The vocabulary of each side: what decoder.yml names, or what there is."""
+    named = decoder.get("vocabs")
+    files = [folder / str(name) for name in named] if isinstance(named, list) else []
+    files = [path for path in files if path.resolve().parent == folder.resolve() and path.is_file()]
+    files = files or sorted(folder.glob("*vocab*.yml")) or sorted(folder.glob("*vocab*.spm"))
+    files = files or sorted(folder.glob("*.spm"))
+    if len(files) not in (1, 2):
+        told = ", ".join(path.name for path in files) or "no vocabulary (.yml or .spm)"
+        raise UserError(f"{folder} has {told}; leave one, or one for each side.")
+    if files[0].suffix == ".spm" and len(files) == 2:  # the source's is named src or source
+        files.sort(key=lambda path: not re.search(r"src|source", path.name))
+    return dict(zip(SIDES, (files[0], files[-1]), strict=True))
+
+
+def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
+    path = vocabulary if vocabulary.suffix == ".spm" else folder / f"{side}.spm"
+    if not path.is_file():
+        raise UserError(f"{path} is missing, and {vocabulary.name} segments no text; put it there.")
+    return path.read_bytes()
+
+
+def _vocabulary(file: Path, rows: int) -> Vocabulary:
+    if file.suffix == ".spm":
+        known = {piece: i for i, piece in enumerate(Pieces(file.read_bytes()).written)}
+    else:
+        try:
+            known = marian_yaml.vocabulary(file.read_bytes().decode(), str(file))
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file} is no UTF-8 text; copy it again.") from error
+    marks = {
+        name: i for piece, i in known.items() for name in ("</s>", "<unk>") if piece.lstrip("\u2581") == name
+    }
+    if len(marks) < 2:
+        raise UserError(f"{file} has no </s> or no <unk>; it is no vocabulary of Marian's.")
+    entries = [""] * rows
+    for piece, i in known.items():
+        if i < rows and "\n" not in piece:
+            entries[i] = piece.lstrip("\u2581") if i in marks.values() else piece
+    never = tuple(i for i, entry in enumerate(entries) if not entry)
+    return Vocabulary(tuple(entries), marks["</s>"], None, marks["<unk>"], never)

@@ -1,0 +1,95 @@
+"""As much of YAML as Marian writes: settings in blocks, and vocabularies with a piece and its id a line."""
+
+import re
+from typing import Any
+
+from nmt_cli.errors import UserError
+
+ESCAPES = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "0": "\0",
+    "e": "\x1b",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+}
+ESCAPES |= {"N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029", " ": " ", '"': '"', "\\": "\\", "/": "/"}
+ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+
+
+def settings(text: str, where: str) -> dict[str, Any]:
+    """Keys with a value, or with the list of items below them."""
+    found: dict[str, Any] = {}
+    key = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        bare = line.strip()
+        if not bare or bare.startswith(("#", "---", "...")):
+            continue
+        if bare.startswith("- ") and key:
+            if not isinstance(found[key], list):
+                found[key] = []
+            found[key].append(_value(bare[2:].strip()))
+        elif bare == "[]" and key:
+            found[key] = []
+        elif ":" in bare and line[0] != " ":
+            key, _, value = bare.partition(":")
+            found[key] = _value(value.strip())
+        elif line[0] != " ":
+            raise UserError(f"{where}, line {number}: {bare[:40]!r} is no setting; copy it again.")
+    return found
+
+
+def vocabulary(text: str, where: str) -> dict[str, int]:
+    """The id of each piece."""
+    found: dict[str, int] = {}
+    waiting: str | None = None
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.rstrip("\r")
+        if not line.strip() or line.startswith(("---", "# ")):
+            continue
+        if line.startswith("? "):
+            waiting = line[2:]
+            continue
+        key, colon, value = line.rpartition(":")
+        if waiting is not None and not key:
+            key, waiting = waiting, None
+        if not colon or not value.strip().isdigit():
+            raise UserError(f"{where}, line {number}: {line[:40]!r} is no piece and its id; copy it again.")
+        found[_unquoted(key.strip())] = int(value)
+    return found
+
+
+def quoted(piece: str) -> str:
+    """A piece as a key that every reader takes."""
+    escaped = piece.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+
+
+def _unquoted(key: str) -> str:
+    if len(key) >= 2 and key[0] == key[-1] == '"':
+        return ESCAPE.sub(_unescaped, key[1:-1])
+    if len(key) >= 2 and key[0] == key[-1] == "'":
+        return key[1:-1].replace("''", "'")
+    return key
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = found[1] or found[2] or found[3]
+    if code:
+        number = int(code, 16)
+        return chr(number) if number < 0x110000 else "\ufffd"
+    return ESCAPES.get(found[4], found[4])
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return [] if text == "[]" else _unquoted(text)
