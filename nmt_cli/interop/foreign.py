@@ -1,13 +1,14 @@
 """Another toolkit's model, in our terms, and what becomes of it: a model folder of ours."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Identity, write_model
+from nmt_cli.config import toml_literal
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import check_place, folder_written_whole
 from nmt_cli.model.config import ModelConfig
@@ -20,6 +21,10 @@ POSITIONS: Mapping[PositionRule, Literal["marian", "sinusoidal"]] = {
     "huggingface": "sinusoidal",
 }
 """Our `model.positions`, by who computes them so."""
+
+
+TRAINING = "train.toml"
+"""Beside the model: what `nmt train --config` wants for going on with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +88,12 @@ def write(foreign: Foreign, out: Path) -> None:
         origin["search"] = dict(foreign.search)
     with folder_written_whole(out) as folder:
         write_model(folder, foreign.identity, foreign.tensors, origin)
+        (folder / TRAINING).write_text(_for_training(foreign.config), encoding="utf-8")
+
+
+def _for_training(config: ModelConfig) -> str:
+    """The settings of `nmt train` that go on training a model."""
+    lines = [f"{name} = {toml_literal(value)}" for name, value in asdict(config).items()]
+    left_out = ["longest"] if config.positions != "learned" else []
+    kept = [line for line in lines if line.split(" ")[0] not in left_out]
+    return "\n".join(["# nmt train DATASET --config this file --init-from this folder", "[model]", *kept, ""])

@@ -100,7 +100,8 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     usual[SOURCE], usual[TARGET] = usual[SOURCE][: rows[0]], usual[TARGET][: rows[1]]
     usual[OUTPUT] = usual[OUTPUT][: rows[1]]
     usual[BIAS] = usual.get(BIAS, usual[OUTPUT].new_zeros(rows[1]))[: rows[1]]
-    arrays = {name: each.numpy() for name, each in _named(usual, config)}
+    # Marian reads rows after rows, and nothing else.
+    arrays = {name: numpy.ascontiguousarray(each.numpy()) for name, each in _named(usual, config)}
     text = "".join(_lines(_settings(config, rows)))
     arrays[SETTINGS] = numpy.frombuffer(text.encode() + b"\0", dtype=numpy.int8)
     numpy.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]  # they are all arrays

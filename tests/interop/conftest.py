@@ -31,7 +31,7 @@ def spm(folder: Path, side: str, size: int = 90) -> Path:
     """A SentencePiece model of one side as OPUS-MT has them trained: no normalisation of ours, </s> is 0."""
     text = folder / f"{side}.txt"
     text.write_text("".join(f"{line}\n" for line in sentences(side, 300)), encoding="utf-8")
-    marks = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
+    marks: dict[str, Any] = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
     sentencepiece.SentencePieceTrainer.train(
         input=text, model_prefix=folder / side, vocab_size=size, minloglevel=3, **marks
     )
@@ -102,7 +102,7 @@ def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -
     model.train(False)
     with torch.no_grad():
         random_weights(model, end)
-        model.get_decoder().embed_tokens.weight[size - 1] = 0.0
+        model.model.decoder.embed_tokens.weight[size - 1] = 0.0
         for name, tensor in model.state_dict().items() if half else ():
             if "embed_positions" not in name:
                 tensor.copy_(tensor.half())

@@ -27,9 +27,14 @@ WIDTH, LAYERS = 32, 2
 def m2m100(size: int) -> Any:
     """fairseq's pre-norm Transformer as transformers has it: positions from 2, by its own rule."""
     torch.manual_seed(5)
-    sizes = {"d_model": WIDTH, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64}
-    layers = {"encoder_layers": LAYERS, "decoder_layers": LAYERS}
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes: dict[str, Any] = {
+        "d_model": WIDTH,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 64,
+    }
+    layers: dict[str, Any] = {"encoder_layers": LAYERS, "decoder_layers": LAYERS}
+    heads: dict[str, Any] = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     model = M2M100ForConditionalGeneration(
         M2M100Config(
             vocab_size=size, scale_embedding=True, activation_function="relu", **sizes, **layers, **heads
@@ -71,8 +76,10 @@ def settings() -> dict[str, Any]:
 def stranger(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A value of a class that only fairseq has."""
     module = types.ModuleType("fairseq.dataclass.constants")
-    kind = enum.Enum("DDP_BACKEND_CHOICES", {"legacy_ddp": "legacy_ddp"}, module=module.__name__)
-    module.DDP_BACKEND_CHOICES = kind
+    # A class made by name, as unpickling would look for it.
+    kind: Any = enum.EnumType.__call__(enum.Enum, "DDP_BACKEND_CHOICES", {"legacy_ddp": "legacy_ddp"})
+    kind.__module__ = module.__name__
+    module.__dict__["DDP_BACKEND_CHOICES"] = kind
     for name in ("fairseq", "fairseq.dataclass", module.__name__):
         monkeypatch.setitem(sys.modules, name, module)
     return next(iter(kind))
@@ -95,7 +102,7 @@ def test_a_checkpoint_gives_the_logits_of_transformers_conversion(
 ) -> None:
     theirs = m2m100(4 + 88 + 1)
     args = argparse.Namespace(**settings(), ddp_backend=stranger(monkeypatch))
-    content = {
+    content: dict[str, Any] = {
         "args": None if newer else args,
         "cfg": {"model": args, "task": {"source_lang": "en"}} if newer else None,
         "model": collections.OrderedDict(fairseqs_tensors(theirs)),
@@ -139,7 +146,12 @@ def hostile_ones(mark: Path) -> list[Any]:
     import subprocess
 
     touch = f"touch {mark}"
-    calls = [(os.system, touch), (subprocess.call, touch), (subprocess.Popen, touch), (os.popen, touch)]
+    calls: list[tuple[Any, ...]] = [
+        (os.system, touch),
+        (subprocess.call, touch),
+        (subprocess.Popen, touch),
+        (os.popen, touch),
+    ]
     calls += [
         (eval, f"open({str(mark)!r}, 'w')"),
         (exec, f"open({str(mark)!r}, 'w')"),

@@ -56,7 +56,7 @@ def tokenized(folder: Path, lines: list[str]) -> list[list[int]]:
 
 @torch.no_grad()
 def their_logits(theirs: MarianMTModel, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
-    padding = theirs.config.pad_token_id
+    padding = theirs.config.pad_token_id or 0
     source, target = (
         pad_sequence([torch.tensor(x) for x in ids], batch_first=True, padding_value=padding)
         for ids in (sources, targets)
