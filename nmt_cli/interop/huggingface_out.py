@@ -34,6 +34,7 @@ from nmt_cli.interop.huggingface import (
 )
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, theirs
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.tokenizers import Tokenizers
 
 CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
 LONGEST = 1024
@@ -88,18 +89,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     if precision == "fp16":
         tensors = {name: tensor.half() for name, tensor in tensors.items()}
     write_tensors(folder / WEIGHTS, tensors)
-    recipe = tokenizers.recipe
-    joint = recipe.joint
-    for file, side in ((SOURCE_SPM, tokenizers.source), (TARGET_SPM, tokenizers.target)):
-        (folder / file).write_bytes(travelling(side, recipe))
-    sides = (
-        [(VOCABULARY, tokenizers.target)]
-        if joint
-        else [(VOCABULARY, tokenizers.source), (TARGET_VOCABULARY, tokenizers.target)]
-    )
-    for file, side in sides:
-        ids = {entry: i for i, entry in enumerate([*named_entries(side.vocabulary), "<pad>"])}
-        _write_json(folder / file, ids)
+    _write_text(tokenizers, folder)
     marks = {
         "pad_token_id": len(target),
         "eos_token_id": target.end,
@@ -114,6 +104,27 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     never = [[i] for i in (*target.never, target.unknown, len(target))]
     search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
     _write_json(folder / GENERATION, marks | search | {"bad_words_ids": never})
+    _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
+    tokenizers.save(folder / OUR_TOKENIZER)
+    notes = [START] if start is not None and kind == "marian" else []
+    (folder / "README.md").write_text(README.format(name=name, notes="".join(f"\n- {n}\n" for n in notes)))
+    return notes
+
+
+def _write_text(tokenizers: Tokenizers, folder: Path) -> None:
+    """All that their tokeniser is made of."""
+    recipe = tokenizers.recipe
+    joint = recipe.joint
+    for file, side in ((SOURCE_SPM, tokenizers.source), (TARGET_SPM, tokenizers.target)):
+        (folder / file).write_bytes(travelling(side, recipe))
+    sides = (
+        [(VOCABULARY, tokenizers.target)]
+        if joint
+        else [(VOCABULARY, tokenizers.source), (TARGET_VOCABULARY, tokenizers.target)]
+    )
+    for file, side in sides:
+        ids = {entry: i for i, entry in enumerate([*named_entries(side.vocabulary), "<pad>"])}
+        _write_json(folder / file, ids)
     told = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.source_lang,
@@ -122,11 +133,6 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
         "model_max_length": 512,
     }
     _write_json(folder / TOKENIZER, told)
-    _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
-    tokenizers.save(folder / OUR_TOKENIZER)
-    notes = [START] if start is not None and kind == "marian" else []
-    (folder / "README.md").write_text(README.format(name=name, notes="".join(f"\n- {n}\n" for n in notes)))
-    return notes
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -209,7 +209,7 @@ def _shown(value: Any) -> str:
 def translate(folder: Path, lines: list[str]) -> list[str]:
     """What Marian makes of lines, by its package for Python."""
     try:
-        from pymarian import Translator  # type: ignore[import-not-found]  # 600 MB that few have
+        from pymarian import Translator  # 600 MB that few have
     except ImportError as error:
         raise UserError(
             "pymarian is not installed, so nothing was compared: pip install pymarian."

@@ -47,10 +47,15 @@ class Pieces:
         if not size:
             raise UserError("this is no SentencePiece model; give a file that spm_train wrote.")
         self._model = model
-        self.entries: Sequence[str | None] = [
-            None if self._is_mark(i) or self._processor.is_unused(i) else self._processor.id_to_piece(i)
-            for i in range(size)
-        ]
+        try:
+            self.entries: Sequence[str | None] = [
+                None if self._is_mark(i) or self._processor.is_unused(i) else self._processor.id_to_piece(i)
+                for i in range(size)
+            ]
+        except UnicodeDecodeError as error:
+            raise UserError(
+                "this SentencePiece model is damaged (a piece is no UTF-8); copy it again."
+            ) from error
         self._splits = self._split_up({piece for piece in too_rare if self._has_parts(piece)})
 
     def encode(self, text: str) -> list[int]:

@@ -182,14 +182,19 @@ def test_marians_bias_of_the_logits_is_in_ours_and_in_what_the_loss_projects(
         assert (found - wanted).abs().max() <= 1e-4
 
 
+@pytest.mark.parametrize("said_by", ["vocabulary", "setting"])
 def test_a_start_of_zeros_is_marians_padding_whose_vector_is_zero(
+    said_by: str,
     batch: Callable[..., tuple[Tensor, Tensor, Layout, Layout]],
 ) -> None:
     theirs = marian(encoder_layers=1, decoder_layers=2)
     pairs = batch([5, 2], [7, 3])
     with torch.no_grad():
         theirs.model.shared.weight[PAD] = 0.0
-        ours = copied(theirs, model_config(theirs), replace(KNOWN, start=None))
+        if said_by == "vocabulary":
+            ours = copied(theirs, model_config(theirs), replace(KNOWN, start=None))
+        else:
+            ours = copied(theirs, replace(model_config(theirs), start="zeros"))
         ours.target_embedding.matrix[PAD] = 9.0  # it must not be looked at
         wanted = marians_logits(theirs, *pairs)[:, :PAD]
         found = ours.logits(ours(*pairs))[:, :PAD]

@@ -42,7 +42,7 @@ def test_every_preset_builds(name: str) -> None:
 
 def test_these_presets_come_with_the_package() -> None:
     assert preset_names() == [
-        *("iwslt14", "parsing", "small", "t2t-base", "t2t-big", "tiny"),
+        *("iwslt14", "marian-base", "parsing", "small", "t2t-base", "t2t-big", "tiny"),
         *("vaswani2017-base", "vaswani2017-big"),
     ]
 
@@ -54,6 +54,7 @@ SHAPES = [
     ("tiny", 4, 128, 256, 4, 32, "all", 0.3),
     ("iwslt14", 6, 512, 1024, 4, 128, "decoder", 0.3),
     ("parsing", 4, 1024, 2048, 8, 128, "none", 0.2),
+    ("marian-base", 6, 512, 2048, 8, 64, "all", 0.1),
     ("t2t-base", 6, 512, 2048, 8, 64, "all", 0.1),
     ("t2t-big", 6, 1024, 4096, 16, 64, "all", 0.3),
 ]
@@ -84,7 +85,9 @@ def test_the_papers_presets_are_the_paper_and_not_what_became_of_it(name: str, d
 
 
 INITS = {
-    **dict.fromkeys(["vaswani2017-base", "vaswani2017-big", "t2t-base", "t2t-big", "parsing"], "xavier"),
+    **dict.fromkeys(
+        ["vaswani2017-base", "vaswani2017-big", "t2t-base", "t2t-big", "parsing", "marian-base"], "xavier"
+    ),
     **dict.fromkeys(["small", "iwslt14", "tiny"], "smaller"),
 }
 

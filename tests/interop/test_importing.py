@@ -1,0 +1,139 @@
+"""`nmt import` from the command line: what it says, what it refuses, and what its models are good for."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy
+import pytest
+
+from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.errors import UserError
+from nmt_cli.interop.foreign import Wanted
+from nmt_cli.interop.importing import read
+from tests.interop.conftest import marian_folder, sentences
+
+Nmt = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be changed."""
+    folder = tmp_path_factory.mktemp("hub") / "theirs"
+    marian_folder(folder)
+    return folder
+
+
+@pytest.fixture
+def changed(theirs: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A copy with other settings in one of its JSON files."""
+
+    def changed(name: str, **settings: Any) -> Path:
+        folder = tmp_path / "changed"
+        folder.mkdir()
+        for path in theirs.iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        content = json.loads((folder / name).read_bytes())
+        (folder / name).write_text(json.dumps(content | settings))
+        return folder
+
+    return changed
+
+
+def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
+    theirs: Path, tmp_path: Path, nmt: Nmt
+) -> None:
+    model = tmp_path / "model"
+    assert nmt("import", theirs, "--out", model, "--target-lang", "de").returncode == 0
+    for side, lang in (("source", "en"), ("target", "de")):
+        lines = "".join(f"{line}\n" for line in sentences(side, 40))
+        (tmp_path / f"text.{lang}").write_text(lines, encoding="utf-8")
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    made = ("--reuse-tokenizer", model, "--out", tmp_path / "dataset", "--workers", "1")
+    told = nmt("preprocess", *languages, "--train", tmp_path / "text", *made)
+    assert told.returncode == 0, told.stderr
+    start = (
+        "--config",
+        model / "train.toml",
+        "--init-from",
+        model,
+        "--out",
+        tmp_path / "run",
+        "--device",
+        "cpu",
+    )
+    few = ("--max-steps", "2", "--batch-tokens", "200", "--set", "schedule.factor=0.01")
+    told = nmt("train", tmp_path / "dataset", *start, *few)
+    assert told.returncode == 0, told.stderr
+    assert "starting from" in told.stderr
+    before, after = read_model(model), read_model(tmp_path / "run" / "last")
+    assert after.identity.config == before.identity.config
+    assert after.identity.tokenizers.fingerprint == before.identity.tokenizers.fingerprint
+    bias = [each.transformer.state_dict().get("output_bias") for each in (before, after)]
+    assert bias[0] is not None and bias[1] is not None
+    assert 0 < float((bias[1] - bias[0]).abs().max()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("config.json", {"model_type": "bart"}, "is a model of kind bart"),
+        ("config.json", {"scale_embedding": False}, "scale_embedding is False"),
+        ("config.json", {"decoder_attention_heads": 2}, "decoder_attention_heads is 2"),
+        ("config.json", {"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64"),
+        ("config.json", {"activation_function": "gelu_new"}, "activation_function is gelu_new"),
+        ("config.json", {"d_model": "32"}, "d_model is '32', not a whole number"),
+        ("config.json", {"encoder_layers": 4}, "has no encoder.layers.3"),
+        ("config.json", {"encoder_layers": 2}, "has encoder.layers.2"),
+        ("config.json", {"encoder_ffn_dim": 40, "decoder_ffn_dim": 40}, r"is \[48, 32\], not \[40, 32\]"),
+        ("config.json", {"decoder_start_token_id": 4000}, "decoder_start_token_id is 4000"),
+        ("config.json", {"eos_token_id": 1}, "need ids of their own"),
+        ("vocab.json", {"zzz": 10**12}, "the id 1000000000000"),
+        ("vocab.json", {"</s>": 1}, "one id to two pieces"),
+        ("generation_config.json", {"no_repeat_ngram_size": 3}, "no_repeat_ngram_size is 3"),
+        ("tokenizer_config.json", {"source_lang": None}, "give --source-lang"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_ours_is_named(
+    changed: Callable[..., Path], name: str, settings: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UserError, match=told) as caught:
+        read(str(changed(name, **settings)), Wanted())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refusal_is_a_line_and_writes_nothing(
+    changed: Callable[..., Path], tmp_path: Path, nmt: Nmt
+) -> None:
+    told = nmt("import", changed("config.json", scale_embedding=False), "--out", tmp_path / "out")
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["changed"]
+
+
+def test_what_is_no_model_is_told_what_would_be_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(UserError, match="is no model that nmt import knows"):
+        read(str(tmp_path), Wanted())
+    with pytest.raises(UserError, match="is not there"):
+        read(str(tmp_path / "none"), Wanted())
+
+
+def test_mutated_folders_are_refused_in_a_line(changed: Callable[..., Path]) -> None:
+    folder, chosen = changed("config.json"), numpy.random.default_rng(2)
+    for name in ("config.json", "vocab.json", "model.safetensors", "source.spm", "generation_config.json"):
+        whole = (folder / name).read_bytes()
+        for number in range(25):
+            bad = bytearray(whole)
+            at = int(chosen.integers(min(len(bad), 3000)))
+            bad[at] = int(chosen.integers(256))
+            if number % 4 == 0:
+                del bad[at:]
+            (folder / name).write_bytes(bad)
+            try:
+                read(str(folder), Wanted())
+            except UserError as error:
+                assert "\n" not in str(error)
+        (folder / name).write_bytes(whole)
