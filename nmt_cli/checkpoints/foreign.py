@@ -7,6 +7,8 @@ from typing import Literal, get_args
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 Toolkit = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
+IMPORTED: tuple[Toolkit, ...] = ("Hugging Face", "Marian", "fairseq")
+"""Those whose models `nmt import` takes."""
 
 CTRANSLATE2_MARK = b"\x10\x00TransformerSpec\x00"
 """The name of the specification with its length, behind four bytes of version."""
@@ -63,7 +65,7 @@ def _is_opennmt(path: Path) -> bool:
 
 
 def _pickled_names(path: Path, *names: str) -> set[str]:
-    """Those of `names` that a file of `torch.save` has as texts, be it of the new format or the old."""
+    """Those of `names` that a file that PyTorch pickled has as texts, be it of the new format or the old."""
     if path.suffix not in (".pt", ".pth"):
         return set()
     pickled = _zipped_start(path) if is_zipfile(path) else _start(path, PICKLE_BYTES)

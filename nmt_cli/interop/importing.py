@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from nmt_cli.checkpoints.foreign import IMPORTED, foreign_kind
 from nmt_cli.errors import UserError
 from nmt_cli.interop import fairseq, huggingface, marian
 from nmt_cli.interop.foreign import Foreign, Wanted
@@ -19,6 +20,9 @@ def read(source: str, wanted: Wanted) -> Foreign:
     path = Path(source)
     if not path.exists():
         path = _from_hub(source)
+    toolkit = foreign_kind(path)
+    if toolkit and toolkit not in IMPORTED:
+        raise UserError(f"{path} is a model of {toolkit}; nmt import takes {KNOWN}.")
     if path.is_dir() and (path / huggingface.CONFIG).is_file():
         description = read_json(path / huggingface.CONFIG)
         if isinstance(description, dict) and "nmt" in description:

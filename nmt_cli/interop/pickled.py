@@ -35,7 +35,7 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """What a file that `torch.save` wrote holds; `UserError` where it is damaged, or wants code to be run."""
+    """What a file that PyTorch pickled holds; `UserError` where it is damaged, or wants code to be run."""
     with path.open("rb"):
         pass  # that it can't be read is no fault of what is in it
     allowed: dict[str, Any] = {"argparse.Namespace": argparse.Namespace}

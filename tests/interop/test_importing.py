@@ -113,6 +113,33 @@ def test_a_refusal_is_a_line_and_writes_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["changed"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("translate",),
+        ("average-checkpoints", "--out", "out"),
+        ("export", "--format", "argos", "--out", "out"),
+    ],
+)
+def test_every_command_says_whose_a_model_is_and_how_it_becomes_ours(
+    theirs: Path, nmt: Nmt, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = nmt(command[0], theirs, *command[1:])
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert (
+        f"is a model of Hugging Face, not one of nmt's; make it one: nmt import {theirs} --out MODEL"
+        in told.stderr
+    )
+
+
+def test_a_model_of_ctranslate2_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"\x06\0\0\0\x10\0TransformerSpec\0")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="is a model of CTranslate2; nmt import takes"):
+        read(str(tmp_path), Wanted())
+
+
 def test_what_is_no_model_is_told_what_would_be_one(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(UserError, match="is no model that nmt import knows"):
