@@ -361,7 +361,7 @@ def test_an_unknown_setting_in_a_preset_is_told_with_the_presets_name(tmp_path: 
         ("vaswani2017_base", "did you mean vaswani2017-base?"),
         ("vaswani2017-bgi", "did you mean vaswani2017-big?"),
         ("tinny", "did you mean tiny?"),
-        ("xyz", "there are iwslt14, parsing, small, "),
+        ("xyz", "there are iwslt14, marian-base, parsing, small, "),
         ("../presets/tiny", "there is no preset ../presets/tiny"),
     ],
 )
