@@ -5,7 +5,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy
 import torch
@@ -62,7 +62,7 @@ WANTED: Mapping[str, tuple[Any, ...]] = {
 
 def read(path: Path, wanted: Wanted) -> Foreign:
     """The model in a folder, a zip or an `.npz` with its vocabularies beside it."""
-    if not zipfile.is_zipfile(path) or path.suffix != ".zip":
+    if path.suffix != ".zip" or path.is_dir():
         return _read(path, wanted)
     with tempfile.TemporaryDirectory() as unpacked:
         try:
@@ -104,22 +104,26 @@ def _weights(folder: Path) -> Path:
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], Told]:
-    with file.open("rb"):
-        pass  # that it can't be read is no fault of what is in it
+    with file.open("rb") as stream:
+        arrays = _arrays(stream, file)
     try:
-        with numpy.load(file, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
         text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()
         numbers = {
             name: torch.from_numpy(each.astype(numpy.float32))
             for name, each in arrays.items()
             if not name.startswith("special:")
         }
-    except UserError:
-        raise
-    except Exception as error:  # of any kind, where the bytes are anything
+    except (LookupError, ValueError, TypeError) as error:
         raise UserError(f"{file} is damaged, or no model of Marian's ({str(error)[:80]!r}).") from error
     return numbers, Told(marian_yaml.settings(text, f"{file}: {SETTINGS}"), str(file))
+
+
+def _arrays(stream: BinaryIO, file: Path) -> dict[str, Any]:
+    try:
+        with numpy.load(stream, allow_pickle=False) as found:
+            return {name: found[name] for name in found.files}
+    except Exception as error:  # of any kind, where the bytes are anything
+        raise UserError(f"{file} is damaged, or no model of Marian's ({str(error)[:80]!r}).") from error
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,7 +1,10 @@
 """What we write for other toolkits: they translate alike, and it comes back as it was."""
 
 import importlib.util
+import json
+import re
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
@@ -133,6 +136,22 @@ def test_ctranslate2_scores_an_exported_model_alike(
             logits[:, list(target.vocabulary.never)] = -torch.inf  # which CTranslate2 has told
             wanted = logits.log_softmax(1).gather(1, torch.tensor(ended[1])[:, None])[:, 0]
             assert found.log_probs == pytest.approx(wanted.tolist(), abs=1e-3)
+
+
+@pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
+def test_a_check_translates_with_both_and_says_how_many_lines_differ(
+    toy: str, make: Callable[..., Any], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+) -> None:
+    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
+    random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    for form in ("ctranslate2", "argos"):
+        told = nmt("export", tmp_path / "ours", "--format", form, "--out", tmp_path / form, "--check")
+        assert told.returncode == 0, told.stderr
+        assert re.match(r"\d+ of 50 made-up lines differ; BLEU against nmt's [\d.]+\n", told.stdout)
+    with zipfile.ZipFile(tmp_path / "argos" / "translate-en_de.argosmodel") as package:
+        metadata = json.loads(package.read("en_de/metadata.json"))
+        assert {"en_de/sentencepiece.model", "en_de/model/model.bin"} <= {*package.namelist()}
+    assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")
 
 
 def test_what_another_toolkit_cannot_do_is_named_and_nothing_is_written(

@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,20 @@ def test_an_npz_comes_back_with_the_same_weights(faithful: Model, npz: Path, tmp
     sides = [each.identity.tokenizers.source for each in (faithful, back)]
     assert sides[0].encode(text) == sides[1].encode(text)
     assert back.description["search"]["beam"] == 4
+
+
+def test_opus_mts_zip_is_the_folder_in_it(npz: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "opus.zip", "w") as packed:
+        for path in npz.iterdir():
+            packed.write(path, path.name)
+        packed.writestr("../outside.txt", "no")
+    zipped, plain = (read(str(path), Wanted("en", "fr")) for path in (tmp_path / "opus.zip", npz))
+    assert all(torch.equal(tensor, zipped.tensors[name]) for name, tensor in plain.tensors.items())
+    assert zipped.tokenizers.fingerprint == plain.tokenizers.fingerprint
+    assert not (tmp_path / "outside.txt").exists()
+    (tmp_path / "opus.zip").write_bytes((tmp_path / "opus.zip").read_bytes()[:3000])
+    with pytest.raises(UserError, match="is damaged"):
+        read(str(tmp_path / "opus.zip"), Wanted("en", "fr"))
 
 
 @pytest.mark.parametrize(
