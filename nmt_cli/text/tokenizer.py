@@ -1,12 +1,12 @@
 """One language's way from a raw line to ids and back: normalise, split into words, segment."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
 from nmt_cli.text.moses import Moses
-from nmt_cli.text.normalize import Normalizer
+from nmt_cli.text.normalize import BLANK_MARK, Normalizer
 from nmt_cli.text.subwords import UNKNOWN_PIECE, Subwords
 from nmt_cli.text.vocabulary import Numbering, Vocabulary
 
@@ -55,6 +55,8 @@ class Tokenizer:
         """Prepared text again: the inverse of `encode` where nothing was unknown."""
         pieces = self.numbering.pieces
         named = {i: symbol for symbol, i in self.numbering.symbols.items()}
+        if foreign := self.numbering.foreign:
+            return self._decoded_with(foreign, ids)
         parts: list[str] = []
         for is_symbol, run in groupby(ids, key=named.__contains__):
             if is_symbol:
@@ -62,6 +64,18 @@ class Tokenizer:
             else:
                 parts.append(self.subwords.decode([pieces.get(i, UNKNOWN_PIECE) for i in run]))
         return " ".join(part for part in parts if part)
+
+    def _decoded_with(self, foreign: Collection[int], ids: Sequence[int]) -> str:
+        """As `decode`, where some entries are pieces of the other side's subword model alone."""
+        entries, parts = self.vocabulary.entries, [""]
+        for is_foreign, run in groupby(ids, key=foreign.__contains__):
+            known = list(run)
+            if is_foreign:
+                parts.append("".join(entries[i] for i in known).replace(BLANK_MARK, " "))
+            else:
+                text = replace(self, numbering=replace(self.numbering, foreign=())).decode(known)
+                parts.append(f" {text}" if entries[known[0]].startswith(BLANK_MARK) else text)
+        return " ".join("".join(parts).split())
 
     def restore(self, text: str) -> str:
         """Prepared text as one would write it."""

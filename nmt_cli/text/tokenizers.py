@@ -267,6 +267,8 @@ def _tokenizer(
         if not recipe.joint:  # those of other toolkits may be the source's alone
             symbols = tuple(symbol for symbol in symbols if symbol in vocabulary.entries)
         numbering = Numbering.over(vocabulary, symbols, model.entries)
+        if recipe.kind != "sentencepiece":  # what others' pieces are as text can't be told from how they show
+            numbering = replace(numbering, foreign=())
     else:
         numbering = Numbering.new(recipe.symbols, model.entries)
     if rare:

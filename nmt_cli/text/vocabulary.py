@@ -5,8 +5,8 @@ way; a `Numbering` holds the tables between such numbers and the ids. Text never
 is written in it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -91,6 +91,10 @@ class Numbering:
     pieces: Mapping[int, int]
     """The piece of each id that is one."""
 
+    foreign: Collection[int] = ()
+    """The ids that stand for text, but are no pieces, as those of the other side's subword model where two of
+    them share a vocabulary."""
+
     def ids_of(self, pieces: Sequence[int]) -> list[int]:
         """The ids of pieces."""
         if len(pieces) > 1:  # in one call of C: every sentence of a corpus comes this way
@@ -128,7 +132,9 @@ class Numbering:
         ids = [known.get(piece, vocabulary.unknown) for piece in pieces]
         if {*ids} == {vocabulary.unknown}:
             raise UserError("the vocabulary has no piece of the subword model; they don't belong together.")
-        return cls._of(vocabulary, {symbol: known[symbol] for symbol in symbols}, ids)
+        made = cls._of(vocabulary, {symbol: known[symbol] for symbol in symbols}, ids)
+        left = {*known.values()} - made.pieces.keys() - {*made.symbols.values()}
+        return replace(made, foreign=frozenset(left))
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":

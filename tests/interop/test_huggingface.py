@@ -1,5 +1,6 @@
 """Folders of transformers' Marian: the same logits, translations and scores when they are ours."""
 
+import random
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -80,6 +81,19 @@ def test_lines_become_the_ids_that_their_tokeniser_gives(pair: tuple[Path, Maria
     tokenizer = ours.identity.tokenizers.source
     found = [tokenizer.vocabulary.ended(tokenizer.encode(tokenizer.prepare(line))) for line in LINES]
     assert found == tokenized(folder, LINES)
+
+
+def test_any_ids_become_the_text_that_their_tokeniser_gives(pair: tuple[Path, MarianMTModel, Model]) -> None:
+    """Pieces of the source's subword model among them, where both share a vocabulary."""
+    folder, _, ours = pair
+    tokenizer: Any = MarianTokenizer.from_pretrained(folder)
+    target = ours.identity.tokenizers.target
+    marks = {target.vocabulary.end, target.vocabulary.unknown, *target.vocabulary.never}
+    known = sorted({*range(len(target.vocabulary))} - marks - {*target.numbering.symbols.values()})
+    chosen = random.Random(5)
+    for count in [1, 2, 5, 12] * 5:
+        ids = chosen.choices(known, k=count)
+        assert target.decode(ids).split() == tokenizer.decode(ids).split()
 
 
 def test_logits_are_theirs_in_double_precision(pair: tuple[Path, MarianMTModel, Model]) -> None:
