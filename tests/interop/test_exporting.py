@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -116,9 +116,29 @@ def test_ctranslate2_scores_an_exported_model_alike(
 ) -> None:
     model = random_model(tmp_path / "ours", config, tokenizers)
     export(model, "ctranslate2", tmp_path / "theirs")
+    assert_scored_alike(model, tmp_path / "theirs", toy_pairs[:10])
+
+
+@pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
+def test_a_start_of_zeros_goes_through_transformers_and_ctranslate2s_converter_unharmed(
+    toy: str, make: Callable[..., Any], tmp_path: Path, toy_pairs: list[tuple[str, str]]
+) -> None:
+    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
+    config = replace(SMALL, start="zeros", activation="swish", attention_bias=True, output_bias=True)
+    model = random_model(tmp_path / "ours", config, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    assert export(model, "huggingface", tmp_path / "hf") == []
+    converter = importlib.import_module("ctranslate2").converters.TransformersConverter(str(tmp_path / "hf"))
+    converter.convert(str(tmp_path / "theirs"))
+    assert_scored_alike(model, tmp_path / "theirs", toy_pairs[:10], never=False, end=["</s>"])
+
+
+def assert_scored_alike(
+    model: Model, folder: Path, pairs: list[tuple[str, str]], never: bool = True, end: Sequence[str] = ()
+) -> None:
+    """CTranslate2 finds the log-probabilities that ours has; `never`: it was told what is never produced."""
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
-    ids = [(source.encode(one), target.encode(other)) for one, other in toy_pairs[:10]]
-    theirs = importlib.import_module("ctranslate2").Translator(str(tmp_path / "theirs"), device="cpu")
+    ids = [(source.encode(one), target.encode(other)) for one, other in pairs]
+    theirs = importlib.import_module("ctranslate2").Translator(str(folder), device="cpu")
     shown = [
         [
             [known.entries[i] for i in each]
@@ -126,14 +146,15 @@ def test_ctranslate2_scores_an_exported_model_alike(
         ]
         for pair in ids
     ]
-    scored = theirs.score_batch([one for one, _ in shown], [other for _, other in shown])
+    scored = theirs.score_batch([[*one, *end] for one, _ in shown], [other for _, other in shown])
     with torch.no_grad():
         for (one, other), found in zip(ids, scored, strict=True):
             ended = [*one, source.vocabulary.end], [*other, target.vocabulary.end]
             layouts = (Layout.of([len(each)]) for each in ended)
             decoded = model.transformer(*map(torch.tensor, ended), *layouts)
             logits = model.transformer.logits(decoded)
-            logits[:, list(target.vocabulary.never)] = -torch.inf  # which CTranslate2 has told
+            if never:
+                logits[:, list(target.vocabulary.never)] = -torch.inf
             wanted = logits.log_softmax(1).gather(1, torch.tensor(ended[1])[:, None])[:, 0]
             assert found.log_probs == pytest.approx(wanted.tolist(), abs=1e-3)
 
