@@ -231,13 +231,13 @@ def preprocess(
     >>> outcome.manifest["splits"]["train"]["pairs"]
     300
     """
+    from nmt_cli.data.job import Job
     from nmt_cli.data.preprocess import preprocess as make_dataset
-    from nmt_cli.data.request import Request
     from nmt_cli.machine.threads import available_cores
 
     settings = config or PreprocessConfig()
-    request = Request(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
-    return make_dataset(request, Path(out), workers or available_cores(), overwrite, progress)
+    job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
+    return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ import pytest
 from nmt_cli import config as settings
 from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.job import Job
 from nmt_cli.data.preprocess import Outcome, preprocess
-from nmt_cli.data.request import Request
 from nmt_cli.text.vocabulary import Vocabulary
 from tests.forked import Forked, script, served
 
@@ -156,7 +156,7 @@ def make() -> Callable[..., Outcome]:
     ) -> Outcome:
         kind = [] if reuse else ["tokenizer.kind=char"]
         config = settings.read(PreprocessConfig, assignments=[*kind, *assignments])
-        request = Request("en", "de", train, valid, (), str(reuse) if reuse else None, config)
+        request = Job("en", "de", train, valid, (), str(reuse) if reuse else None, config)
         return preprocess(request, out, 1, overwrite, lambda stage, done, total: None)
 
     return make

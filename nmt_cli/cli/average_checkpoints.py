@@ -99,4 +99,4 @@ def _selected(run: Path, quiet: bool) -> tuple[list[Path], str]:
     trials = try_all(run, device_of_rank("auto", 0), lambda trial: None if quiet else say(trial))
     won = winner(trials)
     show(trials, won)
-    return list(won.candidate.folders), won.candidate.file
+    return list(won.average.folders), won.average.file

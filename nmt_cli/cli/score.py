@@ -79,12 +79,14 @@ def score(
         raise click.UsageError("Missing option '--reference'; or give --model and --source.")
 
     from nmt_cli.cli.score_report import show, show_json
-    from nmt_cli.scoring.evaluate import Request, evaluate
+    from nmt_cli.scoring.evaluate import Evaluation, evaluate
 
-    request = Request(references, inputs, target_lang or "", metrics, sentences, significance, config, given)
+    evaluation = Evaluation(
+        references, inputs, target_lang or "", metrics, sentences, significance, config, given
+    )
     gc.disable()  # millions of n-grams, none of them in a ring: looking for rings takes a tenth of the time
     try:
-        outcome = evaluate(request)
+        outcome = evaluate(evaluation)
     finally:
         gc.enable()
     if as_json:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.scoring.evaluate import Outcome, System
+from nmt_cli.scoring.evaluate import Scores, System
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.scoring.significance import Finding
 
@@ -26,7 +26,7 @@ PIPED_WIDTH = 160
 SIGNIFICANT = 0.05
 
 
-def show(outcome: Outcome, quiet: bool) -> None:
+def show(outcome: Scores, quiet: bool) -> None:
     """Print to stdout the table of scores, or the sentences' scores where there are any.
 
     The table then goes to stderr, unless `quiet`; warnings always do.
@@ -45,7 +45,7 @@ def show(outcome: Outcome, quiet: bool) -> None:
         click.echo(line, err=by_line)
 
 
-def show_json(outcome: Outcome, quiet: bool) -> None:
+def show_json(outcome: Scores, quiet: bool) -> None:
     """Print one JSON object to stdout, warnings and notes to stderr."""
     _say(outcome, quiet)
     content = {
@@ -85,7 +85,7 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
         click.echo(f"{len(forced.lines):,} lines: {words}; ends of lines are counted", err=True)
 
 
-def _say(outcome: Outcome, quiet: bool) -> None:
+def _say(outcome: Scores, quiet: bool) -> None:
     for warning in outcome.warnings:
         click.echo(f"Warning: {warning}", err=True)
     if not quiet:
@@ -93,7 +93,7 @@ def _say(outcome: Outcome, quiet: bool) -> None:
             click.echo(f"Note: {note}", err=True)
 
 
-def _table(outcome: Outcome) -> Table:
+def _table(outcome: Scores) -> Table:
     table = Table(title=f"{outcome.lines:,} lines", title_justify="left", show_lines=_tested(outcome))
     table.add_column("system", overflow="fold")
     for score in outcome.systems[0].scores:
@@ -117,7 +117,7 @@ def _cells(system: System, first: System) -> Iterator[str]:
         yield cell
 
 
-def _explanations(outcome: Outcome) -> Iterator[str]:
+def _explanations(outcome: Scores) -> Iterator[str]:
     first = outcome.systems[0]
     signatures = [one.signature for one in first.findings or first.scores]
     for signature, some in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
@@ -134,11 +134,11 @@ def _explanations(outcome: Outcome) -> Iterator[str]:
         yield f"p: how likely chance alone makes such a difference to {first.name} (* below {SIGNIFICANT})."
 
 
-def _tested(outcome: Outcome) -> bool:
+def _tested(outcome: Scores) -> bool:
     return any(system.findings for system in outcome.systems)
 
 
-def _sentence_rows(outcome: Outcome) -> Iterator[list[str]]:
+def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     place = ["document", "segment"] if outcome.places else []

@@ -15,12 +15,12 @@ PIPED_WIDTH = 160
 
 
 def say(trial: Trial) -> None:
-    """Tell on stderr that one more candidate was judged."""
+    """Tell on stderr that one more average was judged."""
     sets = (
         f"{judgement.name}: {', '.join(f'{score.name} {score.value:.2f}' for score in judgement.scores)}"
         for judgement in trial.judgements
     )
-    click.echo(f"{trial.candidate.name}: {'; '.join(sets)}", err=True)
+    click.echo(f"{trial.average.name}: {'; '.join(sets)}", err=True)
 
 
 def show(trials: Sequence[Trial], won: Trial) -> None:
@@ -28,7 +28,7 @@ def show(trials: Sequence[Trial], won: Trial) -> None:
     terminal = sys.stdout.isatty()
     table = Table(box=box.HEAVY_HEAD if terminal else None)
     table.add_column("")
-    table.add_column("candidate")
+    table.add_column("average")
     for judgement in trials[0].judgements:
         for name in (*(score.name for score in judgement.scores), "perplexity"):
             table.add_column(f"{judgement.name} {name}", justify="right")
@@ -40,7 +40,7 @@ def show(trials: Sequence[Trial], won: Trial) -> None:
             for cell in (*(f"{score.value:.2f}" for score in judgement.scores), f"{judgement.perplexity:.3f}")
         ]
         steps = ", ".join(map(str, trial.steps))
-        table.add_row("*" if trial is won else "", trial.candidate.name, *values, steps)
+        table.add_row("*" if trial is won else "", trial.average.name, *values, steps)
     Console(width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
     click.echo(f"* is the best by {won.metric} on {won.judgements[0].name}; of equals, the first")
     for score in won.judgements[0].scores:

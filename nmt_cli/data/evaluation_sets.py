@@ -13,8 +13,8 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import side_path
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines
 from nmt_cli.data.filters import SUBWORDS, Filters
+from nmt_cli.data.job import Input
 from nmt_cli.data.report import CorpusReport, FilterReport
-from nmt_cli.data.request import Input
 from nmt_cli.data.tally import Tally
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers

@@ -15,8 +15,8 @@ from nmt_cli.data.dataset import TOKENIZERS, TRAIN, side_path
 from nmt_cli.data.duplicates import repeated
 from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, TokensWriter, encode_block
 from nmt_cli.data.filters import DUPLICATE, SUBWORDS
+from nmt_cli.data.job import Input
 from nmt_cli.data.report import CorpusReport, FilterReport
-from nmt_cli.data.request import Input
 from nmt_cli.errors import UserError
 from nmt_cli.machine.processes import Progress, in_order
 from nmt_cli.text.config import TokenizerConfig

@@ -28,7 +28,7 @@ SECTION = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Evaluation:
     """What is to be compared, and how."""
 
     references: Sequence[Path]
@@ -62,7 +62,7 @@ class System:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Scores:
     """All that was found."""
 
     references: list[str]
@@ -76,29 +76,29 @@ class Outcome:
     warnings: list[str]
 
 
-def evaluate(request: Request) -> Outcome:
+def evaluate(evaluation: Evaluation) -> Scores:
     """Read everything, then score every system in every metric."""
-    _refuse_repeats(request)
+    _refuse_repeats(evaluation)
     known = LANGUAGES | set(TOKENIZER_OF)
-    language = without_region(request.target_lang) or texts.language_of(request.references, known)
-    metrics, notes = _metrics(request, language)
-    _refuse_what_has_no_effect(request, metrics)
-    references = [texts.read_reference(path, request.target_lang) for path in request.references]
-    systems = [texts.read_hypotheses(path) for path in request.hypotheses]
+    language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, known)
+    metrics, notes = _metrics(evaluation, language)
+    _refuse_what_has_no_effect(evaluation, metrics)
+    references = [texts.read_reference(path, evaluation.target_lang) for path in evaluation.references]
+    systems = [texts.read_hypotheses(path) for path in evaluation.hypotheses]
     for reference in references:
         for system in systems:
             texts.refuse_unequal(system, reference)
-    warnings = list(_warnings(request, metrics, references, systems))
+    warnings = list(_warnings(evaluation, metrics, references, systems))
     lines = [reference.lines for reference in references]
     if metrics == ["brackets"]:
-        found, repairs = _parsers(request, references[0], systems)
+        found, repairs = _parsers(evaluation, references[0], systems)
         warnings += repairs
     else:
         wanted = [metric for metric in metrics if metric != "brackets"]
         found = _systems(
-            request, [Measure(metric, lines, request.config, language) for metric in wanted], systems
+            evaluation, [Measure(metric, lines, evaluation.config, language) for metric in wanted], systems
         )
-    return Outcome(
+    return Scores(
         [reference.name for reference in references],
         len(lines[0]),
         language,
@@ -110,32 +110,34 @@ def evaluate(request: Request) -> Outcome:
 
 
 def _parsers(
-    request: Request, reference: texts.Text, systems: Sequence[texts.Text]
+    evaluation: Evaluation, reference: texts.Text, systems: Sequence[texts.Text]
 ) -> tuple[list[System], list[str]]:
     """The scores of systems that parse, and a warning for each that made malformed trees."""
     parsed, warnings = [], []
     gold = brackets.read_references(reference.lines, reference.name)
     for system in systems:
-        comparison = brackets.compare(system.lines, gold)
-        sentences = [comparison.sentences()] if request.sentences else []
-        parsed.append(System(system.name, comparison.scores(), [], sentences))
-        if comparison.flaws:
-            number, flaw = next(iter(comparison.flaws.items()))
+        compared = brackets.compare(system.lines, gold)
+        sentences = [compared.sentences()] if evaluation.sentences else []
+        parsed.append(System(system.name, compared.scores(), [], sentences))
+        if compared.flaws:
+            number, flaw = next(iter(compared.flaws.items()))
             warnings.append(
-                f"{system.name}: {len(comparison.flaws):,} of {len(system.lines):,} lines are no tree of "
+                f"{system.name}: {len(compared.flaws):,} of {len(system.lines):,} lines are no tree of "
                 f"their sentence; they were repaired, and count (line {number:,}: {flaw})."
             )
     return parsed, warnings
 
 
-def _systems(request: Request, measures: Sequence[Measure], systems: Sequence[texts.Text]) -> list[System]:
-    test, tested = request.significance, [system.lines for system in systems]
+def _systems(
+    evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
+) -> list[System]:
+    test, tested = evaluation.significance, [system.lines for system in systems]
     findings = (
-        [significance.compare(measure, tested, test, request.config.significance) for measure in measures]
+        [significance.compare(measure, tested, test, evaluation.config.significance) for measure in measures]
         if test
         else []
     )
-    by_line = [measure for measure in measures if request.sentences and measure.metric != "paper-bleu"]
+    by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
     return [
         System(
             system.name,
@@ -147,10 +149,10 @@ def _systems(request: Request, measures: Sequence[Measure], systems: Sequence[te
     ]
 
 
-def _metrics(request: Request, language: str) -> tuple[list[AnyMetric], list[str]]:
+def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:
     """The metrics to compute, and what is to be said of those that are not."""
-    by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(request.references) else DEFAULT
-    metrics = list(dict.fromkeys(request.metrics or by_default))
+    by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(evaluation.references) else DEFAULT
+    metrics = list(dict.fromkeys(evaluation.metrics or by_default))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
     reason = (
@@ -158,46 +160,48 @@ def _metrics(request: Request, language: str) -> tuple[list[AnyMetric], list[str
         if language
         else "it needs the target language; give --target-lang, or references that end in it (ref.de)"
     )
-    if request.metrics:
+    if evaluation.metrics:
         raise UserError(f"paper-bleu can't be computed: {reason}.")
     metrics.remove("paper-bleu")
     return metrics, [f"BLEU by the paper's protocol is left out: {reason}."]
 
 
-def _refuse_repeats(request: Request) -> None:
-    texts.refuse_second_stdin([*request.references, *request.hypotheses])
-    for given in (request.references, request.hypotheses):
+def _refuse_repeats(evaluation: Evaluation) -> None:
+    texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
+    for given in (evaluation.references, evaluation.hypotheses):
         for path in given:
             if given.count(path) > 1:
                 raise UserError(f"{path} is given twice; give each text once.")
 
 
-def _refuse_what_has_no_effect(request: Request, metrics: Sequence[AnyMetric]) -> None:
-    useful = {SECTION[metric] for metric in metrics} | ({"significance"} if request.significance else set())
+def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> None:
+    useful = {SECTION[metric] for metric in metrics} | (
+        {"significance"} if evaluation.significance else set()
+    )
     problems = [
         f"{name} has no effect: {_missing(name.partition('.')[0])}; leave it out, or ask for that"
-        for name in sorted(request.given)
+        for name in sorted(evaluation.given)
         if name.partition(".")[0] not in useful
     ]
     if "brackets" in metrics:
-        problems += _problems_with_trees(request, metrics)
-    elif request.significance and len(request.hypotheses) < 2:
+        problems += _problems_with_trees(evaluation, metrics)
+    elif evaluation.significance and len(evaluation.hypotheses) < 2:
         problems.append("--significance compares systems with the first one; give at least two")
-    if request.sentences and set(metrics) == {"paper-bleu"}:
+    if evaluation.sentences and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
-    for_bleu = "bleu" in metrics and request.config.bleu.tokenizer == "auto"
-    if request.target_lang and not for_bleu and "paper-bleu" not in metrics:
+    for_bleu = "bleu" in metrics and evaluation.config.bleu.tokenizer == "auto"
+    if evaluation.target_lang and not for_bleu and "paper-bleu" not in metrics:
         problems.append("--target-lang has no effect on these metrics; leave it out")
     if problems:
         raise UserError(f"{'; '.join(problems)}.")
 
 
-def _problems_with_trees(request: Request, metrics: Sequence[AnyMetric]) -> Iterator[str]:
+def _problems_with_trees(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> Iterator[str]:
     if len(metrics) > 1:
         yield "brackets compares trees, and the other metrics text; ask for one kind at a time"
-    if len(request.references) > 1:
+    if len(evaluation.references) > 1:
         yield "brackets compares with one reference; give the others in runs of their own"
-    if request.significance:
+    if evaluation.significance:
         yield "--significance knows no brackets; leave it out"
 
 
@@ -209,7 +213,7 @@ def _missing(section: str) -> str:
 
 
 def _warnings(
-    request: Request,
+    evaluation: Evaluation,
     metrics: Sequence[AnyMetric],
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
@@ -225,7 +229,7 @@ def _warnings(
                 f"{text.name}: {len(returns):,} lines have a carriage return inside (the first is line "
                 f"{returns[0]:,}); sacrebleu's own command would end a line there, and count otherwise."
             )
-    if "paper-bleu" not in metrics and ("bleu" not in metrics or request.config.bleu.tokenizer == "none"):
+    if "paper-bleu" not in metrics and ("bleu" not in metrics or evaluation.config.bleu.tokenizer == "none"):
         return
     for text in systems:
         tokenized = sum(line.endswith(" .") for line in text.lines)

@@ -8,7 +8,7 @@ import pytest
 from nmt_cli import config as settings
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
-from nmt_cli.scoring.evaluate import Outcome, Request, evaluate
+from nmt_cli.scoring.evaluate import Evaluation, Scores, evaluate
 
 Texts = dict[str, Path]
 
@@ -21,13 +21,13 @@ def run(
     metrics: Sequence[Metric] = (),
     sentences: bool = False,
     significance: Test | None = None,
-) -> Outcome:
+) -> Scores:
     config = settings.read(ScoreConfig, assignments=assignments)
     given = settings.given_names(None, assignments, {})
-    return evaluate(Request(references, hypotheses, lang, metrics, sentences, significance, config, given))
+    return evaluate(Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, given))
 
 
-def metrics_of(outcome: Outcome) -> list[str]:
+def metrics_of(outcome: Scores) -> list[str]:
     return [score.metric for score in outcome.systems[0].scores]
 
 

@@ -17,7 +17,7 @@ LINES_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Job:
     """The inputs by name, and what to make of them."""
 
     source_lang: str
@@ -54,15 +54,13 @@ class Input:
         }
 
 
-def find_inputs(request: Request, spool_folder: Path) -> list[Input]:
+def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     """Every corpus of the run, train first; reads all of them once, to count and to hash."""
-    specs: dict[Role, Sequence[str]] = {"train": request.train, "valid": request.valid, "test": request.test}
+    specs: dict[Role, Sequence[str]] = {"train": job.train, "valid": job.valid, "test": job.test}
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
     found = [
-        (role, find(spec, request.source_lang, request.target_lang))
-        for role, some in specs.items()
-        for spec in some
+        (role, find(spec, job.source_lang, job.target_lang)) for role, some in specs.items() for spec in some
     ]
     _refuse_equal_names([corpus.name for role, corpus in found if role != "train"])
     named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
@@ -71,7 +69,7 @@ def find_inputs(request: Request, spool_folder: Path) -> list[Input]:
         for role, corpus in named
     ]
     for item in inputs:
-        if item.role != "train" and request.config.corpus.invalid_utf8 == "error":
+        if item.role != "train" and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)
     return inputs
 
@@ -84,12 +82,12 @@ def _read_through(corpus: Corpus) -> None:
             decoded(pair[1], "error", corpus.place("target", number))
 
 
-def describe_request(request: Request, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
+def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
     """All that decides what the dataset holds, for the manifest; `reused` tells an adopted tokeniser."""
     return {
-        "source_lang": request.source_lang,
-        "target_lang": request.target_lang,
-        "settings": asdict(request.config),
+        "source_lang": job.source_lang,
+        "target_lang": job.target_lang,
+        "settings": asdict(job.config),
         "reused_tokenizer": reused,
         "inputs": [item.description() for item in inputs],
     }
