@@ -125,11 +125,12 @@ class TrainingConfig:
     log_every: int = setting(100, least=1)
     """Steps between two lines on the screen; log.jsonl has them all."""
 
-    give_up_after: int = setting(10, least=1)
-    """Steps in a row whose loss or gradient is not finite, and which are left out, before the run ends."""
-
     rank_timeout: float = setting(120.0, above=0)
     """Seconds that a rank waits for the others before the run ends."""
+
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "give_up_after": Gone("ten steps in a row that are not finite end a run", 10)
+    }
 
     def __post_init__(self) -> None:
         check(self)
