@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 hypothesis.settings.register_profile(
     "nmt",
+    max_examples=50,
     deadline=None,
     derandomize="CI" in os.environ,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],  # which goes by the clock

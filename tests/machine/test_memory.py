@@ -37,6 +37,7 @@ def test_other_errors_are_no_want_of_memory(error: Exception, told: bool) -> Non
     assert out_of_memory(error) == told
 
 
+@pytest.mark.slow
 def test_the_most_that_was_held_is_in_bytes_and_stays_when_it_is_given_back() -> None:
     megabytes = 200
     # The command of a process begins with the most that the process held before; a shell's is small.
