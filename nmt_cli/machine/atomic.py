@@ -209,8 +209,9 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 def _remove_unlocked(folder: Path) -> None:
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A new one is not even locked for this moment: whose it is may be about to lock it.
         if time.time() - os.fstat(lock).st_mtime > SECONDS_TO_LOCK:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder)
     finally:
         os.close(lock)

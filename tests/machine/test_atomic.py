@@ -1,5 +1,6 @@
 """Folders and files that appear whole or not at all."""
 
+import fcntl
 import gzip
 import os
 import subprocess
@@ -263,10 +264,20 @@ def test_temporary_folders_of_killed_processes_are_removed_by_the_next_and_no_ot
 def test_a_temporary_folder_that_was_just_made_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is not even locked for a moment, in which its owner could not lock it."""
+    locked, flock = [], fcntl.flock
+
+    def noted(file: int, how: int) -> None:
+        locked.append(os.fstat(file).st_ino)
+        flock(file, how)
+
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "nmt-test-new").mkdir()
-    with temporary_folder("nmt-test-"):
-        assert (tmp_path / "nmt-test-new").exists()
+    monkeypatch.setattr(fcntl, "flock", noted)
+    new = tmp_path / "nmt-test-new"
+    new.mkdir()
+    with temporary_folder("nmt-test-") as folder:
+        assert new.exists()
+        assert locked == [folder.stat().st_ino]
 
 
 def test_a_file_that_is_written_anew_keeps_who_may_use_it(tmp_path: Path) -> None:
