@@ -67,3 +67,18 @@ def test_what_stands_in_other_segments_never_reaches_a_segment(random_ragged: Ma
     ours = padded.attend(*tensors, q, k)
     for part in (slice(0, 3), slice(8, 10)):
         torch.testing.assert_close(ours[part], clean[part], rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+def test_the_compiler_may_fuse_what_comes_before() -> None:
+    """What makes the queries, keys and values then has no memory of its own that could be looked at."""
+    layout = Layout.of([3, 1, 4])
+    packed = torch.randn(8, 3, 2, 4)
+
+    def attend(packed_T3HD: Tensor) -> Tensor:
+        q, k, v = (packed_T3HD * 2).unbind(1)
+        return padded.attend(q, k, v, layout, layout)
+
+    compiled = torch.compile(attend, fullgraph=True)
+    torch.testing.assert_close(compiled(packed), attend(packed))
