@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nmt_cli.checkpoints.run_folder import set_copies_aside
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.loader import Loader
 from nmt_cli.data.resegment import samplers
@@ -29,8 +30,8 @@ from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.limits import Limits
 from nmt_cli.training.loop import Loop
 from nmt_cli.training.position import Position
-from nmt_cli.training.record.environment import environment, keep_environment
-from nmt_cli.training.record.events import Report, to_each
+from nmt_cli.training.record.environment import ENVIRONMENT, environment, keep_environment
+from nmt_cli.training.record.events import Report, Warned, to_each
 from nmt_cli.training.record.history import History, read_history
 from nmt_cli.training.record.html_report import html_report
 from nmt_cli.training.record.left_out import LeftOut
@@ -75,8 +76,10 @@ def train(
         ema = moving_average(trainer, newest)
         snapshot = Snapshot(identity, trainer, ema, position, dataset.folder)
         log, history, report = _opened(run, dataset, snapshot, report, stack)
-        if process.first:
-            keep_environment(run, position.step, environment(command, device, process))
+        if process.first and (
+            damaged := keep_environment(run, position.step, environment(command, device, process))
+        ):
+            report(Warned(f"{run / ENVIRONMENT} has damaged lines ({damaged}), which are left as they are"))
         cut = cut_for(config, trainer, process)
         loader = build_loader(dataset, config, cut, group, position, stack)
         settings = config.validation, translating(config)
@@ -106,6 +109,11 @@ def _opened(
         return stack.enter_context(Log(None)), History(), report
     cut_behind(run / LOG, position.step, judged=str(position.step) in position.scores)
     keep_settings(run, trainer.config)
+    for place, now in set_copies_aside(run).items():
+        told = "the run was copied without its links; remove that folder when you like"
+        report(
+            Warned(f"{place} is a folder, and not a link to a checkpoint: it is {now.name} now, for {told}")
+        )
     history = read_history(run / LOG)
     page = html_report(run, dataset, snapshot.identity, trainer, history, report)
     readers: list[Report] = [report, page]

@@ -327,3 +327,34 @@ def test_bf16_trains_on_a_cpu(go: Go, run: Path) -> None:
     go("training.precision=bf16")
     assert np.isfinite([line["loss"] for line in lines_of(run)]).all()
     assert all(tensor.dtype == torch.float32 for tensor in tensors_of(checkpoints(run)[4]).values())
+
+
+def test_a_run_without_its_settings_goes_on_with_a_warning(go: Go, run: Path, complaint: Complaint) -> None:
+    go("training.max_steps=6", "checkpoints.every_steps=2")
+    whole = timeless(run)
+    shutil.rmtree(checkpoints(run)[6])
+    (run / "config.toml").unlink()
+    assert "model.norm: " in complaint("training.max_steps=6", "model.norm=pre")
+    assert not (run / "config.toml").exists()
+    _, events = go("training.max_steps=6")
+    assert [event.text for event in events if isinstance(event, Warned)] == [
+        f"{run}/config.toml is missing, so that no settings but the model's could be compared; "
+        "it is written anew"
+    ]
+    assert (timeless(run), (run / "config.toml").exists()) == (whole, True)
+
+
+def test_a_run_copied_without_its_links_goes_on_with_one_warning_for_each(
+    go: Go, run: Path, tmp_path: Path, digests: Callable[..., Any]
+) -> None:
+    settings = ("validation.every_steps=2", "checkpoints.every_steps=2")
+    go(*settings)
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    before = digests(copy / "last")
+    complete, events = go(*settings, "training.max_steps=8", out=copy)
+    assert complete
+    warned = [event.text for event in events if isinstance(event, Warned)]
+    assert [text.split(" is a folder, ")[0] for text in warned] == [f"{copy}/best", f"{copy}/last"]
+    assert (copy / "last").resolve() == checkpoints(copy)[8]
+    assert digests(copy / "last.1") == before
+    assert not [e for e in go(*settings, "training.max_steps=9", out=copy)[1] if isinstance(e, Warned)]
