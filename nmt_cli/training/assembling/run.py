@@ -107,7 +107,8 @@ def _opened(
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
         return stack.enter_context(Log(None)), History(), report
-    cut_behind(run / LOG, position.step, judged=str(position.step) in position.scores)
+    if lost := cut_behind(run / LOG, position):
+        report(Warned(lost))
     keep_settings(run, trainer.config)
     for place, now in set_copies_aside(run).items():
         told = "the run was copied without its links; remove that folder when you like"
