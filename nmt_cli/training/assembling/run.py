@@ -14,6 +14,7 @@ from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.loader import Loader
 from nmt_cli.data.resegment import samplers
 from nmt_cli.data.verify import verify
+from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.threads import available_cores, kept_threads
 from nmt_cli.text.tokenizers import load_tokenizers
@@ -30,7 +31,8 @@ from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.limits import Limits
 from nmt_cli.training.loop import Loop
 from nmt_cli.training.position import Position
-from nmt_cli.training.record.environment import ENVIRONMENT, environment, keep_environment
+from nmt_cli.training.record.dataset_check import DatasetCheck
+from nmt_cli.training.record.environment import environment, keep_environment
 from nmt_cli.training.record.events import Report, Warned, to_each
 from nmt_cli.training.record.history import History, read_history
 from nmt_cli.training.record.html_report import html_report
@@ -40,7 +42,7 @@ from nmt_cli.training.record.recorder import Recorder
 from nmt_cli.training.record.saver import Saver, Snapshot
 from nmt_cli.training.record.tensorboard import FOLDER, Scalars, require_tensorboard
 from nmt_cli.training.settings import keep_settings
-from nmt_cli.training.step.distributed import LostContact, Process, joined, threads_each
+from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 
 
 def train(
@@ -62,10 +64,8 @@ def train(
     # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
-        stack.enter_context(kept_threads())
-        torch.set_num_threads(threads_each(available_cores(), process))
-        stack.enter_context(repeatable(config, device))
-        group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+        watch = stack.enter_context(Watch(dataset))
+        group = _prepared(config, process, device, stack)
         if process.first:
             stack.enter_context(claimed(run))
         newest = group.from_first(newest_checkpoint(run) if process.first else None)
@@ -76,25 +76,32 @@ def train(
         ema = moving_average(trainer, newest)
         snapshot = Snapshot(identity, trainer, ema, position, dataset.folder)
         log, history, report = _opened(run, dataset, snapshot, report, stack)
-        if process.first and (
-            damaged := keep_environment(run, position.step, environment(command, device, process))
-        ):
-            report(Warned(f"{run / ENVIRONMENT} has damaged lines ({damaged}), which are left as they are"))
+        if process.first:
+            keep_environment(run, position.step, environment(command, device, process), report)
         cut = cut_for(config, trainer, process)
-        loader = build_loader(dataset, config, cut, group, position, stack)
+        loader = build_loader(dataset, watch, config, cut, group, position, stack)
+        check = DatasetCheck(verified, watch, group, report)
         settings = config.validation, translating(config)
         judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
         validator = Validator(config, judge, trainer.model, ema, position)
         try:
             if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
-            parts = run, snapshot, loader, validator, log, history, verified, report, stop_wanted
+            parts = run, snapshot, loader, validator, log, history, check, report, stop_wanted
             return _loop(*parts).train()
         except LostContact:
             raise
         except Exception:
-            verified.result()  # what is wrong with the dataset explains more than what came of it
+            check.explain()  # what is wrong with the dataset explains more than what came of it
             raise
+
+
+def _prepared(config: TrainConfig, process: Process, device: torch.device, stack: ExitStack) -> Group:
+    """The group of all processes, this one with its share of threads, and kernels as the settings want."""
+    stack.enter_context(kept_threads())
+    torch.set_num_threads(threads_each(available_cores(), process))
+    stack.enter_context(repeatable(config, device))
+    return stack.enter_context(joined(process, device, config.training.rank_timeout))
 
 
 def _opened(
@@ -132,7 +139,7 @@ def _loop(
     validator: Validator,
     log: Log,
     history: History,
-    verified: "Future[None]",
+    check: DatasetCheck,
     report: Report,
     stop_wanted: Callable[[], bool],
 ) -> Loop:
@@ -150,7 +157,7 @@ def _loop(
         saver=Saver(run, snapshot, config.checkpoints, clock, report),
         recorder=Recorder(config, position, clock, log, history, group.device, vocabulary, report),
         left_out=LeftOut(config, report),
-        verified=verified,
+        dataset=check,
         report=report,
     )
 

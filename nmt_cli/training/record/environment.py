@@ -11,6 +11,7 @@ import torch
 
 from nmt_cli import __version__
 from nmt_cli.machine.devices import gpu_name, is_gpu, processor_name
+from nmt_cli.training.record.events import Report, Warned
 from nmt_cli.training.step.distributed import Process
 
 ENVIRONMENT = "environment.jsonl"
@@ -34,8 +35,8 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
     }
 
 
-def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> int:
-    """Add a line, "from this step on", unless the last one says the same; how many lines are damaged."""
+def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
+    """Add a line, "from this step on", unless the last one says the same; damaged lines are told of."""
     path = run / ENVIRONMENT
     content = path.read_bytes() if path.exists() else b""
     known = [_without_step(line) for line in content.splitlines()]
@@ -43,7 +44,8 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> int:
         text = json.dumps({"step": step, **facts}, ensure_ascii=False)
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write("\n" * (not content.endswith(b"\n") and bool(content)) + text + "\n")
-    return known.count(None)
+    if damaged := known.count(None):
+        report(Warned(f"{path} has damaged lines ({damaged}), which are left as they are"))
 
 
 def _without_step(line: bytes) -> dict[str, Any] | None:

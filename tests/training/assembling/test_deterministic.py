@@ -113,15 +113,19 @@ def test_versions_device_and_command_are_kept_once_while_they_stay_the_same(go: 
 
 def test_a_change_is_kept_with_the_step_from_which_it_holds(tmp_path: Path) -> None:
     for step, torch_version in ((0, "2.12"), (5, "2.12"), (9, "2.13")):
-        keep_environment(tmp_path, step, {"torch": torch_version})
+        keep_environment(tmp_path, step, {"torch": torch_version}, lambda told: pytest.fail(str(told)))
     assert lines(tmp_path) == [{"step": 0, "torch": "2.12"}, {"step": 9, "torch": "2.13"}]
 
 
 @pytest.mark.parametrize("left", [b'{"step": 0, "tor', b"\n", b"[]\n", b'{"torch": "\xff2.12"}\n'])
 def test_a_damaged_line_is_no_hindrance_and_counted(tmp_path: Path, left: bytes) -> None:
     (tmp_path / "environment.jsonl").write_bytes(left)
+    told: list[Event] = []
     for _ in range(2):
-        assert keep_environment(tmp_path, 3, {"torch": "2.13"}) == 1
+        keep_environment(tmp_path, 3, {"torch": "2.13"}, told.append)
+    assert told == 2 * [
+        Warned(f"{tmp_path}/environment.jsonl has damaged lines (1), which are left as they are")
+    ]
     before, last = (tmp_path / "environment.jsonl").read_bytes().splitlines()
     assert (before, json.loads(last)) == (left.strip(), {"step": 3, "torch": "2.13"})
 
