@@ -19,6 +19,7 @@ from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import temporary_folder
 from nmt_cli.machine.devices import compiling_pays, is_gpu, training_precisions, usual_training_precision
+from nmt_cli.machine.locks import is_locked
 from nmt_cli.machine.memory import has_own_memory
 from nmt_cli.machine.threads import available_cores
 from nmt_cli.text.tokenizers import load_tokenizers
@@ -126,7 +127,12 @@ def build_loader(
     folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
     split = dataset.splits[TRAIN]
     anew = _resegmented(dataset, config, Path(folder), planner)
-    batches = Batches(split, config.batch, config.training.seed, Path(folder), planner=planner, anew=anew)
+    batches = Batches(
+        *(split, config.batch, config.training.seed, Path(folder)),
+        planner=planner,
+        anew=anew,
+        planner_at_work=lambda: is_locked(Path(folder)),
+    )
     epoch, number = position.epoch, position.batch
     loader = Loader(batches, cut, group.device, epoch=epoch, number=number, look=watch.refuse_cut)
     return stack.enter_context(loader)

@@ -18,6 +18,7 @@ from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.threads import available_cores, kept_threads
 from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.training.assembling.agreement import refuse_other_checkpoints, refuse_other_orders
 from nmt_cli.training.assembling.build import build_loader, build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable
 from nmt_cli.training.assembling.folder import claimed, newest_checkpoint
@@ -65,12 +66,13 @@ def train(
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
         watch = stack.enter_context(Watch(dataset))
-        group = _prepared(config, process, device, stack)
+        group = _prepared(dataset, config, process, device, stack)
         if process.first:
             stack.enter_context(claimed(run))
         newest = group.from_first(newest_checkpoint(run) if process.first else None)
         identity = identity_of(dataset, config)
         trainer = build_trainer(identity, config, group, device, report, fresh=not newest)
+        refuse_other_checkpoints(group, newest)
         position = restore(run, newest, trainer, identity, report) if newest else Position()
         group.share_first(trainer.model.parameters())
         ema = moving_average(trainer, newest)
@@ -96,12 +98,16 @@ def train(
             raise
 
 
-def _prepared(config: TrainConfig, process: Process, device: torch.device, stack: ExitStack) -> Group:
-    """The group of all processes, this one with its share of threads, and kernels as the settings want."""
+def _prepared(
+    dataset: Dataset, config: TrainConfig, process: Process, device: torch.device, stack: ExitStack
+) -> Group:
+    """The group of processes that are to do the same, this one with its threads and the kernels wanted."""
     stack.enter_context(kept_threads())
     torch.set_num_threads(threads_each(available_cores(), process))
     stack.enter_context(repeatable(config, device))
-    return stack.enter_context(joined(process, device, config.training.rank_timeout))
+    group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+    refuse_other_orders(group, dataset, config)
+    return group
 
 
 def _opened(
