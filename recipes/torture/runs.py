@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,21 @@ FORKS.set_forkserver_preload(
         *("torch._dynamo", "sacrebleu.tokenizers.tokenizer_13a", "numba"),  # loaded later, and slow to load
     ]
 )
+
+
+FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+"""What threads that wait in busy loops would cost is told before they are loaded."""
+
+
+def load() -> None:
+    """Start the process that is forked; it lasts as long as this one."""
+    before = dict(os.environ)
+    os.environ |= FEW_THREADS
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ |= before
 
 
 class Nmt:

@@ -4,7 +4,6 @@ python -m recipes.torture.training --seed 1 --minutes 20      prints a table; ex
 """
 
 import itertools
-import os
 import shutil
 import signal
 import sys
@@ -21,7 +20,7 @@ import click
 from nmt_cli import api, config
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.errors import EXIT_CODES
-from recipes.torture.runs import Nmt, differing, rank_environments, refused_plainly, result_of
+from recipes.torture.runs import Nmt, differing, load, rank_environments, refused_plainly, result_of
 from recipes.torture.table import Outcome, Tally, print_table
 
 STEPS, SAVED, HALF = 18, 3, 9
@@ -304,6 +303,7 @@ FAULTS: tuple[Fault, ...] = (
 
 def campaign(folder: Path, seed: int, minutes: float, faults: Sequence[Fault] = FAULTS) -> Tally:
     """Inject these kinds of faults in turn, each of them once at least, until the time is up."""
+    load()
     tally, site = Tally(), Site(folder, seed)
     end, number = time.monotonic() + 60 * minutes, 0
     while number < len(faults) or time.monotonic() < end:
@@ -319,7 +319,6 @@ def campaign(folder: Path, seed: int, minutes: float, faults: Sequence[Fault] = 
 @click.option("--minutes", default=20.0, show_default=True, help="How long faults are injected.")
 def main(seed: int, minutes: float) -> None:
     """Inject faults into training, and print a table of what came of them."""
-    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     with tempfile.TemporaryDirectory(prefix="nmt-torture-") as folder:
         tally = campaign(Path(folder), seed, minutes)
     print_table(tally)

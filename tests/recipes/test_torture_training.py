@@ -9,9 +9,9 @@ from recipes.torture.training import campaign, killed_at_a_file_event, run_damag
 
 def test_what_is_injected_into_training_is_refused_or_changes_nothing(tmp_path: Path) -> None:
     seed = time.time_ns()
-    tally = campaign(tmp_path, seed, 0, (killed_at_a_file_event, run_damaged, run_damaged))
+    tally = campaign(tmp_path, seed, 0, (killed_at_a_file_event, run_damaged))
     assert tally.wrong == []
-    assert 1 <= sum(count.total() for count in tally.counts.values()) <= 3
+    assert 1 <= sum(count.total() for count in tally.counts.values()) <= 2
 
 
 def test_a_refusal_is_one_line_of_an_error_that_is_the_users() -> None:
