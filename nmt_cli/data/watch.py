@@ -21,7 +21,7 @@ class Watch:
             path = self._folder / name
             self._files[path] = os.open(path, os.O_RDONLY)
             self._open.callback(os.close, self._files[path])
-        self._changed = {path: os.fstat(file).st_mtime_ns for path, file in self._files.items()}
+        self._times = {path: os.fstat(file).st_mtime_ns for path, file in self._files.items()}
 
     def refuse_cut(self) -> None:
         """Say that a file has another length; to read on where a mapped one was ends the process at once."""
@@ -33,14 +33,14 @@ class Watch:
         """Say that a file was written to; one that has the same bytes as before is none."""
         self.refuse_cut()
         for path, file in self._files.items():
-            if (now := os.fstat(file).st_mtime_ns) == self._changed[path]:
+            if (now := os.fstat(file).st_mtime_ns) == self._times[path]:
                 continue
             with os.fdopen(os.dup(file), "rb") as content:
                 content.seek(0)
                 found = hashlib.file_digest(content, "sha256").hexdigest()
             if found != self._written[str(path.relative_to(self._folder))].get("sha256"):
                 raise _changed(path)
-            self._changed[path] = now
+            self._times[path] = now
 
     def gone(self) -> bool:
         """Whether the folder was moved, removed or replaced by another dataset; what is mapped stays."""
