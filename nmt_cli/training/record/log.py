@@ -146,7 +146,8 @@ def cut_behind(path: Path, position: Position) -> str:
     if not position.log_sha256 or hashlib.sha256(ours).hexdigest() != position.log_sha256:
         ours, counted = salvaged(content, position)
         if counted or position.log_sha256:
-            lost = f"{path} is not what was written ({', '.join(counted) or 'other bytes'}); whole lines stay"
+            what = ", ".join(counted) or "some bytes changed"
+            lost = f"{path} is not what was written ({what}); whole lines stay"
     if ours == content:
         return lost
     if lost:

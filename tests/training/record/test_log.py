@@ -264,7 +264,7 @@ def test_what_is_lost_of_the_log_is_counted_and_the_file_kept(
 def test_a_number_that_changed_is_noticed_and_told(path: Path) -> None:
     path.write_bytes(WHOLE.replace(b"1.5", b"1.7"))
     said = cut_behind(path, at(3, 2, log=WHOLE))
-    assert said == f"{path} is not what was written (other bytes); whole lines stay"
+    assert said == f"{path} is not what was written (some bytes changed); whole lines stay"
 
 
 def test_lines_that_are_there_twice_are_taken_once(path: Path) -> None:
