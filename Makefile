@@ -6,7 +6,7 @@ VENV := .venv/bin
 PAGES = --no-config --line-width 110 $(shell find nmt_cli -name '*.js' -o -name '*.css')
 TESTS = OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
 
-.PHONY: install demo quick test test-gpu check format bench bench-gpu gpu-report
+.PHONY: install demo quick test test-gpu torture check format bench bench-gpu gpu-report
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
@@ -27,6 +27,9 @@ test: install
 
 test-gpu: install  ## the tests that need a CUDA device
 	$(VENV)/python3 -m pytest -m gpu
+
+torture: install  ## faults without end: TORTURE="--seed 2 --minutes 5" for others, or fewer
+	$(VENV)/python3 -m recipes.torture.training $(TORTURE)
 
 check: install  ## all that CI runs
 	$(VENV)/ruff format --check .

@@ -16,7 +16,7 @@ from nmt_cli.checkpoints.files import read_description, read_tensors, write_desc
 from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import folder_written_whole, recover, room_for
+from nmt_cli.machine.atomic import folder_written_whole, recover, room_for, unused
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
@@ -131,6 +131,18 @@ def sweep(run: Path) -> None:
     for left in (run / CHECKPOINTS).glob(".step-*"):
         recover(left.with_name(left.stem.removeprefix(".")))
         shutil.rmtree(left, ignore_errors=True)
+
+
+def set_copies_aside(run: Path) -> dict[Path, Path]:
+    """Move folders out of the way of `best` and `last`; where each of them is now.
+
+    They are what a copy of the run has that followed its links.
+    """
+    places = (run / BEST, run / LAST)
+    moved = {place: unused(place) for place in places if place.is_dir() and not place.is_symlink()}
+    for place, now in moved.items():
+        place.rename(now)
+    return moved
 
 
 def keep_only(run: Path, steps: set[int]) -> None:

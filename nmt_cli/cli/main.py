@@ -37,7 +37,8 @@ def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     _open_streams()
     warnings.formatwarning = _one_line_if_ours
-    signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was started to ignore it
         signal.signal(signal.SIGINT, _interrupt)
     # OpenMP's threads would wait in busy loops, many times slower where others use the machine too.

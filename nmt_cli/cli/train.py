@@ -21,13 +21,17 @@ SECONDS_OF_ECHO = 3.0
 
 
 class Stop:
-    """Remembers the first signal that asks for an end; a second Ctrl-C, if it is no echo, ends at once."""
+    """Remembers the first signal that asks for an end; a second Ctrl-C, if it is no echo, ends at once.
+
+    A signal that whoever started us had us ignore, as nohup does, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.signal = 0
         self._since = 0.0
         for number in EXIT_CODES:
-            signal.signal(number, self._wanted)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._wanted)
 
     def _wanted(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()

@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -65,8 +65,10 @@ class Loader:
         *,
         epoch: int = 0,
         number: int = 0,
+        look: Callable[[], None] = lambda: None,
     ) -> None:
-        self._batches, self._cut, self._device = batches, cut, device
+        """`look` is called before the dataset is read, and raises where it should not be."""
+        self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
         """Seconds that whoever takes the steps has waited for them."""
 
@@ -120,6 +122,7 @@ class Loader:
     def _work(self, epoch: int, number: int) -> None:
         try:
             for batch in self._batches.starting(epoch, number):
+                self._look()
                 step = prepare(self._batches.split(batch.epoch), batch, self._cut)
                 if has_own_memory(self._device):
                     pinned = [part.pin_memory() for part in step.micro_batches]

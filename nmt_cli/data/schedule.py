@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -40,7 +40,8 @@ class Batches:
 
     `folder` is one that all processes on a machine know, and only they; one of them is its `planner`, which
     plans each shard while the one before it is used. What a killed run left in it does no harm. `anew` is
-    for a split that each epoch segments anew; it is closed with the batches.
+    for a split that each epoch segments anew; it is closed with the batches. Who waits for the planner asks
+    `planner_at_work` whether there still is one.
     """
 
     def __init__(
@@ -53,9 +54,11 @@ class Batches:
         planner: bool,
         patience: float = PATIENCE_SECONDS,
         anew: Resegmented | None = None,
+        planner_at_work: Callable[[], bool] = lambda: True,
     ) -> None:
         self._split, self._anew = split, anew
         self._config, self._seed, self._folder, self._patience = config, seed, folder, patience
+        self._planner_at_work = planner_at_work
         self._shards = shard_count(len(split), config)
         self._name = _fingerprint(split, config, seed, anew)
         self._executor = ThreadPoolExecutor(1, "plan") if planner else None
@@ -129,6 +132,10 @@ class Batches:
     def _await(self, path: Path) -> None:
         deadline = time.monotonic() + self._patience
         while not path.exists():
+            if not self._planner_at_work() and not path.exists():
+                raise UserError(
+                    "the first process on this machine, which plans the batches, has ended; see what it said."
+                )
             if time.monotonic() > deadline:
                 raise UserError(
                     f"{path} did not appear within {self._patience:g} seconds; see why the first process on "

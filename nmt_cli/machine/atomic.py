@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -188,6 +189,12 @@ def _opened(staging: Path, path: Path) -> BinaryIO:
 def size_and_hash(path: Path) -> dict[str, Any]:
     """By what a file that was written is known again."""
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+
+
+def unused(path: Path) -> Path:
+    """The first of PATH.1, PATH.2 and so on that is not there: where to keep what is in the way at `path`."""
+    places = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    return next(place for place in places if not place.exists())
 
 
 @contextmanager

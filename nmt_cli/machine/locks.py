@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import os
 import warnings
 from pathlib import Path
 
@@ -26,3 +27,18 @@ def take_lock(descriptor: int, folder: Path) -> None:
             Caution,
             stacklevel=2,
         )
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock on a folder, or that can't be told; not where there is no folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

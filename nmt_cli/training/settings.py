@@ -34,15 +34,25 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
         return []
     gone: list[str] = []
     before = read(TrainConfig, path, note=gone.append)
-    changed = {
-        f"{section}.{key}": f"{section}.{key}: {toml_literal(old)} -> {toml_literal(new)}"
-        for section in TrainConfig.__dataclass_fields__
-        for key in type(getattr(before, section)).__dataclass_fields__
-        if (old := getattr(getattr(before, section), key)) != (new := getattr(getattr(config, section), key))
-    }
+    return [*gone, *compared(run, before, config, f"go on with --config {path}, or choose another --out.")]
+
+
+def compared(run: Path, before: TrainConfig, config: TrainConfig, cure: str) -> list[str]:
+    """Each setting that differs, old -> new; `UserError`, with a `cure`, where one can't change."""
+    old, new = literals(before), literals(config)
+    changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
     if fixed := [text for name, text in changed.items() if name.startswith(FIXED) and name not in FREE]:
+        told = "; ".join(fixed)
         raise UserError(
-            f"{run} was begun with other settings ({'; '.join(fixed)}), which can't change on the way; "
-            f"go on with --config {path}, or choose another --out."
+            f"{run} was begun with other settings ({told}), which can't change on the way; {cure}"
         )
-    return [*gone, *changed.values()]
+    return [*changed.values()]
+
+
+def literals(config: TrainConfig) -> dict[str, str]:
+    """The value of every setting, by its full name, as TOML."""
+    return {
+        f"{section}.{key}": toml_literal(getattr(getattr(config, section), key))
+        for section in TrainConfig.__dataclass_fields__
+        for key in type(getattr(config, section)).__dataclass_fields__
+    }

@@ -102,6 +102,15 @@ def test_a_second_signal_does_not_disturb_the_cleaning_up(first: int, code: int,
     assert (result.returncode, result.stdout) == (code, "cleaned up\n")
 
 
+def test_a_termination_that_we_came_to_ignore_stays_ignored() -> None:
+    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    ending = (
+        "import atexit; atexit.register(lambda: print(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN))\n"
+    )
+    result = python("-c", f"{ignoring}{ending}from nmt_cli.cli.main import main; main()", "--version")
+    assert result.stdout.splitlines()[-1] == "True"
+
+
 def test_an_interrupt_within_exec_ends_with_its_code_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

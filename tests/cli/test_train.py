@@ -267,6 +267,16 @@ def test_the_first_signal_is_remembered_and_a_second_ctrl_c_ends_at_once(
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.parametrize("number", EXIT_CODES)
+def test_a_signal_that_nohup_had_us_ignore_stays_ignored(number: int) -> None:
+    with signals_as_before():
+        signal.signal(number, signal.SIG_IGN)
+        stop = Stop()
+        os.kill(os.getpid(), number)
+        assert stop.signal == 0
+        assert [n for n in EXIT_CODES if signal.getsignal(n) is signal.SIG_IGN] == [number]
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)]
 )

@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nmt_cli.checkpoints.run_folder import set_copies_aside
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.loader import Loader
 from nmt_cli.data.resegment import samplers
 from nmt_cli.data.verify import verify
+from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.threads import available_cores, kept_threads
 from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.training.assembling.agreement import refuse_other_checkpoints, refuse_other_orders
 from nmt_cli.training.assembling.build import build_loader, build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable
 from nmt_cli.training.assembling.folder import claimed, newest_checkpoint
@@ -29,8 +32,9 @@ from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.limits import Limits
 from nmt_cli.training.loop import Loop
 from nmt_cli.training.position import Position
+from nmt_cli.training.record.dataset_check import DatasetCheck
 from nmt_cli.training.record.environment import environment, keep_environment
-from nmt_cli.training.record.events import Report, to_each
+from nmt_cli.training.record.events import Report, Warned, to_each
 from nmt_cli.training.record.history import History, read_history
 from nmt_cli.training.record.html_report import html_report
 from nmt_cli.training.record.left_out import LeftOut
@@ -39,7 +43,7 @@ from nmt_cli.training.record.recorder import Recorder
 from nmt_cli.training.record.saver import Saver, Snapshot
 from nmt_cli.training.record.tensorboard import FOLDER, Scalars, require_tensorboard
 from nmt_cli.training.settings import keep_settings
-from nmt_cli.training.step.distributed import LostContact, Process, joined, threads_each
+from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 
 
 def train(
@@ -61,37 +65,49 @@ def train(
     # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
-        stack.enter_context(kept_threads())
-        torch.set_num_threads(threads_each(available_cores(), process))
-        stack.enter_context(repeatable(config, device))
-        group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+        watch = stack.enter_context(Watch(dataset))
+        group = _prepared(dataset, config, process, device, stack)
         if process.first:
             stack.enter_context(claimed(run))
         newest = group.from_first(newest_checkpoint(run) if process.first else None)
         identity = identity_of(dataset, config)
         trainer = build_trainer(identity, config, group, device, report, fresh=not newest)
+        refuse_other_checkpoints(group, newest)
         position = restore(run, newest, trainer, identity, report) if newest else Position()
         group.share_first(trainer.model.parameters())
         ema = moving_average(trainer, newest)
         snapshot = Snapshot(identity, trainer, ema, position, dataset.folder)
         log, history, report = _opened(run, dataset, snapshot, report, stack)
         if process.first:
-            keep_environment(run, position.step, environment(command, device, process))
+            keep_environment(run, position.step, environment(command, device, process), report)
         cut = cut_for(config, trainer, process)
-        loader = build_loader(dataset, config, cut, group, position, stack)
+        loader = build_loader(dataset, watch, config, cut, group, position, stack)
+        check = DatasetCheck(verified, watch, group, report)
         settings = config.validation, translating(config)
         judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
         validator = Validator(config, judge, trainer.model, ema, position)
         try:
             if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
-            parts = run, snapshot, loader, validator, log, history, verified, report, stop_wanted
+            parts = run, snapshot, loader, validator, log, history, check, report, stop_wanted
             return _loop(*parts).train()
         except LostContact:
             raise
         except Exception:
-            verified.result()  # what is wrong with the dataset explains more than what came of it
+            check.explain()  # what is wrong with the dataset explains more than what came of it
             raise
+
+
+def _prepared(
+    dataset: Dataset, config: TrainConfig, process: Process, device: torch.device, stack: ExitStack
+) -> Group:
+    """The group of processes that are to do the same, this one with its threads and the kernels wanted."""
+    stack.enter_context(kept_threads())
+    torch.set_num_threads(threads_each(available_cores(), process))
+    stack.enter_context(repeatable(config, device))
+    group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+    refuse_other_orders(group, dataset, config)
+    return group
 
 
 def _opened(
@@ -104,8 +120,14 @@ def _opened(
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
         return stack.enter_context(Log(None)), History(), report
-    cut_behind(run / LOG, position.step, judged=str(position.step) in position.scores)
+    if lost := cut_behind(run / LOG, position):
+        report(Warned(lost))
     keep_settings(run, trainer.config)
+    for place, now in set_copies_aside(run).items():
+        told = "the run was copied without its links; remove that folder when you like"
+        report(
+            Warned(f"{place} is a folder, and not a link to a checkpoint: it is {now.name} now, for {told}")
+        )
     history = read_history(run / LOG)
     page = html_report(run, dataset, snapshot.identity, trainer, history, report)
     readers: list[Report] = [report, page]
@@ -123,7 +145,7 @@ def _loop(
     validator: Validator,
     log: Log,
     history: History,
-    verified: "Future[None]",
+    check: DatasetCheck,
     report: Report,
     stop_wanted: Callable[[], bool],
 ) -> Loop:
@@ -141,7 +163,7 @@ def _loop(
         saver=Saver(run, snapshot, config.checkpoints, clock, report),
         recorder=Recorder(config, position, clock, log, history, group.device, vocabulary, report),
         left_out=LeftOut(config, report),
-        verified=verified,
+        dataset=check,
         report=report,
     )
 

@@ -1,8 +1,10 @@
 """`log.jsonl`: one line for every step and every validation, each step once, whatever happens to the run."""
 
+import hashlib
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +14,9 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.loader import LocalBatch
-from nmt_cli.machine.atomic import NO_ROOM
+from nmt_cli.machine.atomic import NO_ROOM, unused
+from nmt_cli.training.position import Position
+from nmt_cli.training.record.salvage import salvaged
 
 LOG = "log.jsonl"
 
@@ -24,6 +28,8 @@ class Log:
         """Without a path, as on all ranks but the first, nothing is written."""
         # Unbuffered, a write on a full disk says how many bytes it has written, and the rest is tried later.
         self._file = path.open("ab", buffering=0) if path else None
+        self._hash = hashlib.sha256(path.read_bytes() if path else b"")
+        self._bytes = path.stat().st_size if path else 0
         self._taken: list[tuple[dict[str, Any], Tensor]] = []
         self._unwritten = b""
         self._since = time.perf_counter()
@@ -31,6 +37,11 @@ class Log:
     def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
         """Remember a step; see `Trainer.step` for what is `measured`."""
         self._taken.append((_known(number, rate, batch), measured))
+
+    @property
+    def written(self) -> tuple[int, str]:
+        """How many bytes the log has, and their SHA-256."""
+        return self._bytes, self._hash.hexdigest()
 
     @property
     def age(self) -> float:
@@ -62,7 +73,10 @@ class Log:
         self._unwritten += b"".join(json.dumps(finite(line)).encode() + b"\n" for line in lines)
         try:
             while self._unwritten:
-                self._unwritten = self._unwritten[self._file.write(self._unwritten) or 0 :]
+                count = self._file.write(self._unwritten) or 0
+                self._hash.update(self._unwritten[:count])
+                self._bytes += count
+                self._unwritten = self._unwritten[count:]
             os.fsync(self._file.fileno())
         except OSError as error:
             if error.errno not in NO_ROOM:
@@ -121,21 +135,25 @@ def finite(line: Mapping[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
-def cut_behind(path: Path, step: int, judged: bool) -> None:
-    """Take off the lines of later steps, an unfinished last one, and validations of `step` yet to be made."""
-    if not path.exists():
-        return
-    lines = ((line, *_step_of(line)) for line in path.read_bytes().split(b"\n")[:-1])
-    whole = [line for line, number, valid in lines if number < step or (number == step and judged >= valid)]
+def cut_behind(path: Path, position: Position) -> str:
+    """Take off what was written after the checkpoint at `position`, and what is damaged before it.
+
+    Returns in words what is lost of the log, and where it is kept as it was; nothing where all is there.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    ours, lost = content[: position.log_bytes], ""
+    # Checkpoints of older versions do not know the hash.
+    if not position.log_sha256 or hashlib.sha256(ours).hexdigest() != position.log_sha256:
+        ours, counted = salvaged(content, position)
+        if counted or position.log_sha256:
+            what = ", ".join(counted) or "some bytes changed"
+            lost = f"{path} is not what was written ({what}); whole lines stay"
+    if ours == content:
+        return lost
+    if lost:
+        shutil.copy(path, kept := unused(path))
+        lost = f"{lost}, and all of it as it was is {kept.name}"
     unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(b"".join(line + b"\n" for line in whole))
+    unfinished.write_bytes(ours)
     unfinished.replace(path)
-
-
-def _step_of(line: bytes) -> tuple[float, bool]:
-    """The step of a line, and whether it is a validation's; no step comes behind that of a damaged line."""
-    try:
-        content = json.loads(line)
-        return float(content["step"]), "valid" in content
-    except (ValueError, LookupError, TypeError):
-        return math.inf, False
+    return lost

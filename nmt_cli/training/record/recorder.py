@@ -58,6 +58,7 @@ class Recorder:
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
         lines = self._log.flush(waiting)
+        self._position.log_bytes, self._position.log_sha256 = self._log.written
         if lines:
             self._keep(lines)
             self._report(self._progress(lines, waiting))

@@ -156,12 +156,25 @@ class Group:
 @contextmanager
 def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
     """The group of this run, which is left however the block ends."""
-    with _lost_contact(process):
+    with _lost_contact(process), _port_free():
         group = Group(process, device, timeout)
     try:
         yield group
     finally:
         group.close()
+
+
+@contextmanager
+def _port_free() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if "EADDRINUSE" not in str(error):
+            raise
+        port = os.environ.get("MASTER_PORT")
+        raise UserError(
+            f"port {port}, where the processes are to meet, is in use; set MASTER_PORT to a free one for all."
+        ) from error
 
 
 @contextmanager
