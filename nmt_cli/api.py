@@ -140,7 +140,8 @@ class Model:
         translator = self.loaded.translator
         if search:
             Ensemble.of(self.loaded.models, search)  # refuses settings that do not suit the models
-        search = search or translator.config.search
+            translator = translator.searching(search)
+        search = translator.config.search
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:

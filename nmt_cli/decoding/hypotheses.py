@@ -17,6 +17,9 @@ class Sentence:
     prefix: Sequence[int] = ()
     """What each of its translations begins with."""
 
+    banned: Sequence[Sequence[int]] = ()
+    """Rows of ids that none of its translations holds, but for the prefix."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:

@@ -5,10 +5,12 @@ from itertools import zip_longest
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt_cli.decoding.beams import Beams, Choice
 from nmt_cli.decoding.choose import best, chances, drawn
 from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.constraints import Bans, ban_repeated, ban_sequences, bans_of, penalise_repeated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lengths import LengthRule
@@ -35,6 +37,7 @@ class Search:
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
         self._ages: list[int] = []
         self._caps: list[int] = []
+        self._bans: list[Bans] = []
         self._caches: list[DecodingCache] = []
         self._beams: Beams | None = None
 
@@ -48,6 +51,9 @@ class Search:
         """Begin with `sentences`."""
         config, places = self._config, self._config.places
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], places)
+        if config.coverage_penalty:
+            for cache in caches:
+                cache.begin_coverage()
         pieces = [len(sentence.tokens) for sentence in sentences]
         caps = config.caps(pieces, self._ensemble.longest)
         caps = [max(cap, len(sentence.prefix)) for cap, sentence in zip(caps, sentences, strict=True)]
@@ -61,6 +67,7 @@ class Search:
         self._sentences = [*self._sentences, *sentences]
         self._active = [*self._active, *(True for _ in sentences)]
         self._ages, self._caps = [*self._ages, *(0 for _ in sentences)], [*self._caps, *caps]
+        self._bans = [*self._bans, *(bans_of(sentence.banned) for sentence in sentences)]
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
@@ -74,7 +81,7 @@ class Search:
         log_probs = self._ensemble.step(newest, rows, self._caches, longest)
         self._constrain(log_probs, rows)
         choice = self._choice(log_probs, rows, beams.totals)
-        beams.follow(choice, self._rule, longest)
+        beams.follow(choice, self._rule, longest, self._coverage())
         if not self._config.sample:
             beams.give_up_hopeless(self._rule)
             if self._config.stop_early:
@@ -86,7 +93,7 @@ class Search:
 
     def _choice(self, log_probs: Tensor, rows: Tensor, totals: Tensor) -> Choice:
         if not self._config.sample:
-            return best(log_probs, rows, totals, self._end)
+            return best(log_probs, rows, totals, self._end, self._config.diversity)
         places = self._config.places
         where = [divmod(row, places) for row in rows.tolist()]
         keys = [self._sentences[sentence].key for sentence, _ in where]
@@ -104,13 +111,43 @@ class Search:
             each = ((row, token) for row, token in enumerate(of_row) if token is not None)
             forced = [(row, token, log_probs_RV[row, token].clone()) for row, token in each]
         log_probs_RV.index_fill_(1, self._banned, -torch.inf)
+        ends_R = log_probs_RV[:, self._end].clone() if self._config.constrained else None
         early = [age < self._config.min_length for age in self._ages]
         if any(early):
             too_early = torch.tensor(early, device=rows.device)[rows // self._config.places]
             log_probs_RV[:, self._end].masked_fill_(too_early, -torch.inf)
+        if ends_R is not None:
+            self._heed_history(log_probs_RV, rows)
+            nothing_left_R = (log_probs_RV == -torch.inf).all(1)
+            log_probs_RV[nothing_left_R, self._end] = ends_R[nothing_left_R]
         for row, token, kept in forced:
             log_probs_RV[row] = -torch.inf
             log_probs_RV[row, token] = kept
+
+    def _heed_history(self, log_probs_RV: Tensor, rows: Tensor) -> None:
+        """Nothing that the settings forbid because of what was written."""
+        assert self._beams is not None
+        config, end, sentences = self._config, self._end, rows // self._config.places
+        tokens_RT, ages_R = self._beams.tokens.flatten(0, 1)[rows], self._beams.ages[sentences]
+        history = (tokens_RT, ages_R)
+        if config.repetition_penalty > 1:
+            penalise_repeated(log_probs_RV, *history, config.repetition_penalty, end)
+        if config.no_repeat_ngram:
+            ban_repeated(log_probs_RV, *history, config.no_repeat_ngram, end)
+        if config.ban:
+            ban_sequences(log_probs_RV, *history, [self._bans[i] for i in sentences.tolist()], end)
+
+    def _coverage(self) -> Tensor | None:
+        """[B, N]: the penalty of each hypothesis for source pieces that got little attention."""
+        penalty = self._config.coverage_penalty
+        if not penalty:
+            return None
+        weights = self._ensemble.weights
+        each = [w * cache.covered() for w, cache in zip(weights, self._caches, strict=True)]
+        got_BNS = torch.stack(each).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
+        pieces_BS = F.pad(self._caches[0].source_seen[:, 1:], (0, 1))  # all but the end marks
+        out: Tensor = penalty * (got_BNS.log() * pieces_BS[:, None]).sum(2)
+        return out
 
     def _must(self, sentence: Sentence, age: int, cap: int) -> int | None:
         if age >= cap:
@@ -132,6 +169,6 @@ class Search:
         beams.take(on_device)
         for cache, other in zip_longest(self._caches, others):
             cache.take(on_device, other)
-        for name in ("_sentences", "_ages", "_caps", "_active"):
+        for name in ("_sentences", "_ages", "_caps", "_bans", "_active"):
             values = getattr(self, name)
             setattr(self, name, [values[i] for i in stay])

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
-from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
 from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
@@ -97,6 +99,14 @@ class Translator:
         """`trained` is the most tokens of a sentence in training, end mark counted, where that is known."""
         self.tokenizers, self.config = tokenizers, config
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
+        self.banned = _banned(tokenizers.target, config.search.ban)
+
+    def searching(self, search: SearchConfig) -> "Translator":
+        """The same for another search."""
+        other = copy(self)
+        other.config = replace(self.config, search=search)
+        other.banned = _banned(self.tokenizers.target, search.ban)
+        return other
 
     def line(self, number: int, raw: str) -> Line:
         """Line `number` of the input, prepared, as sentences that are not too long for the models."""
@@ -109,7 +119,10 @@ class Translator:
         begins = target.encode(target.prepare(prefix)) if prefix else []
         sentences = [
             Sentence(
-                number * PARTS + part, tokenizer.encode(each) if too_long else ids, () if part else begins
+                key=number * PARTS + part,
+                tokens=tokenizer.encode(each) if too_long else ids,
+                prefix=() if part else begins,
+                banned=self.banned,
             )
             for part, each in enumerate(texts)
             if each
@@ -154,3 +167,9 @@ class Translator:
             tokens=[entries[i] for part in parts for i in ended(part.tokens)],
             token_scores=[score for part in parts for score in part.token_scores],
         )
+
+
+def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """The pieces of each text; one that holds what the vocabulary lacks can't be written anyhow."""
+    found = (target.encode(target.prepare(text)) for text in texts)
+    return [ids for ids in found if ids and target.vocabulary.unknown not in ids]
