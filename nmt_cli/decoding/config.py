@@ -187,11 +187,15 @@ class SearchConfig(BeamConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputConfig:
-    """What is told of a translation besides its text, with --format json."""
+    """What is told of a translation besides its text, and in which form."""
 
     alignments: bool = setting(False, everyday=True)
     """For each piece of the best translation the number of a source piece, the one with most attention in the
-    mean of all layers and heads. Takes another pass of the model over each pair."""
+    mean of all layers and heads; in text a last column, " ||| 0-0 1-2", of pairs of words, source first
+    (Pharaoh's format). Takes another pass of the model over each pair."""
+
+    trees: Literal["bracketed", "linearised"] = "bracketed"
+    """How parses come out, where bracketed trees were learnt: with the words, or as the model writes them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from nmt_cli.decoding.constraints import Bans, ban_repeated, ban_sequences, bans
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lengths import LengthRule
+from nmt_cli.decoding.tree_rules import TreeWanted, Written, allowed_next, written
 from nmt_cli.model.cache import DecodingCache
 
 FEW = 0.75
@@ -38,6 +39,8 @@ class Search:
         self._ages: list[int] = []
         self._caps: list[int] = []
         self._bans: list[Bans] = []
+        self._trees = False
+        self._written: dict[tuple[int, ...], Written] = {}
         self._caches: list[DecodingCache] = []
         self._beams: Beams | None = None
 
@@ -56,7 +59,8 @@ class Search:
                 cache.begin_coverage()
         pieces = [len(sentence.tokens) for sentence in sentences]
         caps = config.caps(pieces, self._ensemble.longest)
-        caps = [max(cap, len(sentence.prefix)) for cap, sentence in zip(caps, sentences, strict=True)]
+        least = [max(len(one.prefix), one.tree.words if one.tree else 0) for one in sentences]
+        caps = [max(both) for both in zip(caps, least, strict=True)]
         on_device = torch.tensor(caps, device=self._ensemble.device)
         beams = Beams.begin(on_device, places, places if config.sample else 1, config.n_best)
         if self._beams is None:
@@ -67,6 +71,7 @@ class Search:
         self._sentences = [*self._sentences, *sentences]
         self._active = [*self._active, *(True for _ in sentences)]
         self._ages, self._caps = [*self._ages, *(0 for _ in sentences)], [*self._caps, *caps]
+        self._trees = self._trees or any(sentence.tree for sentence in sentences)
         self._bans = [*self._bans, *(bans_of(sentence.banned) for sentence in sentences)]
 
     @torch.inference_mode()
@@ -111,7 +116,8 @@ class Search:
             each = ((row, token) for row, token in enumerate(of_row) if token is not None)
             forced = [(row, token, log_probs_RV[row, token].clone()) for row, token in each]
         log_probs_RV.index_fill_(1, self._banned, -torch.inf)
-        ends_R = log_probs_RV[:, self._end].clone() if self._config.constrained else None
+        heeding = self._config.constrained or self._trees
+        ends_R = log_probs_RV[:, self._end].clone() if heeding else None
         early = [age < self._config.min_length for age in self._ages]
         if any(early):
             too_early = torch.tensor(early, device=rows.device)[rows // self._config.places]
@@ -136,6 +142,26 @@ class Search:
             ban_repeated(log_probs_RV, *history, config.no_repeat_ngram, end)
         if config.ban:
             ban_sequences(log_probs_RV, *history, [self._bans[i] for i in sentences.tolist()], end)
+
+        if self._trees:
+            log_probs_RV.masked_fill_(~self._tree_rules(*history, sentences).to(rows.device), -torch.inf)
+
+    def _tree_rules(self, tokens_RT: Tensor, ages_R: Tensor, sentences_R: Tensor) -> Tensor:
+        """[R, V]: what may come next where trees are written, and anything elsewhere."""
+        known, self._written = self._written, {}
+        trees: list[tuple[Written, TreeWanted] | None] = []
+        room: list[int] = []
+        for tokens, age, number in zip(*(x.tolist() for x in (tokens_RT, ages_R, sentences_R)), strict=True):
+            wanted, path = self._sentences[number].tree, tuple(tokens[:age])
+            room.append(self._caps[number] - age)
+            if wanted is None:
+                trees.append(None)
+                continue
+            before = known.get(path[:-1])
+            tree = before.then(path[-1], wanted.symbols) if before and path else written(path, wanted.symbols)
+            self._written[path] = tree
+            trees.append((tree, wanted))
+        return allowed_next(trees, room, len(self._ensemble.vocabulary), self._end)
 
     def _coverage(self) -> Tensor | None:
         """[B, N]: the penalty of each hypothesis for source pieces that got little attention."""
