@@ -1,5 +1,6 @@
 """A training run from its folder and a dataset: every part is made ready here, and the loop started."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -38,6 +39,7 @@ from nmt_cli.training.record.log import LOG, Log, cut_behind
 from nmt_cli.training.record.recorder import Recorder
 from nmt_cli.training.record.saver import Saver, Snapshot
 from nmt_cli.training.record.tensorboard import FOLDER, Scalars, require_tensorboard
+from nmt_cli.training.record.weights_and_biases import Follower, require_wandb
 from nmt_cli.training.settings import keep_settings
 from nmt_cli.training.step.distributed import LostContact, Process, joined, threads_each
 
@@ -51,18 +53,17 @@ def train(
     report: Report,
     stop_wanted: Callable[[], bool],
     command: Sequence[str] = (),
+    threads: int = 0,
 ) -> bool:
     """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on.
-
-    The `command` that asked for it is kept in the run folder.
-    """
+    The run folder keeps the `command`. All processes of a machine share so many `threads`; 0 for all cores."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
         stack.enter_context(kept_threads())
-        torch.set_num_threads(threads_each(available_cores(), process))
+        torch.set_num_threads(threads_each(threads or available_cores(), process))
         stack.enter_context(repeatable(config, device))
         group = stack.enter_context(joined(process, device, config.training.rank_timeout))
         if process.first:
@@ -113,6 +114,10 @@ def _opened(
         scalars = Scalars(run / FOLDER, position.step, report)
         stack.callback(scalars.close)
         readers.append(scalars)
+    if trainer.config.training.wandb:
+        follower = Follower(run, trainer.config, os.environ, report)
+        stack.callback(follower.close)
+        readers.append(follower)
     return stack.enter_context(Log(run / LOG)), history, to_each(readers)
 
 
@@ -154,6 +159,8 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
         samplers(load_tokenizers(dataset.folder / TOKENIZERS), config.sampling)
     if config.training.tensorboard:
         require_tensorboard()
+    if config.training.wandb:
+        require_wandb()
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
