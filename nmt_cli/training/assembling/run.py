@@ -56,7 +56,7 @@ def train(
     threads: int = 0,
 ) -> bool:
     """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on.
-    The run folder keeps the `command`. All processes of a machine share so many `threads`; 0 for all cores."""
+    The run folder keeps the `command`. A machine's processes share so many `threads`, or all cores (0)."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
