@@ -228,7 +228,9 @@ def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, drop: float, seed: Ten
     return _factors(numbers, q_THK.dtype, drop, seed).flatten(0, 1)
 
 
-def _factors(numbers: tuple[Tensor, ...], dtype: torch.dtype, drop: float, seed: Tensor) -> Tensor:
+def _factors(
+    numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, drop: float, seed: Tensor
+) -> Tensor:
     """What weights are multiplied by whose segment, head, query and key have such `numbers`."""
     kept = dropout.kept(seed, *numbers, drop)
     return kept.to(torch.promote_types(dtype, torch.float32)) / (1 - drop)

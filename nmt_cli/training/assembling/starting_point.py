@@ -110,7 +110,7 @@ def _shared(theirs: Vocabulary, ours: Vocabulary) -> dict[int, int]:
 
 
 def _shared_in_words(theirs: Tokenizers, ours: Tokenizers) -> str:
-    sides = ("target",) if ours.recipe.joint else SIDES
+    sides: Sequence[Side] = SIDES[1:] if ours.recipe.joint else SIDES
     told = []
     for side in sides:
         vocabulary = ours.side(side).vocabulary
