@@ -75,7 +75,7 @@ const most = (
 function grid(parent, title, head, rows) {
   put(parent, "h2", {}, title);
   const card = put(parent, "div", { className: "card" });
-  const box = put(put(card, "div", { className: "scroll" }), "table", {});
+  const box = put(put(card, "div", { className: "scroll" }), "table", { className: "runs" });
   const line = put(put(box, "thead", {}), "tr", {});
   for (const text of ["", ...head]) put(line, "th", {}, text);
   const body = put(box, "tbody", {});
