@@ -140,7 +140,8 @@ class Model:
         translator = self.loaded.translator
         if search:
             Ensemble.of(self.loaded.models, search)  # refuses settings that do not suit the models
-        search = search or translator.config.search
+            translator = translator.searching(search)
+        search = translator.config.search
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
@@ -254,11 +255,14 @@ def train(
     config: TrainConfig | None = None,
     *,
     device: Device = "auto",
+    threads: int | None = None,
     report: Report = lambda event: None,
     stop_wanted: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
 ) -> Trained:
     """Train on a dataset folder, in the run folder `out`; the same call again goes on where the run stands.
+
+    On a CPU with so many `threads`, by default with all processors that this process may use.
 
     `report` is told what happens; when `stop_wanted` says so, the run is saved and ends. The run folder keeps
     the `command` that asked for it. On several devices, a process for each has to make the call, under
@@ -280,5 +284,5 @@ def train(
     where = device_of_rank(device, process.local_rank)
     paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
     with torch.random.fork_rng([where] if is_gpu(where) else []):
-        complete = train_run(*paths, settings, process, where, report, stop_wanted, command)
+        complete = train_run(*paths, settings, process, where, report, stop_wanted, command, threads or 0)
     return Trained(paths[1], complete)

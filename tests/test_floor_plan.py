@@ -50,6 +50,7 @@ OWNERS = {
     "sacremoses": "nmt_cli.text.*",
     "sacrebleu": "nmt_cli.scoring.*",
     "safetensors": "nmt_cli.checkpoints.*",
+    "wandb": "nmt_cli.training.record.weights_and_biases",
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",
 }

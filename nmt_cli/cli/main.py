@@ -12,6 +12,7 @@ import click
 from nmt_cli import __version__
 from nmt_cli.cli.average_checkpoints import average_checkpoints
 from nmt_cli.cli.preprocess import preprocess
+from nmt_cli.cli.report import report
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
@@ -28,6 +29,7 @@ def nmt() -> None:
 
 nmt.add_command(average_checkpoints)
 nmt.add_command(preprocess)
+nmt.add_command(report)
 nmt.add_command(score)
 nmt.add_command(train)
 nmt.add_command(translate)

@@ -41,8 +41,8 @@ from nmt_cli.text.config import Kind, TokenizerConfig
 @click.option(
     "--reuse-tokenizer",
     metavar="PATH",
-    help="Take the subwords from a dataset or model folder, a file of subword-nmt codes or a SentencePiece "
-    "model (SOURCE:TARGET for two files).",
+    help="Take the subwords from a dataset or model folder, subword-nmt codes, a SentencePiece model, or a "
+    "list of words such as fairseq's dict.txt (SOURCE:TARGET for two files).",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at work.  [default: all cores]")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder to make.")

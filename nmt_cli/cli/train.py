@@ -61,6 +61,7 @@ class Stop:
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="What to train on."
 )
 @click.option("--devices", type=click.IntRange(min=1), default=1, help="How many of them, on this machine.")
+@click.option("--threads", type=click.IntRange(min=1), help="Processors to use.  [default: all]")
 @click.option("--validate-every", type=int, help="Steps between validations; 0 for none.")
 @click.option("--save-every", type=int, help="Steps between checkpoints, instead of minutes.")
 @click.option("--init-from", metavar="MODEL", type=FOLDER, help="Start from a model's weights; see [start].")
@@ -78,6 +79,7 @@ def train(
     seed: int | None,
     device: api.Device,
     devices: int,
+    threads: int | None,
     validate_every: int | None,
     save_every: int | None,
     init_from: Path | None,
@@ -104,18 +106,29 @@ def train(
     }
     config = chosen(TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None)
     work = _forecast if dry_run else _run
-    sys.exit(work(dataset, out, config, device, devices, quiet))
+    sys.exit(work(dataset, out, config, device, devices, threads, quiet))
 
 
-def _forecast(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
+def _forecast(
+    dataset: Path,
+    out: Path,
+    config: TrainConfig,
+    device: str,
+    devices: int,
+    threads: int | None,
+    quiet: bool,
+) -> int:
     """Say what training would do; the settings, which --config takes back, are all of stdout."""
     from nmt_cli.cli.dry_run_report import show
     from nmt_cli.cli.train_report import Reporter
     from nmt_cli.machine.devices import device_of_rank
+    from nmt_cli.machine.threads import set_own_threads
     from nmt_cli.training.assembling.dry_run import forecast
     from nmt_cli.training.step.distributed import process_from_environment
 
     process = process_from_environment()
+    if threads:
+        set_own_threads(threads)
     if process.first:
         where, world = device_of_rank(device, process.local_rank), max(devices, process.world)
         found = forecast(dataset, out, config, world, where, Reporter(quiet))
@@ -125,7 +138,15 @@ def _forecast(dataset: Path, out: Path, config: TrainConfig, device: str, device
     return 0
 
 
-def _run(dataset: Path, out: Path, config: TrainConfig, device: api.Device, devices: int, quiet: bool) -> int:
+def _run(
+    dataset: Path,
+    out: Path,
+    config: TrainConfig,
+    device: api.Device,
+    devices: int,
+    threads: int | None,
+    quiet: bool,
+) -> int:
     """Train here, or in a process for each device; returns the exit code."""
     from nmt_cli.cli.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
@@ -150,7 +171,12 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: api.Device, devi
     with shown_run(out, quiet, silent=not process.first) as report:
         command = ["nmt", *sys.argv[1:]]
         trained = api.train(
-            dataset, out, config, device=device, report=report, stop_wanted=stop_wanted, command=command
+            *(dataset, out, config),
+            device=device,
+            threads=threads,
+            report=report,
+            stop_wanted=stop_wanted,
+            command=command,
         )
         report.end(out, trained.complete)
     return 0 if trained.complete else EXIT_CODES[stop.signal or signal.SIGTERM]

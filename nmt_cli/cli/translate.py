@@ -76,8 +76,6 @@ def translate(
     """
     flags = {"search.beam": beam, "search.length_penalty": length_penalty, "search.n_best": n_best}
     config = chosen(TranslateConfig, file, assignments, flags)
-    if config.output.alignments and form != "json":
-        raise click.UsageError("output.alignments has no effect without --format json.")
     _refuse_same(page, target)
 
     from nmt_cli.api import load
@@ -99,7 +97,7 @@ def translate(
             if form == "json":
                 outgoing.write(as_json(translation, attention.aligned(translation)))
             else:
-                outgoing.write(as_text(translation, config.search.n_best))
+                outgoing.write(as_text(translation, config.search.n_best, attention.links(translation)))
         outgoing.flush()
         stack.close()  # the translations are safe by now, whatever becomes of the page
         attention.write()

@@ -26,7 +26,8 @@ class Job:
     valid: Sequence[str] = ()
     test: Sequence[str] = ()
     reuse: str | None = None
-    """A dataset or model folder, a file of codes or a SentencePiece model, or two such as SOURCE:TARGET."""
+    """A dataset or model folder, a file of codes, a SentencePiece model or a list of words, or two such files
+    as SOURCE:TARGET."""
 
     config: PreprocessConfig = field(default_factory=PreprocessConfig)
     given: frozenset[str] = frozenset()

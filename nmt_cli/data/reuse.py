@@ -18,6 +18,7 @@ MODEL = "config.json"
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
     "bpe": ("symbols", "byte_fallback", "sample_lines", "seed"),
     "sentencepiece": ("symbols",),
+    "word": ("symbols", "byte_fallback"),
 }
 """Tokenizer settings that a given file leaves open; the alphabet of codes is found in a sample."""
 
@@ -87,7 +88,7 @@ def _from_files(job: Job, spec: str) -> Plan:
     for folder in {path.parent for path in paths if (path.parent / DESCRIPTION).is_file()}:
         _refuse_other_bytes(folder, load_tokenizers(folder).fingerprint)
     if len(set(kinds)) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} are of two kinds; give two files of codes or two models.")
+        raise UserError(f"{paths[0]} and {paths[1]} are of two kinds; give two of one.")
     joint = len(paths) == 1
     _refuse(job, "tokenizer", {"kind": kinds[0], "joint": joint}, STILL_FREE[kinds[0]])
     names = ["joint"] if joint else ["source", "target"]

@@ -98,11 +98,14 @@ class Beams:
         newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
         return rows, self.tokens.gather(2, newest_BN1).flatten()[rows]
 
-    def follow(self, choice: Choice, rule: LengthRule, longest: int) -> None:
-        """Go on as chosen; `longest` is more than any age."""
+    def follow(self, choice: Choice, rule: LengthRule, longest: int, extra_BN: Tensor | None = None) -> None:
+        """Go on as chosen; `longest` is more than any age.
+
+        `extra_BN`, never positive, is added to the score of an ending, by its parent.
+        """
         self._make_room(longest + 1)
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
-        self._end(choice.ended_totals, choice.ended_parents, rule)
+        self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN)
         self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
         self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
         self.totals = choice.live_totals
@@ -138,9 +141,12 @@ class Beams:
             found.append([_hypothesis(*one) for one in each if one[0] > -torch.inf])
         return found
 
-    def _end(self, totals: Tensor, parents: Tensor, rule: LengthRule) -> None:
+    def _end(self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None) -> None:
         lengths = (self.ages + 1)[:, None].expand_as(totals)
-        scores = torch.cat([self.ended_scores, rule.score(totals, lengths)], dim=1)
+        new = rule.score(totals, lengths)
+        if extra_BN is not None:
+            new = new + extra_BN.gather(1, parents)
+        scores = torch.cat([self.ended_scores, new], dim=1)
         self.ended_scores, kept = scores.topk(self.ended_scores.shape[1])
         if not bool((kept >= self.ended_scores.shape[1]).any()):
             return

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nmt_cli.decoding.tree_rules import TreeWanted
+
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
@@ -16,6 +18,12 @@ class Sentence:
 
     prefix: Sequence[int] = ()
     """What each of its translations begins with."""
+
+    banned: Sequence[Sequence[int]] = ()
+    """Rows of ids that none of its translations holds, but for the prefix."""
+
+    tree: TreeWanted | None = None
+    """Its translations are linearised trees over its words."""
 
 
 @dataclass(frozen=True, slots=True)

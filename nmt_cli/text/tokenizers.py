@@ -27,6 +27,10 @@ from nmt_cli.text.subwords import Subwords
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.units import Characters, Words
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
+from nmt_cli.text.word_list import words_of
+
+START = 1024
+"""Bytes of a file that tell its kind; a model of SentencePiece's has zeros among them, a text has none."""
 
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
@@ -141,8 +145,8 @@ def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
 def adopt_tokenizers(
     recipe: Recipe, models: Mapping[str, Path], sample: Mapping[Side, list[str]]
 ) -> Tokenizers:
-    """Build tokenisers on existing codes or `.model` files, given by model name; codes take their alphabet
-    from the sample too."""
+    """Build tokenisers on existing codes, `.model` files or lists of words, given by model name; codes take
+    their alphabet from the sample too."""
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
     for name, path in models.items():
@@ -150,6 +154,10 @@ def adopt_tokenizers(
             content = path.read_bytes()
             if recipe.kind == "sentencepiece":
                 contents[name] = Pieces(content).files()
+                continue
+            if recipe.kind == "word":
+                words = [word for word in words_of(content) if word not in recipe.symbols]
+                contents[name] = Words(words, recipe.byte_fallback).files()
                 continue
             codes = content.decode("utf-8-sig")
             lines = [line for side in SIDES if names[side] == name for line in sample[side]]
@@ -160,13 +168,15 @@ def adopt_tokenizers(
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Whether `path` is a file of subword-nmt codes ("bpe") or a SentencePiece model ("sentencepiece")."""
+    """Whether `path` has subword-nmt's codes ("bpe"), words ("word") or a model of SentencePiece's."""
     try:
         with path.open("rb") as file:
-            start = file.read(12).removeprefix(BOM_UTF8)
-            return "bpe" if start.startswith(b"#version:") else "sentencepiece"
+            start = file.read(START).removeprefix(BOM_UTF8)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}; check the path.") from error
+    if start.startswith(b"#version:"):
+        return "bpe"
+    return "sentencepiece" if b"\0" in start or not start.strip() else "word"
 
 
 def numbered_tokenizers(

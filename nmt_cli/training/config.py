@@ -122,6 +122,9 @@ class TrainingConfig:
     tensorboard: bool = False
     """Write the curves for TensorBoard too, in tensorboard/ of the run; needs nmt-cli[tensorboard]."""
 
+    wandb: bool = False
+    """Send the curves to Weights & Biases too (WANDB_MODE=offline: keep them); needs nmt-cli[wandb]."""
+
     log_every: int = setting(100, least=1)
     """Steps between two lines on the screen; log.jsonl has them all."""
 

@@ -82,3 +82,41 @@ def test_the_compiler_may_fuse_what_comes_before() -> None:
 
     compiled = torch.compile(attend, fullgraph=True)
     torch.testing.assert_close(compiled(packed), attend(packed))
+
+
+@again
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    window=st.integers(1, 7),
+    options=st.fixed_dictionaries({"causal": st.booleans(), "drop": st.sampled_from([0.0, 0.3])}),
+)
+def test_windows_in_blocks_are_the_definitions(
+    lengths: list[int],
+    window: int,
+    options: dict[str, Any],
+    random_ragged: MakeBatch,
+    differentiate: Differentiate,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(padded, "LEAST_BLOCK", 4)
+        assert_same(random_ragged(lengths, d_k=8, d_v=4), differentiate, window=window, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}], ids=str)
+def test_a_long_segment_with_a_small_window_is_computed_in_blocks(
+    options: dict[str, Any],
+    random_ragged: MakeBatch,
+    differentiate: Differentiate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shapes: list[tuple[int, ...]] = []
+    attention = padded._Attention.apply
+
+    def noted(*inputs: Any) -> Tensor:
+        shapes.append(tuple(inputs[3].shape))
+        out: Tensor = attention(*inputs)  # type: ignore[no-untyped-call]
+        return out
+
+    monkeypatch.setattr(padded._Attention, "apply", noted)
+    assert_same(random_ragged([600, 130], heads=1, d_k=8, d_v=4), differentiate, window=32, **options)
+    assert shapes == [(2 * 19, 32, 48 if options else 63)]

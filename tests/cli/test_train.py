@@ -34,6 +34,7 @@ FLAGS = [
     "--seed",
     "--device",
     "--devices",
+    "--threads",
     "--validate-every",
     "--save-every",
     "--init-from",
@@ -373,3 +374,9 @@ def test_each_event_is_a_plain_line(
     Reporter(quiet=False)(Doing("training", 1, 0))
     Reporter(quiet=True)(event)
     assert capsys.readouterr() == ("", f"{line}\n")
+
+
+def test_it_computes_in_as_many_threads_as_told(run: Run, tmp_path: Path, toy_dataset: Path) -> None:
+    assert run(toy_dataset, "--out", tmp_path / "run", "--threads", "2").returncode == 0
+    (facts,) = (tmp_path / "run" / "environment.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(facts)["threads"] == 2

@@ -160,7 +160,6 @@ def test_settings_come_from_a_file_before_assignments_before_flags(run: Run, tmp
         (("--beam", "many"), "'many' is not a valid integer"),
         (("--config", "nowhere.toml"), "'nowhere.toml' does not exist"),
         (("--beams", "4"), "No such option"),
-        (("--set", "output.alignments=true"), "output.alignments has no effect without --format json."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -277,6 +276,24 @@ def test_several_translations_are_rows_with_the_number_of_the_line_from_zero() -
         "6 ||| c ä ||| logprob= -2.000000 ||| -1.000000\n6 ||| d ||| logprob= -4.000000 ||| -2.000000\n"
     )
     assert as_text(NOTHING, 2) == b"7 |||  ||| logprob= 0 ||| 0\n"
+
+
+def test_alignments_are_a_last_column() -> None:
+    assert as_text(GOOD, 1, ["0-0 1-1", "0-0"]) == "c ä ||| 0-0 1-1\n".encode()
+    assert as_text(NOTHING, 1, []) == b" ||| \n"
+    assert [
+        line.split(" ||| ")[-1] for line in as_text(GOOD, 2, ["0-0 1-1", "0-0"]).decode().splitlines()
+    ] == [
+        "0-0 1-1",
+        "0-0",
+    ]
+    assert as_text(NOTHING, 2, []) == b"7 |||  ||| logprob= 0 ||| 0 ||| \n"
+
+
+def test_a_model_that_copies_aligns_each_word_with_itself(run: Run, text: Path) -> None:
+    text.write_text("abc de f\n\ng\n")
+    result = run("--set", "output.alignments=true")
+    assert result.stdout == "abc de f ||| 0-0 1-1 2-2\n ||| \ng ||| 0-0\n"
 
 
 def test_json_is_one_object_a_line() -> None:

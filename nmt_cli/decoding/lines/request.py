@@ -55,7 +55,7 @@ class Request:
         """Let the sentences of `line` wait."""
         self.lines[line.number] = line
         for one in line.sentences:
-            self.put(Queued(one.key, one.tokens, one.prefix, self.number))
+            self.put(Queued(one.key, one.tokens, one.prefix, one.banned, one.tree, self.number))
 
     def put(self, sentence: Sentence) -> None:
         """Let a sentence wait, again if it was taken before."""

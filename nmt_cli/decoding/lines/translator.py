@@ -2,15 +2,19 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
-from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
 from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened
+from nmt_cli.decoding.lines.parses import tree_symbols, written_out
+from nmt_cli.decoding.tree_rules import TreeWanted
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
@@ -97,6 +101,15 @@ class Translator:
         """`trained` is the most tokens of a sentence in training, end mark counted, where that is known."""
         self.tokenizers, self.config = tokenizers, config
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
+        self.banned = _banned(tokenizers.target, config.search.ban)
+        self.trees = tree_symbols(tokenizers.target)
+
+    def searching(self, search: SearchConfig) -> "Translator":
+        """The same for another search."""
+        other = copy(self)
+        other.config = replace(self.config, search=search)
+        other.banned = _banned(self.tokenizers.target, search.ban)
+        return other
 
     def line(self, number: int, raw: str) -> Line:
         """Line `number` of the input, prepared, as sentences that are not too long for the models."""
@@ -109,7 +122,11 @@ class Translator:
         begins = target.encode(target.prepare(prefix)) if prefix else []
         sentences = [
             Sentence(
-                number * PARTS + part, tokenizer.encode(each) if too_long else ids, () if part else begins
+                key=number * PARTS + part,
+                tokens=tokenizer.encode(each) if too_long else ids,
+                prefix=() if part else begins,
+                banned=self.banned,
+                tree=TreeWanted(self.trees, len(each.split())) if self.trees else None,
             )
             for part, each in enumerate(texts)
             if each
@@ -124,9 +141,9 @@ class Translator:
         known = [hypotheses for hypotheses in found if hypotheses is not None]
         failed = len(known) < len(found)
         best = [] if failed or not known else list(zip(*known, strict=False))
-        candidates = [self._candidate(parts) for parts in best]
+        candidates = [self._candidate(line, parts) for parts in best]
         odd: Sequence[Flag] = ()
-        if found and not failed:
+        if found and not failed and not self.trees:
             text = candidates[0].text if candidates else ""
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
@@ -142,11 +159,13 @@ class Translator:
         found = {sentence.key: hypotheses for sentence, hypotheses in every}
         return [self.translation(line, [found[one.key] for one in line.sentences]) for line in ready]
 
-    def _candidate(self, parts: Sequence[Hypothesis]) -> Candidate:
+    def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [target.restore(target.decode(part.tokens)) for part in parts]
         text = joined([LINE_ENDS.sub(" ", one) for one in texts], self.tokenizers.recipe.target_lang)
+        if self.trees and self.config.output.trees == "bracketed":
+            text = written_out(text, self.tokenizers.source.prepare(line.raw).split())
         return Candidate(
             text=text,
             score=sum(part.score for part in parts),
@@ -154,3 +173,9 @@ class Translator:
             tokens=[entries[i] for part in parts for i in ended(part.tokens)],
             token_scores=[score for part in parts for score in part.token_scores],
         )
+
+
+def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """The pieces of each text; one that holds what the vocabulary lacks can't be written anyhow."""
+    found = (target.encode(target.prepare(text)) for text in texts)
+    return [ids for ids in found if ids and target.vocabulary.unknown not in ids]

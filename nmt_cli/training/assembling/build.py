@@ -78,8 +78,10 @@ def build_trainer(
 def tell_attention(config: TrainConfig, device: torch.device, report: Report) -> None:
     """Say where a GPU does without our kernel."""
     d_k, d_v = config.model.d_k, config.model.d_v
-    if is_gpu(device) and implementation(device, d_k, d_v) != "fused":
-        told = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 up to {WIDEST}"
+    dtype = torch.float32 if config.training.precision == "fp32" else torch.float16
+    if is_gpu(device) and implementation(device, d_k, d_v, dtype) != "fused":
+        most = f"up to {WIDEST[2]} (fp32: {WIDEST[4]})"
+        told = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 {most}"
         report(Warned(f"{told}; PyTorch's own attention on padded batches is used instead."))
 
 

@@ -1,5 +1,6 @@
 """A training run from its folder and a dataset: every part is made ready here, and the loop started."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -42,6 +43,7 @@ from nmt_cli.training.record.log import LOG, Log, cut_behind
 from nmt_cli.training.record.recorder import Recorder
 from nmt_cli.training.record.saver import Saver, Snapshot
 from nmt_cli.training.record.tensorboard import FOLDER, Scalars, require_tensorboard
+from nmt_cli.training.record.weights_and_biases import Follower, require_wandb
 from nmt_cli.training.settings import keep_settings
 from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 
@@ -55,18 +57,17 @@ def train(
     report: Report,
     stop_wanted: Callable[[], bool],
     command: Sequence[str] = (),
+    threads: int = 0,
 ) -> bool:
     """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on.
-
-    The `command` that asked for it is kept in the run folder.
-    """
+    The run folder keeps the `command`. A machine's processes share so many `threads`, or all cores (0)."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
         watch = stack.enter_context(Watch(dataset))
-        group = _prepared(dataset, config, process, device, stack)
+        group = _prepared(dataset, config, process, device, threads or available_cores(), stack)
         if process.first:
             stack.enter_context(claimed(run))
         newest = group.from_first(newest_checkpoint(run) if process.first else None)
@@ -99,11 +100,16 @@ def train(
 
 
 def _prepared(
-    dataset: Dataset, config: TrainConfig, process: Process, device: torch.device, stack: ExitStack
+    dataset: Dataset,
+    config: TrainConfig,
+    process: Process,
+    device: torch.device,
+    threads: int,
+    stack: ExitStack,
 ) -> Group:
     """The group of processes that are to do the same, this one with its threads and the kernels wanted."""
     stack.enter_context(kept_threads())
-    torch.set_num_threads(threads_each(available_cores(), process))
+    torch.set_num_threads(threads_each(threads, process))
     stack.enter_context(repeatable(config, device))
     group = stack.enter_context(joined(process, device, config.training.rank_timeout))
     refuse_other_orders(group, dataset, config)
@@ -135,6 +141,10 @@ def _opened(
         scalars = Scalars(run / FOLDER, position.step, report)
         stack.callback(scalars.close)
         readers.append(scalars)
+    if trainer.config.training.wandb:
+        follower = Follower(run, trainer.config, os.environ, report)
+        stack.callback(follower.close)
+        readers.append(follower)
     return stack.enter_context(Log(run / LOG)), history, to_each(readers)
 
 
@@ -176,6 +186,8 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
         samplers(load_tokenizers(dataset.folder / TOKENIZERS), config.sampling)
     if config.training.tensorboard:
         require_tensorboard()
+    if config.training.wandb:
+        require_wandb()
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:

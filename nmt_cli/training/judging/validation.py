@@ -11,7 +11,7 @@ from nmt_cli.data.batch import assemble
 from nmt_cli.data.cut import micro_batches
 from nmt_cli.data.dataset import Dataset, Split, raw_lines
 from nmt_cli.data.plan import Indices
-from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.decoding.config import InputConfig, OutputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
@@ -139,7 +139,11 @@ class Judge:
 def translating(config: TrainConfig) -> TranslateConfig:
     """How `nmt translate` would treat the lines, with the model of such a run."""
     search = SearchConfig(**asdict(config.search))
-    return TranslateConfig(search=search, input=InputConfig(longest=longest_sentence(config) - 1))
+    return TranslateConfig(
+        search=search,
+        input=InputConfig(longest=longest_sentence(config) - 1),
+        output=OutputConfig(trees="linearised"),  # as the references are
+    )
 
 
 def longest_sentence(config: TrainConfig) -> int:

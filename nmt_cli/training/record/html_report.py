@@ -26,7 +26,7 @@ REPORT = "report.html"
 VALIDATIONS = 500
 """Shown of each set at most."""
 
-SCRIPTS = ("charts.js", "page.js")
+SCRIPTS = ("charts.js", "curves.js", "page.js")
 """Of the page, in `page/`."""
 
 TRANSLATIONS = 40
@@ -81,7 +81,7 @@ class HtmlReport:
 
     def _content(self, standing: Standing) -> dict[str, Any]:
         now, about = self.history.now, self.about
-        by_set = self._validations()
+        by_set = validations_by_set(self.history)
         return {
             "name": self.run.resolve().name,
             "languages": [about.source_lang, about.target_lang],
@@ -94,24 +94,13 @@ class HtmlReport:
             "skipped": now.skipped,
             "seconds": round(3600 * standing.spent.hours),
             "seconds_left": round(standing.seconds_left),
-            "curves": self._curves(),
-            "validations": [_judged(name, found) for name, found in by_set.items()],
+            "curves": curves(self.history),
+            "validations": [judged(name, found) for name, found in by_set.items()],
             "samples": [self._samples(name, found) for name, found in by_set.items()],
             "cost": _cost(standing.spent),
             "facts": list(about.facts.items()),
             "settings": as_toml(about.config),
         }
-
-    def _curves(self) -> dict[str, Any]:
-        points = self.history.points
-        measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
-        return {**_axes([point.end for point in points]), **measured}
-
-    def _validations(self) -> dict[str, list[Validation]]:
-        by_set: dict[str, list[Validation]] = {}
-        for validation in self.history.validations:
-            by_set.setdefault(validation.name, []).append(validation)
-        return by_set
 
     def _samples(self, name: str, found: Sequence[Validation]) -> dict[str, Any]:
         """The translations of a set's samples at some of its validations."""
@@ -130,6 +119,21 @@ class HtmlReport:
         return {"set": name, "step": steps, "bleu": scores, "sentences": sentences}
 
 
+def curves(history: History) -> dict[str, Any]:
+    """What was measured at steps, as pages draw it."""
+    points = history.points
+    measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
+    return {**_axes([point.end for point in points]), **measured}
+
+
+def validations_by_set(history: History) -> dict[str, list[Validation]]:
+    """The validations of each set, oldest first."""
+    by_set: dict[str, list[Validation]] = {}
+    for validation in history.validations:
+        by_set.setdefault(validation.name, []).append(validation)
+    return by_set
+
+
 def _cost(spent: Spent) -> dict[str, Any]:
     paper = {
         name: {"hours": hours, "devices": devices, "flops": _rounded(paper_cost(hours, devices))}
@@ -145,7 +149,7 @@ def _cost(spent: Spent) -> dict[str, Any]:
     }
 
 
-def _judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
+def judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
     """The curves of a validation set; its best ones are in them however many there are."""
     # Thinned evenly alone, the curve could lack the very point that the best checkpoint is from.
     best = {id(max(found, key=lambda v: v.scores.get(metric, 0.0))) for metric in found[0].scores}

@@ -45,7 +45,7 @@ class Scalars:
             return
         try:
             for line in lines:
-                values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in _numbers(line)]
+                values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in numbers(line)]
                 self._put(step=line["step"], summary=self._summary(value=values))
             self._records.flush()
         except OSError as error:
@@ -72,7 +72,7 @@ def require_tensorboard() -> None:
         ) from error
 
 
-def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Curves and values of a line."""
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"

@@ -77,3 +77,12 @@ def test_a_line_of_which_a_part_does_not_fit_into_memory_has_failed(copier: Load
     line = copier.translator.line(1, f"{'a' * 40}. {'b' * 40}.")
     translation = copier.translator.translation(line, [[Hypothesis([5], -1.0, [-1.0, -1.0])], None])
     assert (translation.failed, translation.text, translation.flags) == (True, "", ())
+
+
+def test_banned_texts_stay_away_and_those_that_cannot_be_written_are_no_matter(copier: Loaded) -> None:
+    search = SearchConfig(beam=4, ban=("bc", "☃"))
+    free, strict = copier.translator, copier.translator.searching(search)
+    (kept,), (changed,) = (one.translate(copier.models, ["abcd"]) for one in (free, strict))
+    assert kept.text == "abcd"
+    assert "bc" not in changed.text
+    assert len(strict.banned) == 1
