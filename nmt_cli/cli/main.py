@@ -15,7 +15,7 @@ from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
-from nmt_cli.errors import EXIT_CODES, Caution, UserError
+from nmt_cli.errors import EXIT_CODES, Caution, UserError, printable
 
 FAILED, READER_GONE = 1, 141
 
@@ -49,6 +49,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
+        error.message = printable(error.message)
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -80,7 +81,7 @@ def _open_streams() -> None:
 def _failed(message: str, code: int) -> int:
     if "--debug" in sys.argv:
         raise
-    click.echo(f"Error: {message}", err=True)
+    click.echo(f"Error: {printable(message)}", err=True)
     return code
 
 
@@ -88,7 +89,7 @@ def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     if issubclass(category, Caution):
-        return f"Warning: {message}\n"
+        return f"Warning: {printable(message)}\n"
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 

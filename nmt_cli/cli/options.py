@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from nmt_cli.config import Setting, as_commented_toml, describe, read, toml_literal
+from nmt_cli.errors import printable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
@@ -86,7 +87,7 @@ def chosen(
 
 
 def _tell(note: str) -> None:
-    click.echo(note, err=True)
+    click.echo(printable(note), err=True)
 
 
 def _ignore(note: str) -> None:

@@ -234,3 +234,21 @@ def test_a_caution_is_one_line_and_stops_nothing(tmp_path: Path) -> None:
         "runs from writing there at once; take care that only one does.\n"
     )
     assert (tmp_path / "out" / "file").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("translate", "\x1b[31m\x9b2J\u202e"),
+        ("score", "-", "--reference", "\x1b[31m\x9b2J\u202e"),
+        ("preprocess", "--source-lang=a", "--target-lang=b", "--out=x", "--train", "\x1b[31m\x9b2J\u202e"),
+    ],
+    ids=["wrong usage", "score", "preprocess"],
+)
+def test_a_name_never_reaches_the_terminal_raw(
+    nmt: Callable[..., CompletedProcess[str]], arguments: tuple[str, ...]
+) -> None:
+    result = nmt(*arguments)
+    assert result.returncode
+    assert "\\x1b[31m\\x9b2J\\u202e" in result.stderr
+    assert not set("\x1b\x9b\u202e") & {*result.stderr, *result.stdout}
