@@ -301,7 +301,9 @@ def _given(
 def _from_file(file: Path) -> Iterator[Given]:
     try:
         sections = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise UserError(f"{file} is not a TOML file of settings: it is nested too deeply") from error
+    except ValueError as error:
         raise UserError(f"{file} is not a TOML file: {error}") from error
     for section, keys in sections.items():
         if not isinstance(keys, dict):
@@ -318,7 +320,7 @@ def _from_assignment(text: str, problems: list[str]) -> Given | None:
         return None
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value
     return Given(name.strip(), parsed, "--set")
 

@@ -279,7 +279,11 @@ def test_checks_across_fields_name_file_and_section(tmp_path: Path) -> None:
     assert str(caught.value) == f"{file} [kiln]: lowest is 30, above highest; lower it."
 
 
-@pytest.mark.parametrize("content", [b"[text\n", b"text = \xff\n", b"a = 1\na = 2\n"])
+@pytest.mark.parametrize(
+    "content",
+    [b"[text\n", b"text = \xff\n", b"a = 1\na = 2\n", b"a = " + b"[" * 100_000, b"a = " + b"9" * 10_000],
+    ids=range(5),
+)
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "broken.toml"
     file.write_bytes(content)

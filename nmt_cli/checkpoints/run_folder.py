@@ -1,6 +1,5 @@
 """The run folder: checkpoints, which of them is the best and which the last, and finding a model in it."""
 
-import json
 import re
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_mo
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import folder_written_whole, recover, room_for
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
@@ -99,8 +99,8 @@ def read_state(place: Path) -> dict[str, Any]:
     """The part of a checkpoint that is no tensor; `UserError` where its other parts are of another step."""
     state = read_description(place, STATE, FORMAT)
     try:
-        step = json.loads((place / CONFIG).read_bytes()).get("step")
-    except (OSError, ValueError):
+        step = parsed_json(read_ordinary(place / CONFIG)).get("step")
+    except (OSError, UserError, ValueError, AttributeError):
         return state  # the model's own reader says what is wrong with it
     name = NAME.fullmatch(place.name)
     others = {CONFIG: step, "the folder's name": int(name[1]) if name else state["step"]}

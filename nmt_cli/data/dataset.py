@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import size_and_hash
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 from nmt_cli.text.tokenizer import SIDES, Side
 
 FORMAT = 1
@@ -81,7 +82,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """What `dataset.json` says."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = parsed_json(read_ordinary(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
             f"{folder} is no dataset folder: it has no {MANIFEST}; make one with nmt preprocess."
