@@ -4,6 +4,7 @@ from pathlib import Path
 
 from nmt_cli.config import as_toml, read, settings_of_kind, toml_literal
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import file_written_whole
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.training.config import TrainConfig
 
@@ -21,9 +22,8 @@ FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
     """Write the effective settings; `nmt train --config` on that file repeats the run."""
-    unfinished = run / f".{CONFIG}.unfinished"
-    unfinished.write_text(as_toml(config), encoding="utf-8")
-    unfinished.replace(run / CONFIG)
+    with file_written_whole(run / CONFIG) as file:
+        file.write(as_toml(config).encode())
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.loader import LocalBatch
-from nmt_cli.machine.atomic import NO_ROOM
+from nmt_cli.machine.atomic import NO_ROOM, file_written_whole
 
 LOG = "log.jsonl"
 
@@ -127,9 +127,8 @@ def cut_behind(path: Path, step: int, judged: bool) -> None:
         return
     lines = ((line, *_step_of(line)) for line in path.read_bytes().split(b"\n")[:-1])
     whole = [line for line, number, valid in lines if number < step or (number == step and judged >= valid)]
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(b"".join(line + b"\n" for line in whole))
-    unfinished.replace(path)
+    with file_written_whole(path) as file:
+        file.writelines(line + b"\n" for line in whole)
 
 
 def _step_of(line: bytes) -> tuple[float, bool]:
