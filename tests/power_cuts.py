@@ -16,8 +16,8 @@ CHANGES = ("fsync", "mkdir", "rename", "replace", "rmdir", "symlink", "unlink")
 class Recording:
     """Watches a folder while `work` writes in it.
 
-    Names change in the order of the calls that change them, as in file systems with a journal. A kill leaves as
-    much of a file as was written, but a power cut what it was at the last fsync.
+    Names change in the order of the calls that change them, as in file systems with a journal. A kill leaves
+    all that was written of a file, a power cut what it was at the last fsync.
     """
 
     def __init__(self, folder: Path, work: Callable[[], object]) -> None:

@@ -117,7 +117,7 @@ def _read(part: Part, name: str) -> Tensor:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
-        with safe_open(ordinary(path), "pt") as file:
+        with ordinary(path) as name, safe_open(name, "pt") as file:
             yield file
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; copy it again, or use another checkpoint.") from error

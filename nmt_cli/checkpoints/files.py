@@ -35,7 +35,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors, mapped into memory where that is possible."""
     try:
-        return load_file(ordinary(path))
+        with ordinary(path) as name:
+            return load_file(name)
     except (SafetensorError, ValueError) as error:
         raise damaged(path, str(error)) from error
 
@@ -43,8 +44,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
     """The shape of each tensor by name; reads no more than the file's header."""
     try:
-        with safe_open(ordinary(path), "pt") as file:
-            return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        with ordinary(path) as name, safe_open(name, "pt") as file:
+            return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError) as error:
         raise damaged(path, str(error)) from error
 

@@ -16,6 +16,7 @@ from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
 from nmt_cli.errors import EXIT_CODES, Caution, UserError, printable
+from nmt_cli.machine.atomic import NO_ROOM
 
 FAILED, READER_GONE = 1, 141
 
@@ -94,6 +95,8 @@ def _one_line_if_ours(
 
 
 def _plainly(error: OSError) -> str:
+    if error.errno in NO_ROOM and not error.filename:  # files are named where they are written
+        return f"stdout can't be written: {error.strerror}; make room where it leads to."
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}; check the path, and who may use it."
 

@@ -81,7 +81,7 @@ def chosen(
     context = click.get_current_context()
     found = read(config, file, assignments, flags, preset, note=_ignore if context.params["quiet"] else _tell)
     if context.meta[ALL]:
-        click.echo(as_commented_toml(found), nl=False)
+        click.echo(as_commented_toml(found).encode(errors="surrogateescape"), nl=False)
         context.exit()
     return found
 

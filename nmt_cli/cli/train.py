@@ -115,7 +115,7 @@ def _forecast(dataset: Path, out: Path, config: TrainConfig, device: str, device
     if process.first:
         where, world = device_of_rank(device, process.local_rank), max(devices, process.world)
         found = forecast(dataset, out, config, world, where, Reporter(quiet))
-        click.echo(settings.as_toml(config), nl=False)
+        click.echo(settings.as_toml(config).encode(errors="surrogateescape"), nl=False)
         if not quiet:
             show(found, world, where.type)
     return 0

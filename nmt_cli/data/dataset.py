@@ -123,7 +123,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     written = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": written}, indent=1, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:

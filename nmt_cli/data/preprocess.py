@@ -103,7 +103,7 @@ def _make(
     }
     train = encode_training_set(request.config, tokenizers, folder, report, workers, progress)
     shutil.rmtree(folder / WORK)
-    (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8")
+    (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8", errors="backslashreplace")
     return report, {TRAIN: train, **evaluation}, tokenizers
 
 

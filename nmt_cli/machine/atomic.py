@@ -90,11 +90,10 @@ def room_for(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno and error.errno not in NO_ROOM:
             raise
-        raise UserError(
-            f"{out} can't be written: {error.strerror}; make room, or choose another place."
-        ) from error
+        reason = error.strerror or "no room for all of it"  # NumPy gives no number
+        raise UserError(f"{out} can't be written: {reason}; make room, or choose another place.") from error
 
 
 def _beside(place: Path, purpose: str) -> Path:

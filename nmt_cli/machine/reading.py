@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,16 @@ def read_ordinary(path: Path) -> bytes:
     raise UserError(f"{path} {what}, so it can't be what was written; copy it again.")
 
 
-def ordinary(path: Path) -> Path:
-    """The same path; `UserError` where something is there that is no ordinary file."""
-    if path.exists() and not path.is_file():
+@contextmanager
+def ordinary(path: Path) -> Iterator[str]:
+    """A name of an ordinary file, in UTF-8 even where its own is not, for libraries that take no other."""
+    if not path.is_file() and path.exists():
         raise UserError(f"{path} is no ordinary file, so it can't be what was written; copy it again.")
-    return path
+    if str(path).isprintable():  # what stands for other bytes is not
+        yield str(path)
+        return
+    with path.open("rb") as file:
+        yield f"/dev/fd/{file.fileno()}"
 
 
 def parsed_json(content: bytes) -> Any:

@@ -23,7 +23,7 @@ FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only
 def keep_settings(run: Path, config: TrainConfig) -> None:
     """Write the effective settings; `nmt train --config` on that file repeats the run."""
     with file_written_whole(run / CONFIG) as file:
-        file.write(as_toml(config).encode())
+        file.write(as_toml(config).encode(errors="surrogateescape"))
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:

@@ -252,3 +252,15 @@ def test_a_name_never_reaches_the_terminal_raw(
     assert result.returncode
     assert "\\x1b[31m\\x9b2J\\u202e" in result.stderr
     assert not set("\x1b\x9b\u202e") & {*result.stderr, *result.stdout}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_behind_stdout_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "nmt_cli", "translate", "--settings"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1
+    assert (
+        result.stderr
+        == "Error: stdout can't be written: No space left on device; make room where it leads to.\n"
+    )

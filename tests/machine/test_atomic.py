@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nmt_cli.errors import UserError
@@ -17,6 +18,7 @@ from nmt_cli.machine.atomic import (
     check_place,
     file_written_whole,
     folder_written_whole,
+    room_for,
     temporary_folder,
 )
 from nmt_cli.machine.exchange import exchanged
@@ -355,3 +357,12 @@ def test_a_folder_is_replaced_in_two_steps_where_there_is_no_exchange(
     write(tmp_path / "out", "new")
     assert content(tmp_path / "out") == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_array_that_the_disk_has_no_room_for_is_one_clear_error(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    path = tmp_path / "array.npy"
+    told = pytest.raises(UserError, match=f"{path} can't be written: .*; make room")
+    with full_disk(1000), told, room_for(path), path.open("wb") as file:
+        np.save(file, np.zeros(100_000))

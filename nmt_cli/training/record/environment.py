@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nmt_cli import __version__
+from nmt_cli.machine.atomic import room_for
 from nmt_cli.machine.devices import gpu_name, is_gpu, processor_name
 from nmt_cli.training.step.distributed import Process
 
@@ -40,7 +41,7 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> None:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines and _without_step(lines[-1]) == facts:
         return
-    with path.open("a", encoding="utf-8") as file:
+    with room_for(path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(json.dumps({"step": step, **facts}, ensure_ascii=False) + "\n")
 
 
