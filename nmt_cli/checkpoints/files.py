@@ -18,6 +18,12 @@ from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import size_and_hash
 from nmt_cli.machine.reading import is_inside, ordinary, parsed_json, read_ordinary
 
+HELD: Mapping[str, Mapping[str, type]] = {
+    "config.json": {"model": dict, "tokenizer": str, "trained_on": dict},
+    "state.json": {"step": int},
+}
+"""What descriptions of these names hold at least."""
+
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors of any device."""
@@ -76,6 +82,9 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
         )
     if description.pop("sha256", None) != _digest(description):
         raise damaged(path, "not what was written")
+    for key, kind in HELD.get(name, {}).items():
+        if type(description.get(key)) is not kind:
+            raise damaged(path, f"no {key}")
     for covered, written in description["files"].items():
         if not is_inside(covered) or not isinstance(written, dict):
             raise damaged(path, f"it names {covered!r}")

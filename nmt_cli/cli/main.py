@@ -19,6 +19,8 @@ from nmt_cli.errors import EXIT_CODES, Caution, UserError, printable
 from nmt_cli.machine.atomic import NO_ROOM
 
 FAILED, READER_GONE = 1, 141
+MOST_SHOWN = 2000
+"""Characters of an error."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -82,7 +84,10 @@ def _open_streams() -> None:
 def _failed(message: str, code: int) -> int:
     if "--debug" in sys.argv:
         raise
-    click.echo(f"Error: {printable(message)}", err=True)
+    told = printable(message)
+    if len(told) > MOST_SHOWN:  # a damaged file may be quoted in it
+        told = f"{told[: MOST_SHOWN // 2]} … {told[-MOST_SHOWN // 2 :]}"
+    click.echo(f"Error: {told}", err=True)
     return code
 
 

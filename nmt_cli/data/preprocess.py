@@ -150,7 +150,7 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
     try:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
-        changed = differences(manifest, description)
+        changed = _changed(out, manifest, description)
     except UserError:
         if overwrite:
             return True
@@ -161,3 +161,11 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
             "give --overwrite to make it again, or another --out."
         )
     return bool(changed)
+
+
+def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
+    try:
+        return differences(manifest, description)
+    except (LookupError, TypeError, AttributeError) as error:
+        told = f"{out / MANIFEST} is damaged ({error!r})"
+        raise UserError(f"{told}; make the dataset again with --overwrite.") from error

@@ -264,3 +264,9 @@ def test_a_full_disk_behind_stdout_is_told() -> None:
         result.stderr
         == "Error: stdout can't be written: No space left on device; make room where it leads to.\n"
     )
+
+
+def test_an_error_that_quotes_a_whole_file_is_shortened(nmt: Callable[..., CompletedProcess[str]]) -> None:
+    result = nmt("score", "--reference", "x" * 5000)
+    assert result.returncode == 1
+    assert len(result.stderr) < 2100
