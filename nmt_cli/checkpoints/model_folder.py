@@ -122,10 +122,10 @@ def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     first = replace(identity, config=replace(config, encoder_layers=1, decoder_layers=1))
     shapes: dict[str, Sequence[int]] = {}
-    for name, weight in weights(_undrawn(first)).items():
+    for name, shape in _shapes_of(weights(_undrawn(first))).items():
         stack, _, rest = name.partition(".0.")
         names = [f"{stack}.{i}.{rest}" for i in range(layers[stack])] if stack in layers else [name]
-        shapes |= dict.fromkeys(names, weight.shape)
+        shapes |= dict.fromkeys(names, shape)
     return shapes
 
 
@@ -173,14 +173,17 @@ def _check_trained_on(told: Any) -> None:
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy `tensors` into `model`; `path` is named where they are not this model's."""
     wanted = weights(model)
-    shapes = ({name: tensor.shape for name, tensor in each.items()} for each in (wanted, tensors))
-    _refuse_other_shapes(*shapes, path)
+    _refuse_other_shapes(_shapes_of(wanted), _shapes_of(tensors), path)
     for name, parameter in wanted.items():
         refuse_not_finite(path, name, tensors[name])
         if parameter.is_meta:
             torch.utils.swap_tensors(parameter, torch.nn.Parameter(tensors[name]))  # type: ignore[no-untyped-call]
         else:
             parameter.copy_(tensors[name])
+
+
+def _shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _refuse_other_shapes(

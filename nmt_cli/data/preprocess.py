@@ -30,6 +30,7 @@ from nmt_cli.data.filters import Filters
 from nmt_cli.data.report import FilterReport
 from nmt_cli.data.request import Input, Request, describe_request, differences, find_inputs
 from nmt_cli.data.training_set import WORK, clean_training_set, draw_sample, encode_training_set
+from nmt_cli.data.verify import check_hashes
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import folder_written_whole, recover, room_for
 from nmt_cli.machine.processes import Progress, in_child
@@ -151,6 +152,8 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
         changed = _changed(out, manifest, description)
+        if not changed:  # who is told that nothing is to be done goes by that
+            check_hashes(out, manifest)
     except UserError:
         if overwrite:
             return True

@@ -28,7 +28,7 @@ from recipes.torture.table import Outcome, Tally, print_table
 SECONDS = 60
 """A command takes one or two; what takes so long hangs."""
 
-LINES_AT_ONCE = 200
+LINES_AT_ONCE = 100
 OWN_FAULTS = ("a fault of nmt's own", "Traceback", "Exception ignored")
 Found = tuple[str, Outcome, str]
 """The fault, what came of it, and what to say of it."""
