@@ -52,7 +52,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
-        error.message = printable(error.message)
+        vars(error).update(message=printable(error.message))  # click calls it final, and shows it as it is
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):

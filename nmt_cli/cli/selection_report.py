@@ -42,8 +42,8 @@ def show(trials: Sequence[Trial], won: Trial) -> None:
             for cell in (*(f"{score.value:.2f}" for score in judgement.scores), f"{judgement.perplexity:.3f}")
         ]
         steps = ", ".join(map(str, trial.steps))
-        name = Text(printable(trial.candidate.name))
-        table.add_row("*" if trial is won else "", name, *values, steps)
+        candidate = Text(printable(trial.candidate.name))
+        table.add_row("*" if trial is won else "", candidate, *values, steps)
     Console(width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
     judged = printable(won.judgements[0].name)
     click.echo(f"* is the best by {won.metric} on {judged}; of equals, the first")

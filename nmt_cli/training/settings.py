@@ -5,6 +5,7 @@ from pathlib import Path
 from nmt_cli.config import as_toml, read, settings_of_kind, toml_literal
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import file_written_whole
+from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.training.config import TrainConfig
 
@@ -33,6 +34,7 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
     if not path.exists():
         return []
     gone: list[str] = []
+    read_ordinary(path)  # a pipe would be waited for
     before = read(TrainConfig, path, note=gone.append)
     changed = {
         f"{section}.{key}": f"{section}.{key}: {toml_literal(old)} -> {toml_literal(new)}"

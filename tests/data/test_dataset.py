@@ -222,5 +222,5 @@ def test_raw_lines_that_are_not_those_of_a_set_are_a_plain_error(toy_dataset: Pa
     shutil.copytree(toy_dataset, folder)
     dataset = open_dataset(folder)
     side_path(folder, "dev", "source", "raw.txt").write_bytes(b"one\n")
-    with pytest.raises(UserError, match=r"dev\.source\.raw\.txt has 1 lines, not 20"):
+    with pytest.raises(UserError, match=r"dev\.source\.raw\.txt has 1 lines, but 20 were encoded"):
         raw_lines(dataset, dataset.splits["dev"], "source")
