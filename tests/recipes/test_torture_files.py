@@ -73,6 +73,7 @@ def test_lines_of_any_kind_have_no_end_in_them() -> None:
 
 def test_a_slice_of_the_campaign_finds_nothing_wrong() -> None:
     command = [sys.executable, "-m", "recipes.torture.files", "--mutations", "16", "--lines", "100"]
+    command += [f"--case={name}" for name in ("model", "average", "reused", "scores", "settings")]
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **one_thread})
     assert done.returncode == 0, done.stdout + done.stderr
