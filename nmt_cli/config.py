@@ -300,8 +300,10 @@ def _given(
 
 def _from_file(file: Path) -> Iterator[Given]:
     try:
-        sections = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))
+    except RecursionError as error:
+        raise UserError(f"{file} is not a TOML file of settings: it is nested too deeply") from error
+    except ValueError as error:
         raise UserError(f"{file} is not a TOML file: {error}") from error
     for section, keys in sections.items():
         if not isinstance(keys, dict):
@@ -318,7 +320,7 @@ def _from_assignment(text: str, problems: list[str]) -> Given | None:
         return None
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value
     return Given(name.strip(), parsed, "--set")
 
@@ -355,6 +357,8 @@ def _converted(value: object, kind: Any) -> object | None:
         return float(value)
     if type(value) is float and not math.isfinite(value):
         return None
+    if isinstance(value, str) and value[:1] != "/" and value != value.encode(errors="ignore").decode():
+        return None  # only the name of a file may be what is not UTF-8
     return value if type(value) is kind else None
 
 
@@ -363,7 +367,7 @@ def _wanted(kind: Any) -> str:
         return " or ".join(map(toml_literal, get_args(kind)))
     if get_origin(kind) is tuple:
         return "a list, each item " + _wanted(get_args(kind)[0])
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in UTF-8"}
     return names[kind]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from nmt_cli.cli.options import common
+from nmt_cli.errors import printable
 
 FOLDER = click.Path(exists=True, path_type=Path)
 LAST = 5
@@ -87,7 +88,7 @@ def average_checkpoints(
         steps = ", ".join(str(part.step) for part in parts)
         origin = ", ".join(str(part.place) for part in parts) if several else f"steps {steps} of {run}"
         what = "the moving average (EMA) of weights" if file == EMA else "the average"
-        click.echo(f"{out}: {what} of {origin}", err=True)
+        click.echo(printable(f"{out}: {what} of {origin}"), err=True)
 
 
 def _selected(run: Path, quiet: bool) -> tuple[list[Path], str]:

@@ -16,9 +16,12 @@ from nmt_cli.cli.report import report
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
-from nmt_cli.errors import EXIT_CODES, Caution, UserError
+from nmt_cli.errors import EXIT_CODES, Caution, UserError, printable
+from nmt_cli.machine.atomic import NO_ROOM
 
 FAILED, READER_GONE = 1, 141
+MOST_SHOWN = 2000
+"""Characters of an error."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -52,6 +55,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
+        vars(error).update(message=printable(error.message))  # click calls it final, and shows it as it is
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -83,7 +87,10 @@ def _open_streams() -> None:
 def _failed(message: str, code: int) -> int:
     if "--debug" in sys.argv:
         raise
-    click.echo(f"Error: {message}", err=True)
+    told = printable(message)
+    if len(told) > MOST_SHOWN:  # a damaged file may be quoted in it
+        told = f"{told[: MOST_SHOWN // 2]} … {told[-MOST_SHOWN // 2 :]}"
+    click.echo(f"Error: {told}", err=True)
     return code
 
 
@@ -91,11 +98,13 @@ def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     if issubclass(category, Caution):
-        return f"Warning: {message}\n"
+        return f"Warning: {printable(message)}\n"
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _plainly(error: OSError) -> str:
+    if error.errno in NO_ROOM and not error.filename:  # files are named where they are written
+        return f"stdout can't be written: {error.strerror}; make room where it leads to."
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}; check the path, and who may use it."
 

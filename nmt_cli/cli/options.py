@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from nmt_cli.config import Setting, as_commented_toml, describe, read, toml_literal
+from nmt_cli.errors import printable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
@@ -80,13 +81,13 @@ def chosen(
     context = click.get_current_context()
     found = read(config, file, assignments, flags, preset, note=_ignore if context.params["quiet"] else _tell)
     if context.meta[ALL]:
-        click.echo(as_commented_toml(found), nl=False)
+        click.echo(as_commented_toml(found).encode(errors="surrogateescape"), nl=False)
         context.exit()
     return found
 
 
 def _tell(note: str) -> None:
-    click.echo(note, err=True)
+    click.echo(printable(note), err=True)
 
 
 def _ignore(note: str) -> None:

@@ -12,7 +12,7 @@ import click
 from nmt_cli import api
 from nmt_cli import config as settings
 from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
-from nmt_cli.errors import EXIT_CODES
+from nmt_cli.errors import EXIT_CODES, printable
 from nmt_cli.training.config import TrainConfig
 
 FOLDER = click.Path(path_type=Path)
@@ -132,7 +132,7 @@ def _forecast(
     if process.first:
         where, world = device_of_rank(device, process.local_rank), max(devices, process.world)
         found = forecast(dataset, out, config, world, where, Reporter(quiet))
-        click.echo(settings.as_toml(config), nl=False)
+        click.echo(settings.as_toml(config).encode(errors="surrogateescape"), nl=False)
         if not quiet:
             show(found, world, where.type)
     return 0
@@ -161,7 +161,10 @@ def _run(
     if devices > 1 and process.world == 1:
         open_dataset(dataset)
         return run_on_devices(
-            sys.argv[1:], devices, lambda: stop.signal, lambda line: click.echo(f"Error: {line}", err=True)
+            sys.argv[1:],
+            devices,
+            lambda: stop.signal,
+            lambda line: click.echo(f"Error: {printable(line)}", err=True),
         )
 
     def stop_wanted() -> bool:

@@ -10,6 +10,7 @@ that shows them would show part of the answer. Nothing here recurses, so no dept
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,9 +24,11 @@ BLANKS = " \t\n\r\f\v"
 """What stands between the parts of a tree; other white space belongs to a word."""
 
 PARTS = re.compile(
-    r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*[^\s()]*\s*\)|\(\s*([^\s()]*)|(\))|[^\s()]+", re.ASCII
+    r"\(\s*+([^\s()]++)\s++([^\s()]++)\s*+\)|\(\s*+[^\s()]*+\s*+\)|\(\s*+([^\s()]*+)|(\))|[^\s()]++", re.ASCII
 )
-"""A tag with its word, an opening, a closing bracket; what matches without a group is no part of a tree."""
+"""A tag with its word, an opening, a closing bracket; what matches without a group is no part of a tree.
+
+Nothing that was taken is given back: a line of a million blanks would be looked at a million times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ class _Builder:
 
         self._symbols: list[str] = []
         self._open: list[str] = []
+        self._open_of: Counter[str] = Counter()
         self._limit = leaves
         self._count = 0
 
@@ -161,10 +165,11 @@ class _Builder:
     def open(self, label: str) -> None:
         self._symbols.append(f"({label}")
         self._open.append(label)
+        self._open_of[label] += 1
 
     def close(self, label: str) -> None:
         """Close the innermost bracket of this label, of any if it is empty, and all that is open in it."""
-        if (label and label not in self._open) or not self._open:
+        if (label and not self._open_of[label]) or not self._open:
             self.flaw(f"){label} closes nothing")
             return
         while (innermost := self._close()) != label and label:
@@ -172,6 +177,7 @@ class _Builder:
 
     def _close(self) -> str:
         label = self._open.pop()
+        self._open_of[label] -= 1
         if self._symbols[-1] == f"({label}":
             self._symbols.pop()
             self.empty = True

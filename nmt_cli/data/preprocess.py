@@ -30,6 +30,7 @@ from nmt_cli.data.filters import Filters
 from nmt_cli.data.job import Input, Job, describe_job, differences, find_inputs
 from nmt_cli.data.report import FilterReport
 from nmt_cli.data.training_set import WORK, clean_training_set, draw_sample, encode_training_set
+from nmt_cli.data.verify import check_hashes
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import folder_written_whole, recover, room_for
 from nmt_cli.machine.processes import Progress, in_child
@@ -103,7 +104,7 @@ def _make(
     }
     train = encode_training_set(job.config, tokenizers, folder, report, workers, progress)
     shutil.rmtree(folder / WORK)
-    (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8")
+    (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8", errors="backslashreplace")
     return report, {TRAIN: train, **evaluation}, tokenizers
 
 
@@ -148,7 +149,9 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
     try:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
-        changed = differences(manifest, description)
+        changed = _changed(out, manifest, description)
+        if not changed:  # who is told that nothing is to be done goes by that
+            check_hashes(out, manifest)
     except UserError:
         if overwrite:
             return True
@@ -159,3 +162,11 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
             "give --overwrite to make it again, or another --out."
         )
     return bool(changed)
+
+
+def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
+    try:
+        return differences(manifest, description)
+    except (LookupError, TypeError, AttributeError) as error:
+        told = f"{out / MANIFEST} is damaged ({error!r})"
+        raise UserError(f"{told}; make the dataset again with --overwrite.") from error

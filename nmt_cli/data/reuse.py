@@ -1,6 +1,5 @@
 """Which tokeniser a run uses: its own, one from a dataset or model folder, or one made of existing files."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -9,6 +8,7 @@ from nmt_cli.corpus import files
 from nmt_cli.data.dataset import MANIFEST, TOKENIZERS
 from nmt_cli.data.job import Job
 from nmt_cli.errors import UserError
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, kind_of_file, load_tokenizers
 
@@ -72,9 +72,9 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
     """Compare with what the dataset or model around a tokeniser's folder says of it, if there is one."""
     for name in (MANIFEST, MODEL):
         try:
-            told = json.loads((folder.parent / name).read_bytes())["tokenizer"]
+            told = parsed_json(read_ordinary(folder.parent / name))["tokenizer"]
             written = told["fingerprint"] if isinstance(told, dict) else told
-        except (OSError, LookupError, TypeError, ValueError):
+        except (OSError, LookupError, TypeError, UserError, ValueError):
             continue
         if written != fingerprint:
             raise UserError(

@@ -16,6 +16,9 @@ DEFAULT: tuple[AnyMetric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
 """So many lines that end in a full stop by itself are no accident; sacrebleu thinks so too."""
 
+MOST_WORDS_OF_TER = 5000
+"""Of a line: looking for shifts takes minutes for a thousand words that differ, and grows with the square."""
+
 SECTION = {
     "bleu": "bleu",
     "chrf": "chrf",
@@ -88,6 +91,8 @@ def evaluate(evaluation: Evaluation) -> Scores:
     for reference in references:
         for system in systems:
             texts.refuse_unequal(system, reference)
+    if "ter" in metrics:
+        _refuse_too_long_for_ter([*references, *systems])
     warnings = list(_warnings(evaluation, metrics, references, systems))
     lines = [reference.lines for reference in references]
     if metrics == ["brackets"]:
@@ -194,6 +199,16 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetr
         problems.append("--target-lang has no effect on these metrics; leave it out")
     if problems:
         raise UserError(f"{'; '.join(problems)}.")
+
+
+def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
+    for text in read:
+        for number, line in enumerate(text.lines, start=1):
+            if len(line) > MOST_WORDS_OF_TER and (words := len(line.split())) > MOST_WORDS_OF_TER:
+                raise UserError(
+                    f"{text.name} line {number:,} has {words:,} words, and TER of more than "
+                    f"{MOST_WORDS_OF_TER:,} may take days; part it on both sides, or leave out --metric ter."
+                )
 
 
 def _problems_with_trees(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> Iterator[str]:

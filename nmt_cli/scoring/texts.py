@@ -11,6 +11,7 @@ from pathlib import Path
 from nmt_cli.corpus import files, sgm, trees
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
+from nmt_cli.machine.atomic import room_for
 
 STDIN = Path("-")
 TWO_VERSIONS = {2737, 3003}
@@ -107,7 +108,8 @@ def _read(path: Path, lang: str) -> Text:
     name = "stdin" if path == STDIN else str(path)
     with tempfile.TemporaryDirectory(prefix="nmt-score-") as folder:
         copy = Path(folder) / path.name
-        with sys.stdin.buffer if path == STDIN else path.open("rb") as stream, copy.open("wb") as out:
+        source = sys.stdin.buffer if path == STDIN else path.open("rb")
+        with room_for(copy), source as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
         try:
             return _read_file(copy, name, lang)

@@ -16,6 +16,7 @@ from typing import Any
 
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 from nmt_cli.text import bpe
 from nmt_cli.text.bpe import Bpe
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
@@ -192,7 +193,7 @@ def numbered_tokenizers(
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Read what `Tokenizers.save` wrote; the settings, languages and symbols come with it."""
     with _naming(folder):
-        description = json.loads((folder / DESCRIPTION).read_bytes())
+        description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:
             raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
         recipe = Recipe(
@@ -210,21 +211,21 @@ def load_tokenizers(folder: Path) -> Tokenizers:
                 f"{DESCRIPTION} names a file of kind {strange[0]!r}, and there is none; copy it again."
             )
         contents = {
-            name: {ending: (folder / f"{name}.{ending}").read_bytes() for ending in description["files"]}
+            name: {ending: read_ordinary(folder / f"{name}.{ending}") for ending in description["files"]}
             for name in recipe.model_names().values()
         }
         vocabularies = {
-            name: read_vocabulary((folder / f"{name}.{VOCABULARY}").read_bytes(), marks)
+            name: read_vocabulary(read_ordinary(folder / f"{name}.{VOCABULARY}"), marks)
             for name, marks in description.get("marks", {}).items()
         }
         loaded = _assembled(recipe, contents, description["too_rare"], vocabularies)
         for side, name in recipe.vocabulary_names().items():
             file, size = f"{name}.{VOCABULARY}", len(loaded.side(side).vocabulary)
-            if (folder / file).read_bytes() != loaded.files[file] or size != description["vocabulary"][side]:
+            if read_ordinary(folder / file) != loaded.files[file] or size != description["vocabulary"][side]:
                 raise UserError(
                     f"{file} is not the vocabulary of the subword model beside it; copy both again."
                 )
-        return replace(loaded, files={name: (folder / name).read_bytes() for name in loaded.files})
+        return replace(loaded, files={name: read_ordinary(folder / name) for name in loaded.files})
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from nmt_cli.config import as_toml, read, settings_of_kind, toml_literal
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import file_written_whole
+from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.training.config import TrainConfig
 
@@ -21,9 +23,8 @@ FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
     """Write the effective settings; `nmt train --config` on that file repeats the run."""
-    unfinished = run / f".{CONFIG}.unfinished"
-    unfinished.write_text(as_toml(config), encoding="utf-8")
-    unfinished.replace(run / CONFIG)
+    with file_written_whole(run / CONFIG) as file:
+        file.write(as_toml(config).encode(errors="surrogateescape"))
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
@@ -33,6 +34,7 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
     if not path.exists():
         return []
     gone: list[str] = []
+    read_ordinary(path)  # a pipe would be waited for
     before = read(TrainConfig, path, note=gone.append)
     return [*gone, *compared(run, before, config, f"go on with --config {path}, or choose another --out.")]
 

@@ -250,3 +250,39 @@ def test_a_caution_is_one_line_and_stops_nothing(tmp_path: Path) -> None:
         "runs from writing there at once; take care that only one does.\n"
     )
     assert (tmp_path / "out" / "file").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("translate", "\x1b[31m\x9b2J\u202e"),
+        ("score", "-", "--reference", "\x1b[31m\x9b2J\u202e"),
+        ("preprocess", "--source-lang=a", "--target-lang=b", "--out=x", "--train", "\x1b[31m\x9b2J\u202e"),
+    ],
+    ids=["wrong usage", "score", "preprocess"],
+)
+def test_a_name_never_reaches_the_terminal_raw(
+    nmt: Callable[..., CompletedProcess[str]], arguments: tuple[str, ...]
+) -> None:
+    result = nmt(*arguments)
+    assert result.returncode
+    assert "\\x1b[31m\\x9b2J\\u202e" in result.stderr
+    assert not set("\x1b\x9b\u202e") & {*result.stderr, *result.stdout}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_behind_stdout_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "nmt_cli", "translate", "--settings"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1
+    assert (
+        result.stderr
+        == "Error: stdout can't be written: No space left on device; make room where it leads to.\n"
+    )
+
+
+def test_an_error_that_quotes_a_whole_file_is_shortened(nmt: Callable[..., CompletedProcess[str]]) -> None:
+    result = nmt("score", "--reference", "x" * 5000)
+    assert result.returncode == 1
+    assert len(result.stderr) < 2100

@@ -194,3 +194,17 @@ def test_the_manifest_counts_unknowns_and_tokens(
         "target_unknowns": 1,
     }
     assert (splits["train"]["source_tokens"], splits["train"]["source_unknowns"]) == (3, 0)
+
+
+def test_a_dataset_with_a_damaged_file_is_not_up_to_date(
+    tmp_path: Path, make: Callable[..., Outcome], toy: str, digests: Callable[[Path], dict[str, str]]
+) -> None:
+    out = tmp_path / "out"
+    make(out, [toy])
+    whole = digests(out)
+    content = (out / "train.source.txt").read_bytes()
+    (out / "train.source.txt").write_bytes(content[::-1])
+    with pytest.raises(UserError, match=r"train\.source\.txt is not what was written .* --overwrite"):
+        make(out, [toy])
+    make(out, [toy], overwrite=True)
+    assert digests(out) == whole

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from nmt_cli import __version__
+from nmt_cli.machine.atomic import room_for
 from nmt_cli.machine.devices import gpu_name, is_gpu, processor_name
 from nmt_cli.training.record.events import Report, Warned
 from nmt_cli.training.step.distributed import Process
@@ -42,7 +43,7 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Rep
     known = [_without_step(line) for line in content.splitlines()]
     if not known or known[-1] != facts:
         text = json.dumps({"step": step, **facts}, ensure_ascii=False)
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        with room_for(path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write("\n" * (not content.endswith(b"\n") and bool(content)) + text + "\n")
     if damaged := known.count(None):
         report(Warned(f"{path} has damaged lines ({damaged}), which are left as they are"))

@@ -73,7 +73,7 @@ class HtmlReport:
         try:
             parts = resources.files("nmt_cli.training.record") / "page"
             page = compose("nmt train", parts, SCRIPTS, self._content(standing))
-            unfinished.write_text(page, encoding="utf-8")
+            unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
             unfinished.replace(self.run / REPORT)
         except OSError as error:
             unfinished.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.loader import LocalBatch
-from nmt_cli.machine.atomic import NO_ROOM, unused
+from nmt_cli.machine.atomic import NO_ROOM, file_written_whole, unused
 from nmt_cli.training.position import Position
 from nmt_cli.training.record.salvage import salvaged
 
@@ -153,7 +153,6 @@ def cut_behind(path: Path, position: Position) -> str:
     if lost:
         shutil.copy(path, kept := unused(path))
         lost = f"{lost}, and all of it as it was is {kept.name}"
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(ours)
-    unfinished.replace(path)
+    with file_written_whole(path) as file:
+        file.write(ours)
     return lost
