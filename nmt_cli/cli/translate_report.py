@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from nmt_cli.corpus.source_text import Form
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.lines.attention_page import write_attention_page
 from nmt_cli.decoding.lines.degenerate import Degenerate
@@ -23,10 +24,10 @@ MOST_ON_PAGE = 100
 """Lines; each takes tens of kilobytes."""
 
 
-def as_text(translation: Translation, n_best: int) -> bytes:
-    """The translation as a line; several as lines of an n-best list, with line numbers from 0."""
+def as_text(translation: Translation, n_best: int, form: Form) -> bytes:
+    """The translation in its form; several as lines of an n-best list, with line numbers from 0."""
     if n_best == 1:
-        return f"{translation.text}\n".encode()
+        return form.line(translation.line.number, translation.line.raw, translation.text)
     number = translation.line.number - 1
     lines = [
         f"{number} ||| {one.text} ||| logprob= {one.log_probability:.6f} ||| {one.score:.6f}\n"

@@ -17,6 +17,8 @@ SIGNS = {
 }
 """What tokenisers leave in a text."""
 
+TEST_SET = re.compile(rb"\s*<(srcset|refset|tstset|doc|dataset|!DOCTYPE|\?xml)\b", re.IGNORECASE)
+
 FIRST_LINES = 1000
 """Lines in which unknowns are looked for."""
 
@@ -94,6 +96,8 @@ def _foreign(first: bytes) -> str | None:
         return "the input looks like UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8)."
     if first.startswith(GZIP_MARK):
         return "the input looks packed; unpack it first (gzip -dc), or name the file with --input."
+    if TEST_SET.match(first):
+        return "the input looks like a WMT test set; name the file, ending in .sgm or .xml, with --input."
     return None
 
 
