@@ -5,9 +5,8 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import common
+from nmt_cli.cli.options import EXISTING_FOLDER, FOLDER, common
 
-FOLDER = click.Path(exists=True, path_type=Path)
 LAST = 5
 """As many as the paper averages for its base model."""
 
@@ -19,8 +18,8 @@ def _finite(_: click.Context, __: click.Parameter, minutes: float | None) -> flo
 
 
 @click.command("average-checkpoints")
-@click.argument("models", nargs=-1, required=True, type=FOLDER, metavar="RUN | MODEL ...")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.argument("models", nargs=-1, required=True, type=EXISTING_FOLDER, metavar="RUN | MODEL ...")
+@click.option("--out", required=True, type=FOLDER, help="Model folder to write.")
 @click.option(
     "--last",
     type=click.IntRange(min=1),

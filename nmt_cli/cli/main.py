@@ -8,6 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 import click
+from click.shell_completion import shell_complete
 
 from nmt_cli import __version__
 from nmt_cli.cli.average_checkpoints import average_checkpoints
@@ -18,6 +19,7 @@ from nmt_cli.cli.translate import translate
 from nmt_cli.errors import EXIT_CODES, Caution, UserError
 
 FAILED, READER_GONE = 1, 141
+COMPLETE = "_NMT_COMPLETE"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -36,6 +38,8 @@ nmt.add_command(translate)
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     _open_streams()
+    if asked := os.environ.get(COMPLETE):  # by a shell, for the words that may follow
+        sys.exit(shell_complete(nmt, {}, "nmt", COMPLETE, asked))
     warnings.formatwarning = _one_line_if_ours
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was started to ignore it

@@ -1,4 +1,4 @@
-"""What the commands' options have in common: settings, their help, --quiet and --debug."""
+"""What the commands' options have in common: settings, their help and completion, --quiet and --debug."""
 
 import re
 import textwrap
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from nmt_cli.config import Setting, as_commented_toml, describe, read, toml_literal
 
@@ -14,6 +15,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class _Folder(click.Path):
+    """A path that shells complete with folders; what else stands there, the library says."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """See click."""
+        return [CompletionItem(incomplete, type="dir")]
+
+
+FOLDER = _Folder(path_type=Path)
+EXISTING_FOLDER = _Folder(exists=True, path_type=Path)
 
 ALL = "--settings"
 """The flag that asks for all settings in place of what a command does."""
@@ -24,7 +39,7 @@ class CommandWithSettings(click.Command):
 
     def __init__(self, *args: Any, settings: type[object], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._settings = settings
+        self.settings = settings
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """With --settings nothing is required, for nothing is done."""
@@ -40,7 +55,7 @@ class CommandWithSettings(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings below the flags."""
-        shown = [setting for setting in describe(self._settings) if setting.everyday]
+        shown = [setting for setting in describe(self.settings) if setting.everyday]
         with formatter.section(
             f"Settings (--set KEY=VALUE, or --config FILE.toml; all of them: {ctx.command_path} {ALL})"
         ):
@@ -61,12 +76,32 @@ def with_settings(function: Function) -> Function:
     """--config, --set and --settings; the values of the first two are for `chosen`."""
     file = click.option("--config", "file", type=FILE, help="Settings as TOML.")
     assignments = click.option(
-        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
+        *("--set", "assignments"),
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=_assignments,
+        help="One setting; repeatable.",
     )
     everything = click.option(
         ALL, is_flag=True, expose_value=False, help="Print all settings as a file for --config, and end."
     )
     return file(assignments(everything(function)))
+
+
+def _assignments(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Each setting with each of its choices, or else with its default."""
+    command = context.command
+    found = describe(command.settings) if isinstance(command, CommandWithSettings) else []
+    every = ((f"{one.name}={value}", one.meaning) for one in found for value in _values(one))
+    return [CompletionItem(text, help=meaning) for text, meaning in every if text.startswith(incomplete)]
+
+
+def _values(setting: Setting) -> list[str]:
+    if isinstance(setting.default, bool):
+        return ["true", "false"]
+    if " | " in setting.takes:
+        return setting.takes.split(" | ")
+    return [setting.default if isinstance(setting.default, str) else toml_literal(setting.default)]
 
 
 def chosen(

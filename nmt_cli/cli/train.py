@@ -11,11 +11,10 @@ import click
 
 from nmt_cli import api
 from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
 from nmt_cli.errors import EXIT_CODES
 from nmt_cli.training.config import TrainConfig
 
-FOLDER = click.Path(path_type=Path)
 SECONDS_OF_ECHO = 3.0
 """A launcher may pass on what reached the process already."""
 

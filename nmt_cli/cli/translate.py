@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import EXISTING_FOLDER, CommandWithSettings, chosen, common, with_settings
 from nmt_cli.corpus import sgm
 from nmt_cli.corpus.files import open_bytes
 from nmt_cli.corpus.source_text import TEST_SETS, Form, Lines, first_columns, form_of, kind_of
@@ -27,9 +27,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(cls=CommandWithSettings, settings=TranslateConfig)
-@click.argument(
-    "models", nargs=-1, required=True, metavar="MODEL ...", type=click.Path(exists=True, path_type=Path)
-)
+@click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
 @click.option("--beam", type=int, help="Hypotheses that are followed at a time; 1 is greedy search.")
 @click.option("--length-penalty", type=float, help="The more, the longer; 0 for none.")
 @click.option(

@@ -55,7 +55,8 @@ def write_ctranslate2(folder: Path) -> Path:
 
 def write_marian(folder: Path) -> Path:
     settings = np.frombuffer(b"dim-emb: 2\n\0", dtype=np.int8)
-    np.savez(folder / "model.npz", **{"special:model.yml": settings, "Wemb": np.zeros((4, 2))})
+    arrays: dict[str, Any] = {"special:model.yml": settings, "Wemb": np.zeros((4, 2))}
+    np.savez(folder / "model.npz", **arrays)
     return folder / "model.npz"
 
 
@@ -68,7 +69,7 @@ def write_torch(content: dict[str, Any], *, zipped: bool) -> Callable[[Path], Pa
 
 
 BARE_FAIRSEQ = {name: FAIRSEQ[name] for name in ("args", "model")}
-KINDS = {
+KINDS: dict[str, list[Callable[[Path], Path]]] = {
     "Hugging Face": [write_huggingface],
     "CTranslate2": [write_ctranslate2],
     "Marian": [write_marian],
