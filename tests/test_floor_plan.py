@@ -30,7 +30,7 @@ FLOORS = {
     "text": 1,
     "corpus": 1,
 }
-GROUND = ("__init__", "ragged", "config", "errors", "language", "machine", "pages")
+GROUND = ("__init__", "ragged", "config", "elsewhere", "errors", "language", "machine", "pages")
 
 FLOORS_INSIDE = {
     "training": ({"config", "settings"}, {"step"}, {"judging"}, {"record"}, {"loop"}, {"assembling"}),

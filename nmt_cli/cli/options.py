@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nmt_cli.config import Setting, as_commented_toml, describe, read, toml_literal
+from nmt_cli.elsewhere import named_here, not_here
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
@@ -47,11 +48,26 @@ class CommandWithSettings(click.Command):
         required = [param for param in self.params if param.required]
         for param in required:
             param.required = not ctx.meta[ALL]
+        given = [*args]
         try:
             return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            # Of -batch_size, which others take for one, it names only the first letter.
+            option = next((word for word in given if word.startswith(error.option_name)), error.option_name)
+            if not (hint := self._hint(option.partition("=")[0])):
+                raise
+            raise click.UsageError(f"No such option '{error.option_name}': {hint}", ctx) from error
         finally:
             for param in required:
                 param.required = True
+
+    def _hint(self, option: str) -> str | None:
+        """What to say of a flag that others have."""
+        flags = [flag for param in self.params for flag in param.opts]
+        known = [*flags, *(setting.name for setting in describe(self.settings))]
+        if here := named_here(option, known):
+            return f"did you mean {here if here in flags else f'--set {here}=…'}?"
+        return not_here(option, known)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings below the flags."""
