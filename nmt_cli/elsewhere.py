@@ -114,7 +114,7 @@ NOWHERE = (
     (
         TRAINING,
         "a step has --batch-tokens on any hardware, and is cut to what fits; there is nothing to set.",
-        "update_freq accum_count accum gradient_accumulation_steps optimizer_delay batch_multiplier batch_type",
+        "update_freq accum_count accum gradient_accumulation_steps optimizer_delay grad_accum batch_type",
     ),
     (
         TRAINING,
