@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import EXISTING_FOLDER, FOLDER, common
+from nmt_cli.cli.options import EXISTING_FOLDER, FOLDER, Command, common
 
 LAST = 5
 """As many as the paper averages for its base model."""
@@ -17,7 +17,7 @@ def _finite(_: click.Context, __: click.Parameter, minutes: float | None) -> flo
     return minutes
 
 
-@click.command("average-checkpoints")
+@click.command("average-checkpoints", cls=Command, epilog="nmt average-checkpoints run --last 5 --out model")
 @click.argument("models", nargs=-1, required=True, type=EXISTING_FOLDER, metavar="RUN | MODEL ...")
 @click.option("--out", required=True, type=FOLDER, help="Model folder to write.")
 @click.option(

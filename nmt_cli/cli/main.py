@@ -1,6 +1,7 @@
 """The `nmt` command: finds the command, and turns what goes wrong into one line and an exit code."""
 
 import os
+import platform
 import signal
 import sys
 import warnings
@@ -12,6 +13,7 @@ from click.shell_completion import shell_complete
 
 from nmt_cli import __version__
 from nmt_cli.cli.average_checkpoints import average_checkpoints
+from nmt_cli.cli.info import info
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
@@ -22,13 +24,32 @@ FAILED, READER_GONE = 1, 141
 COMPLETE = "_NMT_COMPLETE"
 
 
+VERSIONS = "Show the versions of nmt, Python and PyTorch, and the device it finds, and exit."
+
+
+def _versions(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """What a report of a fault should have."""
+    if not wanted or context.resilient_parsing:
+        return
+    click.echo(f"nmt {__version__}")
+    import torch
+
+    from nmt_cli.machine.devices import gpu_name, processor_name, usable_devices
+
+    device = usable_devices("auto")[0]
+    python = f"Python {platform.python_version()} on {platform.platform()}"
+    click.echo(f"{python}, PyTorch {torch.__version__}, {gpu_name(device) or processor_name()}")
+    context.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, message="nmt %(version)s")
+@click.option("--version", is_flag=True, callback=_versions, expose_value=False, is_eager=True, help=VERSIONS)
 def nmt() -> None:
     """Translate with the Transformer: from raw parallel text to scored translations."""
 
 
 nmt.add_command(average_checkpoints)
+nmt.add_command(info)
 nmt.add_command(preprocess)
 nmt.add_command(score)
 nmt.add_command(train)

@@ -29,14 +29,25 @@ class _Folder(click.Path):
 
 
 FOLDER = _Folder(path_type=Path)
+EXISTING = click.Path(exists=True, path_type=Path)
 EXISTING_FOLDER = _Folder(exists=True, path_type=Path)
 
 ALL = "--settings"
 """The flag that asks for all settings in place of what a command does."""
 
 
-class CommandWithSettings(click.Command):
-    """A command whose help ends with its everyday settings, read off the dataclass that holds them."""
+class Command(click.Command):
+    """A command whose help ends with an example, its `epilog`: lines as one would type them."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click, which would fold the lines."""
+        if self.epilog:
+            with formatter.section("Example"):
+                formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
+
+
+class CommandWithSettings(Command):
+    """A command whose help has its everyday settings, read off the dataclass that holds them."""
 
     def __init__(self, *args: Any, settings: type[object], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -79,6 +90,7 @@ class CommandWithSettings(click.Command):
             room = formatter.width - max(map(len, names)) - 4
             rows = zip(names, (_meaning(setting, room) for setting in shown), strict=True)
             formatter.write_dl(list(rows), col_max=formatter.width)
+        super().format_epilog(ctx, formatter)
 
 
 def _meaning(setting: Setting, room: int) -> str:

@@ -11,7 +11,11 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.text.config import Kind, TokenizerConfig
 
 
-@click.command(cls=CommandWithSettings, settings=PreprocessConfig)
+@click.command(
+    cls=CommandWithSettings,
+    settings=PreprocessConfig,
+    epilog="nmt preprocess --source-lang en --target-lang de --train train --valid valid --out dataset",
+)
 @click.option(
     "--source-lang", required=True, metavar="LANG", help="Source language, and ending of its files."
 )

@@ -14,7 +14,11 @@ from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
 TEXT = click.Path(path_type=Path)
 
 
-@click.command(cls=CommandWithSettings, settings=ScoreConfig)
+@click.command(
+    cls=CommandWithSettings,
+    settings=ScoreConfig,
+    epilog="nmt score --reference test.de base.de big.de --significance bootstrap",
+)
 @click.argument("hypotheses", nargs=-1, type=TEXT, metavar="[HYP ... | -]")
 @click.option(
     "--reference",

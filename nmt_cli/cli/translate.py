@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(cls=CommandWithSettings, settings=TranslateConfig)
+@click.command(
+    cls=CommandWithSettings, settings=TranslateConfig, epilog="nmt translate run --beam 5 <test.en >test.de"
+)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
 @click.option("--beam", type=int, help="Hypotheses that are followed at a time; 1 is greedy search.")
 @click.option("--length-penalty", type=float, help="The more, the longer; 0 for none.")
