@@ -29,6 +29,7 @@ FLOORS = {
     "loss": 1,
     "text": 1,
     "corpus": 1,
+    "demo": 1,
 }
 GROUND = ("__init__", "ragged", "config", "elsewhere", "errors", "language", "machine", "pages")
 

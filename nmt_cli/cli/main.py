@@ -13,6 +13,7 @@ from click.shell_completion import shell_complete
 
 from nmt_cli import __version__
 from nmt_cli.cli.average_checkpoints import average_checkpoints
+from nmt_cli.cli.demo import demo
 from nmt_cli.cli.info import info
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.score import score
@@ -42,13 +43,17 @@ def _versions(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    epilog="Example: nmt demo, which takes four minutes.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.option("--version", is_flag=True, callback=_versions, expose_value=False, is_eager=True, help=VERSIONS)
 def nmt() -> None:
     """Translate with the Transformer: from raw parallel text to scored translations."""
 
 
 nmt.add_command(average_checkpoints)
+nmt.add_command(demo)
 nmt.add_command(info)
 nmt.add_command(preprocess)
 nmt.add_command(score)

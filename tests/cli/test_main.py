@@ -81,6 +81,7 @@ MOST_FLAGS = {
     "average-checkpoints": 6,
     "score": 10,
     "info": 0,
+    "demo": 1,
 }
 """What each may have; which they are stands in the tests of the command."""
 
