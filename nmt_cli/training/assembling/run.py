@@ -30,7 +30,7 @@ from nmt_cli.training.limits import Limits
 from nmt_cli.training.loop import Loop
 from nmt_cli.training.position import Position
 from nmt_cli.training.record.environment import environment, keep_environment
-from nmt_cli.training.record.events import Report, to_each
+from nmt_cli.training.record.events import Report, Warned, to_each
 from nmt_cli.training.record.history import History, read_history
 from nmt_cli.training.record.html_report import html_report
 from nmt_cli.training.record.left_out import LeftOut
@@ -82,6 +82,8 @@ def train(
         settings = config.validation, translating(config)
         judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
         validator = Validator(config, judge, trainer.model, ema, position)
+        if validator.wanted and (told := judge.in_characters):
+            report(Warned(told))
         try:
             if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)

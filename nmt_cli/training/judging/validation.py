@@ -15,7 +15,8 @@ from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.scoring.metrics import Score, score
+from nmt_cli.scoring.config import BleuConfig, ScoreConfig
+from nmt_cli.scoring.metrics import Score, characters_instead, score
 from nmt_cli.scoring.perplexity import perplexity
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
@@ -82,6 +83,12 @@ class Judge:
         """The validation sets, in the order in which they were given."""
         return [split for split in self.dataset.splits.values() if split.role == "valid"]
 
+    @property
+    def in_characters(self) -> str | None:
+        """Why BLEU counts characters though nobody asked for it; None where it does not."""
+        config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
+        return characters_instead(config, self.tokenizers.recipe.target_lang)
+
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split) -> Judgement:
         """Loss on all pairs of a set, and scores of the translations."""
@@ -125,7 +132,9 @@ class Judge:
         references = raw_lines(self.dataset, split, "target")
         words = sum(len(line.split()) + 1 for line in references)  # comparable whatever the vocabulary
         lang = self.tokenizers.recipe.target_lang
-        scores = score(translations, [references[: len(translations)]], lang=lang)
+        bleu = BleuConfig(tokenizer="char" if self.in_characters else self.config.bleu_tokenizer)
+        config = ScoreConfig(bleu=bleu)
+        scores = score(translations, [references[: len(translations)]], config=config, lang=lang)
         return Judgement(
             name=split.name,
             nll=nll / tokens,
