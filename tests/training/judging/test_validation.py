@@ -235,6 +235,22 @@ def test_the_sets_are_the_validation_sets_in_order_and_no_others(
     assert [split.name for split in sets] == ["second", "dev"]
 
 
+def test_some_lines_are_judged_as_they_are_among_all(
+    judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split
+) -> None:
+    lines = validation.longest_lines(valid, 3, among=20)
+    some = judge().judge(model, valid, lines)
+    assert list(some.translations) == [judgement.translations[line] for line in lines]
+    whole = brute_force(model, validation.picked(valid, lines))
+    assert some.nll == pytest.approx(
+        whole / sum(len(valid.target.tokens[a:b]) for a, b in bounds(valid, lines))
+    )
+
+
+def bounds(split: Split, lines: list[int]) -> list[tuple[int, int]]:
+    return [(int(split.target.offsets[line]), int(split.target.offsets[line + 1])) for line in lines]
+
+
 @pytest.mark.parametrize("lang", ["ja", "ko"])
 def test_a_language_whose_tokeniser_is_not_installed_is_counted_in_characters_and_told(
     dataset: Dataset,
