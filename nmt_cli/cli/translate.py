@@ -170,7 +170,8 @@ def _translations(
     from nmt_cli.decoding.lines.odd_input import OddInput
 
     tokenizers = model.loaded.translator.tokenizers
-    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
+    recipe = tokenizers.recipe
+    odd = OddInput(recipe.kind, tokenizers.source.vocabulary, recipe.source_lang)
     lines = (odd.text(number, raw) for number, raw in enumerate(raw_lines, start=1))
     report.begin(odd)
     for translation in model.translations(lines, before_waiting=flush):

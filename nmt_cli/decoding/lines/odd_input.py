@@ -1,4 +1,4 @@
-"""Input that the model was not made for: tokenised already, full of unknowns, or not UTF-8."""
+"""Input that the model was not made for: tokenised, full of unknowns, in another language, not UTF-8."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from nmt_cli.corpus.files import GZIP_MARK, UTF16_MARKS
 from nmt_cli.decoding.lines.noted import Noted
 from nmt_cli.text.config import Kind
+from nmt_cli.text.language_guess import LanguageGuess
 from nmt_cli.text.normalize import BLANK_MARK
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -32,8 +33,10 @@ FEWEST_PIECES = 200
 class OddInput:
     """Looks at every line as it comes, and warns once of each oddity."""
 
-    def __init__(self, kind: Kind, vocabulary: Vocabulary) -> None:
-        """`kind` and `vocabulary` are those of the model's source side."""
+    def __init__(self, kind: Kind, vocabulary: Vocabulary, lang: str = "") -> None:
+        """`kind`, `vocabulary` and `lang` are those of the model's source side."""
+        self._lang = lang
+        self._guess: LanguageGuess | None = LanguageGuess(lang)
         trained_on = _signs_in(kind, vocabulary.entries)
         self._signs = {sign: pattern for sign, pattern in SIGNS.items() if sign not in trained_on}
         self._mark = vocabulary.unknown
@@ -54,7 +57,8 @@ class OddInput:
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
         """What to tell the user about line `number`, not yet prepared, and its ids; None nearly always."""
         foreign, self._foreign = self._foreign, None
-        return foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
+        odd = foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
+        return odd or self._other_language(number, raw)
 
     def report(self) -> str | None:
         """What to tell the user at the end."""
@@ -69,6 +73,17 @@ class OddInput:
         return (
             f"line {number:,} holds {shown}: the input looks tokenised already, but the model was not "
             "trained on such text; give it plain text."
+        )
+
+    def _other_language(self, number: int, raw: str) -> str | None:
+        other = self._guess.other(raw) if self._guess else None
+        if other or number == FIRST_LINES:
+            self._guess = None
+        if not other:
+            return None
+        return (
+            f"the input up to line {number:,} looks like language {other}, but the model translates from "
+            f"{self._lang}; is it the right file, and the right model?"
         )
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:

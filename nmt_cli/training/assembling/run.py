@@ -79,11 +79,7 @@ def train(
             keep_environment(run, position.step, environment(command, device, process))
         cut = cut_for(config, trainer, process)
         loader = build_loader(dataset, config, cut, group, position, stack)
-        settings = config.validation, translating(config)
-        judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
-        validator = Validator(config, judge, trainer.model, ema, position)
-        if validator.wanted and (told := judge.in_characters):
-            report(Warned(told))
+        validator = _validator(dataset, snapshot, report)
         try:
             if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
@@ -116,6 +112,17 @@ def _opened(
         stack.callback(scalars.close)
         readers.append(scalars)
     return stack.enter_context(Log(run / LOG)), history, to_each(readers)
+
+
+def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:
+    """What judges the model; tells where BLEU is not what one would expect."""
+    trainer, tokenizers = snapshot.trainer, snapshot.identity.tokenizers
+    settings = trainer.config.validation, translating(trainer.config)
+    judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)
+    validator = Validator(trainer.config, judge, trainer.model, snapshot.ema, snapshot.position)
+    if validator.wanted and (told := judge.in_characters):
+        report(Warned(told))
+    return validator
 
 
 def _loop(
