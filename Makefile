@@ -6,7 +6,7 @@ VENV := .venv/bin
 PAGES = --no-config --line-width 110 $(shell find nmt_cli -name '*.js' -o -name '*.css')
 TESTS = OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
 
-.PHONY: install demo quick test test-gpu torture check format bench bench-gpu gpu-report
+.PHONY: install demo quick test test-gpu torture check release-check format bench bench-gpu gpu-report
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
@@ -37,6 +37,9 @@ check: install  ## all that CI runs
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(TESTS)
+
+release-check:  ## wheel and sdist, each in a clean environment, and nmt demo there
+	PYTHON=$(PYTHON) .ci/release-check
 
 format: install
 	$(VENV)/ruff format .

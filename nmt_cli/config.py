@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from nmt_cli.elsewhere import named_here, not_here
 from nmt_cli.errors import UserError
 
 Config = TypeVar("Config")
@@ -338,7 +339,10 @@ def _unknown(item: Given, types: Mapping[str, object]) -> str:
     section, _, key = item.name.partition(".")
     mates = [name for name in types if name.startswith(f"{section}.")]
     elsewhere = [name for name in types if key and name.endswith(f".{key}")]
-    hint = f"did you mean {elsewhere[0]}?" if elsewhere else nearest(item.name, mates or types)
+    if here := named_here(key or section, types) or next(iter(elsewhere), None):
+        hint = f"did you mean {here}?"
+    else:
+        hint = not_here(key or section, types) or nearest(item.name, mates or types)
     return f"{item.origin}: there is no setting {item.name}; {hint}"
 
 

@@ -29,8 +29,9 @@ FLOORS = {
     "loss": 1,
     "text": 1,
     "corpus": 1,
+    "demo": 1,
 }
-GROUND = ("__init__", "ragged", "config", "errors", "language", "machine", "pages")
+GROUND = ("__init__", "ragged", "config", "elsewhere", "errors", "language", "machine", "pages")
 
 FLOORS_INSIDE = {
     "training": ({"config", "settings"}, {"step"}, {"judging"}, {"record"}, {"loop"}, {"assembling"}),

@@ -42,9 +42,8 @@ def attend(
     allowed_B1MN = _allowed(q, k, causal, window)
     if drop or max(q.longest, k.longest) <= LONG:
         factors = _dropout_factors(q, k, q_THK, drop, seed) if seed is not None and drop else None
-        hidden_B1MN = torch.zeros_like(allowed_B1MN, dtype=q_THK.dtype).masked_fill_(
-            ~allowed_B1MN, -torch.inf
-        )
+        exact = torch.promote_types(q_THK.dtype, torch.float32)
+        hidden_B1MN = torch.zeros_like(allowed_B1MN, dtype=exact).masked_fill_(~allowed_B1MN, -torch.inf)
         hidden_GMN = hidden_B1MN.expand(-1, q_THK.shape[1], q.longest, -1).flatten(0, 1)
         per_head = (x.flatten(0, 1) for x in (q_BHMK, k_BHNK, v_BHNV))
         out_GMV: Tensor = _Attention.apply(*per_head, hidden_GMN, factors)  # type: ignore[no-untyped-call]
@@ -186,8 +185,11 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, q_GMK: Tensor, k_GNK: Tensor, v_GNV: Tensor, hidden_GMN: Tensor, factors: Tensor | None
     ) -> Tensor:
-        scores_GMN = torch.baddbmm(hidden_GMN, q_GMK, k_GNK.mT, alpha=q_GMK.shape[-1] ** -0.5)
-        weights_GMN = scores_GMN.softmax(-1, dtype=torch.promote_types(scores_GMN.dtype, torch.float32))
+        exact = hidden_GMN.dtype  # rounded to fewer bits, large scores would change the weights by percents
+        with torch.autocast(q_GMK.device.type, enabled=False):
+            scale = q_GMK.shape[-1] ** -0.5
+            scores_GMN = torch.baddbmm(hidden_GMN, q_GMK.to(exact), k_GNK.to(exact).mT, alpha=scale)
+        weights_GMN = scores_GMN.softmax(-1)
         ctx.save_for_backward(q_GMK, k_GNK, v_GNV, weights_GMN, factors)
         return _used(weights_GMN, factors).to(v_GNV.dtype) @ v_GNV
 

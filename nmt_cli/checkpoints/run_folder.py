@@ -18,6 +18,7 @@ from nmt_cli.checkpoints.files import (
     write_description,
     write_tensors,
 )
+from nmt_cli.checkpoints.foreign import foreign_kind
 from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
@@ -184,6 +185,11 @@ def keep_only(run: Path, steps: set[int]) -> None:
 
 def find_model(path: Path) -> Path:
     """The model folder meant by `path`: itself, or the best or else the last checkpoint of a run."""
+    if toolkit := foreign_kind(path):
+        raise UserError(
+            f"{path} is a model of {toolkit}, not one of nmt's; name a folder that nmt train or "
+            "nmt average-checkpoints wrote."
+        )
     for place in (path, path / BEST, path / LAST):
         if (place / CONFIG).is_file():
             return place

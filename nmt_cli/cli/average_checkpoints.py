@@ -5,10 +5,9 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import common
+from nmt_cli.cli.options import EXISTING_FOLDER, FOLDER, Command, common
 from nmt_cli.errors import printable
 
-FOLDER = click.Path(exists=True, path_type=Path)
 LAST = 5
 """As many as the paper averages for its base model."""
 
@@ -19,9 +18,9 @@ def _finite(_: click.Context, __: click.Parameter, minutes: float | None) -> flo
     return minutes
 
 
-@click.command("average-checkpoints")
-@click.argument("models", nargs=-1, required=True, type=FOLDER, metavar="RUN | MODEL ...")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.command("average-checkpoints", cls=Command, epilog="nmt average-checkpoints run --last 5 --out model")
+@click.argument("models", nargs=-1, required=True, type=EXISTING_FOLDER, metavar="RUN | MODEL ...")
+@click.option("--out", required=True, type=FOLDER, help="Model folder to write.")
 @click.option(
     "--last",
     type=click.IntRange(min=1),

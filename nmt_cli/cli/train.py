@@ -11,11 +11,10 @@ import click
 
 from nmt_cli import api
 from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
 from nmt_cli.errors import EXIT_CODES, printable
 from nmt_cli.training.config import TrainConfig
 
-FOLDER = click.Path(path_type=Path)
 SECONDS_OF_ECHO = 3.0
 """A launcher may pass on what reached the process already."""
 
@@ -41,13 +40,20 @@ class Stop:
             raise KeyboardInterrupt
 
 
-@click.command(cls=CommandWithSettings, settings=TrainConfig)
+@click.command(
+    cls=CommandWithSettings,
+    settings=TrainConfig,
+    epilog="nmt train dataset --preset vaswani2017-base --set model.residual_dropout=0.2 --out run",
+)
 @click.argument("dataset", type=FOLDER)
 @click.option("--out", required=True, type=FOLDER, help="Run folder to make, or to go on with.")
 @click.option(
     "--preset",
+    metavar="NAME",
     type=click.Choice(settings.preset_names()),
-    help="A model and how to train it; files and settings win over it.",
+    help="A model and how to train it: vaswani2017-base, vaswani2017-big (the paper's two), t2t-base, "
+    "t2t-big (Tensor2Tensor's later ones: norm first), iwslt14 (small data), tiny (Multi30k), small "
+    "(benchmarks), parsing (section 6.3). Files and settings win over it.",
 )
 @click.option("--max-steps", type=int, help="Steps of the whole run.")
 @click.option("--batch-tokens", type=int, help="Tokens of a step on each side, over all devices.")

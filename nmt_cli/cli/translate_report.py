@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from nmt_cli.corpus.source_text import Form
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.lines.attention_page import write_attention_page
 from nmt_cli.decoding.lines.degenerate import Degenerate
@@ -24,8 +25,8 @@ MOST_ON_PAGE = 100
 """Lines; each takes tens of kilobytes."""
 
 
-def as_text(translation: Translation, n_best: int, links: Sequence[str] | None = None) -> bytes:
-    """The translation as a line; several as lines of an n-best list, with line numbers from 0.
+def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
+    """The translation in its form; several as lines of an n-best list, with line numbers from 0.
 
     With `links`, the alignments of the candidates, each is a last column.
     """
@@ -33,7 +34,8 @@ def as_text(translation: Translation, n_best: int, links: Sequence[str] | None =
     last = ["" if links is None else f" ||| {each}" for each in links or [""] * len(texts)]
     none = "" if links is None else " ||| "
     if n_best == 1:
-        return f"{translation.text}{last[0] if last else none}\n".encode()
+        text = translation.text + (last[0] if last else none)
+        return form.line(translation.line.number, translation.line.raw, text)
     number = translation.line.number - 1
     lines = [
         f"{number} ||| {one.text} ||| logprob= {one.log_probability:.6f} ||| {one.score:.6f}{more}\n"

@@ -16,10 +16,11 @@ from nmt_cli.language import without_region
 
 SUFFIXES = (".sgm", ".sgml", ".xml")
 
-TAG = re.compile(rb"<(/?)(doc|src|ref|seg)\b([^<>]*)>", re.IGNORECASE)
+Side = Literal["source", "target", "hypothesis"]
+TAG = re.compile(rb"<(/?)(doc|src|ref|hyp|seg)\b([^<>]*)>", re.IGNORECASE)
 """No part of a file is looked at twice, however it was made."""
 
-SIDES: dict[Literal["source", "target"], bytes] = {"source": b"src", "target": b"ref"}
+SIDES: dict[Side, bytes] = {"source": b"src", "target": b"ref", "hypothesis": b"hyp"}
 VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
 Tags = Sequence[re.Match[bytes]]
 
@@ -41,7 +42,7 @@ class Segment:
         return self.document.lower(), self.number.lower()
 
 
-def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> list[Segment]:
+def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     """The sentences of one side in the order of the file; of several xml references the first in `lang`."""
     with open_bytes(path) as stream:
         content = stream.read()
@@ -87,7 +88,7 @@ def _segments(content: bytes, document: re.Match[bytes], inside: Tags) -> Iterat
             begin = None
 
 
-def _of_side(document: Tags, side: Literal["source", "target"], lang: str) -> Tags:
+def _of_side(document: Tags, side: Side, lang: str) -> Tags:
     """The tags inside the first source or reference that is in `lang`."""
     begin = None
     for place, tag in enumerate(document):

@@ -21,6 +21,10 @@ class InputConfig:
     """A line that is too long is translated in parts that end where sentences do, as far as it has such
     places ("split"), only its first part is ("cut"), or nothing of it ("skip")."""
 
+    sentences: Literal["keep", "split"] = setting("keep", everyday=True)
+    """A line of several sentences is translated as it is ("keep"), or each of its sentences by itself, which
+    suits models that were trained on single sentences ("split")."""
+
     longest: int = setting(0, least=0)
     """Most source pieces of a line, or of a part of one, the end mark not counted; 0 is what the model was
     trained with."""

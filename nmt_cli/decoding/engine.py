@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-import torch
-
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
@@ -68,7 +66,7 @@ def translated(
                 return
             before_step()
             yield from search.step()
-        except (torch.OutOfMemoryError, RuntimeError) as error:
+        except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
             batch = [*search.sentences, *joining]

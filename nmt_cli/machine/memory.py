@@ -1,14 +1,21 @@
 """Memory: how much was held, whether an error tells that there was none left, and what a device has of it."""
 
+import re
 import resource
 import sys
 
 import torch
 
+NO_MEMORY = re.compile(
+    "can't allocate memory|std::bad_alloc|could not create a memory|could not (create|execute) a primitive$"
+)
+"""What PyTorch, C++ and oneDNN say; oneDNN says more where it lacks not memory but a kernel."""
+
 
 def out_of_memory(error: Exception) -> bool:
     """Whether it tells of memory that could not be had, on any device."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or NO_MEMORY.search(str(error)) is not None
 
 
 def most_memory(device: torch.device) -> int:

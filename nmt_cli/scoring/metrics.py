@@ -132,6 +132,24 @@ def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
     return TOKENIZER_OF.get(without_region(lang), "13a") if chosen == "auto" else chosen
 
 
+def characters_instead(config: ScoreConfig, lang: str) -> str | None:
+    """Why BLEU of this language should be counted in characters; None where its own tokeniser is there.
+
+    It is asked for "auto" only: who names a tokeniser wants no other.
+    """
+    if config.bleu.tokenizer != "auto":
+        return None
+    try:
+        _bleu("bleu", config, lang, None)
+    except UserError:
+        extra = without_region(lang)
+        return (
+            f"{bleu_tokenizer(config, lang)}, the tokeniser that BLEU has for {lang}, is not installed, so "
+            f"validation counts characters (tok:char); pip install 'nmt-cli[{extra}]' for words."
+        )
+    return None
+
+
 def _counter(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[Lines] | None) -> "Counter":
     """sacrebleu's object; without references it scores sentences."""
     from sacrebleu import CHRF, TER
@@ -166,5 +184,5 @@ def _bleu(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[L
         reason = " ".join(str(error).split()).removesuffix(".")
         raise UserError(
             f"BLEU's tokeniser {tokenizer} can't be used: {reason}. Or choose another one, such as "
-            "--set bleu.tokenizer=char."
+            "--set bleu.tokenizer=char; in training it is validation.bleu_tokenizer."
         ) from error

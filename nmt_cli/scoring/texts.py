@@ -36,16 +36,12 @@ class Text:
 
 def read_reference(path: Path, lang: str) -> Text:
     """A reference; of several in a WMT xml the first in `lang`."""
-    return _read(path, lang)
+    return _read(path, lang, "target")
 
 
 def read_hypotheses(path: Path) -> Text:
-    """A system's output."""
-    if ".xml" in _suffixes(path):
-        raise UserError(
-            f"{path}: of a WMT xml nmt takes the references only; give the system's output as text or sgm."
-        )
-    return _read(path, "")
+    """A system's output; of several in a WMT xml the first."""
+    return _read(path, "", "hypothesis" if ".xml" in _suffixes(path) else "target")
 
 
 def refuse_second_stdin(paths: Sequence[Path]) -> None:
@@ -102,9 +98,9 @@ def _ending(path: Path) -> str:
     return Path(name).suffix.removeprefix(".")
 
 
-def _read(path: Path, lang: str) -> Text:
+def _read(path: Path, lang: str, side: sgm.Side) -> Text:
     if path != STDIN and not path.is_fifo():
-        return _read_file(path, str(path), lang)
+        return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
     with tempfile.TemporaryDirectory(prefix="nmt-score-") as folder:
         copy = Path(folder) / path.name
@@ -112,15 +108,15 @@ def _read(path: Path, lang: str) -> Text:
         with room_for(copy), source as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
         try:
-            return _read_file(copy, name, lang)
+            return _read_file(copy, name, lang, side)
         except UserError as error:
             raise UserError(str(error).replace(str(copy), name)) from error
 
 
-def _read_file(path: Path, name: str, lang: str) -> Text:
+def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
     places: list[Place] = []
     if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
-        segments = sgm.segments(path, "target", lang)
+        segments = sgm.segments(path, side, lang)
         raw = [segment.text for segment in segments]
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
     else:

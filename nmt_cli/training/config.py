@@ -9,6 +9,7 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.scoring.config import BleuTokenizer
 from nmt_cli.text.config import SamplingConfig
 
 
@@ -148,6 +149,10 @@ class ValidationConfig:
 
     metric: Literal["bleu", "chrf", "nll"] = setting("bleu", everyday=True)
     """What the best checkpoint is best at, on the first validation set."""
+
+    bleu_tokenizer: BleuTokenizer = "auto"
+    """How BLEU splits both sides into words; auto is as in `nmt score`, or char where a language's own
+    tokeniser is not installed."""
 
     watched: Literal["metric", "bleu", "chrf", "nll", "perplexity", "word-perplexity"] = "metric"
     """What has to improve, for `patience` and the plateau schedule; metric is the one above."""

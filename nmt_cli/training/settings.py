@@ -13,7 +13,7 @@ CONFIG = "config.toml"
 
 FIXED = (
     *("model.", "batch.", "optimizer.kind", "training.seed", "validation.metric", "validation.sentences"),
-    *("start.model", "start.allow", "sampling."),
+    *("start.model", "start.allow", "sampling.", "validation.bleu_tokenizer"),
 )
 """What can't change while a run goes on; all else can."""
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt_cli.attention import padded, reference
 from nmt_cli.ragged import Layout
@@ -120,3 +121,19 @@ def test_a_long_segment_with_a_small_window_is_computed_in_blocks(
     monkeypatch.setattr(padded._Attention, "apply", noted)
     assert_same(random_ragged([600, 130], heads=1, d_k=8, d_v=4), differentiate, window=32, **options)
     assert shapes == [(2 * 19, 32, 48 if options else 63)]
+
+
+@pytest.mark.parametrize("scale", [1.0, 6.0], ids=["usual scores", "strong scores"])
+@pytest.mark.parametrize("autocast", [False, True], ids=["plain", "autocast"])
+def test_in_bf16_it_errs_at_most_twice_as_much_as_pytorchs_own(scale: float, autocast: bool) -> None:
+    drawn = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(64, 4, 64, generator=drawn) for _ in range(3))
+    q, k, v = ((x * scale).bfloat16() if x is q else x.bfloat16() for x in (q, k, v))
+    layout = Layout.of([64])
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        ours = padded.attend(q, k, v, layout, layout)
+    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    own = F.scaled_dot_product_attention(q, k, v).transpose(0, 1)
+    exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double()).transpose(0, 1)
+    assert ours.dtype == torch.bfloat16
+    assert (ours.double() - exact).norm() <= 2 * (own.double() - exact).norm()

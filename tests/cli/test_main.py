@@ -1,19 +1,24 @@
 """The `nmt` command as a whole: what it loads, and how it ends."""
 
 import os
+import platform
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from nmt_cli import __version__
 from nmt_cli.cli.main import nmt as group
+from nmt_cli.config import preset_names
 
 SHOW_MODULES = """
 import sys
@@ -76,6 +81,8 @@ MOST_FLAGS = {
     "average-checkpoints": 6,
     "score": 10,
     "report": 1,
+    "info": 0,
+    "demo": 1,
 }
 """What each may have; which they are stands in the tests of the command."""
 
@@ -86,7 +93,9 @@ def python(*arguments: object) -> CompletedProcess[str]:
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("preprocess", "--help"), ("--version",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("preprocess", "--help"), ("info", "--help")], ids=" ".join
+)
 def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
     result = python("-c", SHOW_MODULES, *arguments)
     assert result.returncode == 0
@@ -97,7 +106,37 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
 
 def test_the_module_is_the_command() -> None:
     result = python("-m", "nmt_cli", "--version")
-    assert (result.returncode, result.stdout) == (0, f"nmt {__version__}\n")
+    assert (result.returncode, result.stdout.splitlines()[0]) == (0, f"nmt {__version__}")
+
+
+def test_the_version_comes_with_all_that_a_report_of_a_fault_needs(
+    nmt: Callable[..., CompletedProcess[str]],
+) -> None:
+    told = nmt("--version").stdout.splitlines()[1]
+    assert f"Python {platform.python_version()}" in told
+    assert f"PyTorch {version('torch')}" in told
+    assert told.count(",") >= 2
+
+
+@pytest.mark.parametrize("name", group.commands)
+def test_help_ends_with_an_example_that_can_be_typed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = CliRunner().invoke(group, [name, "--help"], terminal_width=110).stdout
+    example = shown.rstrip().rpartition("\nExample:\n")[2].strip()
+    words = shlex.split(example.partition("<")[0])
+    assert words[:2] == ["nmt", name]
+    monkeypatch.chdir(tmp_path)
+    for word in words[2:]:
+        if not word.startswith("-"):
+            Path(word).mkdir(parents=True, exist_ok=True)
+    group.commands[name].make_context(name, words[2:])
+
+
+def test_each_preset_is_told_what_it_is() -> None:
+    shown = " ".join(CliRunner().invoke(group, ["train", "--help"], terminal_width=110).stdout.split())
+    told = shown.partition("A model and how to train it: ")[2].partition("Files and")[0]
+    assert {word.strip("(),.") for word in told.split()} >= set(preset_names())
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

@@ -1,5 +1,6 @@
 """Whatever moment a kill or a power cut comes at, what is found afterwards is whole."""
 
+import hashlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +30,7 @@ from nmt_cli.machine.atomic import file_written_whole, folder_written_whole, rec
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.position import Position
 from nmt_cli.training.record.log import LOG, cut_behind
 from nmt_cli.training.settings import CONFIG, keep_settings
 from tests.power_cuts import Recording
@@ -96,7 +98,8 @@ def test_settings_and_log_of_a_run_are_the_old_or_the_new_ones(tmp_path: Path) -
 
     def go_on() -> None:
         keep_settings(run, new)
-        cut_behind(run / LOG, 1, judged=True)
+        first = hashlib.sha256(lines[0]).hexdigest()
+        cut_behind(run / LOG, Position(step=1, log_bytes=len(lines[0]), log_sha256=first))
 
     found, logs = set(), set()
     for place in Recording(run, go_on).kept(tmp_path / "kept"):

@@ -1,20 +1,30 @@
 """Translations that are none: nothing, a loop, the source once more, or an absurd length."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import regex
 
+from nmt_cli.decoding.lines.long_lines import sentences
 from nmt_cli.decoding.lines.noted import Noted
 
-Flag = Literal["empty", "looping", "copied", "length"]
+Flag = Literal["empty", "looping", "copied", "length", "short", "markup"]
 
 TELLING: dict[Flag, tuple[str, str]] = {
     "empty": ("is empty", "are empty"),
     "looping": ("loops", "loop"),
     "copied": ("copies its source", "copy their source"),
     "length": ("is far longer or shorter than its source", "are far longer or shorter than their source"),
+    "short": (
+        "lacks sentences of its source (input.sentences=split translates each)",
+        "lack sentences of their source (input.sentences=split translates each)",
+    ),
+    "markup": (
+        "lacks markup, placeholders or addresses of its source",
+        "lack markup, placeholders or addresses of their source",
+    ),
 }
 
 LOOP_CHARACTERS, LOOP_TIMES = 30, 3
@@ -25,6 +35,15 @@ FEWEST_WORDS, COPIED_SHARE = 4, 0.8
 
 LONGEST_RATIO, TINY = 3, 10
 """The longer side has at most so many times the pieces of the shorter, and so many more."""
+
+SHORT = 0.6
+"""A translation with fewer sentences than its source has lost some if it has such a share of its pieces."""
+
+MARKUP = regex.compile(
+    r"</?[A-Za-z][^<>]*>|\{\{[^{}]*\}\}|\$?\{[\w.]*\}|%(?:\(\w+\)|\d+\$)?[sdif@]\b"
+    r"|https?://\S+|(?<![\w.+-])[\w.+-]++@[\w-]+\.\w+"
+)
+"""Tags, {{name}}, {0}, ${name}, %s, %1$s, %(name)d, addresses of pages and of people."""
 
 WORD_CHARACTER = regex.compile(r"[\p{L}\p{N}]")
 WORD = regex.compile(
@@ -41,6 +60,8 @@ def flags(source: str, translation: str, source_pieces: int, pieces: int) -> tup
         ("looping", loops(translation) and not loops(source)),
         ("copied", _copies(source, translation)),
         ("length", _absurd(source_pieces, pieces)),
+        ("short", pieces <= SHORT * source_pieces and _loses_sentences(source, translation)),
+        ("markup", bool(Counter(MARKUP.findall(source)) - Counter(MARKUP.findall(translation)))),
     ]
     return tuple(flag for flag, holds in found if holds)
 
@@ -68,6 +89,11 @@ def _copies(source: str, translation: str) -> bool:
         return False
     shared = ordinary.intersection(word.casefold() for word in translated)
     return len(shared) >= COPIED_SHARE * len(ordinary)
+
+
+def _loses_sentences(source: str, translation: str) -> bool:
+    before, after = (len(sentences(text, ())) for text in (source, translation))
+    return before > after
 
 
 def _absurd(source_pieces: int, pieces: int) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import InputConfig, TooLong
@@ -13,6 +13,7 @@ from nmt_cli.text.tokenizer import Tokenizer
 
 CLOSING = "[\"'”’»)\\]」』）]*"
 SENTENCE_END = re.compile(rf"[.!?…؟۔।॥։]{CLOSING}(?= )|[。！？｡]{CLOSING}")
+ABBREVIATION = re.compile(r"\b(?:\w|\d+|Mr|Mrs|Ms|Dr|Prof|St|Nr|No|Art|Abs|Hr|Fr|Sr|Sra|bzw|vs|ca)\.$")
 CLAUSE_END = re.compile(rf"[;:,،؛–—]{CLOSING}(?= )|[、，；：]{CLOSING}")
 
 WITHOUT_BLANKS = ("zh", "ja")
@@ -41,6 +42,19 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
         return config.longest
     known = trained or BatchConfig().longest
     return (min(known, most) if most else known) - 1
+
+
+def sentences(text: str, symbols: Sequence[str]) -> list[str]:
+    """The sentences of a prepared `text`; symbols that it starts with start each of them.
+
+    None ends behind a number, a single letter or a title, nor before a small letter.
+    """
+    head, body = _apart(text, symbols, most=len(text))
+    ends = [match.end() for match in SENTENCE_END.finditer(body)]
+    ends = [end for end in ends if not body[end : end + 2].strip()[:1].islower()]
+    places = [0, *(end for end in ends if not ABBREVIATION.search(body[max(0, end - 8) : end])), len(body)]
+    found = [body[start:end].strip() for start, end in pairwise(places)]
+    return [head + sentence for sentence in found if sentence] or [text]
 
 
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:

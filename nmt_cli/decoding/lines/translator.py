@@ -10,7 +10,7 @@ from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
-from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened
+from nmt_cli.decoding.lines.long_lines import joined, longest_source, sentences, shortened
 from nmt_cli.decoding.lines.parses import tree_symbols, written_out
 from nmt_cli.decoding.tree_rules import TreeWanted
 from nmt_cli.model.transformer import Transformer
@@ -56,7 +56,7 @@ class Line:
 
     raw: str
     sentences: Sequence[Sentence]
-    """Empty for a line without words; several for a line that is too long."""
+    """Empty for a line without words; several for a line that is too long, or split into its own."""
 
     pieces: int
     """Of the whole line, end mark not counted."""
@@ -116,22 +116,32 @@ class Translator:
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         tokenizer, target = self.tokenizers.source, self.tokenizers.target
         text = tokenizer.prepare(source)
-        ids = tokenizer.encode(text)
-        too_long = len(ids) > self.longest
-        texts = shortened(text, self.longest, self.config.input.too_long, tokenizer) if too_long else [text]
+        texts = sentences(text, tokenizer.symbols) if self.config.input.sentences == "split" else [text]
+        encoded = [tokenizer.encode(each) for each in texts]
+        pieces = sum(map(len, encoded))
+        if too_long := max(map(len, encoded)) > self.longest:
+            texts = [
+                part for each, ids in zip(texts, encoded, strict=True) for part in self._fitting(each, ids)
+            ]
+            encoded = [tokenizer.encode(each) for each in texts]
         begins = target.encode(target.prepare(prefix)) if prefix else []
-        sentences = [
+        parts = [
             Sentence(
                 key=number * PARTS + part,
-                tokens=tokenizer.encode(each) if too_long else ids,
+                tokens=ids,
                 prefix=() if part else begins,
                 banned=self.banned,
                 tree=TreeWanted(self.trees, len(each.split())) if self.trees else None,
             )
-            for part, each in enumerate(texts)
+            for part, (each, ids) in enumerate(zip(texts, encoded, strict=True))
             if each
         ]
-        return Line(number, source, sentences, len(ids), too_long, target.vocabulary.unknown in begins)
+        return Line(number, source, parts, pieces, too_long, target.vocabulary.unknown in begins)
+
+    def _fitting(self, text: str, ids: Sequence[int]) -> list[str]:
+        if len(ids) <= self.longest:
+            return [text]
+        return shortened(text, self.longest, self.config.input.too_long, self.tokenizers.source)
 
     def translation(self, line: Line, found: Sequence[Sequence[Hypothesis] | None]) -> Translation:
         """The translation of `line`, from the hypotheses `found` for each of its sentences, best first.

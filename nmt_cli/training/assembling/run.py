@@ -84,9 +84,7 @@ def train(
         cut = cut_for(config, trainer, process)
         loader = build_loader(dataset, watch, config, cut, group, position, stack)
         check = DatasetCheck(verified, watch, group, report)
-        settings = config.validation, translating(config)
-        judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
-        validator = Validator(config, judge, trainer.model, ema, position)
+        validator = _validator(dataset, snapshot, report)
         try:
             if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
@@ -146,6 +144,17 @@ def _opened(
         stack.callback(follower.close)
         readers.append(follower)
     return stack.enter_context(Log(run / LOG)), history, to_each(readers)
+
+
+def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:
+    """What judges the model; tells where BLEU is not what one would expect."""
+    trainer, tokenizers = snapshot.trainer, snapshot.identity.tokenizers
+    settings = trainer.config.validation, translating(trainer.config)
+    judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)
+    validator = Validator(trainer.config, judge, trainer.model, snapshot.ema, snapshot.position)
+    if validator.wanted and (told := judge.in_characters):
+        report(Warned(told))
+    return validator
 
 
 def _loop(

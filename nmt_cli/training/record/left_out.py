@@ -8,7 +8,8 @@ class LeftOut:
     """Warns once an epoch has shown all of its pairs; the same number only once."""
 
     def __init__(self, config: TrainConfig, report: Report) -> None:
-        self._limit = min(config.batch.longest, config.batch.tokens)
+        limits = {"batch.longest": config.batch.longest, "batch.tokens": config.batch.tokens}
+        self._setting, self._limit = min(limits.items(), key=lambda limit: limit[1])
         self._sampled = config.sampling.wanted
         self._report = report
         self._epoch = self._count = self._told = 0
@@ -28,5 +29,5 @@ class LeftOut:
     def _warn(self) -> None:
         anew = f", as epoch {self._epoch} segments them," if self._sampled else ""
         told = f"{self._count:,} pairs{anew} have more than {self._limit:,} tokens on a side and are left out"
-        self._report(Warned(f"{told} (batch.longest)"))
+        self._report(Warned(f"{told} ({self._setting})"))
         self._told = self._count

@@ -1,0 +1,96 @@
+"""Other toolkits' models, known by the names and the first bytes of their files; nothing is unpickled."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, get_args
+from zipfile import BadZipFile, ZipFile, is_zipfile
+
+Toolkit = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
+
+CTRANSLATE2_MARK = b"\x10\x00TransformerSpec\x00"
+"""The name of the specification with its length, behind four bytes of version."""
+
+MARIAN_SETTINGS, MARIAN_WEIGHTS = "special:model.yml.npy", "decoder_l1_self_Wq.npy"
+PICKLE_BYTES = 1 << 24
+"""The keys of a checkpoint stand before its numbers; so much of it holds them all."""
+
+
+def foreign_kind(path: Path) -> Toolkit | None:
+    """Whose model the folder or file at `path` is; None for our own, and for what is nobody's."""
+    known: tuple[Callable[[Path], bool], ...] = (
+        _is_huggingface,
+        _is_ctranslate2,
+        _is_marian,
+        _is_fairseq,
+        _is_opennmt,
+    )
+    places = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
+    for toolkit, holds in zip(get_args(Toolkit), known, strict=True):
+        if any(holds(place) for place in places):
+            found: Toolkit = toolkit
+            return found
+    return None
+
+
+def _is_huggingface(path: Path) -> bool:
+    """`config.json` of a checkpoint names a class of transformers or the kind of its model."""
+    if path.name != "config.json" or not path.is_file():
+        return False
+    try:
+        described = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(described, dict) and bool({"model_type", "architectures"} & described.keys())
+
+
+def _is_ctranslate2(path: Path) -> bool:
+    return path.suffix == ".bin" and _start(path, 4 + len(CTRANSLATE2_MARK))[4:] == CTRANSLATE2_MARK
+
+
+def _is_marian(path: Path) -> bool:
+    return path.suffix == ".npz" and bool({MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path))
+
+
+def _is_fairseq(path: Path) -> bool:
+    keys = _pickled_names(path, "optimizer_history", "args", "cfg", "encoder.embed_tokens.weight")
+    return "optimizer_history" in keys or ("encoder.embed_tokens.weight" in keys and len(keys) > 1)
+
+
+def _is_opennmt(path: Path) -> bool:
+    wanted = ("generator", "vocab", "opt")
+    return _pickled_names(path, *wanted) == set(wanted)
+
+
+def _pickled_names(path: Path, *names: str) -> set[str]:
+    """Those of `names` that a file of `torch.save` has as texts, be it of the new format or the old."""
+    if path.suffix not in (".pt", ".pth"):
+        return set()
+    pickled = _zipped_start(path) if is_zipfile(path) else _start(path, PICKLE_BYTES)
+    return {name for name in names if b"X" + len(name).to_bytes(4, "little") + name.encode() in pickled}
+
+
+def _members(path: Path) -> set[str]:
+    try:
+        with ZipFile(path) as archive:
+            return set(archive.namelist())
+    except (OSError, BadZipFile):
+        return set()
+
+
+def _zipped_start(path: Path) -> bytes:
+    member = next((name for name in _members(path) if name.endswith("/data.pkl")), "")
+    try:
+        with ZipFile(path) as archive, archive.open(member) as stream:
+            return stream.read(PICKLE_BYTES)
+    except (OSError, LookupError, BadZipFile):
+        return b""
+
+
+def _start(path: Path, size: int) -> bytes:
+    """The first bytes of a file; none of what is no file, or can't be read."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(size)
+    except OSError:
+        return b""

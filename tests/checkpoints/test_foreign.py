@@ -1,0 +1,151 @@
+"""Other toolkits' models, known without being opened."""
+
+import argparse
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt_cli.checkpoints.foreign import foreign_kind
+from nmt_cli.checkpoints.run_folder import find_model
+from nmt_cli.errors import UserError
+
+FAIRSEQ = {
+    "args": argparse.Namespace(arch="transformer", share_all_embeddings=True),
+    "model": {"encoder.embed_tokens.weight": torch.zeros(4, 2)},
+    "optimizer_history": [{"num_updates": 1}],
+    "extra_state": {"epoch": 1},
+}
+OPENNMT = {
+    "model": {"encoder.embeddings.make_embedding.emb_luts.0.weight": torch.zeros(4, 2)},
+    "generator": {"weight": torch.zeros(4, 2)},
+    "vocab": {"src": ["a"], "tgt": ["b"]},
+    "opt": argparse.Namespace(rnn_size=2),
+    "optim": None,
+}
+
+
+def ctranslate2_model() -> bytes:
+    """As `ModelSpec.save` of CTranslate2 4 begins a file: version, name, revision."""
+    name = b"TransformerSpec"
+    return struct.pack(f"<IH{len(name)}sBI", 6, len(name) + 1, name, 0, 7)
+
+
+def write_huggingface(folder: Path) -> Path:
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "marian", "architectures": ["MarianMTModel"]})
+    )
+    (folder / "model.safetensors").touch()
+    return folder
+
+
+def write_ctranslate2(folder: Path) -> Path:
+    (folder / "config.json").write_text(json.dumps({"add_source_eos": True, "bos_token": "<s>"}))
+    (folder / "model.bin").write_bytes(ctranslate2_model())
+    (folder / "shared_vocabulary.json").write_text("[]")
+    return folder
+
+
+def write_marian(folder: Path) -> Path:
+    settings = np.frombuffer(b"dim-emb: 2\n\0", dtype=np.int8)
+    arrays: dict[str, Any] = {"special:model.yml": settings, "Wemb": np.zeros((4, 2))}
+    np.savez(folder / "model.npz", **arrays)
+    return folder / "model.npz"
+
+
+def write_torch(content: dict[str, Any], *, zipped: bool) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        torch.save(content, folder / "checkpoint_best.pt", _use_new_zipfile_serialization=zipped)
+        return folder / "checkpoint_best.pt"
+
+    return write
+
+
+BARE_FAIRSEQ = {name: FAIRSEQ[name] for name in ("args", "model")}
+KINDS: dict[str, list[Callable[[Path], Path]]] = {
+    "Hugging Face": [write_huggingface],
+    "CTranslate2": [write_ctranslate2],
+    "Marian": [write_marian],
+    "fairseq": [
+        write_torch(FAIRSEQ, zipped=True),
+        write_torch(FAIRSEQ, zipped=False),
+        write_torch(BARE_FAIRSEQ, zipped=True),
+    ],
+    "OpenNMT": [write_torch(OPENNMT, zipped=True), write_torch(OPENNMT, zipped=False)],
+}
+CASES = [(kind, write) for kind, writers in KINDS.items() for write in writers]
+
+
+@pytest.mark.parametrize(("kind", "write"), CASES)
+def test_a_model_is_known_by_itself_and_by_its_folder(
+    kind: str, write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    assert foreign_kind(write(tmp_path)) == kind
+    assert foreign_kind(tmp_path) == kind
+
+
+@pytest.mark.parametrize(("kind", "write"), CASES)
+def test_it_is_refused_by_its_name_where_a_model_of_ours_is_wanted(
+    kind: str, write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    place = write(tmp_path)
+    with pytest.raises(UserError, match=rf"{place.name} is a model of {kind}"):
+        find_model(place)
+
+
+class Trap:
+    """A pickle of it writes a file when it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("sprung",)
+
+
+def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for zipped in (True, False):
+        assert foreign_kind(write_torch({**FAIRSEQ, "trap": Trap()}, zipped=zipped)(tmp_path)) == "fairseq"
+    assert not Path("sprung").exists()
+    with pytest.raises(FileExistsError):  # it would have gone off
+        Path("sprung").mkdir()
+        torch.load(tmp_path / "checkpoint_best.pt", weights_only=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.npz", b""),
+        ("model.npz", b"PK\x03\x04 cut off"),
+        ("model.bin", b"\x06"),
+        ("pytorch_model.bin", b"PK\x03\x04"),
+        ("config.json", b"{"),
+        ("config.json", b"[]"),
+        ("config.json", b'{"format": 1}'),
+        ("model.pt", b"\x80\x02 cut off"),
+        ("model.pt", b"PK\x03\x04"),
+        ("text.de", b"optimizer_history"),
+    ],
+)
+def test_what_is_nobodys_is_nobodys(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert foreign_kind(tmp_path / name) is None
+    assert foreign_kind(tmp_path) is None
+    assert foreign_kind(tmp_path / "missing") is None
+
+
+def test_our_own_are_nobody_elses(made_models: Path, toy_dataset: Path) -> None:
+    assert foreign_kind(made_models / "copies") is None
+    assert foreign_kind(toy_dataset) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root reads everything")
+def test_what_may_not_be_read_is_nobodys(tmp_path: Path) -> None:
+    place = write_marian(tmp_path)
+    place.chmod(0)
+    assert foreign_kind(place) is None
