@@ -31,7 +31,10 @@ FLOORS = {
     "corpus": 1,
     "demo": 1,
 }
-GROUND = ("__init__", "ragged", "config", "elsewhere", "errors", "language", "machine", "pages")
+GROUND = (
+    *("__init__", "ragged", "config", "elsewhere", "errors", "language", "machine", "pages"),
+    "setting_values",
+)
 
 FLOORS_INSIDE = {
     "training": ({"config", "settings"}, {"step"}, {"judging"}, {"record"}, {"loop"}, {"assembling"}),

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from nmt_cli.config import Setting, as_commented_toml, describe, read, toml_literal
+from nmt_cli.config import Setting, as_commented_toml, describe, read
 from nmt_cli.elsewhere import named_here, not_here
 from nmt_cli.errors import printable
+from nmt_cli.setting_values import toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import common
+from nmt_cli.cli.options import Command, common
 
 
-@click.command()
+@click.command(cls=Command, epilog="nmt report run-1 run-2 --out runs.html")
 @click.argument(
     "runs",
     nargs=-1,

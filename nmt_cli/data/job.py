@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.config import toml_literal
 from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Corpus, find, spool
 from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
+from nmt_cli.setting_values import toml_literal
 
 LINES_AT_ONCE = 1000
 

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from nmt_cli.config import as_toml, read, settings_of_kind, toml_literal
+from nmt_cli.config import as_toml, read, settings_of_kind
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import file_written_whole
 from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.config import TrainConfig
 
 CONFIG = "config.toml"

@@ -349,13 +349,8 @@ def test_several_translations_are_rows_with_the_number_of_the_line_from_zero() -
 def test_alignments_are_a_last_column() -> None:
     assert as_text(GOOD, 1, Lines(), ["0-0 1-1", "0-0"]) == "c ä ||| 0-0 1-1\n".encode()
     assert as_text(NOTHING, 1, Lines(), []) == b" ||| \n"
-    assert [
-        line.split(" ||| ")[-1]
-        for line in as_text(GOOD, 2, Lines(), ["0-0 1-1", "0-0"]).decode().splitlines()
-    ] == [
-        "0-0 1-1",
-        "0-0",
-    ]
+    several = as_text(GOOD, 2, Lines(), ["0-0 1-1", "0-0"]).decode().splitlines()
+    assert [line.split(" ||| ")[-1] for line in several] == ["0-0 1-1", "0-0"]
     assert as_text(NOTHING, 2, Lines(), []) == b"7 |||  ||| logprob= 0 ||| 0 ||| \n"
 
 

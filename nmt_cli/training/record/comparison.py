@@ -8,10 +8,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.config import toml_literal
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import file_written_whole
 from nmt_cli.pages.compose import compose
+from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.record.environment import ENVIRONMENT
 from nmt_cli.training.record.history import History, read_history
 from nmt_cli.training.record.html_report import curves, judged, validations_by_set
