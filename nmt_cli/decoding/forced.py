@@ -1,4 +1,4 @@
-"""What models think of translations that are given: the log-probability of each of their tokens."""
+"""Forced decoding: the log-probability of each token of given translations."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target as ids, without end marks."""
 
 TOKENS = 2048
-"""Source plus target tokens that are worked on at a time."""
+"""Most source plus target tokens of a batch: their log-probabilities over the whole vocabulary are held."""
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Translations that are none: nothing, a loop, the source once more, or an absurd length."""
+"""Signs that a translation went wrong: it is empty, loops, copies its source, or has an absurd length."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,13 +18,14 @@ TELLING: dict[Flag, tuple[str, str]] = {
 }
 
 LOOP_CHARACTERS, LOOP_TIMES = 30, 3
-"""A loop says its part so many times or more, and at least so many characters of it were said before."""
+"""In a loop a part occurs at least `LOOP_TIMES` in a row, and at least `LOOP_CHARACTERS` characters
+repeat."""
 
 FEWEST_WORDS, COPIED_SHARE = 4, 0.8
-"""A source with so many different ordinary words or more is copied where such a share of them comes back."""
+"""A translation copies a source of at least `FEWEST_WORDS` ordinary words if it has this share of them."""
 
 LONGEST_RATIO, TINY = 3, 10
-"""The longer side has at most so many times the pieces of the shorter, and so many more."""
+"""A length is absurd if one side has more than `LONGEST_RATIO` times the pieces of the other, plus `TINY`."""
 
 WORD_CHARACTER = regex.compile(r"[\p{L}\p{N}]")
 WORD = regex.compile(
@@ -34,7 +35,8 @@ WORD = regex.compile(
 
 
 def flags(source: str, translation: str, source_pieces: int, pieces: int) -> tuple[Flag, ...]:
-    """What is wrong with a translation, running text as the user sees it; no end marks are counted."""
+    """What is wrong with a translation; both texts are as the user sees them, pieces are without end
+    marks."""
     if not translation.strip():
         return ("empty",) if WORD_CHARACTER.search(source) else ()
     found: list[tuple[Flag, bool]] = [
@@ -46,11 +48,13 @@ def flags(source: str, translation: str, source_pieces: int, pieces: int) -> tup
 
 
 def loops(text: str) -> bool:
-    """Whether some part of `text` is said again and again, with nothing in between."""
+    """Whether some part of `text` is repeated again and again, with nothing in between; linear in its
+    length."""
     seen: dict[str, int] = {}
     period = repeated = 0
     for place in range(len(text) - LOOP_CHARACTERS + 1):
         some = text[place : place + LOOP_CHARACTERS]
+        # In a loop of period p each window was last seen p characters before.
         distance = place - seen.get(some, place)
         seen[some] = place
         repeated = repeated + 1 if distance == period else LOOP_CHARACTERS
@@ -63,6 +67,7 @@ def loops(text: str) -> bool:
 def _copies(source: str, translation: str) -> bool:
     """Whether nearly all ordinary words of the source, not numbers nor names, are in the translation."""
     words, translated = WORD.findall(source), WORD.findall(translation)
+    # Names and numbers are the same in many languages, so they tell nothing.
     ordinary = {word.casefold() for word in words if not word[0].isupper()}
     if len(ordinary) < FEWEST_WORDS or COPIED_SHARE * len(translated) > len(words):
         return False

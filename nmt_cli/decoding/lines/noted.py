@@ -1,4 +1,4 @@
-"""How many lines something was seen in, and the first few of their numbers."""
+"""How many lines something was found in, and the lowest few of their numbers, for a report."""
 
 from bisect import insort
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Noted:
             del self.first[SHOWN:]
 
     def __str__(self) -> str:
-        """Such as "line 17" or "lines 17, 40, 512"; the last words of a report."""
+        """Such as "line 17" or "lines 17, 40, 512 and 3 more"."""
         numbers = ", ".join(f"{number:,}" for number in self.first)
         more = f" and {self.count - SHOWN:,} more" if self.count > SHOWN else ""
         return f"line{'s' if self.count > 1 else ''} {numbers}{more}"
