@@ -1,4 +1,4 @@
-"""The tokenisers of both languages together: made from a sample, kept in a folder, known by a fingerprint.
+"""The tokenisers of both sides together: learnt from a sample, kept in a folder, identified by a fingerprint.
 
 The folder holds `tokenizer.json`, the subword models (`joint.*`, or `source.*` and `target.*`), and the
 vocabularies, an entry a line, named in the same way. A vocabulary made here follows from its subword model;
@@ -32,12 +32,12 @@ FORMAT = 1
 DESCRIPTION = "tokenizer.json"
 VOCABULARY = "vocabulary.txt"
 ENDINGS = ("model", "codes", "characters.txt", "words.txt")
-"""Of the files that subword models have; a folder from outside may name no others."""
+"""File endings of subword models. A folder may name no others, or it could make us read any file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What has to be known of a tokeniser besides its subword models."""
+    """All that decides what tokenisers do, but the subword models and vocabularies themselves."""
 
     kind: Kind
     joint: bool
@@ -50,7 +50,7 @@ class Recipe:
     """Each side has a subword model of its own, also where `joint` says that there is one vocabulary."""
 
     def normalizer(self) -> Normalizer:
-        """The same for both sides."""
+        """What normalises lines of either side."""
         return Normalizer(self.text, fold_blank_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
@@ -67,13 +67,14 @@ class Recipe:
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """As JSON keeps it; what only other toolkits' models have is there only where they have it."""
+        """The recipe for JSON; `own_models` is left out where it is false, as in folders written before there
+        was it."""
         described = asdict(self)
         return described if self.own_models else {k: v for k, v in described.items() if k != "own_models"}
 
 
 class Preparer:
-    """Prepares raw lines of both sides before there is a subword model."""
+    """Prepares raw lines of both sides without a subword model, which may not be learnt yet."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.normalized = recipe.normalizer()
@@ -87,7 +88,7 @@ class Preparer:
 
 @dataclass(frozen=True, slots=True)
 class Tokenizers:
-    """Both sides, ready to use, and the files that they are kept in."""
+    """The tokenisers of both sides, and the content of the files that they are kept in."""
 
     recipe: Recipe
     source: Tokenizer
@@ -96,7 +97,7 @@ class Tokenizers:
 
     @property
     def fingerprint(self) -> str:
-        """Tells apart any two tokenisers that could treat a line differently."""
+        """A hash of all files: two tokenisers with the same one treat every line alike."""
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
@@ -114,7 +115,7 @@ class Tokenizers:
 
 
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
-    """Learn the subwords of prepared text, from both sides together or from each."""
+    """Learn subwords from prepared text, one model for both sides together or one for each."""
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
     texts = {
@@ -141,8 +142,10 @@ def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
 def adopt_tokenizers(
     recipe: Recipe, models: Mapping[str, Path], sample: Mapping[Side, list[str]]
 ) -> Tokenizers:
-    """Build tokenisers on existing codes or `.model` files, given by model name; codes take their alphabet
-    from the sample too."""
+    """Build tokenisers on existing codes or `.model` files, given by model name.
+
+    Codes do not hold their alphabet; it is found in them and in the sample.
+    """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
     for name, path in models.items():
@@ -172,9 +175,10 @@ def kind_of_file(path: Path) -> Kind:
 def numbered_tokenizers(
     recipe: Recipe, models: Mapping[str, Mapping[str, bytes]], vocabularies: Mapping[str, Vocabulary]
 ) -> Tokenizers:
-    """Tokenisers whose vocabularies are given, as those of other toolkits' models; by name, see `Recipe`.
+    """Tokenisers whose vocabularies are given, as those of other toolkits' models are.
 
-    `models` holds the files of each subword model by ending. Pieces that a vocabulary lacks are unknown.
+    `models` holds the files of each subword model by ending; both are by name, see `Recipe`. Pieces that a
+    vocabulary lacks are unknown.
     """
     return _assembled(recipe, models, {side: [] for side in SIDES}, vocabularies)
 
@@ -214,12 +218,13 @@ def load_tokenizers(folder: Path) -> Tokenizers:
                 raise UserError(
                     f"{file} is not the vocabulary of the subword model beside it; copy both again."
                 )
+        # The files as they are, even if they would be written otherwise today: the fingerprint must stay.
         return replace(loaded, files={name: (folder / name).read_bytes() for name in loaded.files})
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Say which file or folder it is that can't be used."""
+    """Turn any error of the block into a `UserError` that names `path`, the file or folder that is read."""
     try:
         yield
     except UserError as error:
@@ -236,7 +241,11 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """`contents` holds the files of each model by ending; there are no `vocabularies` where they are new."""
+    """Tokenisers of model files, with given vocabularies, or with new ones if there are none.
+
+    `contents` holds the files of each model by name and ending; `rare` the ids whose pieces are split
+    further.
+    """
     names = recipe.vocabulary_names()
     sides = {
         side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
@@ -266,6 +275,7 @@ def _tokenizer(
         numbering = Numbering.over(vocabulary, recipe.symbols, model.entries)
     else:
         numbering = Numbering.new(recipe.symbols, model.entries)
+    # Built once more: which pieces the rare ids are is known only from the first one's numbering.
     if rare:
         model = _model(recipe, content, [numbering.pieces[i] for i in rare])
     return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering)
