@@ -19,7 +19,7 @@ LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
 def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
-    """What may change the bits of a result, and how it was asked for."""
+    """The command, and all of the machine and its software that may change the bits of a result."""
     return {
         "command": list(command),
         "nmt": __version__,
@@ -35,7 +35,7 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
 
 
 def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> None:
-    """Add a line, "from this step on", unless the last one says the same."""
+    """Add a line saying that `facts` hold from `step` on, unless the last line says the same."""
     path = run / ENVIRONMENT
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines and _without_step(lines[-1]) == facts:
