@@ -178,10 +178,8 @@ def _end_with(sentinel: int) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Block SIGINT and SIGTERM while a process is started; it inherits that.
-
-    So no interrupt comes between its start and the `try` that ends it, and Ctrl-C is left to its parent.
-    """
+    """Block SIGINT and SIGTERM while a process is started; it inherits that, and leaves Ctrl-C to its
+    parent."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

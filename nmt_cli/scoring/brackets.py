@@ -1,9 +1,10 @@
 """Bracket F1: labelled brackets of parses against those of a treebank, as EVALB counts them.
 
-What EVALB leaves out by its published settings (COLLINS.prm) is left out: root brackets, traces and what
-holds nothing else, punctuation, function labels; ADVP and PRT are one. A sentence of nothing but punctuation
-has no part in the score. Unlike EVALB, which skips a parse that doesn't fit its sentence, every such parse is
-repaired and counts; and which words are punctuation the reference alone says, so that no wrong tag hides one.
+What EVALB leaves out by its published settings (COLLINS.prm) is left out: root brackets, traces and brackets
+of nothing else, punctuation, function labels; ADVP and PRT are the same. A sentence of punctuation alone is
+not counted. Two things differ from EVALB. It skips a parse that does not fit its sentence; here such a parse
+is repaired and counted. And only the reference says which words are punctuation, so that a wrong tag hides no
+word.
 """
 
 from collections import Counter
@@ -25,14 +26,14 @@ ONE_LABEL = {"PRT": "ADVP"}
 SIGNATURE = f"evalb:collins|roots:out|malformed:repaired|version:{__version__}"
 
 Bracket = tuple[str, int, int]
-"""A label, and the counted words that it starts before and ends behind."""
+"""A label, and how many counted words stand before its start and before its end."""
 
 Reader = Callable[[str, int | None], tuple[Tree, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Brackets of one sentence, or of many."""
+    """How many brackets of one sentence, or of many, match, and how many either side has."""
 
     matched: int = 0
     reference: int = 0
@@ -40,7 +41,7 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """In percent, as all that follow; 0 where there is nothing to divide by."""
+        """In percent, as are recall and F1; 0 if there are no brackets to divide by."""
         return 100 * self.matched / self.hypothesis if self.hypothesis else 0.0
 
     @property
@@ -59,7 +60,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a text of parses amounts to."""
+    """The counts of all parses of a text, and their flaws."""
 
     lines: list[Counts | None]
     """None for a sentence without any word that counts."""
@@ -84,7 +85,7 @@ class Comparison:
         return 100 * sum(counted) / len(counted) if counted else 0.0
 
     def scores(self) -> list[Score]:
-        """F1 and what it is made of."""
+        """F1, precision, recall, and the shares of complete matches and of malformed trees."""
         total, malformed = self.total, len(self.flaws)
         values = {
             "bracket F1": total.f1,
@@ -139,7 +140,8 @@ def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
 
 
 def _reader(lines: Lines) -> Reader:
-    """Only a bracketed tree ends in a bracket without label."""
+    """How to read these lines: as bracketed or as linearised trees, whichever most of them are."""
+    # Only a bracketed tree ends in a bracket without a label.
     some = [line for line in lines if line.strip()]
     bracketed = sum(line.rstrip().endswith(")") for line in some)
     return trees.mended_bracketed if 2 * bracketed > len(some) else trees.mended_linearised
@@ -158,6 +160,7 @@ def _brackets(tree: Tree, before: Sequence[int]) -> Iterator[Bracket]:
             case "(":
                 starts.append(before[word])
             case ")":
+                # Without function labels and indices, such as NP-SBJ and NP=2.
                 label = symbol[1:].split("-")[0].split("=")[0]
                 start, end = starts.pop(), before[word]
                 if start < end and label not in LEFT_OUT:

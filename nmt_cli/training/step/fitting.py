@@ -17,8 +17,7 @@ HEADROOM = 0.9
 def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
     """The most source plus target tokens of a micro-batch; `share` are those of a rank's local batch.
 
-    Tries batches of the longest pairs that training may see, which take most memory, and halves them until
-    one fits.
+    Tries a batch of the longest pairs that training may see, and halves it until it fits.
     """
     device, longest = trainer.precision.device, min(batch.longest, batch.tokens)
     tokens = max(share, 2 * longest)  # no micro-batch is larger than the share, whatever would fit
