@@ -49,6 +49,7 @@ class Layout:
         positions = np.arange(starts[-1], dtype=np.int32) - starts[segments]
         host = torch.from_numpy
         most = max(int(sizes.max(initial=0)), longest or 0)
+        # A copy, since the tensor would share memory with an array that the caller may change.
         return cls(host(starts), host(segments), host(positions), host(sizes.copy()), most)
 
     def to(self, device: torch.device | str) -> Layout:

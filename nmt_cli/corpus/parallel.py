@@ -151,6 +151,7 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     if Path(spec).is_file():
         return _single_file(Path(spec))
     if ":" in spec:
+        # After all other forms, since a path may hold a colon.
         source, target = map(Path, spec.split(":", 1))
         return Corpus(_name(source, source_lang), source, target, _form(source, target))
     missing = f"{spec}.{target_lang}" if source else f"{spec}.{source_lang}"

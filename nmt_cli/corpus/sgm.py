@@ -118,6 +118,7 @@ def _fits(marked: str, lang: str) -> bool:
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:
+    """Raise `UserError` for a file that was cut off, which would pass for a shorter test set."""
     for name in (b"doc", b"seg"):
         begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
         ended = sum(_ends(tag, name) for tag in tags)
@@ -132,6 +133,8 @@ def _attribute(attributes: bytes, name: bytes) -> bytes:
 
 
 def _text(inner: bytes) -> bytes:
+    # What an entity stands for is not looked at again, so none can stand for many others. A segment may go
+    # over several lines.
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 

@@ -78,6 +78,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
     real_source, real_target = (int(side.sum()) for side in lengths)
     target_tokens = _tokens(split.target, pairs, target)
     labels = target_tokens.clone()
+    # Filler comes last, behind all real tokens.
     labels[real_target:] = IGNORED
     return MicroBatch(
         pairs=pairs,
@@ -112,6 +113,7 @@ def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
 def _pinned(layout: Layout) -> Layout:
     return replace(
         layout,
+        # Not `lengths`, which never leave the host.
         starts=layout.starts.pin_memory(),
         segments=layout.segments.pin_memory(),
         positions=layout.positions.pin_memory(),

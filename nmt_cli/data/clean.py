@@ -79,6 +79,7 @@ def clean(task: CleanTask) -> CleanBlock:
         sources.append(source)
         targets.append(target)
         numbers.append(number)
+    # Of prepared text: pairs that differ only in what preparing removes are duplicates.
     hashes = map(pair_hash, sources, targets) if task.filter.duplicates else ()
     return CleanBlock(
         _joined(sources), _joined(targets), np.array(numbers, np.int64), b"".join(hashes), dropped, noted

@@ -143,6 +143,7 @@ def lines_of(path: Path, first: int, last: int) -> list[str]:
 
 
 def _only(side: EncodedSide, kept: NDArray[np.bool_]) -> EncodedSide:
+    # So it is with most blocks, which then need not be copied.
     if kept.all():
         return side
     return EncodedSide(side.tokens[np.repeat(kept, side.lengths)], side.lengths[kept])

@@ -27,6 +27,7 @@ class Rounding:
     @classmethod
     def of(cls, tokens: int) -> "Rounding":
         """For micro-batches that mostly have about `tokens` on each side."""
+        # A power of two, at most a `SHARE`-th of the tokens.
         return cls(unit=1 << max(tokens // SHARE, 1).bit_length() - 1)
 
     def dummies(self, source_lengths: Lengths, target_lengths: Lengths) -> tuple[Indices, Indices]:

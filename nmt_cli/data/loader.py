@@ -94,6 +94,7 @@ class Loader:
 
         For when one did not fit into memory. A micro-batch of a single pair stays as it is.
         """
+        # Half of the largest that was tried: the limit may be far above it, and half the limit too.
         most = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
         max_tokens = min(self._cut.max_tokens, max(most // 2, 1))
         rounding = Rounding.of(max_tokens // 2) if self._cut.rounding else None

@@ -113,6 +113,7 @@ def _blocks(pairs: int, config: BatchConfig) -> int:
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
     """The pairs of shard `number`: its share of the epoch's shuffled blocks."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
+    # Sorting random numbers shuffles; NumPy's own shuffle may differ from version to version.
     shuffled = np.argsort(_random(blocks, seed, epoch, 0, purpose=0), kind="stable")
     share = shuffled[number * blocks // shards : (number + 1) * blocks // shards]
     block = min(BLOCK, config.shard_pairs)

@@ -152,6 +152,7 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
         changed = differences(manifest, description)
+    # A damaged dataset is never up to date.
     except UserError:
         if overwrite:
             return True

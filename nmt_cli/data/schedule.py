@@ -96,6 +96,7 @@ class Batches:
         """Stop planning and waiting, and remove the files written; may be called from any thread."""
         self._closed.set()
         if self._anew:
+            # First, as a plan in the making may be waiting for an epoch to be segmented.
             self._anew.close()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)

@@ -80,6 +80,7 @@ def draw_sample(folder: Path, config: TokenizerConfig) -> dict[Side, list[str]]:
     for side in SIDES:
         with _text_reader(folder / WORK, side) as text:
             pairs = min(len(text), max(1, config.sample_lines // 2))
+            # The same seed for either side, so that the lines of both are those of the same pairs.
             places = np.arange(pairs) + np.random.default_rng(config.seed).random(pairs)
             numbers = (places * (len(text) / pairs)).astype(np.int64)
             sample[side] = text.lines(np.minimum(numbers, len(text) - 1))
@@ -140,6 +141,7 @@ class _SideWriter(TokensWriter):
         """Add the ids, and those lines of `text` from `start` on that are kept."""
         self.append(encoded)
         content, lengths = text.content(start, start + len(kept)), text.lengths(start, start + len(kept))
+        # Most blocks lose nothing, and are copied without being split into lines.
         if not kept.all():
             lines = content.split(b"\n")[:-1]
             content = b"".join(line + b"\n" for line, keep in zip(lines, kept, strict=True) if keep)

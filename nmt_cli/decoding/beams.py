@@ -121,6 +121,7 @@ class Beams:
 
     def give_up_hopeless(self, rule: LengthRule) -> None:
         """Drop hypotheses that can no longer beat the worst of their sentence's best K ended ones."""
+        # One more on either side, since lengths count the end mark.
         bound = rule.bound(self.totals, self.ages[:, None] + 1, self.caps[:, None] + 1)
         self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
 
@@ -130,6 +131,7 @@ class Beams:
 
     def take(self, sentences: Tensor) -> None:
         """Keep only `sentences`, numbers in the batch, in this order."""
+        # Every field is a tensor whose first axis is the sentences.
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[sentences])
 

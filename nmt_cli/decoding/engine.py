@@ -80,6 +80,7 @@ def translated(
             if len(batch) == 1:
                 yield batch[0], None
             else:
+                # And stays so: a batch as large as this would fail again.
                 slots = max(1, len(batch) // 2)
                 queue.put_back(batch)
 

@@ -82,6 +82,7 @@ def training_precisions(device: torch.device) -> list[Precision]:
 
 def usual_training_precision(device: torch.device) -> Precision:
     """What to train in unless something else is asked for."""
+    # On a GPU the last is bf16, which needs no loss scale, or else fp16.
     return training_precisions(device)[-1] if is_gpu(device) else "fp32"
 
 

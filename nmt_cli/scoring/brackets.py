@@ -134,6 +134,7 @@ def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
             flaw = "it has {} in place of {}".format(*next(pair for pair in pairs if pair[0] != pair[1]))
         if flaw:
             flaws[number] = flaw
+        # By the reference's tags also for the hypothesis, so that positions of both agree.
         before = list(accumulate((tag not in PUNCTUATION for tag in tags), initial=0))
         lines.append(_counts(tree, reference, before) if before[-1] else None)
     return Comparison(lines, flaws)

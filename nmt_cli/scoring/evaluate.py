@@ -191,6 +191,7 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetr
         problems.append("--significance compares systems with the first one; give at least two")
     if evaluation.sentences and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
+    # The language chooses a tokeniser where the user has not.
     for_bleu = "bleu" in metrics and evaluation.config.bleu.tokenizer == "auto"
     if evaluation.target_lang and not for_bleu and "paper-bleu" not in metrics:
         problems.append("--target-lang has no effect on these metrics; leave it out")

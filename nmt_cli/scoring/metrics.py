@@ -85,6 +85,7 @@ class Measure:
     def __call__(self, hypotheses: Lines) -> Score:
         """The score of a whole text."""
         found = self.counter.corpus_score(self.ready_hypotheses(hypotheses), None)
+        # sacrebleu tells the parts of a score only in its text: what follows the number.
         detail = str(found.format(signature="").partition(" = ")[2].partition(" ")[2])
         return Score(self.metric, found.name, self._kind(), float(found.score), self.signature(), detail)
 

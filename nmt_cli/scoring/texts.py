@@ -106,12 +106,14 @@ def _read(path: Path, lang: str) -> Text:
         return _read_file(path, str(path), lang)
     name = "stdin" if path == STDIN else str(path)
     with tempfile.TemporaryDirectory(prefix="nmt-score-") as folder:
+        # Under its own name, whose ending may tell what kind of file it is.
         copy = Path(folder) / path.name
         with sys.stdin.buffer if path == STDIN else path.open("rb") as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
         try:
             return _read_file(copy, name, lang)
         except UserError as error:
+            # The user never named the copy.
             raise UserError(str(error).replace(str(copy), name)) from error
 
 

@@ -103,6 +103,7 @@ class Bpe:
         return self.numbers_of(word if len(word) > LONGEST_WORD else self._merged(word))
 
     def _merged(self, word: str) -> Sequence[str]:
+        # With an empty cache each time: subword-nmt's own would grow without end, and `encode` has one.
         surfaces: Sequence[str] = apply_merges(
             word, self.ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={}
         )
@@ -192,5 +193,6 @@ def characters_of(merges: Iterable[Merge]) -> set[str]:
 
 def _results(merges: Iterable[Merge]) -> Iterator[Piece]:
     for left, right in merges:
+        # Codes of version 0.2 join the mark to a character, so by itself it is a text's own `</w>`.
         final = right.endswith(WORD_END) and right != WORD_END
         yield left + right.removesuffix(WORD_END) if final else left + right, final

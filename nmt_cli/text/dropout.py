@@ -126,12 +126,14 @@ class BpeDropout:
         """The path of a word in these parts."""
         course: list[_State] = []
         while merges := self._merges(parts):
+            # Merges of one rank are done at once, as subword-nmt does.
             equal = bisect_left(merges, (merges[0] // PLACES + 1) * PLACES)
             course += [_State(parts, merges)] * equal
             parts = _merged(parts, merges, (1 << equal) - 1)
         return _Path(course, self._numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
+        # As in `Bpe`, which spells such words.
         if len(parts) > LONGEST_WORD:
             return []
         ranks, pairs = self._bpe.ranks, enumerate(pairwise(parts))

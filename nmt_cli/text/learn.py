@@ -90,6 +90,7 @@ def _characters(lines: Iterable[str]) -> Counter[str]:
 
 def _letters(lines: Iterable[str]) -> Counter[str]:
     counts = _characters(lines)
+    # BPE learns from words, which hold no blanks.
     del counts[" "]
     return counts
 

@@ -65,6 +65,7 @@ class Normalizer:
         return text.replace(BLANK_MARK, " ") if self._fold_blank_mark else text
 
     def _composed(self, text: str) -> str:
+        # Only in long lines, so that lines as people write them never change.
         if len(text) > LONG:
             text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)
         match self._config.unicode:

@@ -53,6 +53,7 @@ class Pieces:
             None if self._is_mark(i) or self._processor.is_unused(i) else self._processor.id_to_piece(i)
             for i in range(size)
         ]
+        # Single characters and bytes can't be split further, however rare they are.
         self._splits = self._split_up({piece for piece in too_rare if self._has_parts(piece)})
 
     def encode(self, text: str) -> list[int]:
@@ -86,6 +87,7 @@ class Pieces:
     def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
         unknown, size = self._processor.unk_id(), len(self.entries)
+        # SentencePiece fails on a number that it does not have.
         return str(self._processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
     def files(self) -> dict[str, bytes]:
@@ -119,6 +121,7 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
     `scores` has for each piece two scores and its number; the second sum decides where the first ones are
     equal.
     """
+    # The best way to each place in the text, one place after another (Viterbi).
     best: list[tuple[float, float, list[int]] | None] = [(0.0, 0.0, [])]
     for end in range(1, len(text) + 1):
         ways = [

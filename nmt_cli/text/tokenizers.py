@@ -214,6 +214,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
         loaded = _assembled(recipe, contents, description["too_rare"], vocabularies)
         for side, name in recipe.vocabulary_names().items():
             file, size = f"{name}.{VOCABULARY}", len(loaded.side(side).vocabulary)
+            # The vocabulary of another model would give wrong ids without any error.
             if (folder / file).read_bytes() != loaded.files[file] or size != description["vocabulary"][side]:
                 raise UserError(
                     f"{file} is not the vocabulary of the subword model beside it; copy both again."

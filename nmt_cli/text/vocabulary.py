@@ -71,6 +71,7 @@ def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
     if entries.pop():
         raise UserError("the vocabulary file ends within a line; copy it again.")
     seen: set[str] = set()
+    # Filler entries are all empty.
     for entry in filter(None, entries):
         if entry in seen:
             raise UserError(f"the vocabulary file has {entry!r} twice; copy it again.")
@@ -137,6 +138,7 @@ class Numbering:
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
+        # The unknown mark is no piece's: as text it shows as unknown.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
         return cls(vocabulary, symbols, (*ids, vocabulary.unknown), pieces)
 

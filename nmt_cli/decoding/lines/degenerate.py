@@ -40,6 +40,7 @@ def flags(source: str, translation: str, source_pieces: int, pieces: int) -> tup
     if not translation.strip():
         return ("empty",) if WORD_CHARACTER.search(source) else ()
     found: list[tuple[Flag, bool]] = [
+        # A source that loops is translated rightly by a loop.
         ("looping", loops(translation) and not loops(source)),
         ("copied", _copies(source, translation)),
         ("length", _absurd(source_pieces, pieces)),

@@ -77,6 +77,7 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
     start, width = 0, FIRST_GUESS * longest
     while start < len(body):
         end = _best_place(body, start, start + width)
+        # Shortened bit by bit: fewer characters may have more pieces, so the place can't be calculated.
         while (count := pieces(start, end)) > longest and end > start + 1:
             end = _best_place(body, start, start + max(1, (end - start) * 9 // 10))
         # The guess of a width may have ended inside of a word that would fit as a whole.

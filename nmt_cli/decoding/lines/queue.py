@@ -124,6 +124,7 @@ class RequestQueue:
             for left, request in zip(range(len(alike), 0, -1), alike, strict=True):
                 if share := -(-(slots - len(chosen)) // left):
                     chosen += request.take(share, tokens, [*running, *chosen])
+                    # To the end: the others have their turn first.
                     self._requests[request.number] = self._requests.pop(request.number)
             return chosen
 

@@ -148,6 +148,7 @@ class Translator:
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [target.restore(target.decode(part.tokens)) for part in parts]
+        # A model may have learnt to write line ends, but a line must give a line.
         text = joined([LINE_ENDS.sub(" ", one) for one in texts], self.tokenizers.recipe.target_lang)
         return Candidate(
             text=text,

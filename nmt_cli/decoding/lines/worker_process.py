@@ -67,6 +67,7 @@ class WorkerProcess:
         try:
             message: tuple[str, Any] = self.connection.recv()
         except (EOFError, OSError) as end:
+            # For its exit code. SIGKILL is what the system sends where memory runs out.
             self.process.join()
             if self.process.exitcode != -signal.SIGKILL:
                 code = self.process.exitcode

@@ -129,6 +129,7 @@ def _after(before: Moment, line: dict[str, Any]) -> Moment:
         epoch=line["epoch"],
         source_tokens=before.source_tokens + line["source_tokens"],
         target_tokens=before.target_tokens + line["target_tokens"],
+        # The log's speed is of steps alone, so this leaves out validating and saving.
         hours=before.hours + (line["target_tokens"] / speed / 3600 if speed else 0.0),
         skipped=before.skipped + line["skipped"],
     )

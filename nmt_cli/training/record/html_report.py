@@ -74,6 +74,7 @@ class HtmlReport:
             parts = resources.files("nmt_cli.training.record") / "page"
             page = compose("nmt train", parts, SCRIPTS, self._content(standing))
             unfinished.write_text(page, encoding="utf-8")
+            # A browser may read it at any moment.
             unfinished.replace(self.run / REPORT)
         except OSError as error:
             unfinished.unlink(missing_ok=True)
@@ -121,6 +122,7 @@ class HtmlReport:
                 "line": line + 1,
                 "source": source,
                 "reference": reference,
+                # The log's keys are text, as JSON's are.
                 "translations": [validation.line["samples"].get(str(line), "") for validation in shown],
             }
             for line, (source, reference) in self.about.sentences.get(name, {}).items()

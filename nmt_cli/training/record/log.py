@@ -132,6 +132,7 @@ def cut_behind(path: Path, step: int, judged: bool) -> None:
     """
     if not path.exists():
         return
+    # What comes behind the last line end was cut off as it was written.
     lines = ((line, *_step_of(line)) for line in path.read_bytes().split(b"\n")[:-1])
     whole = [line for line, number, valid in lines if number < step or (number == step and judged >= valid)]
     unfinished = path.with_name(f".{path.name}.unfinished")

@@ -64,6 +64,7 @@ class Saver:
             time.perf_counter()
         )  # set first: if saving fails, the next attempt is minutes away, not a step
         self._report(Doing("saving", self._position.step, self._position.epoch))
+        # Before the snapshot, which keeps the time that the run has taken.
         self._clock.note()
         if self._snapshot.trainer.group.process.first:
             folder = save_checkpoint(self._run, self._snapshot.identity, self._snapshot.checkpoint())

@@ -22,6 +22,7 @@ class Scalars:
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
         """`step` is where the run stands; TensorBoard then ignores what it wrote of later steps before."""
+        # Here, since TensorBoard need not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter

@@ -42,6 +42,7 @@ class Process:
 def process_from_environment() -> Process:
     """This process by torchrun's variables, or else by Slurm's; one process alone where there are neither."""
     env = os.environ
+    # Before Slurm, since a Slurm job may start torchrun.
     if "RANK" in env and "WORLD_SIZE" in env:
         local = int(env.get("LOCAL_RANK", 0)), int(env.get("LOCAL_WORLD_SIZE", 1))
         return Process(int(env["RANK"]), int(env["WORLD_SIZE"]), *local)
@@ -54,6 +55,7 @@ def _process_from_slurm() -> Process:
     env = os.environ
     # Slurm names no port: its job's number spreads the jobs of a machine over several.
     first, count = SLURM_PORTS
+    # A meeting point that was given stays.
     env.setdefault("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"]))
     env.setdefault("MASTER_PORT", str(first + int(env["SLURM_JOB_ID"]) % count))
     tasks = tasks_by_node(env["SLURM_TASKS_PER_NODE"])[int(env["SLURM_NODEID"])]
