@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba import boolean, float32, int32, int64, njit, types, uint16, void
 from numba.extending import intrinsic
 
-# Each kernel below is given its signatures, and so is compiled when this module is imported: before worker
-# processes are forked, once for all of them.
+# Kernels that Python calls are given their signatures, and so are compiled when this module is imported:
+# before worker processes are forked, once for all of them.
 OPTIONS = {
     "cache": True,
     # By default a division by zero raises, and a loop with such a check is not vectorised.

@@ -132,8 +132,8 @@ class Loader:
                 self._ready.put(step)
                 if self._closed.is_set():
                     return
-        # Whatever it is: who takes the batches would wait for ever.
         except BaseException as error:
+            # Whatever it is: who takes the batches would wait for ever.
             self._ready.put(error)
 
 

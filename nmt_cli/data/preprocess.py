@@ -152,8 +152,8 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
         changed = differences(manifest, description)
-    # A damaged dataset is never up to date.
     except UserError:
+        # A damaged dataset is never up to date.
         if overwrite:
             return True
         raise

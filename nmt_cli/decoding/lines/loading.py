@@ -90,6 +90,6 @@ def _read(paths: Sequence[Path], device: torch.device) -> tuple[Tokenizers, list
                 f"{path} has another vocabulary than {paths[0]}; an ensemble needs models that were trained "
                 "on one dataset."
             )
-    # Not every model tells, such as those of other toolkits.
+    # Not every model folder tells.
     longest = [model.identity.trained_on.get("longest") for model in read]
     return first, [model.transformer for model in read], min(filter(None, longest), default=None)

@@ -45,6 +45,6 @@ def _read(translator: Translator, queue: RequestQueue, request: Request, lines: 
             if not queue.add(request, line):
                 return
         queue.end(request)
-    # Whatever it is: the caller would wait for ever.
     except BaseException as error:
+        # Whatever it is: the caller would wait for ever.
         queue.end(request, error)

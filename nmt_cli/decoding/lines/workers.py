@@ -71,6 +71,6 @@ def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
     try:
         with suppress(Closed):
             translate(queue.turn)
-    # Whatever it is: callers would wait for ever for what this worker has taken.
     except BaseException as error:
+        # Whatever it is: callers would wait for ever for what this worker has taken.
         queue.close(error)
