@@ -27,7 +27,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text: its two files, or twice the one file that holds both sides."""
+    """A parallel text: the files of its two sides, which are the same if one file holds both."""
 
     name: str
     source: Path

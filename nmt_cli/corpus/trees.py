@@ -26,7 +26,8 @@ BLANKS = " \t\n\r\f\v"
 PARTS = re.compile(
     r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*[^\s()]*\s*\)|\(\s*([^\s()]*)|(\))|[^\s()]+", re.ASCII
 )
-"""A tag with its word, an opening, a closing bracket; what matches without a group is no part of a tree."""
+"""Groups 1 and 2 are a tag and its word, 3 is an opening bracket's label, 4 a closing bracket; a match
+without a group is no part of a tree."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,13 @@ class AttentionMaps:
     """Whether the target still has its end mark."""
 
     encoder: Tensor
-    """[L, H, S, S]"""
+    """[L, H, S, S]: queries, then keys."""
 
     decoder: Tensor
-    """[L, H, T, T]"""
+    """[L, H, T, T]: queries, then keys."""
 
     cross: Tensor
-    """[L, H, T, S]"""
+    """[L, H, T, S]: the decoder's queries over the source."""
 
     def alignment(self) -> list[int]:
         """For each target piece the number of the source piece with most weight, over all layers and heads.

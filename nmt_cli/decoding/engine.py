@@ -24,7 +24,7 @@ be slow for a few at a time."""
 
 
 class Queue(Protocol):
-    """Sentences that are to be translated."""
+    """Where the search takes sentences from."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
         """Remove up to `slots` sentences from the queue, to join a batch that holds those of `running`.

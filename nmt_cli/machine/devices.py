@@ -38,9 +38,10 @@ def first_devices(wanted: str, count: int) -> list[torch.device]:
 
 
 def device_of_rank(wanted: str, local_rank: int) -> torch.device:
-    """The device of one of the processes on this machine, a GPU for each, or the CPU for all of them.
+    """The device of this process: a GPU of its own for each process on the machine, or the CPU for all of
+    them.
 
-    It becomes this process's current device.
+    A GPU becomes this process's current device.
     """
     there = usable_devices(wanted)
     if not is_gpu(there[0]):
@@ -125,7 +126,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def compiling_pays(device: torch.device) -> bool:
-    """Whether `torch.compile` gains more time on it than it takes."""
+    """Whether `torch.compile` saves more time on this kind of device than compiling takes."""
     return is_gpu(device)
 
 

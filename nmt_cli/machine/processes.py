@@ -1,4 +1,5 @@
-"""Work shared among processes, with results in the order of the tasks."""
+"""Child processes: tasks shared among workers, with results in order, and what every child needs to end
+well."""
 
 import multiprocessing
 import os

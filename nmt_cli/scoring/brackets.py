@@ -54,7 +54,7 @@ class Counts:
 
     @property
     def complete(self) -> bool:
-        """Whether every bracket has its partner."""
+        """Whether every bracket of either side matches one of the other."""
         return self.matched == self.reference == self.hypothesis
 
 
@@ -101,13 +101,14 @@ class Comparison:
         return [Score("brackets", name, "", value, SIGNATURE, detail) for name, value in values.items()]
 
     def sentences(self) -> SentenceScores:
-        """The F1 of each line; 100 also where there was no bracket to find, and none was made up."""
+        """The F1 of each line; 100 also where neither side has a bracket."""
         values = [100.0 if line is None or line.complete else line.f1 for line in self.lines]
         return SentenceScores("brackets", "bracket F1", SIGNATURE, values)
 
 
 def read_references(lines: Lines, name: str) -> list[Tree]:
-    """A tree for each line, bracketed or linearised as most lines are; a bad one is a `UserError`."""
+    """A tree for each line, read as bracketed or as linearised, see `_reader`; `UserError` for a malformed
+    one."""
     found = []
     mended = _reader(lines)
     for number, line in enumerate(lines, start=1):
@@ -122,7 +123,8 @@ def read_references(lines: Lines, name: str) -> list[Tree]:
 
 
 def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
-    """Count the brackets of each hypothesis, bracketed or linearised as most are, against its reference."""
+    """Count each hypothesis' brackets against its reference; for bracketed and linearised ones see
+    `_reader`."""
     lines: list[Counts | None] = []
     flaws: dict[int, str] = {}
     mended = _reader(hypotheses)

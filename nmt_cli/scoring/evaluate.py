@@ -37,11 +37,11 @@ class Evaluation:
     """`-` is stdin."""
 
     target_lang: str
-    """Empty: what the names of the references end in, if that is a language."""
+    """If empty, the language that the names of the references end in, if they do."""
 
     metrics: Sequence[AnyMetric]
-    """Empty: BLEU, chrF, and BLEU by the paper's protocol where the language is known; or brackets, where the
-    references end in .trees."""
+    """If empty, BLEU, chrF, and BLEU by the paper's protocol where the language is known; or brackets, where
+    the references end in .trees."""
 
     sentences: bool
     significance: Test | None
@@ -57,7 +57,7 @@ class System:
     name: str
     scores: list[Score]
     findings: list[significance.Finding]
-    """One for each score, or none at all where no test was asked for."""
+    """One for each of `scores`; empty if no test was asked for."""
 
     sentences: list[SentenceScores]
 

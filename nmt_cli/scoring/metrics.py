@@ -20,7 +20,7 @@ Lines = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One number and what it means."""
+    """The score of a text in one metric, with all that is needed to report it."""
 
     metric: AnyMetric
     name: str

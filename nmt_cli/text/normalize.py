@@ -21,7 +21,8 @@ MARKS_IN_A_ROW = regex.compile(
     r"((?&mark){30})(?=(?&mark))(?(DEFINE)(?<mark>[\p{M}--\u034f]))", regex.VERSION1
 )
 JOINER = "\u034f"
-"""Put behind every 30 marks in a row, as in Unicode's stream-safe format; no language has so many."""
+"""The combining grapheme joiner, which stops reordering: put behind every 30 marks in a row, as in Unicode's
+stream-safe format. No language has so many."""
 
 ZERO_WIDTH = re.compile(r"[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 

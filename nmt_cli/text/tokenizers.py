@@ -54,7 +54,7 @@ class Recipe:
         return Normalizer(self.text, fold_blank_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """What splits a side into words, where that is asked for."""
+        """What splits lines of a side into words; None if words are what stands between blanks."""
         wanted = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
         return Moses(self.source_lang if side == "source" else self.target_lang) if wanted else None
 
@@ -104,7 +104,7 @@ class Tokenizers:
         return digest.hexdigest()
 
     def side(self, side: Side) -> Tokenizer:
-        """One of the two."""
+        """The tokeniser of one side."""
         return self.source if side == "source" else self.target
 
     def save(self, folder: Path) -> None:

@@ -28,13 +28,13 @@ class Vocabulary:
     """How each id is shown; filler entries are empty."""
 
     end: int
-    """Ends every sentence."""
+    """The id that ends every sentence."""
 
     start: int | None
     """What the decoder is given before the first token; None for a vector of zeros instead."""
 
     unknown: int
-    """Stands for text that has no entry."""
+    """The id of text that has no entry."""
 
     never: tuple[int, ...] = ()
     """Ids that search never produces, such as filler. Not the unknown mark: a setting decides about it."""

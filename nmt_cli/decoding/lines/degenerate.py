@@ -89,7 +89,7 @@ class Degenerate:
     noted: dict[Flag, Noted] = field(default_factory=lambda: {flag: Noted() for flag in TELLING})
 
     def add(self, number: int, found: Iterable[Flag]) -> None:
-        """Count the translation of line `number`, whatever was found."""
+        """Count the translation of line `number`, with the flags `found`, which may be none."""
         self.translations += 1
         for flag in found:
             self.noted[flag].add(number)

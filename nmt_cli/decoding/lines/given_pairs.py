@@ -45,7 +45,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Two files that go with each other line for line."""
+    """The pairs of two files that match line for line."""
 
     source_name: str
     pairs: Sequence[Pair]
@@ -53,7 +53,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """The scores of a text."""
+    """The scores of all lines of a text."""
 
     lines: Sequence[Scored]
     words: int

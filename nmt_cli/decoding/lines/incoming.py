@@ -1,4 +1,4 @@
-"""Bytes as they arrive, as lines."""
+"""Splits bytes into lines as they arrive."""
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator

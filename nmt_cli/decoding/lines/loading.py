@@ -1,4 +1,4 @@
-"""Models from their folders, ready to translate on the devices there are."""
+"""Loads models from their folders, for translating on one or more devices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,12 +47,12 @@ class Loaded:
 
     @property
     def models(self) -> Sequence[Transformer]:
-        """Those on the first device."""
+        """The copies on the first device."""
         return self.workers[0]
 
     @property
     def ensemble(self) -> Ensemble:
-        """As the settings combine them, on the first device."""
+        """The models on the first device, combined as the settings say."""
         return Ensemble.of(self.models, self.translator.config.search)
 
 

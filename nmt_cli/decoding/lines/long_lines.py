@@ -116,7 +116,7 @@ def _best_place(body: str, start: int, end: int) -> int:
 
 
 def _word_end(body: str, place: int, last: int) -> int:
-    """Where the word around `place` ends; 0 where it reaches beyond `last`."""
+    """Where the word around `place` ends; 0 if that is behind `last`."""
     blank = body.find(" ", place, last)
     if blank < 0 and len(body) <= last:
         return len(body)

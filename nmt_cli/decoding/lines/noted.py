@@ -8,7 +8,8 @@ SHOWN = 5
 
 @dataclass(slots=True)
 class Noted:
-    """Line numbers, which may come in any order; takes the same memory however many they are."""
+    """A count of lines and the lowest of their numbers, which may come in any order; needs little memory for
+    any number of lines."""
 
     count: int = 0
     first: list[int] = field(default_factory=list)

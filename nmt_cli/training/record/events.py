@@ -86,7 +86,7 @@ class Validated:
     step: int
     judgements: Sequence[Judgement]
     best: bool
-    """Whether it was better than ever before."""
+    """Whether it was the best of the run so far."""
 
     seconds: float
     """How long it took."""

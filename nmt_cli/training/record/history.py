@@ -1,4 +1,4 @@
-"""All that a run has measured so far, thinned to curves whose size does not grow with the run."""
+"""What a run has measured so far; steps are thinned to curves whose size does not grow with the run."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`report.html`: a run at a glance, in one file that needs nothing else, written anew at each validation."""
+"""`report.html`: a whole run on one page, complete in one file, written anew at each validation."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -148,7 +148,8 @@ def _cost(spent: Spent) -> dict[str, Any]:
 
 
 def _judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
-    """The curves of a validation set; its best ones are in them however many there are."""
+    """The curves of a validation set, thinned to `VALIDATIONS`; the best by each metric are always among
+    them."""
     # Thinned evenly alone, the curve could lack the very point that the best checkpoint is from.
     best = {id(max(found, key=lambda v: v.scores.get(metric, 0.0))) for metric in found[0].scores}
     spread = {id(validation) for validation in evenly(found, VALIDATIONS)}
