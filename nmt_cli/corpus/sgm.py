@@ -30,7 +30,7 @@ ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6})
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One sentence of a test set and where it stands in it."""
+    """One sentence of a test set, with the document it is in and its number there."""
 
     document: bytes
     number: bytes
@@ -38,7 +38,7 @@ class Segment:
 
     @property
     def place(self) -> tuple[bytes, bytes]:
-        """Document and number, the same on both sides of a test set; case does not count."""
+        """Document and number in lower case, the same on both sides of a test set."""
         return self.document.lower(), self.number.lower()
 
 
@@ -49,6 +49,7 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
     documents = list(_documents(tags))
+    # An xml has both sides in one file, an sgm only one, unmarked.
     if any(tag[2].lower() in SIDES.values() for tag in tags):
         parts = [(document[0], _of_side(document, side, lang)) for document in documents]
     else:
@@ -63,7 +64,7 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
 
 
 def _documents(tags: Tags) -> Iterator[Tags]:
-    """The tags of each document, its own begin first."""
+    """The tags of each document, beginning with its own opening tag, without its closing one."""
     begin = None
     for place, tag in enumerate(tags):
         if _begins(tag, b"doc") and begin is None:
@@ -109,12 +110,14 @@ def _ends(tag: re.Match[bytes], name: bytes) -> bool:
 
 
 def _fits(marked: str, lang: str) -> bool:
-    """Whether text of the language `marked` may be taken for `lang`; two regions differ, one may be open."""
+    """Whether text marked as `marked` may be taken for `lang`: unmarked, or de for de-AT and back, not de-DE
+    for it."""
     marked, lang = (name.lower().replace("_", "-") for name in (marked, lang))
     return marked in ("", lang, without_region(lang)) or without_region(marked) == lang
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:
+    """Raise `UserError` for a file that was cut off, which would pass for a shorter test set."""
     for name in (b"doc", b"seg"):
         begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
         ended = sum(_ends(tag, name) for tag in tags)
@@ -129,6 +132,8 @@ def _attribute(attributes: bytes, name: bytes) -> bytes:
 
 
 def _text(inner: bytes) -> bytes:
+    # What an entity stands for is not looked at again, so none can stand for many others. A segment may go
+    # over several lines.
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 
@@ -137,5 +142,6 @@ def _character(match: re.Match[bytes]) -> bytes:
     if name:
         return NAMES[name.lower()]
     code = int(decimal) if decimal else int(hexadecimal, 16)
+    # A line end would break the line in two, and half a surrogate pair is no character.
     legal = 0x20 <= code < 0xD800 or 0xDFFF < code <= 0x10FFFF
     return chr(code).encode() if legal else match.group()

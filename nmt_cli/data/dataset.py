@@ -40,7 +40,8 @@ def side_path(folder: Path, split: str, side: Side, what: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """One side of a split, mapped: sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end mark included."""
+    """One side of a split, mapped from disk: sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end mark
+    included."""
 
     tokens: NDArray[Any]
     offsets: Offsets
@@ -51,7 +52,7 @@ class Sentences:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Pairs of one set."""
+    """One set of sentence pairs, of a dataset folder."""
 
     name: str
     role: Role
@@ -64,7 +65,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An open dataset folder; nothing of it is in memory before it is used."""
+    """An open dataset folder; its arrays are mapped, so they are read from disk as they are used."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -151,6 +152,7 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write `dataset.json`, with the size and hash of every file that is in `folder` by now."""
+    # The manifest is written last, so all other files of a dataset are there.
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     written = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": written}, indent=1, ensure_ascii=False)
@@ -167,6 +169,7 @@ def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
 
 def _mapped(path: Path) -> NDArray[Any]:
     try:
+        # A pickled array from outside could run any code.
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except NO_ARRAY as error:
         raise UserError(f"{path} is damaged; make the dataset again with --overwrite.") from error

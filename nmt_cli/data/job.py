@@ -1,4 +1,4 @@
-"""What a preprocess run is asked for, in a form that can be kept and compared with an earlier run's."""
+"""What a `preprocess` run is asked to do, and its description in the manifest, to compare later runs with."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,7 +18,7 @@ LINES_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The inputs by name, and what to make of them."""
+    """The inputs as the user names them, and all settings."""
 
     source_lang: str
     target_lang: str
@@ -31,12 +31,12 @@ class Job:
 
     config: PreprocessConfig = field(default_factory=PreprocessConfig)
     given: frozenset[str] = frozenset()
-    """The settings that somebody gave, by name, be it at their defaults."""
+    """Names of the settings that the user gave, also those given their default values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One corpus of a run, looked through once."""
+    """One corpus of a run, with its number of pairs and the hashes of its files."""
 
     role: Role
     corpus: Corpus
@@ -44,7 +44,7 @@ class Input:
     sha256: Sequence[str]
 
     def description(self) -> dict[str, Any]:
-        """For the manifest."""
+        """What the manifest says of it."""
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)
         return {
@@ -56,7 +56,10 @@ class Input:
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
-    """Every corpus of the run, train first; reads all of them once, to count and to hash."""
+    """Every corpus of the run, train first; reads all of them once, to count and to hash.
+
+    What can be read only once, such as stdin, is copied to `spool_folder`.
+    """
     specs: dict[Role, Sequence[str]] = {"train": job.train, "valid": job.valid, "test": job.test}
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
@@ -76,7 +79,7 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
 
 
 def _read_through(corpus: Corpus) -> None:
-    """Let what is wrong with a small set show now, and not after the training set is done."""
+    """Raise what is wrong with a valid or test set now, and not after hours of work on the training set."""
     for block in corpus.blocks(LINES_AT_ONCE):
         for number, pair in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
             decoded(pair[0], "error", corpus.place("source", number))
@@ -84,7 +87,7 @@ def _read_through(corpus: Corpus) -> None:
 
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
-    """All that decides what the dataset holds, for the manifest; `reused` tells an adopted tokeniser."""
+    """All that decides what the dataset holds, for the manifest; for `reused` see `reuse.Plan`."""
     return {
         "source_lang": job.source_lang,
         "target_lang": job.target_lang,
@@ -95,7 +98,7 @@ def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What the two descriptions disagree on, each as "what: old -> new"."""
+    """What two results of `describe_job` disagree on, each as "what: old -> new"."""
     before, after = dict(_facts(old)), dict(_facts(new))
     return [
         f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
@@ -105,7 +108,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What counts, in words; where a file lies does not."""
+    """What is compared, as text; files by content, so that they may be moved."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
     for section, settings in description["settings"].items():

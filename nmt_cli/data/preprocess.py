@@ -40,11 +40,11 @@ from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenize
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was made, or what was there already."""
+    """The dataset that was made, or that was there already."""
 
     manifest: dict[str, Any]
     report: FilterReport | None
-    """None where nothing was to be done."""
+    """None where the dataset was there already."""
 
 
 def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
@@ -122,7 +122,10 @@ def _save_tokenizers(task: tuple[Path, reuse.Plan, TokenizerConfig]) -> None:
 
 
 def _with_symbols_of_trees(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[Job, reuse.Plan]:
-    """Where trees are learnt, their brackets and tags are symbols: whole, they make targets half as long."""
+    """Add the brackets and tags of training trees to the tokeniser's symbols, unless it is reused.
+
+    As one id each they make targets half as long as if they were split.
+    """
     if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.moses("target"):
         raise UserError(
             "the leaves of trees are words already, and the Moses tokeniser would split them once more; "
@@ -153,6 +156,7 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
         if not changed:  # who is told that nothing is to be done goes by that
             check_hashes(out, manifest)
     except UserError:
+        # A damaged dataset is never up to date.
         if overwrite:
             return True
         raise

@@ -1,4 +1,5 @@
-"""Which tokeniser a run uses: its own, one from a dataset or model folder, or one made of existing files."""
+"""Which tokenisers a `preprocess` run uses: learnt ones, those of another folder, or ones built on given
+files."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -13,29 +14,34 @@ from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, kind_of_file, load_tokenizers
 
 MODEL = "config.json"
-"""What describes a model folder."""
+"""The file of a model folder that, as `dataset.json` of a dataset, names the tokenisers' fingerprint."""
 
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
     "bpe": ("symbols", "byte_fallback", "sample_lines", "seed"),
     "sentencepiece": ("symbols",),
     "word": ("symbols", "byte_fallback"),
 }
-"""Tokenizer settings that a given file leaves open; the alphabet of codes is found in a sample."""
+"""Tokenizer settings that are still to be chosen where a file of this kind is given. All others follow from
+it; but codes do not hold their alphabet, which is found in a sample of the corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How text is prepared, and where the subwords come from; neither of the two: they are learnt."""
+    """Where a run has its tokenisers from: `ready`, or built on `models`; without either they are learnt."""
 
     recipe: Recipe
     ready: Tokenizers | None = None
+    """Those of a dataset or model folder."""
+
     models: Mapping[str, Path] | None = None
+    """Files of codes or SentencePiece models, by model name: "joint", or "source" and "target"."""
+
     reused: str | None = None
-    """Tells what is reused: a fingerprint or hashes."""
+    """For the manifest, to notice a change: the fingerprint of `ready`, or the hashes of `models`."""
 
 
 def plan(job: Job) -> Plan:
-    """Decide, refusing settings that would have no effect."""
+    """Decide where the tokenisers come from; `UserError` for settings that would have no effect then."""
     config = job.config.tokenizer
     if config.merges and "tokenizer.vocab_size" in job.given:
         raise UserError("merges and vocab_size both say how large the vocabulary gets; give one of them.")
@@ -69,7 +75,7 @@ def _from_folder(job: Job, folder: Path) -> Plan:
 
 
 def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
-    """Compare with what the dataset or model around a tokeniser's folder says of it, if there is one."""
+    """Raise `UserError` if the dataset or model that `folder` is part of names another fingerprint."""
     for name in (MANIFEST, MODEL):
         try:
             told = parsed_json(read_ordinary(folder.parent / name))["tokenizer"]
@@ -83,6 +89,7 @@ def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
 
 
 def _from_files(job: Job, spec: str) -> Plan:
+    # SOURCE:TARGET, or one file for both sides.
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
     for folder in {path.parent for path in paths if (path.parent / DESCRIPTION).is_file()}:
@@ -100,7 +107,11 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
-    """Refuse settings that were given, but are decided otherwise, or decide nothing any more."""
+    """Raise `UserError` for a setting that was given, though what is reused decides it otherwise or ignores
+    it.
+
+    `decided` are the values that follow from what is reused; settings in `free` still have an effect.
+    """
     config = getattr(job.config, section)
     for field in fields(config):
         value = getattr(config, field.name)

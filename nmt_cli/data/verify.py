@@ -51,7 +51,10 @@ def _vocabulary(dataset: Dataset, side: Side) -> int:
 
 
 def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple[str, str]]:
-    """Which file is wrong, and what is wrong with it; reads no further than the first problem needs."""
+    """The files that are wrong, and what is wrong with each.
+
+    A check relies on those before it: who takes a problem must not ask for the next.
+    """
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
         yield "tokens.npy", f"holds {tokens.ndim} axes of {tokens.dtype}, not a row of token ids"

@@ -1,4 +1,4 @@
-"""What `nmt score` does: systems and references read, every score of every system."""
+"""What `nmt score` does: reads systems and references, and scores every system in every metric."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ from nmt_cli.scoring.paper import LANGUAGES
 
 DEFAULT: tuple[AnyMetric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
-"""So many lines that end in a full stop by itself are no accident; sacrebleu thinks so too."""
+"""A text with so many lines that end in a full stop by itself looks tokenised; sacrebleu has the same
+limit."""
 
 MOST_WORDS_OF_TER = 5000
 """Of a line: looking for shifts takes minutes for a thousand words that differ, and grows with the square."""
@@ -32,24 +33,24 @@ SECTION = {
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What is to be compared, and how."""
+    """What `nmt score` is asked to compare, and how."""
 
     references: Sequence[Path]
     hypotheses: Sequence[Path]
     """`-` is stdin."""
 
     target_lang: str
-    """Empty: what the names of the references end in, if that is a language."""
+    """If empty, the language that the names of the references end in, if they do."""
 
     metrics: Sequence[AnyMetric]
-    """Empty: BLEU, chrF, and BLEU by the paper's protocol where the language is known; or brackets, where the
-    references end in .trees."""
+    """If empty, BLEU, chrF, and BLEU by the paper's protocol where the language is known; or brackets, where
+    the references end in .trees."""
 
     sentences: bool
     significance: Test | None
     config: ScoreConfig
     given: frozenset[str]
-    """The settings that somebody gave; one that has no effect is an error."""
+    """Names of the settings that the user gave; one that has no effect is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,14 @@ class System:
     name: str
     scores: list[Score]
     findings: list[significance.Finding]
-    """One for each score, or none at all where no test was asked for."""
+    """One for each of `scores`; empty if no test was asked for."""
 
     sentences: list[SentenceScores]
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """All that was found."""
+    """The scores of all systems, and what is to be said about them."""
 
     references: list[str]
     lines: int
@@ -86,6 +87,7 @@ def evaluate(evaluation: Evaluation) -> Scores:
     language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, known)
     metrics, notes = _metrics(evaluation, language)
     _refuse_what_has_no_effect(evaluation, metrics)
+    # Only now that all settings make sense: reading may take long, or wait for stdin.
     references = [texts.read_reference(path, evaluation.target_lang) for path in evaluation.references]
     systems = [texts.read_hypotheses(path) for path in evaluation.hypotheses]
     for reference in references:
@@ -155,7 +157,7 @@ def _systems(
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:
-    """The metrics to compute, and what is to be said of those that are not."""
+    """The metrics to compute, and a note if one that is computed by default had to be left out."""
     by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(evaluation.references) else DEFAULT
     metrics = list(dict.fromkeys(evaluation.metrics or by_default))
     if "paper-bleu" not in metrics or language in LANGUAGES:
@@ -194,6 +196,7 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetr
         problems.append("--significance compares systems with the first one; give at least two")
     if evaluation.sentences and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
+    # The language chooses a tokeniser where the user has not.
     for_bleu = "bleu" in metrics and evaluation.config.bleu.tokenizer == "auto"
     if evaluation.target_lang and not for_bleu and "paper-bleu" not in metrics:
         problems.append("--target-lang has no effect on these metrics; leave it out")

@@ -1,4 +1,4 @@
-"""The tokenisers of both languages together: made from a sample, kept in a folder, known by a fingerprint.
+"""The tokenisers of both sides together: learnt from a sample, kept in a folder, identified by a fingerprint.
 
 The folder holds `tokenizer.json`, the subword models (`joint.*`, or `source.*` and `target.*`), and the
 vocabularies, an entry a line, named in the same way. A vocabulary made here follows from its subword model;
@@ -37,12 +37,12 @@ FORMAT = 1
 DESCRIPTION = "tokenizer.json"
 VOCABULARY = "vocabulary.txt"
 ENDINGS = ("model", "codes", "characters.txt", "words.txt")
-"""Of the files that subword models have; a folder from outside may name no others."""
+"""File endings of subword models. A folder may name no others, or it could make us read any file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What has to be known of a tokeniser besides its subword models."""
+    """All that decides what tokenisers do, but the subword models and vocabularies themselves."""
 
     kind: Kind
     joint: bool
@@ -55,11 +55,11 @@ class Recipe:
     """Each side has a subword model of its own, also where `joint` says that there is one vocabulary."""
 
     def normalizer(self) -> Normalizer:
-        """The same for both sides."""
+        """What normalises lines of either side."""
         return Normalizer(self.text, fold_blank_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """What splits a side into words, where that is asked for."""
+        """What splits lines of a side into words; None if words are what stands between blanks."""
         wanted = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
         return Moses(self.source_lang if side == "source" else self.target_lang) if wanted else None
 
@@ -72,13 +72,14 @@ class Recipe:
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """As JSON keeps it; what only other toolkits' models have is there only where they have it."""
+        """The recipe for JSON; `own_models` is left out where it is false, as in folders written before there
+        was it."""
         described = asdict(self)
         return described if self.own_models else {k: v for k, v in described.items() if k != "own_models"}
 
 
 class Preparer:
-    """Prepares raw lines of both sides before there is a subword model."""
+    """Prepares raw lines of both sides without a subword model, which may not be learnt yet."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.normalized = recipe.normalizer()
@@ -92,7 +93,7 @@ class Preparer:
 
 @dataclass(frozen=True, slots=True)
 class Tokenizers:
-    """Both sides, ready to use, and the files that they are kept in."""
+    """The tokenisers of both sides, and the content of the files that they are kept in."""
 
     recipe: Recipe
     source: Tokenizer
@@ -101,14 +102,14 @@ class Tokenizers:
 
     @property
     def fingerprint(self) -> str:
-        """Tells apart any two tokenisers that could treat a line differently."""
+        """A hash of all files: two tokenisers with the same one treat every line alike."""
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
         return digest.hexdigest()
 
     def side(self, side: Side) -> Tokenizer:
-        """One of the two."""
+        """The tokeniser of one side."""
         return self.source if side == "source" else self.target
 
     def save(self, folder: Path) -> None:
@@ -119,7 +120,7 @@ class Tokenizers:
 
 
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
-    """Learn the subwords of prepared text, from both sides together or from each."""
+    """Learn subwords from prepared text, one model for both sides together or one for each."""
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
     texts = {
@@ -183,9 +184,10 @@ def kind_of_file(path: Path) -> Kind:
 def numbered_tokenizers(
     recipe: Recipe, models: Mapping[str, Mapping[str, bytes]], vocabularies: Mapping[str, Vocabulary]
 ) -> Tokenizers:
-    """Tokenisers whose vocabularies are given, as those of other toolkits' models; by name, see `Recipe`.
+    """Tokenisers whose vocabularies are given, as those of other toolkits' models are.
 
-    `models` holds the files of each subword model by ending. Pieces that a vocabulary lacks are unknown.
+    `models` holds the files of each subword model by ending; both are by name, see `Recipe`. Pieces that a
+    vocabulary lacks are unknown.
     """
     return _assembled(recipe, models, {side: [] for side in SIDES}, vocabularies)
 
@@ -230,7 +232,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Say which file or folder it is that can't be used."""
+    """Turn any error of the block into a `UserError` that names `path`, the file or folder that is read."""
     try:
         yield
     except UserError as error:
@@ -247,7 +249,11 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """`contents` holds the files of each model by ending; there are no `vocabularies` where they are new."""
+    """Tokenisers of model files, with given vocabularies, or with new ones if there are none.
+
+    `contents` holds the files of each model by name and ending; `rare` the ids whose pieces are split
+    further.
+    """
     names = recipe.vocabulary_names()
     sides = {
         side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
@@ -277,6 +283,7 @@ def _tokenizer(
         numbering = Numbering.over(vocabulary, recipe.symbols, model.entries)
     else:
         numbering = Numbering.new(recipe.symbols, model.entries)
+    # Built once more: which pieces the rare ids are is known only from the first one's numbering.
     if rare:
         model = _model(recipe, content, [numbering.pieces[i] for i in rare])
     return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering)

@@ -1,4 +1,4 @@
-"""What comes before and after a search: a raw line to sentences of ids, and hypotheses to a line of text."""
+"""Before and after the search: a raw line becomes sentences of ids, and hypotheses become a line of text."""
 
 import re
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
-"""The key of a sentence is the number of its line times this, plus its place in the line."""
+"""A sentence's key is its line's number times this, plus its own number in the line: no line has so many."""
 
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-"""What some program takes for the end of a line."""
+"""Characters that some program takes for the end of a line; a translation is one line for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Candidate:
 
     text: str
     score: float
-    """Log-probability divided by the length penalty; of a line in parts, the sum."""
+    """The hypothesis' score: log-probability divided by length penalty; the sum for a line in parts."""
 
     parts: Sequence[Hypothesis]
     """One hypothesis for each of the line's sentences; together they are the translation."""
@@ -65,7 +65,7 @@ class Line:
     """It has more pieces than the model takes, so that `sentences` are parts of it."""
 
     prefix_unknown: bool
-    """The given beginning of its translation holds something that the vocabulary lacks."""
+    """The translation's given beginning has an unknown in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Translation:
     """What is wrong with the best candidate, as far as can be seen."""
 
     failed: bool
-    """The line did not fit into memory."""
+    """Some sentence of the line did not fit into memory, even alone."""
 
     @property
     def text(self) -> str:
@@ -89,7 +89,8 @@ class Translation:
 
 
 class Translator:
-    """Prepares lines for a search and makes text of what it finds, for models that share their tokenisers."""
+    """Prepares lines for the search and turns hypotheses into text, for models that share their
+    tokenisers."""
 
     def __init__(
         self,
@@ -150,6 +151,7 @@ class Translator:
         """
         known = [hypotheses for hypotheses in found if hypotheses is not None]
         failed = len(known) < len(found)
+        # The n-th candidate of a line in parts is made of each part's n-th hypothesis; some may have fewer.
         best = [] if failed or not known else list(zip(*known, strict=False))
         candidates = [self._candidate(line, parts) for parts in best]
         odd: Sequence[Flag] = ()
@@ -173,6 +175,7 @@ class Translator:
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [target.restore(target.decode(part.tokens)) for part in parts]
+        # A model may have learnt to write line ends, but a line must give a line.
         text = joined([LINE_ENDS.sub(" ", one) for one in texts], self.tokenizers.recipe.target_lang)
         if self.trees and self.config.output.trees == "bracketed":
             text = written_out(text, self.tokenizers.source.prepare(line.raw).split())

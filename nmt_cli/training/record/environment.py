@@ -21,7 +21,7 @@ LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
 def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
-    """What may change the bits of a result, and how it was asked for."""
+    """The command, and all of the machine and its software that may change the bits of a result."""
     return {
         "command": list(command),
         "nmt": __version__,

@@ -1,4 +1,4 @@
-"""`report.html`: a run at a glance, in one file that needs nothing else, written anew at each validation."""
+"""`report.html`: a whole run on one page, complete in one file, written anew at each validation."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from nmt_cli.training.step.trainer import Trainer
 REPORT = "report.html"
 
 VALIDATIONS = 500
-"""Shown of each set at most."""
+"""Most validations of a set that its curves show."""
 
 SCRIPTS = ("charts.js", "curves.js", "page.js")
 """Of the page, in `page/`."""
@@ -33,7 +33,7 @@ TRANSLATIONS = 40
 """Validations whose translations are shown, at most."""
 
 Sentences = Mapping[int, tuple[str, str]]
-"""Source and reference by line."""
+"""Source and reference by the number of their line, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class About:
     source_lang: str
     target_lang: str
     facts: Mapping[str, str]
-    """Whatever else is worth a line, by what to call it."""
+    """What else the report tells of the run, by label."""
 
     sentences: Mapping[str, Sentences]
     """Of each validation set, those whose translations are shown."""
@@ -53,12 +53,12 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class HtmlReport:
-    """Writes the report of a run anew whenever the run tells where it stands."""
+    """A reader of events (see `events.py`) that writes the report anew at each `Standing`."""
 
     run: Path
     about: About
     history: History
-    """The run's own, which the curves are drawn from."""
+    """The history that the run adds to, which curves are drawn from."""
 
     warn: Report
 
@@ -68,7 +68,7 @@ class HtmlReport:
             self.write(event)
 
     def write(self, standing: Standing) -> None:
-        """Replace the report as a whole; a full disk is no reason to stop."""
+        """Replace the report as a whole; if the disk is full, warn and let training go on."""
         unfinished = self.run / f".{REPORT}.unfinished"
         try:
             parts = resources.files("nmt_cli.training.record") / "page"
@@ -110,6 +110,7 @@ class HtmlReport:
                 "line": line + 1,
                 "source": source,
                 "reference": reference,
+                # The log's keys are text, as JSON's are.
                 "translations": [validation.line["samples"].get(str(line), "") for validation in shown],
             }
             for line, (source, reference) in self.about.sentences.get(name, {}).items()
@@ -189,7 +190,7 @@ def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To what can be seen; None where there is nothing to be drawn."""
+    """`value` to five digits, more can't be seen; None where there is nothing to draw."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
@@ -226,7 +227,7 @@ def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, 
 
 
 def _sentences(dataset: Dataset, split: Split, config: TrainConfig) -> Sentences:
-    """What the samples of a set's translations are to be compared with."""
+    """The source and reference of each line of a set whose translations are shown."""
     source, reference = (raw_lines(dataset, split, side) for side in SIDES)
     return {
         line: (source[line], reference[line])

@@ -1,4 +1,5 @@
-"""`log.jsonl`: one line for every step and every validation, each step once, whatever happens to the run."""
+"""`log.jsonl`: a line for every step and every validation; a step has one line however often a run is
+resumed."""
 
 import hashlib
 import json
@@ -22,7 +23,8 @@ LOG = "log.jsonl"
 
 
 class Log:
-    """Collects what steps measure on the device, and writes it in groups: one wait for many steps."""
+    """Collects measurements of steps, which are on the device, and writes many at a time, for one wait for
+    the device."""
 
     def __init__(self, path: Path | None) -> None:
         """Without a path, as on all ranks but the first, nothing is written."""
@@ -49,7 +51,7 @@ class Log:
         return time.perf_counter() - self._since
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
-        """Write the lines of all steps since the last time, and return them; waits for the device.
+        """Write the lines of all steps since the last flush, and return them; waits for the device.
 
         `waiting` is the share of that time that was spent waiting for data.
         """
@@ -67,7 +69,7 @@ class Log:
         return lines
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines and see them reach the disk; where there is no room, try again next time."""
+        """Append lines and wait until they are on disk; if it is full, they are tried again next time."""
         if not self._file:
             return
         self._unwritten += b"".join(json.dumps(finite(line)).encode() + b"\n" for line in lines)
@@ -83,7 +85,7 @@ class Log:
                 raise
 
     def restart_clock(self) -> None:
-        """Leave what was done besides steps out of their speed."""
+        """Begin to measure speed anew, after something that is no step, such as validation."""
         self._since = time.perf_counter()
 
     def __enter__(self) -> Self:
@@ -98,7 +100,7 @@ class Log:
 
 
 def _known(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
-    """What is known of a step before it is measured."""
+    """The part of a step's line that the host knows without waiting for the device."""
     return {
         "step": number,
         "epoch": batch.epoch,
@@ -120,18 +122,19 @@ def _line(known: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
         "gradient_norm": norm,
         "skipped": bool(bad),
     }
+    # fp32 and bf16 have no loss scale.
     return line if scale == 1.0 else {**line, "loss_scale": scale}
 
 
 def _filler(batch: LocalBatch) -> float:
-    """The share of filler in what this rank has worked on."""
+    """The share of filler in this rank's local batch."""
     filler = sum(part.filler for part in batch.micro_batches)
     real = sum(part.real_source_tokens + part.real_target_tokens for part in batch.micro_batches)
     return round(filler / max(filler + real, 1), 5)
 
 
 def finite(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The line with None for what is not finite, which JSON has no word for."""
+    """The line with None in place of numbers that are not finite, which JSON can't write."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
