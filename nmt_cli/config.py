@@ -65,6 +65,8 @@ class Bounds:
 
     def __str__(self) -> str:
         told = " and ".join(f"{words} {limit:g}" for words, limit in self.limits.items())
+        if set(self.limits) == {"at least", "at most"}:
+            told = "{at least:g} to {at most:g}".format_map(self.limits)
         return f"0, or {told}" if self.or_zero else told
 
 

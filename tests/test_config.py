@@ -25,12 +25,12 @@ from nmt_cli.config import (
     read,
     setting,
     settings_of_kind,
-    toml_literal,
 )
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScoreConfig
+from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.config import TrainConfig
 
 

@@ -53,7 +53,7 @@ class Stop:
     type=click.Choice(settings.preset_names()),
     help="A model and how to train it: vaswani2017-base, vaswani2017-big (the paper's two), t2t-base, "
     "t2t-big (Tensor2Tensor's later ones: norm first), iwslt14 (small data), tiny (Multi30k), small "
-    "(benchmarks), parsing (section 6.3). Files and settings win over it.",
+    "(benchmarks), parsing (section 6.3). Settings win over it.",
 )
 @click.option("--max-steps", type=int, help="Steps of the whole run.")
 @click.option("--batch-tokens", type=int, help="Tokens of a step on each side, over all devices.")
@@ -71,7 +71,7 @@ class Stop:
 @click.option("--validate-every", type=int, help="Steps between validations; 0 for none.")
 @click.option("--save-every", type=int, help="Steps between checkpoints, instead of minutes.")
 @click.option("--init-from", metavar="MODEL", type=FOLDER, help="Start from a model's weights; see [start].")
-@click.option("--deterministic", is_flag=True, help="The same bits each time on one machine, or an error.")
+@click.option("--deterministic", is_flag=True, help="The same bits each time, or an error.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and on stdout the settings; train nothing.")
 @with_settings
 @common

@@ -167,7 +167,7 @@ def test_a_description_that_lacks_something_is_told_with_its_file(folder: Path, 
 @pytest.mark.parametrize(
     ("setting", "value", "told"),
     [
-        ("width", 400_000, "width is 400000; take at least 1 and at most 16384"),
+        ("width", 400_000, "width is 400000; take 1 to 16384"),
         ("encoder_layers", 20_000, "encoder_layers is 20000; take"),
         ("encoder_layers", 900, "has no encoder.1.after_attention.norm.bias, so it belongs to another model"),
         ("width", 16_384, "is \\[.*\\], but this model's is"),
