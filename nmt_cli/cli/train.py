@@ -97,8 +97,8 @@ def train(
 ) -> None:
     """Train a Transformer on DATASET, a folder that nmt preprocess made.
 
-    The same command again goes on where the run stands. Ctrl-C saves first. One process for each device is
-    started with --devices, or by torchrun or Slurm on one machine or many.
+    The same command again goes on where the run stands. Ctrl-C saves first. --devices, torchrun or
+    Slurm start a process for each device.
     """
     flags = {
         "training.max_steps": max_steps,
