@@ -97,8 +97,7 @@ def train(
 ) -> None:
     """Train a Transformer on DATASET, a folder that nmt preprocess made.
 
-    The same command again goes on where the run stands. Ctrl-C saves first. --devices, torchrun or
-    Slurm start a process for each device.
+    The same command again goes on where the run stands. Ctrl-C saves first. Runs under torchrun and Slurm.
     """
     flags = {
         "training.max_steps": max_steps,
