@@ -6,7 +6,7 @@ VENV := .venv/bin
 PAGES = --no-config --line-width 110 $(shell find nmt_cli -name '*.js' -o -name '*.css')
 TESTS = OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
 
-.PHONY: install demo quick test test-gpu check format bench bench-gpu
+.PHONY: install demo quick test test-gpu torture check release-check format bench bench-gpu gpu-report
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
@@ -28,12 +28,18 @@ test: install
 test-gpu: install  ## the tests that need a CUDA device
 	$(VENV)/python3 -m pytest -m gpu
 
+torture: install  ## faults without end: TORTURE="--seed 2 --minutes 5" for others, or fewer
+	$(VENV)/python3 -m recipes.torture.training $(TORTURE)
+
 check: install  ## all that CI runs
 	$(VENV)/ruff format --check .
 	$(VENV)/deno fmt --check $(PAGES)
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(TESTS)
+
+release-check:  ## wheel and sdist, each in a clean environment, and nmt demo there
+	PYTHON=$(PYTHON) .ci/release-check
 
 format: install
 	$(VENV)/ruff format .
@@ -54,3 +60,8 @@ bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
 bench-gpu: install  ## NMT_DATA is welcome; prints the table to keep in recipes/benchmarks/README.md
 	$(VENV)/python3 -m recipes.benchmarks.attention
 	$(VENV)/python3 -m recipes.benchmarks.loss
+
+GPU_RESULTS = $(CURDIR)/recipes/benchmarks/gpu/$(shell date +%F)
+
+gpu-report:  ## half an hour on a GPU, with the python3 that is there: predictions, measurements, verdicts
+	for call in a b c; do OUT=$(GPU_RESULTS) recipes/benchmarks/gpu/half_hour.sh $$call || exit; done

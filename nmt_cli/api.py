@@ -147,7 +147,8 @@ class Model:
         translator = self.loaded.translator
         if search:
             Ensemble.of(self.loaded.models, search)  # refuses settings that do not suit the models
-        search = search or translator.config.search
+            translator = translator.searching(search)
+        search = translator.config.search
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
@@ -238,13 +239,13 @@ def preprocess(
     >>> outcome.manifest["splits"]["train"]["pairs"]
     300
     """
+    from nmt_cli.data.job import Job
     from nmt_cli.data.preprocess import preprocess as make_dataset
-    from nmt_cli.data.request import Request
     from nmt_cli.machine.threads import available_cores
 
     settings = config or PreprocessConfig()
-    request = Request(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
-    return make_dataset(request, Path(out), workers or available_cores(), overwrite, progress)
+    job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
+    return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +262,14 @@ def train(
     config: TrainConfig | None = None,
     *,
     device: Device = "auto",
+    threads: int | None = None,
     report: Report = lambda event: None,
     stop_wanted: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
 ) -> Trained:
     """Train on a dataset folder, in the run folder `out`; the same call again goes on where the run stands.
+
+    On a CPU with so many `threads`, by default with all processors that this process may use.
 
     `report` is told what happens; when `stop_wanted` says so, the run is saved and ends. The run folder keeps
     the `command` that asked for it. On several devices, a process for each has to make the call, under
@@ -287,5 +291,5 @@ def train(
     where = device_of_rank(device, process.local_rank)
     paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
     with torch.random.fork_rng([where] if is_gpu(where) else []):
-        complete = train_run(*paths, settings, process, where, report, stop_wanted, command)
+        complete = train_run(*paths, settings, process, where, report, stop_wanted, command, threads or 0)
     return Trained(paths[1], complete)

@@ -10,8 +10,6 @@ A section may have a class variable `gone`: settings that old files still have, 
 import ast
 import difflib
 import inspect
-import json
-import math
 import operator
 import textwrap
 import tomllib
@@ -21,7 +19,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from nmt_cli.elsewhere import named_here, not_here
 from nmt_cli.errors import UserError
+from nmt_cli.setting_values import converted, toml_literal, wanted
 
 Config = TypeVar("Config")
 Value = TypeVar("Value")
@@ -65,6 +65,8 @@ class Bounds:
 
     def __str__(self) -> str:
         told = " and ".join(f"{words} {limit:g}" for words, limit in self.limits.items())
+        if set(self.limits) == {"at least", "at most"}:
+            told = "{at least:g} to {at most:g}".format_map(self.limits)
         return f"0, or {told}" if self.or_zero else told
 
 
@@ -156,9 +158,9 @@ def read(
     for item in given:
         if item.name not in types:
             problems.append(_unknown(item, types))
-        elif (value := _converted(item.value, types[item.name])) is None:
+        elif (value := converted(item.value, types[item.name])) is None:
             problems.append(
-                f"{item.origin}: {item.name} takes {_wanted(types[item.name])}, not {item.value!r}"
+                f"{item.origin}: {item.name} takes {wanted(types[item.name])}, not {item.value!r}"
             )
         else:
             section, _, key = item.name.partition(".")
@@ -191,10 +193,10 @@ def section_of(section: type[Config], values: Any) -> Config:
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
     kinds = dict(_keys(section))
-    wrong = [key for key in values if key not in kinds or _converted(values[key], kinds[key]) is None]
+    wrong = [key for key in values if key not in kinds or converted(values[key], kinds[key]) is None]
     if wrong:
         raise ValueError(f"no {section.__name__}: {', '.join(wrong)}")
-    return section(**{key: _converted(value, kinds[key]) for key, value in values.items()})
+    return section(**{key: converted(value, kinds[key]) for key, value in values.items()})
 
 
 def describe(config: type[object]) -> list[Setting]:
@@ -223,17 +225,6 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     known = list(choices)
     match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {match[0]}?" if match else f"there are {', '.join(known)}."
-
-
-def toml_literal(value: object) -> str:
-    """`value` as one would write it in a TOML file."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(map(toml_literal, value)) + "]"
-    return str(value)
 
 
 def as_toml(config: Any) -> str:
@@ -303,8 +294,10 @@ def _given(
 
 def _from_file(file: Path) -> Iterator[Given]:
     try:
-        sections = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))
+    except RecursionError as error:
+        raise UserError(f"{file} is not a TOML file of settings: it is nested too deeply") from error
+    except ValueError as error:
         raise UserError(f"{file} is not a TOML file: {error}") from error
     for section, keys in sections.items():
         if not isinstance(keys, dict):
@@ -321,7 +314,7 @@ def _from_assignment(text: str, problems: list[str]) -> Given | None:
         return None
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value
     return Given(name.strip(), parsed, "--set")
 
@@ -339,35 +332,11 @@ def _unknown(item: Given, types: Mapping[str, object]) -> str:
     section, _, key = item.name.partition(".")
     mates = [name for name in types if name.startswith(f"{section}.")]
     elsewhere = [name for name in types if key and name.endswith(f".{key}")]
-    hint = f"did you mean {elsewhere[0]}?" if elsewhere else nearest(item.name, mates or types)
+    if here := named_here(key or section, types) or next(iter(elsewhere), None):
+        hint = f"did you mean {here}?"
+    else:
+        hint = not_here(key or section, types) or nearest(item.name, mates or types)
     return f"{item.origin}: there is no setting {item.name}; {hint}"
-
-
-def _converted(value: object, kind: Any) -> object | None:
-    """`value` as a `kind`, or None where it isn't one."""
-    if get_origin(kind) is Literal:
-        return value if value in get_args(kind) else None
-    if get_origin(kind) is tuple:
-        items = (
-            [_converted(item, get_args(kind)[0]) for item in value]
-            if isinstance(value, list | tuple)
-            else [None]
-        )
-        return None if None in items else tuple(items)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is float and not math.isfinite(value):
-        return None
-    return value if type(value) is kind else None
-
-
-def _wanted(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(map(toml_literal, get_args(kind)))
-    if get_origin(kind) is tuple:
-        return "a list, each item " + _wanted(get_args(kind)[0])
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    return names[kind]
 
 
 def _built(

@@ -12,6 +12,20 @@ EXIT_CODES: Mapping[int, int] = {
 """By the signal that asked; what Slurm sends before the time is up ends as what it sends then."""
 
 
+OBEYED = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""What a terminal would obey and not show: control characters, ends of lines, and changes of direction."""
+
+NO_TEXT = range(0xD800, 0xE000)
+"""What stands for bytes of a name that are not UTF-8."""
+
+ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in (*OBEYED, *NO_TEXT)}
+
+
+def printable(text: object) -> str:
+    """`text` on one line that shows every character, whoever has chosen them: a file's name, for one."""
+    return str(text).translate(ESCAPES)
+
+
 class UserError(Exception):
     """Something outside the program is wrong; the message says what, where, and what to do about it.
 

@@ -1,4 +1,7 @@
-"""Ragged batches: segments of any length, one after another in a flat tensor, and where each of them lies."""
+"""Ragged batches: segments of any length, one after another in a flat tensor, and where each of them lies.
+
+A segment is one sentence; nothing is padded.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the segments of a flat tensor lie; made on the host, which knows every length: once a batch.
+    """Where the segments of a flat tensor lie; made once a batch, on the host.
 
-    Tensors are of the device of the tokens but for `lengths`, which stays on the host: whoever plans a launch
-    reads it without waiting for the device.
+    Its tensors are on the device of the tokens, but `lengths` always on the host, so that a kernel's launch
+    can be planned without waiting for the device.
     """
 
     starts: Tensor
@@ -26,17 +29,19 @@ class Layout:
     """[tokens], int32: the segment each token belongs to."""
 
     positions: Tensor
-    """[tokens], int32: how many tokens of its segment stand before each token."""
+    """[tokens], int32: the position of each token in its segment, from 0."""
 
     lengths: Tensor
-    """[segments], int32, on the host."""
+    """[segments], int32, on the host: how many tokens each segment has."""
 
     longest: int
-    """Never less than any length; may be more, so that few values occur where each is compiled for."""
+    """No less than any length. May be more: where it is rounded up, fewer values occur, and `torch.compile`
+    compiles less often."""
 
     @classmethod
     def of(cls, lengths: Sequence[int] | NDArray[np.integer], longest: int | None = None) -> Layout:
-        """The layout, on the host, of segments of these lengths."""
+        """The layout of segments of these lengths, on the host; `longest` raises what it says of the
+        longest."""
         sizes = np.asarray(lengths, dtype=np.int32)
         starts = np.zeros(len(sizes) + 1, dtype=np.int32)
         np.cumsum(sizes, out=starts[1:])
@@ -44,6 +49,7 @@ class Layout:
         positions = np.arange(starts[-1], dtype=np.int32) - starts[segments]
         host = torch.from_numpy
         most = max(int(sizes.max(initial=0)), longest or 0)
+        # A copy, since the tensor would share memory with an array that the caller may change.
         return cls(host(starts), host(segments), host(positions), host(sizes.copy()), most)
 
     def to(self, device: torch.device | str) -> Layout:
@@ -54,7 +60,8 @@ class Layout:
         return Layout(starts, segments, positions, self.lengths, self.longest)
 
     def parts(self, segments: int) -> Iterator[tuple[slice, Layout]]:
-        """So many segments at a time: where their tokens are, and a layout for these alone."""
+        """The batch in parts of `segments` segments: where the tokens of each part lie, and its own
+        layout."""
         start = 0
         for first in range(0, len(self.lengths), segments):
             some = Layout.of(self.lengths[first : first + segments].numpy())
@@ -62,7 +69,7 @@ class Layout:
             start += len(some.segments)
 
     def slices(self) -> Iterator[slice]:
-        """Where each segment lies, for plain code that goes from one to the next."""
+        """Where each segment lies, one after another; for code that is not in a hurry."""
         start = 0
         for length in self.lengths.tolist():
             yield slice(start, start + length)
@@ -70,6 +77,6 @@ class Layout:
 
 
 def flat(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:
-    """Sentences one after another, int64, and where they lie, both on `device`."""
+    """The ids of all sentences one after another, int64, and their layout, both on `device`."""
     tokens = torch.tensor([token for sentence in sentences for token in sentence], dtype=torch.int64)
     return tokens.to(device), Layout.of([len(sentence) for sentence in sentences]).to(device)

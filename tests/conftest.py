@@ -21,8 +21,8 @@ import pytest
 from nmt_cli import config as settings
 from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.job import Job
 from nmt_cli.data.preprocess import Outcome, preprocess
-from nmt_cli.data.request import Request
 from nmt_cli.text.vocabulary import Vocabulary
 from tests.forked import Forked, script, served
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 hypothesis.settings.register_profile(
     "nmt",
+    max_examples=50,
     deadline=None,
     derandomize="CI" in os.environ,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],  # which goes by the clock
@@ -157,7 +158,7 @@ def make() -> Callable[..., Outcome]:
     ) -> Outcome:
         kind = [] if reuse else ["tokenizer.kind=char"]
         config = settings.read(PreprocessConfig, assignments=[*kind, *assignments])
-        request = Request("en", "de", train, valid, (), str(reuse) if reuse else None, config)
+        request = Job("en", "de", train, valid, (), str(reuse) if reuse else None, config)
         return preprocess(request, out, 1, overwrite, lambda stage, done, total: None)
 
     return make

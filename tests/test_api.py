@@ -70,6 +70,7 @@ def test_every_method_has_an_example() -> None:
     }
 
 
+@pytest.mark.slow
 def test_eight_threads_get_what_each_would_get_alone(model: Model) -> None:
     """Also where they search in two ways, score and align at the same time."""
     texts = [a_few(20, seed) for seed in range(8)]
@@ -209,6 +210,7 @@ else:
 """Without `if __name__ == "__main__"`, and with nothing closed at its end."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is one process")
 def test_a_plain_script_that_used_many_threads_before_works_ends_and_may_be_forked(folder: Path) -> None:
     result = subprocess.run(

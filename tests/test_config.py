@@ -25,12 +25,12 @@ from nmt_cli.config import (
     read,
     setting,
     settings_of_kind,
-    toml_literal,
 )
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScoreConfig
+from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.config import TrainConfig
 
 
@@ -184,11 +184,11 @@ def test_an_assignment_is_read_as_toml_or_else_as_plain_text(assignment: str, va
         ("tokenizer.joint=yes", "joint takes true or false, not 'yes'"),
         ("filter.max_ratio=true", "max_ratio takes a number, not True"),
         ("filter.max_ratio=", "max_ratio takes a number, not ''"),
-        ("filter.source_script=5", "source_script takes a text, not 5"),
+        ("filter.source_script=5", "source_script takes a text in UTF-8, not 5"),
         ("text.unicode=nfd", 'unicode takes "nfc" or "nfkc" or "none", not \'nfd\''),
         ("text.unicode=['nfc']", 'unicode takes "nfc" or "nfkc" or "none", not [\'nfc\']'),
-        ("tokenizer.symbols=<BT>", "symbols takes a list, each item a text, not '<BT>'"),
-        ('tokenizer.symbols=["<BT>", 2]', "symbols takes a list, each item a text, not ['<BT>', 2]"),
+        ("tokenizer.symbols=<BT>", "symbols takes a list, each item a text in UTF-8, not '<BT>'"),
+        ('tokenizer.symbols=["<BT>", 2]', "symbols takes a list, each item a text in UTF-8, not ['<BT>', 2]"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_told_with_what_is_wanted(assignment: str, told: str) -> None:
@@ -279,7 +279,11 @@ def test_checks_across_fields_name_file_and_section(tmp_path: Path) -> None:
     assert str(caught.value) == f"{file} [kiln]: lowest is 30, above highest; lower it."
 
 
-@pytest.mark.parametrize("content", [b"[text\n", b"text = \xff\n", b"a = 1\na = 2\n"])
+@pytest.mark.parametrize(
+    "content",
+    [b"[text\n", b"text = \xff\n", b"a = 1\na = 2\n", b"a = " + b"[" * 100_000, b"a = " + b"9" * 10_000],
+    ids=range(5),
+)
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "broken.toml"
     file.write_bytes(content)

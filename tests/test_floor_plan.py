@@ -29,8 +29,12 @@ FLOORS = {
     "loss": 1,
     "text": 1,
     "corpus": 1,
+    "demo": 1,
 }
-GROUND = ("__init__", "ragged", "config", "errors", "language", "machine", "pages")
+GROUND = (
+    *("__init__", "ragged", "config", "elsewhere", "errors", "language", "machine", "pages"),
+    "setting_values",
+)
 
 FLOORS_INSIDE = {
     "training": ({"config", "settings"}, {"step"}, {"judging"}, {"record"}, {"loop"}, {"assembling"}),
@@ -50,6 +54,7 @@ OWNERS = {
     "sacremoses": "nmt_cli.text.*",
     "sacrebleu": "nmt_cli.scoring.*",
     "safetensors": "nmt_cli.checkpoints.*",
+    "wandb": "nmt_cli.training.record.weights_and_biases",
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",
 }

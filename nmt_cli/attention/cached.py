@@ -1,8 +1,10 @@
-"""Attention of a few new tokens over keys and values that are kept from step to step.
+"""Attention in a step of decoding: the newest token of each hypothesis over cached keys and values.
 
-B sentences have N places for hypotheses each; place n of sentence b has number b x N + n. R rows are the
-newest tokens of the hypotheses at places in use. All places of a sentence share its keys [B, H, M, K] and
-values [B, H, M, V], and each sees some of them.
+B sentences are searched at once, each with N places, one for each hypothesis that it may have at a time;
+place n of sentence b has the number b x N + n. Some places are not in use; the newest tokens at the others
+are the R rows of a step, in the order of their places. The cache of a sentence has M nodes, with keys [B, H,
+M, K] and values [B, H, M, V], for all of its hypotheses: tokens that any of them has taken, or the source's.
+A mask `seen_BNM` tells which of the nodes the row at a place attends to.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ROUND = 8
-"""The number of rows, where there are more, is rounded up to a multiple of this: each new number costs some
-preparation, and among a few each row costs more than that."""
+"""Rows beyond this many are rounded up to a multiple of it: libraries prepare something for each new number
+of rows, which costs more than the added rows do; among only a few, an added row would cost more."""
 
 
 @cache
 def kernels() -> ModuleType | None:
-    """The kernels for a core of the processor, where Numba is installed; the first time it compiles them."""
+    """`compiled.py`, whose kernels compute in one thread of a CPU; None without Numba. The first call
+    compiles."""
     try:
         from nmt_cli.attention import compiled
     except (ImportError, OSError, RuntimeError):  # not there, not whole, or without room for what it compiles
@@ -36,23 +39,26 @@ def kernels() -> ModuleType | None:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Where the rows stand."""
+    """The places of a step's rows, and how values move between rows and places.
+
+    Behind the R rows come dummy rows up to a multiple of `ROUND`; their results are never used.
+    """
 
     to_places: Tensor
-    """[R]: the place of each row; rows that only round their number up go to a place behind the last."""
+    """[R]: where `spread` puts each row; dummy rows go to an extra place behind the last one."""
 
     from_places: Tensor
-    """The same, but that rows which are none take a copy of the first."""
+    """[R]: where `gathered` takes each row from; dummy rows are copies of the first row."""
 
     full: bool
-    """Whether each place is a row, so that nothing needs to move."""
+    """Whether every place is in use and has its row, so that nothing needs to move."""
 
     shape: tuple[int, int]
     """B and N."""
 
     @staticmethod
     def at(places_R: Tensor, sentences: int, places: int) -> Rows:
-        """At `places_R`, ascending, of so many sentences with so many places each."""
+        """Rows at the places `places_R`, which ascend, of so many sentences with so many places each."""
         extra = -len(places_R) % ROUND if len(places_R) > ROUND else 0
         return Rows(
             to_places=F.pad(places_R, (0, extra), value=sentences * places),
@@ -62,39 +68,42 @@ class Rows:
         )
 
     def spread(self, x_RHC: Tensor) -> Tensor:
-        """[B, N, H, C]: rows at their places; anything at places that are not in use."""
+        """[B, N, H, C]: the rows at their places; places not in use hold arbitrary values."""
         if not self.full:
             everywhere = x_RHC.new_empty(self.shape[0] * self.shape[1] + 1, *x_RHC.shape[1:])
             x_RHC = everywhere.index_copy_(0, self.to_places, x_RHC)[:-1]
         return x_RHC.view(*self.shape, *x_RHC.shape[1:])
 
     def gathered(self, x_BNHC: Tensor) -> Tensor:
-        """[R, H x C]: the inverse."""
+        """[R, H x C]: the inverse of `spread`, heads side by side."""
         x_PC = x_BNHC.reshape(self.shape[0] * self.shape[1], -1)
         return x_PC if self.full else x_PC.index_select(0, self.from_places)
 
 
 class Seen(Protocol):
-    """What each row sees of what is kept."""
+    """Which nodes each row of a step attends to; the same for all layers, so made once a step."""
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """[R, H x V]: what that makes for each row."""
+        """[R, H x V]: the attention of each row over the nodes that it sees."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Each row goes from key to key that it sees, in a compiled kernel."""
+    """The nodes that each row sees as a list, which a compiled kernel follows; no other node is read."""
 
     sentences_R: NDArray[np.int64]
+    """The sentence of each row."""
+
     nodes_RM: NDArray[np.int32]
     counts_R: NDArray[np.int32]
-    """How many of the nodes there are."""
+    """How many entries of each row of `nodes_RM` are set."""
 
     compiled: ModuleType
+    """See `kernels`."""
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, compiled: ModuleType) -> Paths:
-        """As `seen_BNM` has it."""
+        """The lists for `seen_BNM`, whose N may be 1 for all places."""
         seen_BNM = seen_BNM.expand(*rows.shape, -1)
         places = rows.from_places.numpy()
         nodes = np.empty((len(places), seen_BNM.shape[2]), np.int32)
@@ -112,26 +121,30 @@ class Paths:
 
 def _array(x: Tensor) -> NDArray[np.generic]:
     x = x.detach()
+    # NumPy has no bfloat16; the kernels take its bits.
     array: NDArray[np.generic] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
     return array
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Each row looks at all keys, and a very negative number hides those that it does not see."""
+    """Scores of each row with all nodes, of which a mask hides those that the row does not see."""
 
     rows: Rows
     bias: Tensor
-    """[B, 1, N, M], or N is 1 for all places: 0 for what is seen, very negative for the rest."""
+    """[B, 1, N, M], added to scores: 0 for what is seen, very negative for the rest; N may be 1 for all
+    places."""
 
     parts: Sequence[tuple[slice, int]]
-    """Sentences, and how many of their keys at most are seen: all these are among the first so many."""
+    """Runs of sentences to compute at a time, and how far: no sentence of the run sees a node from there
+    on."""
 
     @staticmethod
     def of(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, part: int) -> Masked:
-        """As `seen_BNM` has it, for `part` sentences at a time; 0 for all of them."""
+        """The mask for `seen_BNM`, and runs of `part` sentences; 0 for all at once."""
         sentences, _, nodes = seen_BNM.shape
         bias = torch.zeros(seen_BNM.shape, dtype=dtype, device=seen_BNM.device)
+        # Not -inf: a place that is not in use sees nothing, and its softmax would be nan.
         bias.masked_fill_(~seen_BNM, torch.finfo(dtype).min)
         if not part or sentences <= part or not nodes:
             return Masked(rows, bias[:, None], [(slice(0, sentences), nodes)])
@@ -151,3 +164,12 @@ class Masked:
             weights_BHNM = scores_BHNM.add_(self.bias[part, :, :, :longest]).softmax(-1)
             mixed_BNHV[part] = (weights_BHNM @ values).transpose(1, 2)
         return self.rows.gathered(mixed_BNHV)
+
+
+def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:
+    """[B, N, M]: what each place weighs what it sees with, the mean of the heads; 0 at places not in use."""
+    query_BHNK = rows.spread(query_RHK.float() * query_RHK.shape[-1] ** -0.5).transpose(1, 2)
+    scores_BHNM = query_BHNK @ keys_BHMK.float().mT
+    weights_BHNM = scores_BHNM.masked_fill(~seen_BM[:, None, None], -torch.inf).softmax(-1)
+    in_use = seen_BM.new_zeros(rows.shape[0] * rows.shape[1] + 1).index_fill(0, rows.to_places, True)
+    return weights_BHNM.mean(1).masked_fill(~in_use[:-1].view(*rows.shape, 1), 0.0)

@@ -1,8 +1,9 @@
-"""What a step of decoding computes besides products of matrices, compiled for the processor by Numba.
+"""What a step of decoding computes besides matrix products, compiled for the CPU by Numba.
 
-In attention over what is kept from step to step, each row walks its path, the keys that it sees, and reads no
-others; the rows of a sentence come one after another, so that what they share is read from memory once. Kept
-numbers are float32, or bfloat16 as uint16.
+B sentences have cached keys and values of H heads at M nodes each; R rows are the newest tokens of their
+hypotheses (`cached.py` says more). Attention reads those nodes only that a row sees, its path, and rows of
+one sentence are neighbours, so that the nodes they share are read from memory once. Cached numbers are
+float32, or bfloat16 as uint16, since NumPy has no bfloat16.
 """
 
 import math
@@ -12,8 +13,11 @@ from llvmlite import ir
 from numba import boolean, float32, int32, int64, njit, types, uint16, void
 from numba.extending import intrinsic
 
+# Kernels that Python calls are given their signatures, and so are compiled when this module is imported:
+# before worker processes are forked, once for all of them.
 OPTIONS = {
     "cache": True,
+    # By default a division by zero raises, and a loop with such a check is not vectorised.
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},  # all but what takes nan and infinity for impossible
     "nogil": True,
@@ -25,12 +29,13 @@ LN_2 = np.float32(math.log(2))
 
 @intrinsic
 def _number(context, kept):
-    """What is kept, as float32."""
+    """A cached number, float32 or the bits of a bfloat16, as float32."""
 
     def same(context, builder, signature, arguments):
         return arguments[0]
 
     def widened(context, builder, signature, arguments):
+        # bfloat16 is the upper half of float32's bits.
         bits = builder.zext(arguments[0], ir.IntType(32))
         return builder.bitcast(builder.shl(bits, ir.Constant(ir.IntType(32), 16)), ir.FloatType())
 
@@ -39,7 +44,7 @@ def _number(context, kept):
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)
 def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
-    """Write down which nodes the row at each place sees, and how many."""
+    """Write the nodes that the row at each place sees, in ascending order, and how many they are."""
     places = seen_BNM.shape[1]
     for row in range(len(places_R)):
         count = 0
@@ -52,9 +57,10 @@ def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
 
 @intrinsic
 def _two_to_the(context, power):
-    """Of a whole power, int32, as float32."""
+    """2^power as float32, for an int32 from -126 to 127."""
 
     def made(context, builder, signature, arguments):
+        # A float32 whose fraction is 0: only its exponent, which is stored plus 127, needs to be written.
         exponent = builder.add(arguments[0], ir.Constant(ir.IntType(32), 127))
         return builder.bitcast(builder.shl(exponent, ir.Constant(ir.IntType(32), 23)), ir.FloatType())
 
@@ -63,10 +69,12 @@ def _two_to_the(context, power):
 
 @njit(**OPTIONS)
 def _exp(x):
-    """e^x for x of at most 0, within 1e-7 of it; loops take many at a time, as of `math.exp` they do not."""
-    x = np.float32(-87.0) if x < np.float32(-87.0) else x  # which is next to nothing; and nan stays nan
+    """e^x for x of at most 0, with an error of at most 1e-7; unlike `math.exp`, vectorised where it is in a
+    loop."""
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x  # below, 2^twos has no bits; nan passes
     twos = np.floor(x * LOG2_E + np.float32(0.5))
     rest = x - twos * LN_2
+    # A Taylor series is exact enough here, as the rest is at most ln(2) / 2 from 0.
     total = np.float32(1 / 5040)
     for factorial in (720, 120, 24, 6, 2, 1, 1):
         total = total * rest + np.float32(1 / factorial)
@@ -75,7 +83,10 @@ def _exp(x):
 
 @njit(**OPTIONS)
 def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
-    """What a row sees with one head, keys and values being those of its sentence."""
+    """Attention of one row with one head over the given nodes of its sentence, written to `mixed_V`.
+
+    `scores` is room to work in, for at least as many numbers as there are nodes.
+    """
     top = np.float32(-np.inf)
     for i in range(len(nodes)):
         key_K = keys_MK[nodes[i]]
@@ -104,7 +115,10 @@ def _attend_signature(kept):
 
 @njit([_attend_signature(float32), _attend_signature(uint16)], **OPTIONS)
 def attend(query_RHK, keys_BHMK, values_BHMV, mixed_RHV, sentences_R, nodes_RM, counts_R):
-    """Write what each row of a sentence sees on its path."""
+    """Write to `mixed_RHV` the attention of each row over its first `counts_R` nodes of `nodes_RM`.
+
+    Rows of one sentence must be neighbours.
+    """
     rows, heads, width = query_RHK.shape
     scale = np.float32(1.0 / math.sqrt(width))
     query_K = np.empty(width, np.float32)
@@ -116,6 +130,7 @@ def attend(query_RHK, keys_BHMK, values_BHMV, mixed_RHV, sentences_R, nodes_RM, 
         behind = first + 1
         while behind < rows and sentences_R[behind] == sentence:
             behind += 1
+        # All rows with one head, then the next: what they share is still in the processor's cache.
         for head in range(heads):
             for row in range(first, behind):
                 for k in range(width):
@@ -128,11 +143,11 @@ def attend(query_RHK, keys_BHMK, values_BHMV, mixed_RHV, sentences_R, nodes_RM, 
 
 @njit(void(float32[:, ::1], float32[::1]), **OPTIONS)
 def log_softmax(x_RV, tops_R):
-    """Put the logarithms of each row's softmax in its place; `tops_R` are the most in each row."""
+    """Replace each row by its log-softmax; `tops_R` are the rows' greatest values."""
     for row in range(len(x_RV)):
         x_V, top, total = x_RV[row], tops_R[row], np.float32(0)
         for v in range(len(x_V)):
-            x_V[v] -= top  # and not with the rest below: their sum would round away small differences
+            x_V[v] -= top  # not together with `rest`: their sum would round small differences away
             total += _exp(x_V[v])
         rest = np.float32(math.log(total))
         for v in range(len(x_V)):

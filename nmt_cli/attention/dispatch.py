@@ -12,8 +12,8 @@ from nmt_cli.attention import padded, reference
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.ragged import Layout
 
-WIDEST = 256
-"""The most channels a head may have in the fused kernel."""
+WIDEST = {2: 512, 4: 256}
+"""The most channels a head may have in the fused kernel, by the bytes of a number."""
 
 PART = {"cpu": 16}
 """Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
@@ -45,7 +45,7 @@ def attend(
         raise ValueError("causal attention and windows need one layout for queries and keys")
     if drop and seed is None:
         raise ValueError("dropout needs a seed")
-    if implementation(q_THK.device, q_THK.shape[2], v_SHV.shape[2]) == "fused":
+    if implementation(q_THK.device, q_THK.shape[2], v_SHV.shape[2], q_THK.dtype) == "fused":
         from nmt_cli.attention import fused  # Triton is absent on machines without a GPU
 
         return fused.attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
@@ -66,9 +66,10 @@ def weights(
     return reference.weights(q_THK, k_SHK, q, k, causal=causal, window=window)
 
 
-def implementation(device: torch.device, key_width: int, value_width: int) -> str:
+def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:
     """Who computes attention with heads of these widths: "fused" or "padded"; whoever trains says which."""
-    fits = max(key_width, value_width) <= WIDEST and not (key_width % 8 or value_width % 8)
+    widest = WIDEST.get(dtype.itemsize, 0)
+    fits = max(key_width, value_width) <= widest and not (key_width % 8 or value_width % 8)
     return "fused" if device.type == "cuda" and fits else "padded"
 
 

@@ -1,7 +1,8 @@
 """Which attention probabilities are dropped: a pure function, so that every implementation drops the same.
 
-A 32-bit state absorbs (seed, segment, head, query, key), one word at a time, each with the finaliser of
-MurmurHash3. A kernel can repeat this anywhere, without a generator's state and in any order.
+The mask is a hash of (seed, segment, head, query, key): a 32-bit state takes in one word at a time and is
+mixed by the finaliser of MurmurHash3. So a kernel gets any element of the mask without a random generator's
+state, in any order, and the backward pass makes it again instead of storing it.
 """
 
 import torch
@@ -13,14 +14,15 @@ CHANCES = 1 << 24
 
 
 def threshold(probability: float) -> int:
-    """An element is kept where the upper 24 bits of its state are no less than this."""
+    """What the upper 24 bits of an element's hash must reach for it to be kept."""
     return round(probability * CHANCES)
 
 
 def kept(
     seed: Tensor, segment: Tensor, head: Tensor, query: Tensor, key: Tensor, probability: float
 ) -> Tensor:
-    """True where the probability of `key` for `query` stays; int32 numbers that broadcast, and an int64."""
+    """True where the probability of `key` for `query` stays; all int32, broadcast, but `seed` int64."""
+    # int32 wraps around as uint32 does, of which PyTorch has too few operations.
     state = torch.zeros((), dtype=torch.int32, device=seed.device)
     for word in (_signed(seed & 0xFFFFFFFF), _signed(seed >> 32 & 0xFFFFFFFF), segment, head, query, key):
         state = _absorbed(state, word)
@@ -35,7 +37,7 @@ def _absorbed(state: Tensor, word: Tensor) -> Tensor:
 
 
 def _shifted(state: Tensor, bits: int) -> Tensor:
-    """A logical shift to the right, which signed integers lack."""
+    """A shift to the right that fills up with zeros; that of signed integers copies the sign."""
     return state >> bits & ((1 << (32 - bits)) - 1)
 
 

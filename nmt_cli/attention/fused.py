@@ -1,4 +1,4 @@
-"""Ragged attention by our own kernels, without padding: each segment in the tile that fits its length.
+"""Ragged attention by our own kernels, without padding: each segment in the smallest tile that it fits.
 
 Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values.
 """
@@ -17,12 +17,15 @@ from nmt_cli.ragged import Layout
 
 
 class Bin(NamedTuple):
-    """How segments are computed whose longer side is at most `longest`, and that no bin before takes."""
+    """How segments are computed whose longer side has at most `longest` tokens, and too many for the bin
+    before."""
 
     longest: int
     tile: int
+    """Rows of the tile."""
+
     heads: int
-    """How many share a tile."""
+    """How many heads share a tile."""
     warps: int
 
 
@@ -43,13 +46,13 @@ TILE_BYTES = 16 * 1024
 """What a tile or block of queries, keys or values may hold, so that the backward programs fit."""
 
 WARP_BYTES, MOST_WARPS = 128, 8
-"""The numbers of warps here are for rows of so many bytes; wider rows get more, up to a limit."""
+"""The warps of `BINS` and `BLOCK_WARPS` are for rows of so many bytes; wider rows get more, up to a limit."""
 
 Options = dict[str, int]
-"""What a launch is told of its segments and their tiles."""
+"""The arguments of one launch: which lengths it computes, and with what tiles or blocks."""
 
 FAR = 1 << 30
-"""Farther than any key is from any query."""
+"""A distance beyond any key of any segment; twice of it still is an int32, in which kernels reckon."""
 
 
 def attend(
@@ -64,12 +67,13 @@ def attend(
     drop: float = 0.0,
     seed: Tensor | None = None,
 ) -> Tensor:
-    """Do what `dispatch.attend` promises, for heads of 8, 16, ... 256 channels in 16 or 32 bits."""
+    """Do what `dispatch.attend` promises, for heads of 8, 16, ... 512 channels in 16 bits, 256 in 32."""
     segments = (q.starts, k.starts, q.lengths, k.lengths)
     out_THV: Tensor = _attend(q_THK, k_SHK, v_SHV, *segments, causal, window, drop, seed)[0]
     return out_THV
 
 
+# An operator that torch.compile does not look into: which launches there are depends on the lengths.
 @torch.library.custom_op("nmt::attend", mutates_args=())
 def _attend(
     q_THK: Tensor,
@@ -84,12 +88,13 @@ def _attend(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """The output, and [T, H] the logarithms, to base 2, of the softmax's divisors."""
+    """The output, and [T, H] the logarithms to base 2 of the softmax's divisors, for the backward pass."""
     q_THK, k_SHK, v_SHV = _dense(q_THK), _dense(k_SHK), _dense(v_SHV)
     out_THV, lse_TH = _outputs(q_THK, v_SHV)
     arguments = _arguments(q_THK, k_SHK, v_SHV, q_starts, k_starts, causal, window, drop, seed)
     arguments |= {"out": out_THV, "lse": lse_TH}
     tiles, blocks = plan(q_lengths, k_lengths, _widest(q_THK, v_SHV), q_THK.element_size())
+    # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
             one_tile.forward[_tile_grid(q_THK, q_lengths, tile)](**arguments, **tile)
@@ -136,7 +141,12 @@ def _attend_backward(
 def plan(
     q_lengths: Tensor, k_lengths: Tensor, width: int, element_size: int
 ) -> tuple[list[Options], Options]:
-    """The launches on tiles that have segments to compute, and that on blocks, empty where none is long."""
+    """The launches of `one_tile` that have segments to compute, and that of `streaming`, empty if no segment
+    is long.
+
+    `width` is the wider of keys and values, in channels. Lengths are on the host: nothing waits for the
+    device.
+    """
     longer = np.maximum(q_lengths.numpy(), k_lengths.numpy())
     rows = TILE_BYTES // (width * element_size)
     if element_size > 2:
@@ -175,7 +185,7 @@ def _arguments(
     drop: float,
     seed: Tensor | None,
 ) -> dict[str, Any]:
-    """What all kernels are told."""
+    """The arguments that all kernels have."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]
     return {
         **{"q": q_THK, "k": k_SHK, "v": v_SHV, "q_starts": q_starts, "k_starts": k_starts, "seed": seed},
@@ -199,7 +209,7 @@ def _widest(q_THK: Tensor, v_SHV: Tensor) -> int:
 
 
 def _padded(width: int) -> int:
-    """Blocks have powers of two, and `tl.dot` wants no less than 16."""
+    """The width of a tile: a power of two, as Triton wants, and at least 16, as `tl.dot` wants."""
     return max(16, triton.next_power_of_2(width))
 
 
@@ -230,6 +240,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) 
     *tensors, ctx.causal, ctx.window, ctx.drop, seed = inputs
     ctx.save_for_backward(*tensors[:3], output[1], *tensors[3:], seed)
     ctx.mark_non_differentiable(output[1])
+    # The logarithms get no gradient: zeros would be made for them.
     ctx.set_materialize_grads(False)
 
 

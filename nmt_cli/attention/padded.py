@@ -10,6 +10,12 @@ from nmt_cli.attention import dropout
 from nmt_cli.machine.torch_private import softmax_backward
 from nmt_cli.ragged import Layout
 
+LEAST_BLOCK = 32
+"""Queries that look at their windows together, at least."""
+
+BLOCKS = 3
+"""Segments so many times as long as what a block sees are computed in blocks."""
+
 LONG = 512
 """Longer segments take PyTorch's fused kernel, which holds no weights; up to here it is the slower one."""
 
@@ -30,24 +36,73 @@ def attend(
     if not (q_THK.shape[0] and k_SHK.shape[0]):
         nothing = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + nothing
+    if window and q.longest >= BLOCKS * (_block(window) + window):
+        return _attend_in_blocks(q_THK, k_SHK, v_SHV, q, causal=causal, window=window, drop=drop, seed=seed)
     q_BHMK, k_BHNK, v_BHNV = padded(q_THK, q), padded(k_SHK, k), padded(v_SHV, k)
     allowed_B1MN = _allowed(q, k, causal, window)
     if drop or max(q.longest, k.longest) <= LONG:
         factors = _dropout_factors(q, k, q_THK, drop, seed) if seed is not None and drop else None
-        hidden_B1MN = torch.zeros_like(allowed_B1MN, dtype=q_THK.dtype).masked_fill_(
-            ~allowed_B1MN, -torch.inf
-        )
+        exact = torch.promote_types(q_THK.dtype, torch.float32)
+        hidden_B1MN = torch.zeros_like(allowed_B1MN, dtype=exact).masked_fill_(~allowed_B1MN, -torch.inf)
         hidden_GMN = hidden_B1MN.expand(-1, q_THK.shape[1], q.longest, -1).flatten(0, 1)
         per_head = (x.flatten(0, 1) for x in (q_BHMK, k_BHNK, v_BHNV))
         out_GMV: Tensor = _Attention.apply(*per_head, hidden_GMN, factors)  # type: ignore[no-untyped-call]
     else:
         out_BHMV = F.scaled_dot_product_attention(q_BHMK, k_BHNK, v_BHNV, attn_mask=allowed_B1MN)
         out_GMV = out_BHMV.flatten(0, 1)
-    out_THV: Tensor = _Taken.apply(out_GMV, _places(q, q_THK.shape[1]))  # type: ignore[no-untyped-call]
+    out_THV: Tensor = _Taken.apply(out_GMV, _places(q, q_THK.shape[1], q.longest))  # type: ignore[no-untyped-call]
     if not torch.compiler.is_compiling() and k.lengths.all():
         return out_THV
     without_keys_B = k.starts.diff() == 0
     return out_THV.masked_fill(without_keys_B[q.segments, None, None], 0.0)
+
+
+def _block(window: int) -> int:
+    """How many queries make a block."""
+    return max(window, LEAST_BLOCK)
+
+
+def _attend_in_blocks(
+    q_THK: Tensor,
+    k_THK: Tensor,
+    v_THV: Tensor,
+    layout: Layout,
+    *,
+    causal: bool,
+    window: int,
+    drop: float,
+    seed: Tensor | None,
+) -> Tensor:
+    """The same for windows much smaller than segments: what a block of M queries sees are N keys, no more."""
+    size, heads = _block(window), q_THK.shape[1]
+    behind, ahead = window // 2, 0 if causal else (window - 1) // 2
+    blocks = -(-layout.longest // size)
+    end = blocks * size - layout.longest
+    q_BHMK = F.pad(padded(q_THK, layout), (0, 0, 0, end)).unflatten(2, (blocks, size))  # type: ignore[no-untyped-call]
+    k_BHJNK, v_BHJNV = (
+        F.pad(padded(x, layout), (0, 0, behind, end + ahead)).unfold(2, behind + size + ahead, size).mT
+        for x in (k_THK, v_THV)
+    )
+    first_J11 = torch.arange(blocks, dtype=torch.int32, device=q_THK.device)[:, None, None] * size
+    queries_JM1 = first_J11 + torch.arange(size, dtype=torch.int32, device=q_THK.device)[:, None]
+    keys_J1N = first_J11 - behind + torch.arange(k_BHJNK.shape[3], dtype=torch.int32, device=q_THK.device)
+    near_JMN = (keys_J1N >= queries_JM1 - behind) & (keys_J1N <= queries_JM1 + ahead) & (keys_J1N >= 0)
+    lengths_B111 = layout.starts.diff()[:, None, None, None]
+    # A query behind the end sees whatever there is: it is not taken, but must not make gradients nan.
+    seen_BJMN = near_JMN & (keys_J1N < lengths_B111) | (queries_JM1 >= lengths_B111)
+    hidden_BJMN = torch.zeros_like(seen_BJMN, dtype=q_THK.dtype).masked_fill_(~seen_BJMN, -torch.inf)
+    hidden_GMN = hidden_BJMN[:, None].expand(-1, heads, -1, -1, -1).flatten(0, 2)
+    factors = None
+    if seed is not None and drop:
+        segments_B = torch.arange(len(layout.lengths), dtype=torch.int32, device=seed.device)
+        heads_H = torch.arange(heads, dtype=torch.int32, device=seed.device)
+        numbers = (segments_B[:, None, None, None, None], heads_H[:, None, None, None], queries_JM1, keys_J1N)
+        factors = _factors(numbers, q_THK.dtype, drop, seed).flatten(0, 2)
+    per_block = (x.flatten(0, 2) for x in (q_BHMK, k_BHJNK, v_BHJNV))
+    out_GMV: Tensor = _Attention.apply(*per_block, hidden_GMN, factors)  # type: ignore[no-untyped-call]
+    places_TH = _places(layout, heads, blocks * size)
+    taken: Tensor = _Taken.apply(out_GMV, places_TH)  # type: ignore[no-untyped-call]
+    return taken
 
 
 def padded(x_THD: Tensor, layout: Layout) -> Tensor:
@@ -59,14 +114,14 @@ def padded(x_THD: Tensor, layout: Layout) -> Tensor:
     columns_M = torch.arange(layout.longest, device=x_THD.device)
     tokens_B1M = (layout.starts[:-1, None, None] + columns_M).clamp(max=tokens - 1)
     heads_H1 = torch.arange(heads, device=x_THD.device)[:, None]
-    spread: Tensor = _Spread.apply(x_THD, tokens_B1M, heads_H1, _places(layout, heads))  # type: ignore[no-untyped-call]
+    spread: Tensor = _Spread.apply(x_THD, tokens_B1M, heads_H1, _places(layout, heads, layout.longest))  # type: ignore[no-untyped-call]
     return spread
 
 
-def _places(layout: Layout, heads: int) -> Tensor:
-    """[T, H]: the row of each token's head in the padded view."""
+def _places(layout: Layout, heads: int, longest: int) -> Tensor:
+    """[T, H]: the row of each token's head in a padded view of so many rows a segment."""
     heads_H = torch.arange(heads, device=layout.starts.device)
-    return (layout.segments[:, None] * heads + heads_H) * layout.longest + layout.positions[:, None]
+    return (layout.segments[:, None] * heads + heads_H) * longest + layout.positions[:, None]
 
 
 def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
@@ -75,6 +130,8 @@ def _rows(x_THD: Tensor) -> tuple[Tensor, int]:
     No copy is made of one part of a packed projection, which has rows of other parts between its tokens.
     """
     tokens, heads, width = x_THD.shape
+    if torch.compiler.is_compiling():  # what it fuses has no memory that could be looked at in another way
+        return x_THD.reshape(-1, width), heads
     if x_THD.stride(2) == 1 and x_THD.stride(1) == width and x_THD.stride(0) % width == 0:
         apart = x_THD.stride(0) // width
         return x_THD.as_strided(((tokens - 1) * apart + heads, width), (width, 1)), apart
@@ -128,8 +185,11 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, q_GMK: Tensor, k_GNK: Tensor, v_GNV: Tensor, hidden_GMN: Tensor, factors: Tensor | None
     ) -> Tensor:
-        scores_GMN = torch.baddbmm(hidden_GMN, q_GMK, k_GNK.mT, alpha=q_GMK.shape[-1] ** -0.5)
-        weights_GMN = scores_GMN.softmax(-1, dtype=torch.promote_types(scores_GMN.dtype, torch.float32))
+        exact = hidden_GMN.dtype  # rounded to fewer bits, large scores would change the weights by percents
+        with torch.autocast(q_GMK.device.type, enabled=False):
+            scale = q_GMK.shape[-1] ** -0.5
+            scores_GMN = torch.baddbmm(hidden_GMN, q_GMK.to(exact), k_GNK.to(exact).mT, alpha=scale)
+        weights_GMN = scores_GMN.softmax(-1)
         ctx.save_for_backward(q_GMK, k_GNK, v_GNV, weights_GMN, factors)
         return _used(weights_GMN, factors).to(v_GNV.dtype) @ v_GNV
 
@@ -169,5 +229,12 @@ def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, drop: float, seed: Ten
         torch.arange(size, dtype=torch.int32, device=seed.device) for size in shape
     )
     numbers = (segments[:, None, None, None], heads[:, None, None], queries[:, None], keys)
-    exact = torch.promote_types(q_THK.dtype, torch.float32)
-    return (dropout.kept(seed, *numbers, drop).to(exact) / (1 - drop)).flatten(0, 1)
+    return _factors(numbers, q_THK.dtype, drop, seed).flatten(0, 1)
+
+
+def _factors(
+    numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, drop: float, seed: Tensor
+) -> Tensor:
+    """What weights are multiplied by whose segment, head, query and key have such `numbers`."""
+    kept = dropout.kept(seed, *numbers, drop)
+    return kept.to(torch.promote_types(dtype, torch.float32)) / (1 - drop)

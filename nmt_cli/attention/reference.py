@@ -20,6 +20,7 @@ def attend(
     seed: Tensor | None = None,
 ) -> Tensor:
     """Do what `dispatch.attend` promises, one segment after another."""
+    # An empty tensor first, so that a batch without segments can be concatenated too.
     outputs = [q_THK.new_zeros((0, q_THK.shape[1], v_SHV.shape[2]))]
     for segment, (t, s) in enumerate(zip(q.slices(), k.slices(), strict=True)):
         weights_HTS = _weights(q_THK[t], k_SHK[s], causal, window)
@@ -32,7 +33,7 @@ def attend(
 def weights(
     q_THK: Tensor, k_SHK: Tensor, q: Layout, k: Layout, *, causal: bool = False, window: int = 0
 ) -> list[Tensor]:
-    """The attention weights of each segment, [heads, queries, keys]."""
+    """The attention weights of each segment, [heads, queries, keys], without dropout."""
     pairs = zip(q.slices(), k.slices(), strict=True)
     return [_weights(q_THK[t], k_SHK[s], causal, window) for t, s in pairs]
 
@@ -45,6 +46,7 @@ def _weights(q_THK: Tensor, k_SHK: Tensor, causal: bool, window: int) -> Tensor:
     if causal:
         scores_HTS = scores_HTS.masked_fill(keys_S > queries_T1, float("-inf"))
     if window:
+        # An even window reaches one key farther back than ahead.
         far = (keys_S < queries_T1 - window // 2) | (keys_S > queries_T1 + (window - 1) // 2)
         scores_HTS = scores_HTS.masked_fill(far, float("-inf"))
     return scores_HTS.softmax(-1)

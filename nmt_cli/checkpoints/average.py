@@ -3,7 +3,6 @@
 One tensor at a time is read from each model, so memory is that of one model, however many there are.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from nmt_cli.checkpoints.model_folder import (
 )
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import folder_written_whole
+from nmt_cli.machine.reading import ordinary, parsed_json, read_ordinary
 from nmt_cli.model.config import disagreements
 
 AVERAGED = "averaged"
@@ -117,7 +117,7 @@ def _read(part: Part, name: str) -> Tensor:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
-        with safe_open(path, "pt") as file:
+        with ordinary(path) as name, safe_open(name, "pt") as file:
             yield file
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; copy it again, or use another checkpoint.") from error
@@ -162,8 +162,8 @@ def check_replaceable(out: Path, places: Sequence[Path]) -> None:
 
 def _is_average(folder: Path) -> bool:
     try:
-        description = json.loads((folder / CONFIG).read_bytes())
-    except (OSError, ValueError):
+        description = parsed_json(read_ordinary(folder / CONFIG))
+    except (OSError, UserError, ValueError):
         return False
     names = {path.name for path in folder.iterdir()}
     return AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS}

@@ -10,12 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import size_and_hash
+from nmt_cli.machine.reading import is_inside, ordinary, parsed_json, read_ordinary
+
+HELD: Mapping[str, Mapping[str, type]] = {
+    "config.json": {"model": dict, "tokenizer": str, "trained_on": dict},
+    "state.json": {"step": int},
+}
+"""What descriptions of these names hold at least."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -34,7 +41,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors, mapped into memory where that is possible."""
     try:
-        return load_file(path)
+        with ordinary(path) as name:
+            return load_file(name)
+    except (SafetensorError, ValueError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def tensor_shapes(path: Path) -> dict[str, list[int]]:
+    """The shape of each tensor by name; reads no more than the file's header."""
+    try:
+        with ordinary(path) as name, safe_open(name, "pt") as file:
+            return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, ValueError) as error:
         raise damaged(path, str(error)) from error
 
@@ -51,7 +68,7 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
     """What `write_description` wrote, after a look at every file it covers."""
     path = folder / name
     try:
-        description = json.loads(path.read_bytes())
+        description = parsed_json(read_ordinary(path))
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; copy it again, or use another checkpoint.") from error
     except ValueError as error:
@@ -65,7 +82,12 @@ def read_description(folder: Path, name: str, format_version: int) -> dict[str, 
         )
     if description.pop("sha256", None) != _digest(description):
         raise damaged(path, "not what was written")
+    for key, kind in HELD.get(name, {}).items():
+        if type(description.get(key)) is not kind:
+            raise damaged(path, f"no {key}")
     for covered, written in description["files"].items():
+        if not is_inside(covered) or not isinstance(written, dict):
+            raise damaged(path, f"it names {covered!r}")
         _check(folder / covered, written)
     return description
 
@@ -89,5 +111,5 @@ def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
 def _check(path: Path, written: Mapping[str, Any]) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; copy it again, or use another checkpoint.")
-    if size_and_hash(path) != written:
+    if path.stat().st_size != written.get("bytes") or size_and_hash(path) != written:
         raise damaged(path, "not the bytes that were written")

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 Toolkit = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
+
 IMPORTED: tuple[Toolkit, ...] = ("Hugging Face", "Marian", "fairseq")
 """Those whose models `nmt import` takes."""
 

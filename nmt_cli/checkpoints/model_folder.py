@@ -5,8 +5,8 @@
 average of the weights, `ema.safetensors`; where there is one, it is what was validated, and what translates.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from nmt_cli.checkpoints.files import (
     read_description,
     read_tensors,
     refuse_not_finite,
+    tensor_shapes,
     write_description,
     write_tensors,
 )
@@ -105,11 +106,30 @@ def read_model(folder: Path, device: torch.device | str = "cpu") -> Model:
     """Load a model folder, after checking that its parts belong together."""
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
-    with torch.device("meta"), _Undrawn():
-        transformer = identity.build()
     path = weights_path(folder, description)
+    _refuse_other_shapes(_shapes(identity), tensor_shapes(path), path)  # before memory is taken for them
+    transformer = _undrawn(identity)
     load_weights(transformer, read_tensors(path), path)
     return Model(identity, transformer.to(device).eval(), description)
+
+
+def _undrawn(identity: Identity) -> Transformer:
+    """The model without memory for its weights."""
+    with torch.device("meta"), _Undrawn():
+        return identity.build()
+
+
+def _shapes(identity: Identity) -> dict[str, Sequence[int]]:
+    """The shape of each weight by name; only the first layer of each stack is built to know them."""
+    config = identity.config
+    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
+    first = replace(identity, config=replace(config, encoder_layers=1, decoder_layers=1))
+    shapes: dict[str, Sequence[int]] = {}
+    for name, shape in _shapes_of(weights(_undrawn(first))).items():
+        stack, _, rest = name.partition(".0.")
+        names = [f"{stack}.{i}.{rest}" for i in range(layers[stack])] if stack in layers else [name]
+        shapes |= dict.fromkeys(names, shape)
+    return shapes
 
 
 class _Undrawn(TorchFunctionMode):
@@ -133,6 +153,7 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
     try:
         config = section_of(ModelConfig, description["model"])
         fingerprint, trained_on = description["tokenizer"], description["trained_on"]
+        _check_trained_on(trained_on)
     except (LookupError, ValueError, UserError) as error:
         raise damaged(folder / CONFIG, str(error)) from error
     tokenizers = load_tokenizers(folder / TOKENIZERS)
@@ -144,20 +165,37 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
     return Identity(config, tokenizers, trained_on)
 
 
+def _check_trained_on(told: Any) -> None:
+    """Raise `ValueError` where it is not what a dataset says of itself; lines are cut by what it says."""
+    longest = told.get("longest") if isinstance(told, dict) else 0
+    if longest is not None and (type(longest) is not int or longest < 2):
+        raise ValueError(f"trained_on has no longest sentence: {longest!r}")
+
+
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Copy `tensors` into `model`; `path` is named where they are not this model's."""
     wanted = weights(model)
-    if differing := sorted(wanted.keys() ^ tensors.keys()):
-        where = "has no" if differing[0] in wanted else "has a surplus"
-        raise UserError(f"{path} {where} {differing[0]}, so it belongs to another model.")
+    _refuse_other_shapes(_shapes_of(wanted), _shapes_of(tensors), path)
     for name, parameter in wanted.items():
-        if parameter.shape != tensors[name].shape:
-            raise UserError(
-                f"{path}: {name} is {list(tensors[name].shape)}, but this model's is {list(parameter.shape)}."
-            )
         refuse_not_finite(path, name, tensors[name])
         if parameter.is_meta:
             torch.utils.swap_tensors(parameter, torch.nn.Parameter(tensors[name]))  # type: ignore[no-untyped-call]
         else:
             parameter.copy_(tensors[name])
+
+
+def _shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def _refuse_other_shapes(
+    wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]], path: Path
+) -> None:
+    """Name the first weight that is not this model's."""
+    if differing := sorted(wanted.keys() ^ found.keys()):
+        where = "has no" if differing[0] in wanted else "has a surplus"
+        raise UserError(f"{path} {where} {differing[0]}, so it belongs to another model.")
+    for name, shape in wanted.items():
+        if list(shape) != list(found[name]):
+            raise UserError(f"{path}: {name} is {list(found[name])}, but this model's is {list(shape)}.")

@@ -1,6 +1,5 @@
 """The run folder: checkpoints, which of them is the best and which the last, and finding a model in it."""
 
-import json
 import re
 import shutil
 import tempfile
@@ -12,12 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.checkpoints.files import read_description, read_tensors, write_description, write_tensors
+from nmt_cli.checkpoints.files import (
+    damaged,
+    read_description,
+    read_tensors,
+    write_description,
+    write_tensors,
+)
 from nmt_cli.checkpoints.foreign import IMPORTED, Toolkit, foreign_kind
 from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import folder_written_whole, recover, room_for
+from nmt_cli.machine.atomic import folder_written_whole, recover, room_for, unused
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
@@ -25,6 +31,7 @@ STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
 BEST, LAST = "best", "last"
 NAME = re.compile(r"step-(\d{8,})")
+WHOLE_NUMBERS = ("step", "epoch", "batch", "bad_in_a_row")
 TRIAL = ".step-trial."
 
 
@@ -99,9 +106,11 @@ def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_state(place: Path) -> dict[str, Any]:
     """The part of a checkpoint that is no tensor; `UserError` where its other parts are of another step."""
     state = read_description(place, STATE, FORMAT)
+    if wrong := [key for key, value in state.items() if not _makes_sense(key, value)]:
+        raise damaged(place / STATE, f"{wrong[0]} can't be {state[wrong[0]]!r:.100}")
     try:
-        step = json.loads((place / CONFIG).read_bytes()).get("step")
-    except (OSError, ValueError):
+        step = parsed_json(read_ordinary(place / CONFIG)).get("step")
+    except (OSError, UserError, ValueError, AttributeError):
         return state  # the model's own reader says what is wrong with it
     name = NAME.fullmatch(place.name)
     others = {CONFIG: step, "the folder's name": int(name[1]) if name else state["step"]}
@@ -112,6 +121,25 @@ def read_state(place: Path) -> dict[str, Any]:
                 "two checkpoints: copy one of them again, whole."
             )
     return state
+
+
+def _makes_sense(key: str, value: Any) -> bool:
+    """Whether a value of `state.json` is one that a run can have; what it does not know is passed over."""
+    if key in WHOLE_NUMBERS:
+        return type(value) is int and 0 <= value < 2**53
+    if key in ("seconds", "device_seconds"):
+        return _is_number(value)
+    if key not in ("scores", "judged"):
+        return True
+    if not isinstance(value, dict) or not all(step.isdecimal() for step in value):
+        return False
+    if key == "scores":
+        return all(map(_is_number, value.values()))
+    return all(isinstance(each, dict) and all(map(_is_number, each.values())) for each in value.values())
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**53)
 
 
 def read_optimizer(place: Path) -> dict[str, Tensor]:
@@ -132,6 +160,18 @@ def sweep(run: Path) -> None:
     for left in (run / CHECKPOINTS).glob(".step-*"):
         recover(left.with_name(left.stem.removeprefix(".")))
         shutil.rmtree(left, ignore_errors=True)
+
+
+def set_copies_aside(run: Path) -> dict[Path, Path]:
+    """Move folders out of the way of `best` and `last`; where each of them is now.
+
+    They are what a copy of the run has that followed its links.
+    """
+    places = (run / BEST, run / LAST)
+    moved = {place: unused(place) for place in places if place.is_dir() and not place.is_symlink()}
+    for place, now in moved.items():
+        place.rename(now)
+    return moved
 
 
 def keep_only(run: Path, steps: set[int]) -> None:
@@ -167,7 +207,7 @@ def find_model(path: Path) -> Path:
 def own_search(path: Path) -> dict[str, Any]:
     """How the owner of an imported model decodes: settings of the search by name; of any other model none."""
     try:
-        search = json.loads((find_model(path) / CONFIG).read_bytes()).get("search", {})
-    except (OSError, ValueError, AttributeError):
+        search = parsed_json(read_ordinary(find_model(path) / CONFIG)).get("search", {})
+    except (UserError, OSError, ValueError, AttributeError):
         return {}  # the model's own reader says what is wrong with it
     return search if isinstance(search, dict) else {}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import common
+from nmt_cli.cli.options import EXISTING_FOLDER, FOLDER, Command, common
+from nmt_cli.errors import printable
 
-FOLDER = click.Path(exists=True, path_type=Path)
 LAST = 5
 """As many as the paper averages for its base model."""
 
@@ -18,9 +18,9 @@ def _finite(_: click.Context, __: click.Parameter, minutes: float | None) -> flo
     return minutes
 
 
-@click.command("average-checkpoints")
-@click.argument("models", nargs=-1, required=True, type=FOLDER, metavar="RUN | MODEL ...")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
+@click.command("average-checkpoints", cls=Command, epilog="nmt average-checkpoints run --last 5 --out model")
+@click.argument("models", nargs=-1, required=True, type=EXISTING_FOLDER, metavar="RUN | MODEL ...")
+@click.option("--out", required=True, type=FOLDER, help="Model folder to write.")
 @click.option(
     "--last",
     type=click.IntRange(min=1),
@@ -87,7 +87,7 @@ def average_checkpoints(
         steps = ", ".join(str(part.step) for part in parts)
         origin = ", ".join(str(part.place) for part in parts) if several else f"steps {steps} of {run}"
         what = "the moving average (EMA) of weights" if file == EMA else "the average"
-        click.echo(f"{out}: {what} of {origin}", err=True)
+        click.echo(printable(f"{out}: {what} of {origin}"), err=True)
 
 
 def _selected(run: Path, quiet: bool) -> tuple[list[Path], str]:
@@ -99,4 +99,4 @@ def _selected(run: Path, quiet: bool) -> tuple[list[Path], str]:
     trials = try_all(run, device_of_rank("auto", 0), lambda trial: None if quiet else say(trial))
     won = winner(trials)
     show(trials, won)
-    return list(won.candidate.folders), won.candidate.file
+    return list(won.average.folders), won.average.file

@@ -1,6 +1,7 @@
 """The `nmt` command: finds the command, and turns what goes wrong into one line and an exit code."""
 
 import os
+import platform
 import signal
 import sys
 import warnings
@@ -8,22 +9,51 @@ from types import FrameType
 from typing import NoReturn
 
 import click
+from click.shell_completion import shell_complete
 
 from nmt_cli import __version__
 from nmt_cli.cli.average_checkpoints import average_checkpoints
+from nmt_cli.cli.demo import demo
 from nmt_cli.cli.export import export
 from nmt_cli.cli.import_model import import_model
+from nmt_cli.cli.info import info
 from nmt_cli.cli.preprocess import preprocess
+from nmt_cli.cli.report import report
 from nmt_cli.cli.score import score
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
-from nmt_cli.errors import EXIT_CODES, Caution, UserError
+from nmt_cli.errors import EXIT_CODES, Caution, UserError, printable
+from nmt_cli.machine.atomic import NO_ROOM
 
 FAILED, READER_GONE = 1, 141
+MOST_SHOWN = 2000
+"""Characters of an error."""
+COMPLETE = "_NMT_COMPLETE"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, message="nmt %(version)s")
+VERSIONS = "Show the versions of nmt, Python and PyTorch, and the device it finds, and exit."
+
+
+def _versions(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """What a report of a fault should have."""
+    if not wanted or context.resilient_parsing:
+        return
+    click.echo(f"nmt {__version__}")
+    import torch
+
+    from nmt_cli.machine.devices import gpu_name, processor_name, usable_devices
+
+    device = usable_devices("auto")[0]
+    python = f"Python {platform.python_version()} on {platform.platform()}"
+    click.echo(f"{python}, PyTorch {torch.__version__}, {gpu_name(device) or processor_name()}")
+    context.exit()
+
+
+@click.group(
+    epilog="Example: nmt demo, which takes four minutes.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option("--version", is_flag=True, callback=_versions, expose_value=False, is_eager=True, help=VERSIONS)
 def nmt() -> None:
     """Translate with the Transformer: from raw parallel text to scored translations."""
 
@@ -31,7 +61,10 @@ def nmt() -> None:
 nmt.add_command(average_checkpoints)
 nmt.add_command(export)
 nmt.add_command(import_model)
+nmt.add_command(demo)
+nmt.add_command(info)
 nmt.add_command(preprocess)
+nmt.add_command(report)
 nmt.add_command(score)
 nmt.add_command(train)
 nmt.add_command(translate)
@@ -40,10 +73,10 @@ nmt.add_command(translate)
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     _open_streams()
+    if asked := os.environ.get(COMPLETE):  # by a shell, for the words that may follow
+        sys.exit(shell_complete(nmt, {}, "nmt", COMPLETE, asked))
     warnings.formatwarning = _one_line_if_ours
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was started to ignore it
-        signal.signal(signal.SIGINT, _interrupt)
+    _hear_signals()
     # OpenMP's threads would wait in busy loops, many times slower where others use the machine too.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
@@ -53,6 +86,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
+        vars(error).update(message=printable(error.message))  # click calls it final, and shows it as it is
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -72,6 +106,14 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _hear_signals() -> None:
+    """But for those that it was started to ignore."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
 def _open_streams() -> None:
     """Those that are closed hold nothing and take everything; else the next file to open would be one."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -84,7 +126,10 @@ def _open_streams() -> None:
 def _failed(message: str, code: int) -> int:
     if "--debug" in sys.argv:
         raise
-    click.echo(f"Error: {message}", err=True)
+    told = printable(message)
+    if len(told) > MOST_SHOWN:  # a damaged file may be quoted in it
+        told = f"{told[: MOST_SHOWN // 2]} … {told[-MOST_SHOWN // 2 :]}"
+    click.echo(f"Error: {told}", err=True)
     return code
 
 
@@ -92,11 +137,13 @@ def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     if issubclass(category, Caution):
-        return f"Warning: {message}\n"
+        return f"Warning: {printable(message)}\n"
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _plainly(error: OSError) -> str:
+    if error.errno in NO_ROOM and not error.filename:  # files are named where they are written
+        return f"stdout can't be written: {error.strerror}; make room where it leads to."
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror}; check the path, and who may use it."
 

@@ -1,4 +1,4 @@
-"""What the commands' options have in common: settings, their help, --quiet and --debug."""
+"""What the commands' options have in common: settings, their help and completion, --quiet and --debug."""
 
 import re
 import textwrap
@@ -7,24 +7,53 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from nmt_cli.config import Setting, as_commented_toml, describe, read, toml_literal
+from nmt_cli.config import Setting, as_commented_toml, describe, read
+from nmt_cli.elsewhere import named_here, not_here
+from nmt_cli.errors import printable
+from nmt_cli.setting_values import toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
+
+class _Folder(click.Path):
+    """A path that shells complete with folders; what else stands there, the library says."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """See click."""
+        return [CompletionItem(incomplete, type="dir")]
+
+
+FOLDER = _Folder(path_type=Path)
+EXISTING = click.Path(exists=True, path_type=Path)
+EXISTING_FOLDER = _Folder(exists=True, path_type=Path)
+
 ALL = "--settings"
 """The flag that asks for all settings in place of what a command does."""
 
 
-class CommandWithSettings(click.Command):
-    """A command whose help ends with its everyday settings, read off the dataclass that holds them."""
+class Command(click.Command):
+    """A command whose help ends with an example, its `epilog`: lines as one would type them."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See click, which would fold the lines."""
+        if self.epilog:
+            with formatter.section("Example"):
+                formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
+
+
+class CommandWithSettings(Command):
+    """A command whose help has its everyday settings, read off the dataclass that holds them."""
 
     def __init__(self, *args: Any, settings: type[object], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._settings = settings
+        self.settings = settings
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """With --settings nothing is required, for nothing is done."""
@@ -32,15 +61,30 @@ class CommandWithSettings(click.Command):
         required = [param for param in self.params if param.required]
         for param in required:
             param.required = not ctx.meta[ALL]
+        given = [*args]
         try:
             return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            # Of -batch_size, which others take for one, it names only the first letter.
+            option = next((word for word in given if word.startswith(error.option_name)), error.option_name)
+            if not (hint := self._hint(option.partition("=")[0])):
+                raise
+            raise click.UsageError(f"No such option '{error.option_name}': {hint}", ctx) from error
         finally:
             for param in required:
                 param.required = True
 
+    def _hint(self, option: str) -> str | None:
+        """What to say of a flag that others have."""
+        flags = [flag for param in self.params for flag in param.opts]
+        known = [*flags, *(setting.name for setting in describe(self.settings))]
+        if here := named_here(option, known):
+            return f"did you mean {here if here in flags else f'--set {here}=…'}?"
+        return not_here(option, known)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings below the flags."""
-        shown = [setting for setting in describe(self._settings) if setting.everyday]
+        shown = [setting for setting in describe(self.settings) if setting.everyday]
         with formatter.section(
             f"Settings (--set KEY=VALUE, or --config FILE.toml; all of them: {ctx.command_path} {ALL})"
         ):
@@ -48,6 +92,7 @@ class CommandWithSettings(click.Command):
             room = formatter.width - max(map(len, names)) - 4
             rows = zip(names, (_meaning(setting, room) for setting in shown), strict=True)
             formatter.write_dl(list(rows), col_max=formatter.width)
+        super().format_epilog(ctx, formatter)
 
 
 def _meaning(setting: Setting, room: int) -> str:
@@ -61,12 +106,32 @@ def with_settings(function: Function) -> Function:
     """--config, --set and --settings; the values of the first two are for `chosen`."""
     file = click.option("--config", "file", type=FILE, help="Settings as TOML.")
     assignments = click.option(
-        "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
+        *("--set", "assignments"),
+        multiple=True,
+        metavar="KEY=VALUE",
+        shell_complete=_assignments,
+        help="One setting; repeatable.",
     )
     everything = click.option(
         ALL, is_flag=True, expose_value=False, help="Print all settings as a file for --config, and end."
     )
     return file(assignments(everything(function)))
+
+
+def _assignments(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Each setting with each of its choices, or else with its default."""
+    command = context.command
+    found = describe(command.settings) if isinstance(command, CommandWithSettings) else []
+    every = ((f"{one.name}={value}", one.meaning) for one in found for value in _values(one))
+    return [CompletionItem(text, help=meaning) for text, meaning in every if text.startswith(incomplete)]
+
+
+def _values(setting: Setting) -> list[str]:
+    if isinstance(setting.default, bool):
+        return ["true", "false"]
+    if " | " in setting.takes:
+        return setting.takes.split(" | ")
+    return [setting.default if isinstance(setting.default, str) else toml_literal(setting.default)]
 
 
 def chosen(
@@ -82,13 +147,13 @@ def chosen(
     note = _ignore if context.params["quiet"] else _tell
     found = read(config, file, assignments, flags, preset, note, defaults)
     if context.meta[ALL]:
-        click.echo(as_commented_toml(found), nl=False)
+        click.echo(as_commented_toml(found).encode(errors="surrogateescape"), nl=False)
         context.exit()
     return found
 
 
 def _tell(note: str) -> None:
-    click.echo(note, err=True)
+    click.echo(printable(note), err=True)
 
 
 def _ignore(note: str) -> None:

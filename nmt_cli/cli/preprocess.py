@@ -6,12 +6,16 @@ from typing import get_args
 import click
 
 from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.text.config import Kind, TokenizerConfig
 
 
-@click.command(cls=CommandWithSettings, settings=PreprocessConfig)
+@click.command(
+    cls=CommandWithSettings,
+    settings=PreprocessConfig,
+    epilog="nmt preprocess --source-lang en --target-lang de --train train --valid valid --out dataset",
+)
 @click.option(
     "--source-lang", required=True, metavar="LANG", help="Source language, and ending of its files."
 )
@@ -41,11 +45,11 @@ from nmt_cli.text.config import Kind, TokenizerConfig
 @click.option(
     "--reuse-tokenizer",
     metavar="PATH",
-    help="Take the subwords from a dataset or model folder, a file of subword-nmt codes or a SentencePiece "
-    "model (SOURCE:TARGET for two files).",
+    help="Take the subwords from a dataset or model folder, subword-nmt codes, a SentencePiece model, or a "
+    "list of words such as fairseq's dict.txt (SOURCE:TARGET for two files).",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at work.  [default: all cores]")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Dataset folder to make.")
+@click.option("--out", required=True, type=FOLDER, help="Dataset folder to make.")
 @click.option("--overwrite", is_flag=True, help="Replace a dataset that was made otherwise.")
 @with_settings
 @common

@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nmt_cli.data.dataset import FILTER_REPORT, TRAIN
 from nmt_cli.data.filters import REASONS
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.data.report import CorpusReport, FilterReport
+from nmt_cli.errors import printable
 
 PIPED_WIDTH = 160
 """Tables are not squeezed into 80 columns where no terminal asks for it."""
@@ -21,10 +23,12 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     """Print to stderr: warnings always; the filter report and the dataset's sizes unless `quiet`."""
     if outcome.report is None:
         if not quiet:
-            click.echo(f"{out} is up to date: same inputs, same settings, nothing to do.", err=True)
+            click.echo(
+                printable(f"{out} is up to date: same inputs, same settings, nothing to do."), err=True
+            )
         return
     for warning in _warnings(outcome, outcome.report):
-        click.echo(f"Warning: {warning}", err=True)
+        click.echo(f"Warning: {printable(warning)}", err=True)
     if quiet:
         return
     console = Console(stderr=True, width=None if sys.stderr.isatty() else PIPED_WIDTH)
@@ -34,7 +38,8 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     sizes = (f"{tokenizer['source_vocabulary']:,}", f"{tokenizer['target_vocabulary']:,}")
     one = f"vocabulary: {sizes[0]} entries, joint"
     click.echo(one if tokenizer["joint"] else f"vocabularies: {' and '.join(sizes)} entries", err=True)
-    click.echo(f"{out} is finished; its filter report, with samples, is {out / FILTER_REPORT}", err=True)
+    finished = f"{out} is finished; its filter report, with samples, is {out / FILTER_REPORT}"
+    click.echo(printable(finished), err=True)
 
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
@@ -58,7 +63,9 @@ def _filter_table(report: FilterReport) -> Table:
         table.add_column(name, justify="right")
     for corpus in report.of_role("train"):
         dropped = [corpus.dropped.counts[reason] for reason in _reasons(report.of_role("train"))]
-        table.add_row(corpus.name, *(f"{number:,}" for number in (corpus.read, corpus.kept, *dropped)))
+        table.add_row(
+            Text(printable(corpus.name)), *(f"{number:,}" for number in (corpus.read, corpus.kept, *dropped))
+        )
     return table
 
 
@@ -77,5 +84,5 @@ def _split_table(outcome: Outcome) -> Table:
             split[key]
             for key in ("pairs", "source_tokens", "source_unknowns", "target_tokens", "target_unknowns")
         ]
-        table.add_row(name, split["role"], *(f"{number:,}" for number in numbers))
+        table.add_row(Text(printable(name)), split["role"], *(f"{number:,}" for number in numbers))
     return table

@@ -8,13 +8,17 @@ from typing import get_args
 import click
 
 from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
 from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
 
 TEXT = click.Path(path_type=Path)
 
 
-@click.command(cls=CommandWithSettings, settings=ScoreConfig)
+@click.command(
+    cls=CommandWithSettings,
+    settings=ScoreConfig,
+    epilog="nmt score --reference test.de base.de big.de --significance bootstrap",
+)
 @click.argument("hypotheses", nargs=-1, type=TEXT, metavar="[HYP ... | -]")
 @click.option(
     "--reference",
@@ -40,7 +44,7 @@ TEXT = click.Path(path_type=Path)
     type=click.Choice(get_args(Test)),
     help="Test whether systems differ from the first one: paired bootstrap, approximate randomization.",
 )
-@click.option("--model", type=TEXT, help="A model that scores HYP, in place of references.")
+@click.option("--model", type=FOLDER, help="A model that scores HYP, in place of references.")
 @click.option("--source", type=TEXT, help="What HYP is the translation of, for --model.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything in full precision as JSON.")
 @with_settings
@@ -79,12 +83,14 @@ def score(
         raise click.UsageError("Missing option '--reference'; or give --model and --source.")
 
     from nmt_cli.cli.score_report import show, show_json
-    from nmt_cli.scoring.evaluate import Request, evaluate
+    from nmt_cli.scoring.evaluate import Evaluation, evaluate
 
-    request = Request(references, inputs, target_lang or "", metrics, sentences, significance, config, given)
+    evaluation = Evaluation(
+        references, inputs, target_lang or "", metrics, sentences, significance, config, given
+    )
     gc.disable()  # millions of n-grams, none of them in a ring: looking for rings takes a tenth of the time
     try:
-        outcome = evaluate(request)
+        outcome = evaluate(evaluation)
     finally:
         gc.enable()
     if as_json:

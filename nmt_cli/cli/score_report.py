@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.scoring.evaluate import Outcome, System
+from nmt_cli.errors import printable
+from nmt_cli.scoring.evaluate import Scores, System
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.scoring.significance import Finding
 
@@ -26,7 +27,7 @@ PIPED_WIDTH = 160
 SIGNIFICANT = 0.05
 
 
-def show(outcome: Outcome, quiet: bool) -> None:
+def show(outcome: Scores, quiet: bool) -> None:
     """Print to stdout the table of scores, or the sentences' scores where there are any.
 
     The table then goes to stderr, unless `quiet`; warnings always do.
@@ -45,7 +46,7 @@ def show(outcome: Outcome, quiet: bool) -> None:
         click.echo(line, err=by_line)
 
 
-def show_json(outcome: Outcome, quiet: bool) -> None:
+def show_json(outcome: Scores, quiet: bool) -> None:
     """Print one JSON object to stdout, warnings and notes to stderr."""
     _say(outcome, quiet)
     content = {
@@ -56,7 +57,7 @@ def show_json(outcome: Outcome, quiet: bool) -> None:
     }
     if outcome.places:
         content["segments"] = [{"document": doc, "segment": seg} for doc, seg in outcome.places]
-    click.echo(json.dumps(content, ensure_ascii=False, indent=1))
+    click.echo(_json(content))
 
 
 def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
@@ -65,7 +66,7 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
     Warnings always go to stderr.
     """
     for warning in forced.warnings:
-        click.echo(f"Warning: {warning}", err=True)
+        click.echo(f"Warning: {printable(warning)}", err=True)
     if as_json:
         lines = [
             {
@@ -76,7 +77,7 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
             for line in forced.lines
         ]
         whole = {"perplexity": forced.perplexity, "word_perplexity": forced.word_perplexity, "lines": lines}
-        click.echo(json.dumps(whole, ensure_ascii=False, indent=1))
+        click.echo(_json(whole))
         return
     for line in forced.lines:
         click.echo(f"{line.log_probability:.6f}")
@@ -85,22 +86,27 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
         click.echo(f"{len(forced.lines):,} lines: {words}; ends of lines are counted", err=True)
 
 
-def _say(outcome: Outcome, quiet: bool) -> None:
+def _json(content: object) -> str:
+    """With names that are not UTF-8 as JSON's own escapes."""
+    return json.dumps(content, ensure_ascii=False, indent=1).encode(errors="backslashreplace").decode()
+
+
+def _say(outcome: Scores, quiet: bool) -> None:
     for warning in outcome.warnings:
-        click.echo(f"Warning: {warning}", err=True)
+        click.echo(f"Warning: {printable(warning)}", err=True)
     if not quiet:
         for note in outcome.notes:
-            click.echo(f"Note: {note}", err=True)
+            click.echo(f"Note: {printable(note)}", err=True)
 
 
-def _table(outcome: Outcome) -> Table:
+def _table(outcome: Scores) -> Table:
     table = Table(title=f"{outcome.lines:,} lines", title_justify="left", show_lines=_tested(outcome))
     table.add_column("system", overflow="fold")
     for score in outcome.systems[0].scores:
         kind = score.kind.replace(": ", ":\n")
         table.add_column(f"{score.name}\n{kind}".strip(), justify="right")
     for system in outcome.systems:
-        table.add_row(Text(system.name), *_cells(system, outcome.systems[0]))
+        table.add_row(Text(printable(system.name)), *_cells(system, outcome.systems[0]))
     return table
 
 
@@ -117,7 +123,7 @@ def _cells(system: System, first: System) -> Iterator[str]:
         yield cell
 
 
-def _explanations(outcome: Outcome) -> Iterator[str]:
+def _explanations(outcome: Scores) -> Iterator[str]:
     first = outcome.systems[0]
     signatures = [one.signature for one in first.findings or first.scores]
     for signature, some in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
@@ -131,25 +137,26 @@ def _explanations(outcome: Outcome) -> Iterator[str]:
         yield "TER counts edits: less is better."
     if _tested(outcome):
         yield "Below each score: the mean over resamples, ± half of the interval that holds 95 % of them;"
-        yield f"p: how likely chance alone makes such a difference to {first.name} (* below {SIGNIFICANT})."
+        name = printable(first.name)
+        yield f"p: how likely chance alone makes such a difference to {name} (* below {SIGNIFICANT})."
 
 
-def _tested(outcome: Outcome) -> bool:
+def _tested(outcome: Scores) -> bool:
     return any(system.findings for system in outcome.systems)
 
 
-def _sentence_rows(outcome: Outcome) -> Iterator[list[str]]:
+def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
     place = ["document", "segment"] if outcome.places else []
     names = [
-        f"{system.name} {scores.name}" if several else scores.name
+        f"{printable(system.name)} {scores.name}" if several else scores.name
         for system in outcome.systems
         for scores in system.sentences
     ]
     yield ["line", *place, *names]
     for number in range(outcome.lines):
-        where = outcome.places[number] if outcome.places else ()
+        where = map(printable, outcome.places[number] if outcome.places else ())
         yield [str(number + 1), *where, *(f"{scores.values[number]:.4f}" for scores in columns)]
 
 

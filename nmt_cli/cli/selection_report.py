@@ -7,7 +7,9 @@ import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from nmt_cli.errors import printable
 from nmt_cli.training.judging.selection import Trial
 
 PIPED_WIDTH = 160
@@ -15,12 +17,12 @@ PIPED_WIDTH = 160
 
 
 def say(trial: Trial) -> None:
-    """Tell on stderr that one more candidate was judged."""
+    """Tell on stderr that one more average was judged."""
     sets = (
         f"{judgement.name}: {', '.join(f'{score.name} {score.value:.2f}' for score in judgement.scores)}"
         for judgement in trial.judgements
     )
-    click.echo(f"{trial.candidate.name}: {'; '.join(sets)}", err=True)
+    click.echo(printable(f"{trial.average.name}: {'; '.join(sets)}"), err=True)
 
 
 def show(trials: Sequence[Trial], won: Trial) -> None:
@@ -31,7 +33,7 @@ def show(trials: Sequence[Trial], won: Trial) -> None:
     table.add_column("candidate")
     for judgement in trials[0].judgements:
         for name in (*(score.name for score in judgement.scores), "perplexity"):
-            table.add_column(f"{judgement.name} {name}", justify="right")
+            table.add_column(Text(printable(f"{judgement.name} {name}")), justify="right")
     table.add_column("steps", overflow="fold")
     for trial in trials:
         values = [
@@ -40,8 +42,10 @@ def show(trials: Sequence[Trial], won: Trial) -> None:
             for cell in (*(f"{score.value:.2f}" for score in judgement.scores), f"{judgement.perplexity:.3f}")
         ]
         steps = ", ".join(map(str, trial.steps))
-        table.add_row("*" if trial is won else "", trial.candidate.name, *values, steps)
+        candidate = Text(printable(trial.average.name))
+        table.add_row("*" if trial is won else "", candidate, *values, steps)
     Console(width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
-    click.echo(f"* is the best by {won.metric} on {won.judgements[0].name}; of equals, the first")
+    judged = printable(won.judgements[0].name)
+    click.echo(f"* is the best by {won.metric} on {judged}; of equals, the first")
     for score in won.judgements[0].scores:
         click.echo(f"{score.name}: {score.signature}")

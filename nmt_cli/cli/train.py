@@ -11,23 +11,26 @@ import click
 
 from nmt_cli import api
 from nmt_cli import config as settings
-from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
-from nmt_cli.errors import EXIT_CODES
+from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
+from nmt_cli.errors import EXIT_CODES, printable
 from nmt_cli.training.config import TrainConfig
 
-FOLDER = click.Path(path_type=Path)
 SECONDS_OF_ECHO = 3.0
 """A launcher may pass on what reached the process already."""
 
 
 class Stop:
-    """Remembers the first signal that asks for an end; a second Ctrl-C, if it is no echo, ends at once."""
+    """Remembers the first signal that asks for an end; a second Ctrl-C, if it is no echo, ends at once.
+
+    A signal that whoever started us had us ignore, as nohup does, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.signal = 0
         self._since = 0.0
         for number in EXIT_CODES:
-            signal.signal(number, self._wanted)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._wanted)
 
     def _wanted(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()
@@ -37,13 +40,20 @@ class Stop:
             raise KeyboardInterrupt
 
 
-@click.command(cls=CommandWithSettings, settings=TrainConfig)
+@click.command(
+    cls=CommandWithSettings,
+    settings=TrainConfig,
+    epilog="nmt train dataset --preset vaswani2017-base --set model.residual_dropout=0.2 --out run",
+)
 @click.argument("dataset", type=FOLDER)
 @click.option("--out", required=True, type=FOLDER, help="Run folder to make, or to go on with.")
 @click.option(
     "--preset",
+    metavar="NAME",
     type=click.Choice(settings.preset_names()),
-    help="A model and how to train it; files and settings win over it.",
+    help="A model and how to train it: vaswani2017-base, vaswani2017-big (the paper's two), t2t-base, "
+    "t2t-big (Tensor2Tensor's later ones: norm first), iwslt14 (small data), tiny (Multi30k), small "
+    "(benchmarks), parsing (section 6.3). Settings win over it.",
 )
 @click.option("--max-steps", type=int, help="Steps of the whole run.")
 @click.option("--batch-tokens", type=int, help="Tokens of a step on each side, over all devices.")
@@ -57,10 +67,11 @@ class Stop:
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="What to train on."
 )
 @click.option("--devices", type=click.IntRange(min=1), default=1, help="How many of them, on this machine.")
+@click.option("--threads", type=click.IntRange(min=1), help="Processors to use.  [default: all]")
 @click.option("--validate-every", type=int, help="Steps between validations; 0 for none.")
 @click.option("--save-every", type=int, help="Steps between checkpoints, instead of minutes.")
 @click.option("--init-from", metavar="MODEL", type=FOLDER, help="Start from a model's weights; see [start].")
-@click.option("--deterministic", is_flag=True, help="The same bits each time on one machine, or an error.")
+@click.option("--deterministic", is_flag=True, help="The same bits each time, or an error.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and on stdout the settings; train nothing.")
 @with_settings
 @common
@@ -74,6 +85,7 @@ def train(
     seed: int | None,
     device: api.Device,
     devices: int,
+    threads: int | None,
     validate_every: int | None,
     save_every: int | None,
     init_from: Path | None,
@@ -85,8 +97,7 @@ def train(
 ) -> None:
     """Train a Transformer on DATASET, a folder that nmt preprocess made.
 
-    The same command again goes on where the run stands. Ctrl-C saves first. One process for each device is
-    started with --devices, or by torchrun or Slurm on one machine or many.
+    The same command again goes on where the run stands. Ctrl-C saves first. Runs under torchrun and Slurm.
     """
     flags = {
         "training.max_steps": max_steps,
@@ -100,28 +111,47 @@ def train(
     }
     config = chosen(TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None)
     work = _forecast if dry_run else _run
-    sys.exit(work(dataset, out, config, device, devices, quiet))
+    sys.exit(work(dataset, out, config, device, devices, threads, quiet))
 
 
-def _forecast(dataset: Path, out: Path, config: TrainConfig, device: str, devices: int, quiet: bool) -> int:
+def _forecast(
+    dataset: Path,
+    out: Path,
+    config: TrainConfig,
+    device: str,
+    devices: int,
+    threads: int | None,
+    quiet: bool,
+) -> int:
     """Say what training would do; the settings, which --config takes back, are all of stdout."""
     from nmt_cli.cli.dry_run_report import show
     from nmt_cli.cli.train_report import Reporter
     from nmt_cli.machine.devices import device_of_rank
+    from nmt_cli.machine.threads import set_own_threads
     from nmt_cli.training.assembling.dry_run import forecast
     from nmt_cli.training.step.distributed import process_from_environment
 
     process = process_from_environment()
+    if threads:
+        set_own_threads(threads)
     if process.first:
         where, world = device_of_rank(device, process.local_rank), max(devices, process.world)
         found = forecast(dataset, out, config, world, where, Reporter(quiet))
-        click.echo(settings.as_toml(config), nl=False)
+        click.echo(settings.as_toml(config).encode(errors="surrogateescape"), nl=False)
         if not quiet:
             show(found, world, where.type)
     return 0
 
 
-def _run(dataset: Path, out: Path, config: TrainConfig, device: api.Device, devices: int, quiet: bool) -> int:
+def _run(
+    dataset: Path,
+    out: Path,
+    config: TrainConfig,
+    device: api.Device,
+    devices: int,
+    threads: int | None,
+    quiet: bool,
+) -> int:
     """Train here, or in a process for each device; returns the exit code."""
     from nmt_cli.cli.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
@@ -136,7 +166,10 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: api.Device, devi
     if devices > 1 and process.world == 1:
         open_dataset(dataset)
         return run_on_devices(
-            sys.argv[1:], devices, lambda: stop.signal, lambda line: click.echo(f"Error: {line}", err=True)
+            sys.argv[1:],
+            devices,
+            lambda: stop.signal,
+            lambda line: click.echo(f"Error: {printable(line)}", err=True),
         )
 
     def stop_wanted() -> bool:
@@ -146,7 +179,12 @@ def _run(dataset: Path, out: Path, config: TrainConfig, device: api.Device, devi
     with shown_run(out, quiet, silent=not process.first) as report:
         command = ["nmt", *sys.argv[1:]]
         trained = api.train(
-            dataset, out, config, device=device, report=report, stop_wanted=stop_wanted, command=command
+            *(dataset, out, config),
+            device=device,
+            threads=threads,
+            report=report,
+            stop_wanted=stop_wanted,
+            command=command,
         )
         report.end(out, trained.complete)
     return 0 if trained.complete else EXIT_CODES[stop.signal or signal.SIGTERM]

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt_cli.cli.train_report import Reporter, ending, text, time_left
+from nmt_cli.errors import printable
 from nmt_cli.training.record.events import Doing, Event, Logged, Progress, Standing, Validated, Warned
 
 SECONDS_BETWEEN_LOOKS = 0.25
@@ -68,7 +69,9 @@ class LiveReporter:
         rows: list[RenderableType] = [self._steps(doing, progress)]
         if progress:
             rows.append(_figures(progress, self._bleu))
-        title = Text.assemble((self._run.name, "bold"), (f" {self._state}, epoch {doing.epoch + 1}", "dim"))
+        title = Text.assemble(
+            (printable(self._run.name), "bold"), (f" {self._state}, epoch {doing.epoch + 1}", "dim")
+        )
         width = min(self._console.width, WIDEST)
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from nmt_cli.errors import printable
 from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost
 from nmt_cli.training.judging.validation import Judgement
 from nmt_cli.training.record.events import (
@@ -51,16 +52,16 @@ def text(event: Note | Warned | Validated | Saved | Spent) -> str:
     """What is to be said of what happens now and then."""
     match event:
         case Note(text):
-            return text
+            return printable(text)
         case Warned(text):
-            return f"Warning: {text}"
+            return printable(f"Warning: {text}")
         case Saved(step, folder):
-            return f"step {step:,}: saved {folder}"
+            return printable(f"step {step:,}: saved {folder}")
         case Validated():
             sets = "; ".join(_judgement(judgement) for judgement in event.judgements)
             best = ", the best so far" if event.best else ""
             decoded = "" if event.decoded == "weights" else f" ({event.decoded})"
-            return f"step {event.step:,}{decoded}: {sets}{best} ({event.seconds:.0f} s)"
+            return printable(f"step {event.step:,}{decoded}: {sets}{best} ({event.seconds:.0f} s)")
         case Spent():
             return _spent(event)
 
@@ -68,7 +69,7 @@ def text(event: Note | Warned | Validated | Saved | Spent) -> str:
 def ending(run: Path, complete: bool) -> str:
     """How a run ended."""
     end = "done" if complete else "stopped and saved; the same command again goes on from here"
-    return f"{run}: {end}"
+    return printable(f"{run}: {end}")
 
 
 def time_left(seconds: float) -> str:

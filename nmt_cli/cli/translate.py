@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -10,23 +10,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from nmt_cli.cli.options import CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import EXISTING_FOLDER, CommandWithSettings, chosen, common, with_settings
+from nmt_cli.corpus import sgm
 from nmt_cli.corpus.files import open_bytes
+from nmt_cli.corpus.source_text import TEST_SETS, Form, Lines, first_columns, form_of, kind_of
 from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.decoding.lines.incoming import lines_of
 from nmt_cli.machine.atomic import file_written_whole
 
 if TYPE_CHECKING:
     from nmt_cli.api import Model
-    from nmt_cli.cli.translate_report import Reporter
+    from nmt_cli.cli.translate_report import AttentionPage, Reporter
     from nmt_cli.decoding.lines.translator import Translation
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command(cls=CommandWithSettings, settings=TranslateConfig)
-@click.argument(
-    "models", nargs=-1, required=True, metavar="MODEL ...", type=click.Path(exists=True, path_type=Path)
+@click.command(
+    cls=CommandWithSettings, settings=TranslateConfig, epilog="nmt translate run --beam 5 <test.en >test.de"
 )
+@click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
 @click.option("--beam", type=int, help="Hypotheses that are followed at a time; 1 is greedy search.")
 @click.option("--length-penalty", type=float, help="The more, the longer; 0 for none.")
 @click.option(
@@ -40,7 +43,12 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--threads", type=click.IntRange(min=1), help="Processors to use.  [default: all]")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="What to run on.")
 @click.option("--devices", type=click.IntRange(min=1), default=1, help="GPUs that share the work.")
-@click.option("--input", "source", type=FILE, help="Text to translate, in place of stdin; may be packed.")
+@click.option(
+    "--input",
+    "source",
+    type=FILE,
+    help="Text, .tsv, WMT .sgm or .xml to translate, in place of stdin.",
+)
 @click.option("--output", "target", type=FILE, help="Where to write, in place of stdout; .gz packs it.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="json: an object a line."
@@ -72,16 +80,15 @@ def translate(
 ) -> None:
     """Translate stdin line for line with MODEL, a model, checkpoint or run folder; several are an ensemble.
 
-    Text goes in and comes out as people write it. A line is translated as soon as it is there.
+    Text goes in and comes out as people write it. A line is translated as soon as it is there. A WMT test
+    set becomes a system's output, and of a .tsv the first column is translated.
     """
     flags = {"search.beam": beam, "search.length_penalty": length_penalty, "search.n_best": n_best}
     config = _chosen(models, file, assignments, flags, quiet)
-    if config.output.alignments and form != "json":
-        raise click.UsageError("output.alignments has no effect without --format json.")
     _refuse_same(page, target)
 
     from nmt_cli.api import load
-    from nmt_cli.cli.translate_report import AttentionPage, Reporter, as_json, as_text
+    from nmt_cli.cli.translate_report import AttentionPage, Reporter
     from nmt_cli.machine.threads import set_own_threads
 
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
@@ -90,17 +97,15 @@ def translate(
         shown = pages.enter_context(file_written_whole(page)) if page else None
         attention = AttentionPage(shown, model.loaded.translator, model.loaded.models[0])
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
-        read = _reader(stack.enter_context(open_bytes(source)) if source else None)
+        recipe = model.loaded.translator.tokenizers.recipe
+        lines, segments = _lines(source, recipe.source_lang, config, stack)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
         flush = _nothing if target else outgoing.flush
-        translations = _translations(model, read, report, flush)
-        for translation in stack.enter_context(closing(translations)):
-            attention.add(translation)
-            if form == "json":
-                outgoing.write(as_json(translation, attention.aligned(translation)))
-            else:
-                outgoing.write(as_text(translation, config.search.n_best))
-        outgoing.flush()
+        translations = _translations(model, lines, report, flush)
+        plain = form == "json" or config.search.n_best > 1 or config.output.alignments
+        written = Lines() if plain else form_of(source, target, segments, recipe.target_lang)
+        done = stack.enter_context(closing(translations))
+        _write(outgoing, done, written, None if form == "json" else config.search.n_best, attention)
         stack.close()  # the translations are safe by now, whatever becomes of the page
         attention.write()
 
@@ -125,9 +130,43 @@ def _chosen(
     return chosen(TranslateConfig, file, assignments, flags, defaults=own) if own else config
 
 
+def _write(
+    outgoing: BinaryIO,
+    translations: Iterable["Translation"],
+    form: Form,
+    n_best: int | None,
+    attention: "AttentionPage",
+) -> None:
+    """Write each as it comes, as JSON where `n_best` is None."""
+    from nmt_cli.cli.translate_report import as_json, as_text
+
+    outgoing.write(form.begin)
+    for translation in translations:
+        attention.add(translation)
+        if n_best is None:
+            outgoing.write(as_json(translation, attention.aligned(translation)))
+        else:
+            outgoing.write(as_text(translation, n_best, form, attention.links(translation)))
+    outgoing.write(form.end)
+    outgoing.flush()
+
+
 def _refuse_same(page: Path | None, target: Path | None) -> None:
     if page and target and page.resolve() == target.resolve():
         raise click.UsageError(f"--attention and --output are both {page}; name two files.")
+
+
+def _lines(
+    source: Path | None, lang: str, config: TranslateConfig, stack: ExitStack
+) -> tuple[Iterable[bytes], Sequence[sgm.Segment]]:
+    """The lines to translate, and of a test set the segments that they are."""
+    kind = kind_of(source)
+    if source and kind in TEST_SETS:
+        segments = sgm.segments(source, "source", lang)
+        return [segment.text for segment in segments], segments
+    if source and kind == "tsv" and not config.input.prefix:
+        return first_columns(source), ()
+    return lines_of(_reader(stack.enter_context(open_bytes(source)) if source else None)), ()
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
@@ -143,15 +182,15 @@ def _nothing() -> None:
 
 
 def _translations(
-    model: "Model", read: Callable[[int], bytes], report: "Reporter", flush: Callable[[], None]
+    model: "Model", raw_lines: Iterable[bytes], report: "Reporter", flush: Callable[[], None]
 ) -> Generator["Translation"]:
     """The translation of each line, when it has been reported."""
-    from nmt_cli.decoding.lines.incoming import lines_of
     from nmt_cli.decoding.lines.odd_input import OddInput
 
     tokenizers = model.loaded.translator.tokenizers
-    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary)
-    lines = (odd.text(number, raw) for number, raw in enumerate(lines_of(read), start=1))
+    recipe = tokenizers.recipe
+    odd = OddInput(recipe.kind, tokenizers.source.vocabulary, recipe.source_lang)
+    lines = (odd.text(number, raw) for number, raw in enumerate(raw_lines, start=1))
     report.begin(odd)
     for translation in model.translations(lines, before_waiting=flush):
         report.line(translation)

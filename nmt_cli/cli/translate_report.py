@@ -11,28 +11,37 @@ import click
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from nmt_cli.corpus.source_text import Form
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.lines.attention_page import write_attention_page
 from nmt_cli.decoding.lines.degenerate import Degenerate
 from nmt_cli.decoding.lines.noted import Noted
 from nmt_cli.decoding.lines.odd_input import OddInput
 from nmt_cli.decoding.lines.translator import Candidate, Translation, Translator
+from nmt_cli.decoding.lines.word_links import pharaoh
 from nmt_cli.model.transformer import Transformer
 
 MOST_ON_PAGE = 100
 """Lines; each takes tens of kilobytes."""
 
 
-def as_text(translation: Translation, n_best: int) -> bytes:
-    """The translation as a line; several as lines of an n-best list, with line numbers from 0."""
+def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
+    """The translation in its form; several as lines of an n-best list, with line numbers from 0.
+
+    With `links`, the alignments of the candidates, each is a last column.
+    """
+    texts = [one.text for one in translation.candidates]
+    last = ["" if links is None else f" ||| {each}" for each in links or [""] * len(texts)]
+    none = "" if links is None else " ||| "
     if n_best == 1:
-        return f"{translation.text}\n".encode()
+        text = translation.text + (last[0] if last else none)
+        return form.line(translation.line.number, translation.line.raw, text)
     number = translation.line.number - 1
     lines = [
-        f"{number} ||| {one.text} ||| logprob= {one.log_probability:.6f} ||| {one.score:.6f}\n"
-        for one in translation.candidates
+        f"{number} ||| {one.text} ||| logprob= {one.log_probability:.6f} ||| {one.score:.6f}{more}\n"
+        for one, more in zip(translation.candidates, last, strict=True)
     ]
-    return "".join(lines or [f"{number} |||  ||| logprob= 0 ||| 0\n"]).encode()
+    return "".join(lines or [f"{number} |||  ||| logprob= 0 ||| 0{none}\n"]).encode()
 
 
 def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
@@ -75,6 +84,18 @@ class AttentionPage:
         parts = translation.candidates[0].parts if translation.candidates else ()
         sources = [sentence.tokens for sentence in translation.line.sentences[: len(parts)]]
         return alignment(self._model, sources, [part.tokens for part in parts])
+
+    def links(self, translation: Translation) -> list[str] | None:
+        """The words of each candidate that belong to words of the source, if the settings ask for it."""
+        if not self._translator.config.output.alignments:
+            return None
+        found = []
+        for candidate in translation.candidates:
+            targets = [part.tokens for part in candidate.parts]
+            sources = [sentence.tokens for sentence in translation.line.sentences[: len(targets)]]
+            aligned = alignment(self._model, sources, targets)
+            found.append(pharaoh(self._translator.tokenizers, sources, targets, aligned))
+        return found
 
     def add(self, translation: Translation) -> None:
         """Keep a line for the page."""

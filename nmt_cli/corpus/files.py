@@ -1,4 +1,5 @@
-"""One raw file, plain or compressed, as bytes and as lines; every failure names the file and the cure."""
+"""Reading one raw file, plain or compressed, as bytes and as lines; every error names the file and the
+cure."""
 
 import bz2
 import gzip
@@ -26,14 +27,15 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 UTF16_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE)
 GZIP_MARK = b"\x1f\x8b"
 BZIP2_MARK = re.compile(rb"BZh[1-9](1A|\x17r)")
-"""The letters alone may begin a text; behind them come the size of the blocks and the first, or the end."""
+""""BZh" alone may begin a text, so this wants what follows too: the block size, and a block's or the end's
+mark."""
 BLOCK = 1 << 20
 LINES_AT_ONCE = 1000
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The content of `path`, unpacked where its first bytes say that it is compressed.
+    """The content of `path`, decompressed if its first bytes say that it is compressed.
 
     Whatever goes wrong inside the `with` block while reading becomes a `UserError`.
     """
@@ -54,6 +56,7 @@ def _explained(path: Path) -> Iterator[None]:
     except EOFError as error:
         raise UserError(f"{path} is cut off: its compressed data ends too early; copy it again.") from error
     except (zlib.error, lzma.LZMAError, zstd.ZstdError, OSError) as error:
+        # gzip and bz2 report damage as an OSError too, but without a number of the system.
         if isinstance(error, OSError) and error.errno:
             raise
         raise UserError(f"{path} is damaged ({error}); copy it again.") from error
@@ -68,7 +71,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def blocks(path: Path, size: int) -> Iterator[list[bytes]]:
-    """The same, `size` lines at a time."""
+    """What `lines` gives, `size` lines at a time."""
     with open_bytes(path) as stream:
         content = _without_mark(stream.readline(), path)
         content += b"".join(islice(stream, size - 1))
@@ -79,7 +82,7 @@ def blocks(path: Path, size: int) -> Iterator[list[bytes]]:
 
 
 def count_lines(path: Path) -> int:
-    """As many as `lines` gives."""
+    """How many lines `lines` gives, found faster."""
     count, last = 0, b"\n"
     with open_bytes(path) as stream:
         block = _without_mark(stream.read(BLOCK), path)
@@ -97,7 +100,7 @@ def sha256(path: Path) -> str:
 
 
 def _unpacked(raw: BufferedReader) -> BinaryIO:
-    start = raw.peek(6)  # a pipe can't be wound back
+    start = raw.peek(6)  # by peeking, as a pipe can't be wound back
     if start.startswith(GZIP_MARK):
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
     if BZIP2_MARK.match(start):

@@ -1,4 +1,5 @@
-"""Parallel corpora: what `--train PREFIX` and its kin name, found on disk and read in blocks of pairs."""
+"""Parallel corpora, as `--train`, `--valid` and `--test` name them: found on disk, and read in blocks of
+pairs."""
 
 import shutil
 import sys
@@ -17,7 +18,7 @@ FORMATS = (".tsv", trees.SUFFIX, *sgm.SUFFIXES)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some pairs in a row, as raw bytes, and the number of the first (counted from 1)."""
+    """Consecutive pairs as raw bytes, and the number of the first in its corpus, counted from 1."""
 
     first: int
     sources: list[bytes]
@@ -26,17 +27,17 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text: its two files, or twice the one file that holds both sides."""
+    """A parallel text: the files of its two sides, which are the same if one file holds both."""
 
     name: str
     source: Path
     target: Path
     form: Literal["lines", "tsv", "sgm", "trees"]
     names: tuple[str, ...] = ()
-    """What the user calls the files, where they are copies of what can be read only once."""
+    """What messages call the files, if they are copies of what can be read only once, such as stdin."""
 
     languages: tuple[str, str] = field(default=("", ""), compare=False)
-    """To pick the right part of an xml that says which is which."""
+    """Source and target language, to find both sides in an xml that marks languages."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -44,7 +45,8 @@ class Corpus:
         return (self.source,) if self.source == self.target else (self.source, self.target)
 
     def count(self) -> int:
-        """How many pairs there are; reads everything once, so that damage and unequal lengths show early."""
+        """How many pairs there are; reads all files, so that damage and unequal lengths are found before work
+        begins."""
         if self.form == "sgm":
             return len(self._segment_pairs())
         counts = [files.count_lines(file) for file in self.files]
@@ -65,7 +67,7 @@ class Corpus:
             first += len(sources)
 
     def place(self, side: Literal["source", "target"], number: int) -> str:
-        """Where pair `number` stands, in words for a message."""
+        """The file and the number of a pair's line or segment, in words for a message."""
         return f"{self._name(side)} {'segment' if self.form == 'sgm' else 'line'} {number:,}"
 
     def symbols(self) -> set[str]:
@@ -96,7 +98,8 @@ class Corpus:
     def _words_and_trees(self) -> Iterator[tuple[bytes, bytes]]:
         for number, line in enumerate(files.lines(self.source), start=1):
             try:
-                # What is not UTF-8 goes through as it is, to be dealt with where all text is.
+                # Bytes that are not UTF-8 pass unchanged: the user's rule for them is applied to all text
+                # later.
                 tree = trees.parse(line.decode(errors="surrogateescape"))
             except ValueError as error:
                 raise UserError(
@@ -148,6 +151,7 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     if Path(spec).is_file():
         return _single_file(Path(spec))
     if ":" in spec:
+        # After all other forms, since a path may hold a colon.
         source, target = map(Path, spec.split(":", 1))
         return Corpus(_name(source, source_lang), source, target, _form(source, target))
     missing = f"{spec}.{target_lang}" if source else f"{spec}.{source_lang}"
@@ -160,11 +164,13 @@ def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
 
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
-    """`corpus` with what can be read only once (stdin, a pipe) copied to files in `folder`."""
+    """`corpus`, with what can be read only once (stdin, a pipe) copied to files in `folder`; it is read
+    several times."""
     once = [file for file in corpus.files if file == STDIN or file.is_fifo()]
     if not once:
         return corpus
     folder.mkdir(parents=True, exist_ok=True)
+    # Several corpora may share the folder.
     taken = len(list(folder.iterdir()))
     copies = {file: folder / str(number) for number, file in enumerate(once, start=taken)}
     for file, copy in copies.items():
@@ -210,7 +216,7 @@ def _suffixes(file: Path) -> list[str]:
 
 
 def _name(file: Path, lang: str = "") -> str:
-    """The file's name without the endings that say what is in it."""
+    """The file's name without endings of format, compression and language."""
     name = file.name
     while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem

@@ -16,10 +16,11 @@ from nmt_cli.language import without_region
 
 SUFFIXES = (".sgm", ".sgml", ".xml")
 
-TAG = re.compile(rb"<(/?)(doc|src|ref|seg)\b([^<>]*)>", re.IGNORECASE)
+Side = Literal["source", "target", "hypothesis"]
+TAG = re.compile(rb"<(/?)(doc|src|ref|hyp|seg)\b([^<>]*)>", re.IGNORECASE)
 """No part of a file is looked at twice, however it was made."""
 
-SIDES: dict[Literal["source", "target"], bytes] = {"source": b"src", "target": b"ref"}
+SIDES: dict[Side, bytes] = {"source": b"src", "target": b"ref", "hypothesis": b"hyp"}
 VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
 Tags = Sequence[re.Match[bytes]]
 
@@ -29,7 +30,7 @@ ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6})
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One sentence of a test set and where it stands in it."""
+    """One sentence of a test set, with the document it is in and its number there."""
 
     document: bytes
     number: bytes
@@ -37,17 +38,18 @@ class Segment:
 
     @property
     def place(self) -> tuple[bytes, bytes]:
-        """Document and number, the same on both sides of a test set; case does not count."""
+        """Document and number in lower case, the same on both sides of a test set."""
         return self.document.lower(), self.number.lower()
 
 
-def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> list[Segment]:
+def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     """The sentences of one side in the order of the file; of several xml references the first in `lang`."""
     with open_bytes(path) as stream:
         content = stream.read()
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
     documents = list(_documents(tags))
+    # An xml has both sides in one file, an sgm only one, unmarked.
     if any(tag[2].lower() in SIDES.values() for tag in tags):
         parts = [(document[0], _of_side(document, side, lang)) for document in documents]
     else:
@@ -62,7 +64,7 @@ def segments(path: Path, side: Literal["source", "target"], lang: str = "") -> l
 
 
 def _documents(tags: Tags) -> Iterator[Tags]:
-    """The tags of each document, its own begin first."""
+    """The tags of each document, beginning with its own opening tag, without its closing one."""
     begin = None
     for place, tag in enumerate(tags):
         if _begins(tag, b"doc") and begin is None:
@@ -87,7 +89,7 @@ def _segments(content: bytes, document: re.Match[bytes], inside: Tags) -> Iterat
             begin = None
 
 
-def _of_side(document: Tags, side: Literal["source", "target"], lang: str) -> Tags:
+def _of_side(document: Tags, side: Side, lang: str) -> Tags:
     """The tags inside the first source or reference that is in `lang`."""
     begin = None
     for place, tag in enumerate(document):
@@ -108,12 +110,14 @@ def _ends(tag: re.Match[bytes], name: bytes) -> bool:
 
 
 def _fits(marked: str, lang: str) -> bool:
-    """Whether text of the language `marked` may be taken for `lang`; two regions differ, one may be open."""
+    """Whether text marked as `marked` may be taken for `lang`: unmarked, or de for de-AT and back, not de-DE
+    for it."""
     marked, lang = (name.lower().replace("_", "-") for name in (marked, lang))
     return marked in ("", lang, without_region(lang)) or without_region(marked) == lang
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:
+    """Raise `UserError` for a file that was cut off, which would pass for a shorter test set."""
     for name in (b"doc", b"seg"):
         begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
         ended = sum(_ends(tag, name) for tag in tags)
@@ -128,6 +132,8 @@ def _attribute(attributes: bytes, name: bytes) -> bytes:
 
 
 def _text(inner: bytes) -> bytes:
+    # What an entity stands for is not looked at again, so none can stand for many others. A segment may go
+    # over several lines.
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 
@@ -136,5 +142,6 @@ def _character(match: re.Match[bytes]) -> bytes:
     if name:
         return NAMES[name.lower()]
     code = int(decimal) if decimal else int(hexadecimal, 16)
+    # A line end would break the line in two, and half a surrogate pair is no character.
     legal = 0x20 <= code < 0xD800 or 0xDFFF < code <= 0x10FFFF
     return chr(code).encode() if legal else match.group()

@@ -4,12 +4,14 @@
     The cat sleeps .
     (S (NP-SBJ DT NN )NP-SBJ (VP VBZ )VP . )S
 
-The linearised tree is what a model writes: brackets that say what they open and close, and for each word its
-tag alone. The root bracket is left out. Traces are too, with all that holds nothing else: a source sentence
-that shows them would show part of the answer. Nothing here recurses, so no depth is too deep.
+The linearised tree is what a model writes: labelled opening and closing brackets, and for each word its tag
+alone. It lacks the root bracket. Traces, and brackets that hold nothing but traces, are left out of both
+sides: in a source sentence they would give part of the answer away. Nothing here recurses, so any depth will
+do.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,30 +19,32 @@ SUFFIX = ".trees"
 ROOTS = ("TOP", "ROOT", "S1", "")
 TRACE = "-NONE-"
 UNKNOWN_TAG = "XX"
-"""Stands for a word that a damaged tree lacks."""
+"""The tag put in where a damaged tree has too few words."""
 
 BLANKS = " \t\n\r\f\v"
-"""What stands between the parts of a tree; other white space belongs to a word."""
+"""What separates the parts of a tree; other white space, such as a no-break space, is part of a word."""
 
 PARTS = re.compile(
-    r"\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*[^\s()]*\s*\)|\(\s*([^\s()]*)|(\))|[^\s()]+", re.ASCII
+    r"\(\s*+([^\s()]++)\s++([^\s()]++)\s*+\)|\(\s*+[^\s()]*+\s*+\)|\(\s*+([^\s()]*+)|(\))|[^\s()]++", re.ASCII
 )
-"""A tag with its word, an opening, a closing bracket; what matches without a group is no part of a tree."""
+"""A tag with its word, an opening, a closing bracket; what matches without a group is no part of a tree.
+
+Nothing that was taken is given back: a line of a million blanks would be looked at a million times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A tree in the order in which it is read."""
+    """A tree as the sequence of its brackets and tags, and its words."""
 
     symbols: tuple[str, ...]
     """`(NP` and `)NP` for brackets, `NN` for a word with that tag."""
 
     words: tuple[str, ...]
-    """Under the tags, in order; none at all where only the linearised tree is known."""
+    """The words under the tags, in order; empty if only the linearised tree is known."""
 
     @property
     def tags(self) -> list[str]:
-        """One for each word."""
+        """The tag of each word."""
         return [symbol for symbol in self.symbols if symbol[0] not in "()"]
 
 
@@ -53,7 +57,7 @@ def parse(line: str) -> Tree:
 
 
 def restore(line: str, words: Sequence[str]) -> Tree:
-    """The tree on a linearised line, over these words; `ValueError` says what is wrong with it."""
+    """The tree of a linearised line, with `words` under its tags; `ValueError` says what is wrong with it."""
     tree, flaw = mended_linearised(line, len(words))
     if flaw:
         raise ValueError(flaw)
@@ -76,7 +80,7 @@ def bracketed(tree: Tree) -> str:
 
 
 def long_symbols(lines: Iterable[bytes]) -> set[str]:
-    """The symbols of more than one character in the linearised trees of these bracketed lines."""
+    """The symbols in the linearised trees of these bracketed lines, without those of a single character."""
     found = set()
     for line in lines:
         for tag, _, label, _ in PARTS.findall(line.decode(errors="replace")):
@@ -86,9 +90,10 @@ def long_symbols(lines: Iterable[bytes]) -> set[str]:
 
 
 def mended_bracketed(line: str, leaves: int | None = None) -> tuple[Tree, str]:
-    """The tree on a bracketed line, repaired where need be, and its first flaw, or nothing.
+    """The tree on a bracketed line, repaired if need be, and its first flaw; "" if it has none.
 
-    With `leaves`, it gets so many words: those beyond are cut off, and missing ones put where the line ends.
+    With `leaves`, the tree gets so many words: those beyond are left out, and missing ones are added at the
+    end.
     """
     builder, words = _Builder(leaves), []
     for part in PARTS.finditer(line):
@@ -113,7 +118,7 @@ def mended_bracketed(line: str, leaves: int | None = None) -> tuple[Tree, str]:
 
 
 def mended_linearised(line: str, leaves: int | None = None) -> tuple[Tree, str]:
-    """The same for a linearised line; the tree has no words."""
+    """`mended_bracketed` for a linearised line, whose tree has no words."""
     builder = _Builder(leaves)
     for symbol in line.translate(str.maketrans(BLANKS, " " * len(BLANKS))).split(" "):
         bracket, label = symbol[:1], symbol[1:]
@@ -133,16 +138,17 @@ def mended_linearised(line: str, leaves: int | None = None) -> tuple[Tree, str]:
 
 
 class _Builder:
-    """Makes a tree of whatever parts come, noting the first thing that is wrong with them."""
+    """Builds a tree from whatever brackets and words come, and notes the first flaw in them."""
 
     def __init__(self, leaves: int | None) -> None:
         self.first_flaw = ""
         self.trees = 0
         self.empty = False
-        """Whether a bracket was left out because there was nothing in it."""
+        """Whether some bracket held nothing and was left out; that is a flaw in a linearised tree only."""
 
         self._symbols: list[str] = []
         self._open: list[str] = []
+        self._open_of: Counter[str] = Counter()
         self._limit = leaves
         self._count = 0
 
@@ -150,7 +156,7 @@ class _Builder:
         self.first_flaw = self.first_flaw or what
 
     def leaf(self, tag: str) -> bool:
-        """Add a word with this tag; whether there was room for it."""
+        """Add a word with this tag; returns False if there are `leaves` words already."""
         self._count += 1
         if self._limit is not None and self._count > self._limit:
             return False
@@ -161,10 +167,11 @@ class _Builder:
     def open(self, label: str) -> None:
         self._symbols.append(f"({label}")
         self._open.append(label)
+        self._open_of[label] += 1
 
     def close(self, label: str) -> None:
         """Close the innermost bracket of this label, of any if it is empty, and all that is open in it."""
-        if (label and label not in self._open) or not self._open:
+        if (label and not self._open_of[label]) or not self._open:
             self.flaw(f"){label} closes nothing")
             return
         while (innermost := self._close()) != label and label:
@@ -172,6 +179,7 @@ class _Builder:
 
     def _close(self) -> str:
         label = self._open.pop()
+        self._open_of[label] -= 1
         if self._symbols[-1] == f"({label}":
             self._symbols.pop()
             self.empty = True

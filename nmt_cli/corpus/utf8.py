@@ -1,10 +1,11 @@
-"""Raw bytes to text, under the user's rule for bytes that are none."""
+"""Raw bytes to text, under the user's rule for bytes that are not UTF-8."""
 
 from nmt_cli.errors import UserError
 
 
 def decoded(raw: bytes, rule: str, place: str) -> str | None:
-    """The text of one line; None where `rule` says to skip what is not UTF-8."""
+    """The text of one line; None if it is not UTF-8 and `rule` is "skip". `place` is for the message of
+    "error"."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

@@ -16,7 +16,8 @@ Offsets = NDArray[np.int64]
 
 
 class ArrayWriter:
-    """Writes a one-dimensional `.npy` file of unknown length; the header is set right at the end."""
+    """Writes a one-dimensional `.npy` file of a length not known before; `__exit__` writes it into the
+    header."""
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
         self._file = path.open("wb")
@@ -45,7 +46,7 @@ class ArrayWriter:
 
 
 class OffsetsWriter:
-    """Writes where each of many pieces of something begins, and where the last one ends."""
+    """Writes offsets: where each sentence or line begins in another file, and where the last one ends."""
 
     def __init__(self, path: Path) -> None:
         self._array = ArrayWriter(path, np.int64)
@@ -53,7 +54,7 @@ class OffsetsWriter:
         self.end = 0
 
     def append(self, lengths: Array) -> None:
-        """Add pieces of these lengths."""
+        """Add sentences or lines of these lengths."""
         ends = self.end + np.cumsum(lengths, dtype=np.int64)
         self._array.append(ends)
         self.end = int(ends[-1]) if len(ends) else self.end
@@ -90,7 +91,7 @@ class TextWriter:
 
 
 class TextReader:
-    """Reads what `TextWriter` wrote, any line or run of lines; holds none of it in memory."""
+    """Reads lines of what `TextWriter` wrote, in any order; holds neither text nor offsets in memory."""
 
     def __init__(self, text: Path, offsets: Path) -> None:
         self.path = text
@@ -101,7 +102,8 @@ class TextReader:
         return len(self.offsets) - 1
 
     def extent(self, start: int, stop: int) -> tuple[Path, int, int]:
-        """Which bytes of which file lines `start` to `stop` are, line feeds included."""
+        """File, first and last byte of lines `start` to `stop`, line feeds included, for another process to
+        read."""
         return self.path, int(self.offsets[start]), int(self.offsets[stop])
 
     def content(self, start: int, stop: int) -> bytes:
@@ -115,6 +117,7 @@ class TextReader:
     def lines(self, numbers: Array) -> list[str]:
         """The lines with these numbers, which must ascend."""
         picked = []
+        # All from the first to the last of these lines is read, so few at a time: they may be far apart.
         for start in range(0, len(numbers), LINES_AT_ONCE):
             some = numbers[start : start + LINES_AT_ONCE]
             run = self.content(int(some[0]), int(some[-1]) + 1).split(b"\n")
@@ -131,6 +134,7 @@ class TextReader:
 def read_bytes(file: int, first: int, last: int) -> bytes:
     """Bytes `first` to `last` of an open file, however many system calls that takes."""
     parts = []
+    # Linux reads no more than 2 GiB in one call.
     while first < last and (part := os.pread(file, last - first, first)):
         parts.append(part)
         first += len(part)

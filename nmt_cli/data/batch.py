@@ -17,11 +17,12 @@ from nmt_cli.ragged import Layout
 class MicroBatch:
     """What one forward sees: segment i of the source and segment i of the target are a pair.
 
-    Behind the pairs may come dummy segments of end marks, the filler. Every segment ends with an end mark.
+    Behind the pairs may come filler, dummy segments of nothing but end marks. Every segment ends with an end
+    mark.
     """
 
     pairs: Indices
-    """The pairs of the split, in the order of the segments; filler has none."""
+    """Which pairs of the split these are, in the order of the segments; filler is not among them."""
 
     source_tokens: Tensor
     """[source tokens], int64."""
@@ -37,11 +38,11 @@ class MicroBatch:
 
     real_source_tokens: int
     real_target_tokens: int
-    """Without filler."""
+    """Tokens of the pairs, end marks included, filler not."""
 
     @property
     def filler(self) -> int:
-        """Dummy tokens of both sides."""
+        """How many tokens of both sides are filler."""
         both = len(self.source_tokens) + len(self.target_tokens)
         return both - self.real_source_tokens - self.real_target_tokens
 
@@ -57,7 +58,7 @@ class MicroBatch:
         )
 
     def pin_memory(self) -> "MicroBatch":
-        """The same in memory that a GPU copies from without anyone waiting."""
+        """The same in pinned memory, which a GPU copies from while the host goes on."""
         return replace(
             self,
             source_tokens=self.source_tokens.pin_memory(),
@@ -69,7 +70,7 @@ class MicroBatch:
 
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
-    """Gather some pairs of `split`, at least one, on the host; `rounding` fills up to one of few shapes."""
+    """Gather some pairs of `split`, at least one, on the host; `rounding` adds filler."""
     lengths = [side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target)]
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None
@@ -77,6 +78,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
     real_source, real_target = (int(side.sum()) for side in lengths)
     target_tokens = _tokens(split.target, pairs, target)
     labels = target_tokens.clone()
+    # Filler comes last, behind all real tokens.
     labels[real_target:] = IGNORED
     return MicroBatch(
         pairs=pairs,
@@ -92,12 +94,14 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
 
 def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None) -> list[MicroBatch]:
     """The same pairs in two micro-batches of about half the tokens, on the host; a single pair stays one."""
+    # Every other pair, as they come in order of length: the halves get about as many tokens each.
     halves = (micro_batch.pairs[::2], micro_batch.pairs[1::2])
     return [assemble(split, half, rounding) for half in halves if len(half)]
 
 
 def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
-    """The tokens of these sentences, and the end mark of the first wherever the layout has more."""
+    """The tokens of these sentences, and end marks for the filler that the layout has behind them."""
+    # A split does not know its vocabulary, but every sentence in it ends with the end mark.
     end = side.tokens[side.offsets[pairs[0] + 1] - 1]
     positions, segments = layout.positions.numpy(), layout.segments.numpy()
     real = int(layout.starts[len(pairs)])
@@ -109,6 +113,7 @@ def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
 def _pinned(layout: Layout) -> Layout:
     return replace(
         layout,
+        # Not `lengths`, which never leave the host.
         starts=layout.starts.pin_memory(),
         segments=layout.segments.pin_memory(),
         positions=layout.positions.pin_memory(),

@@ -21,7 +21,7 @@ REPLACED = "invalid UTF-8 replaced"
 
 @dataclass(frozen=True, slots=True)
 class CleanTask:
-    """A block and all that decides what becomes of it."""
+    """A block of raw pairs, and all that decides which are kept and how they are prepared."""
 
     block: Block
     corpus: Corpus
@@ -40,12 +40,16 @@ class Lines:
 
 @dataclass(slots=True)
 class CleanBlock:
-    """What is kept of a block, and what was found."""
+    """The kept pairs of a block as prepared text, and counts of the others by reason."""
 
     source: Lines
     target: Lines
     numbers: NDArray[np.int64]
+    """The number of each kept pair in its corpus, counted from 1."""
+
     hashes: bytes
+    """`pair_hash` of each kept pair, one after another; empty unless duplicates are looked for."""
+
     dropped: Tally = field(default_factory=Tally)
     noted: Tally = field(default_factory=Tally)
 
@@ -64,7 +68,8 @@ def clean(task: CleanTask) -> CleanBlock:
         if pair is None:
             continue
         if any(map(filters.too_long, pair)):
-            # Words are split off only later: a megabyte of text would take minutes.
+            # Before Moses splits words off, which of a megabyte on a line takes minutes. What normalises to
+            # nothing is an empty side, as it would be if it were prepared.
             dropped.add(WORDS if all(map(prepare.normalized, pair)) else EMPTY, number, *pair)
             continue
         source, target = prepare("source", pair[0]), prepare("target", pair[1])
@@ -74,6 +79,7 @@ def clean(task: CleanTask) -> CleanBlock:
         sources.append(source)
         targets.append(target)
         numbers.append(number)
+    # Of prepared text: pairs that differ only in what preparing removes are duplicates.
     hashes = map(pair_hash, sources, targets) if task.filter.duplicates else ()
     return CleanBlock(
         _joined(sources), _joined(targets), np.array(numbers, np.int64), b"".join(hashes), dropped, noted
@@ -82,6 +88,7 @@ def clean(task: CleanTask) -> CleanBlock:
 
 @cache
 def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
+    """Made once in each worker process, not for each block."""
     return Preparer(recipe), Filters(config)
 
 
@@ -89,10 +96,12 @@ def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
     try:
+        # Nearly all lines are UTF-8: the user's rule is looked at only where one is not.
         pair = source.decode(), target.decode()
     except UnicodeDecodeError:
         mended = _mended_pair(task, number, source, target)
         if mended is None:
+            # Samples are kept as text, which these bytes are not.
             dropped.add(INVALID, number, ascii(source), ascii(target))
             return None
         pair = mended

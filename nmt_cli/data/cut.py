@@ -9,20 +9,23 @@ from numpy.typing import NDArray
 from nmt_cli.data.plan import Indices
 
 TARGET_TOKEN = 1.75
-"""Work on a target token, in source tokens.
+"""How much work a target token is, measured in source tokens.
 
 By matrix products of the paper's models, with 37,000 entries: 1.9 (base), 1.4 (big). Decoder layers have one
 attention more than the encoder's, and then comes the vocabulary; but source tokens are keys and values twice.
 """
 
 TOKEN_PAIR = 1e-3
-"""Work on a query with a key, in source tokens: 1/3,600 by operations (base), which are slow ones."""
+"""How much work one query with one key is, measured in source tokens.
+
+By its operations it would be 1/3,600 (base), but attention does fewer of them a second than matrix products.
+"""
 
 Lengths = NDArray[np.integer[Any]]
 
 
 def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float64]:
-    """About how much work each pair is, in source tokens."""
+    """About how much work each pair is, measured in source tokens."""
     source, target = source_lengths.astype(np.float64), target_lengths.astype(np.float64)
     attention = source * source + source * target + target * target / 2
     return source + TARGET_TOKEN * target + TOKEN_PAIR * attention
@@ -31,6 +34,8 @@ def costs(source_lengths: Lengths, target_lengths: Lengths) -> NDArray[np.float6
 def share(source_lengths: Lengths, target_lengths: Lengths, world: int) -> list[Indices]:
     """Which pairs each of `world` ranks works on; where pairs are few, the last ranks get none."""
     cost = costs(source_lengths, target_lengths)
+    # The costliest pair first, each to the rank with the least work so far: that leaves them nearly even.
+    # Every rank computes this for itself, so ties must be broken alike.
     order = np.argsort(-cost, kind="stable")
     loads = [(0.0, rank) for rank in range(world)]
     chosen = np.empty(len(order), dtype=np.int64)
@@ -55,14 +60,16 @@ def micro_batches(source_lengths: Lengths, target_lengths: Lengths, max_tokens: 
 
 
 def _even_parts(pairs: Indices, tokens: Indices, max_tokens: int) -> list[Indices]:
-    """Runs of `pairs`, of which none has more than `max_tokens` itself."""
+    """Cut `pairs` into runs of about equal tokens, as few as will do; no single pair has more than
+    `max_tokens`."""
     if not len(pairs):
         return []
     ends = np.cumsum(tokens)
     total = int(ends[-1])
     count = -(-total // max_tokens)
     while True:
-        part = (2 * ends - tokens) * count // (2 * total)  # where in the whole the middle of a pair lies
+        part = (2 * ends - tokens) * count // (2 * total)  # by where the middle of a pair lies in the whole
         if np.bincount(part, weights=tokens).max() <= max_tokens:
             return np.split(pairs, np.flatnonzero(np.diff(part)) + 1)
+        # A pair across the border of two parts made one too large: with one part more there is room.
         count += 1

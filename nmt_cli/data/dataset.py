@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from tokenize import TokenError
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import size_and_hash
+from nmt_cli.machine.reading import is_inside, parsed_json, read_ordinary
 from nmt_cli.text.tokenizer import SIDES, Side
 
 FORMAT = 1
@@ -24,6 +26,9 @@ MANIFEST = "dataset.json"
 FILTER_REPORT = "filter-report.json"
 TOKENIZERS = "tokenizer"
 TRAIN = "train"
+
+NO_ARRAY = (ValueError, TypeError, EOFError, OverflowError, SyntaxError, TokenError)
+"""What NumPy raises where a file is none; it reads the header as Python."""
 
 Role = Literal["train", "valid", "test"]
 
@@ -35,7 +40,8 @@ def side_path(folder: Path, split: str, side: Side, what: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """One side of a split, mapped: sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end mark included."""
+    """One side of a split, mapped from disk: sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end mark
+    included."""
 
     tokens: NDArray[Any]
     offsets: Offsets
@@ -46,7 +52,7 @@ class Sentences:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Pairs of one set."""
+    """One set of sentence pairs, of a dataset folder."""
 
     name: str
     role: Role
@@ -59,7 +65,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An open dataset folder; nothing of it is in memory before it is used."""
+    """An open dataset folder; its arrays are mapped, so they are read from disk as they are used."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -81,7 +87,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """What `dataset.json` says."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = parsed_json(read_ordinary(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
             f"{folder} is no dataset folder: it has no {MANIFEST}; make one with nmt preprocess."
@@ -92,15 +98,42 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{path} is not of format {FORMAT}, which this version reads; make the dataset again."
         )
-    if missing := [key for key in ("files", "splits") if key not in manifest]:
-        raise UserError(f"{path} is damaged (no {missing[0]}); make the dataset again with --overwrite.")
+    if not _is_whole(manifest):
+        raise UserError(
+            f"{path} is damaged (its files or splits are not told); make the dataset again with --overwrite."
+        )
     return manifest
+
+
+def _is_whole(manifest: Mapping[str, Any]) -> bool:
+    """Whether a manifest names files of its own, with sizes and hashes, and splits that have a role."""
+    files, splits = manifest.get("files"), manifest.get("splits")
+    return (
+        isinstance(files, dict)
+        and isinstance(splits, dict)
+        and TRAIN in splits
+        and all(isinstance(split, dict) and split.get("role") in get_args(Role) for split in splits.values())
+        and all(
+            is_inside(name)
+            and isinstance(written, dict)
+            and type(written.get("bytes")) is int
+            and isinstance(written.get("sha256"), str)
+            for name, written in files.items()
+        )
+    )
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
     """The untouched lines of one side of a valid or test set."""
     text = side_path(dataset.folder, split.name, side, "raw.txt").read_bytes().decode(errors="replace")
-    return text.split("\n")[:-1]
+    lines = text.split("\n")[:-1]
+    if len(lines) < len(split):  # a split may be the beginning of a set
+        path = side_path(dataset.folder, split.name, side, "raw.txt")
+        raise UserError(
+            f"{path} has {len(lines):,} lines, but {len(split):,} were encoded; "
+            "make the dataset again with --overwrite."
+        )
+    return lines
 
 
 def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -119,10 +152,11 @@ def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write `dataset.json`, with the size and hash of every file that is in `folder` by now."""
+    # The manifest is written last, so all other files of a dataset are there.
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     written = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
     text = json.dumps({"format": FORMAT, **manifest, "files": written}, indent=1, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
@@ -135,7 +169,8 @@ def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
 
 def _mapped(path: Path) -> NDArray[Any]:
     try:
+        # A pickled array from outside could run any code.
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+    except NO_ARRAY as error:
         raise UserError(f"{path} is damaged; make the dataset again with --overwrite.") from error
     return array

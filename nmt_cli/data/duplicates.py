@@ -7,26 +7,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 HASH_BYTES = 16
-"""Of each pair; two different pairs of a billion agree with a chance below 1e-20."""
+"""Bytes of a hash; the chance that any two of a billion different pairs have the same is below 1e-20."""
 
 BUCKET_PAIRS = 4_000_000
+"""About how many hashes are sorted at a time, which is what memory is needed for."""
 
 
 def pair_hash(source: str, target: str) -> bytes:
-    """Equal for equal pairs only; neither side holds a line feed."""
+    """A hash that only equal pairs share; neither side may hold a line feed, which stands between them."""
     return blake2b(f"{source}\n{target}".encode(), digest_size=HASH_BYTES).digest()
 
 
 def repeated(hashes: Path) -> NDArray[np.bool_]:
-    """For each pair hash in the file, whether it stands there before.
+    """For each hash in the file, whether it also stands somewhere before it.
 
-    Looks at one bucket of hashes after the other, a bucket being those that start alike.
+    Reads the file once for each bucket, and sorts the hashes that fall into it; equal ones share a bucket.
     """
     pairs = hashes.stat().st_size // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
     result = np.zeros(pairs, np.bool_)
     for bucket in range(buckets):
         numbers, words = _bucket(hashes, bucket, buckets)
+        # Sorted by the last of these keys first; equal hashes by number, so that the first one is no
+        # repetition.
         order = np.lexsort((numbers, words[:, 1], words[:, 0]))
         ordered = words[order]
         again = (ordered[1:] == ordered[:-1]).all(axis=1)
@@ -35,7 +38,7 @@ def repeated(hashes: Path) -> NDArray[np.bool_]:
 
 
 def _bucket(hashes: Path, bucket: int, buckets: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """The hashes of one bucket and their places in the file."""
+    """The numbers, in the file, of the hashes of one bucket, and the hashes as two words each."""
     numbers, words = [], []
     first = 0
     with hashes.open("rb") as file:

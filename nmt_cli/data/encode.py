@@ -20,7 +20,7 @@ Tokens = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """Which bytes of the two text files to encode; pairs in `skip` are left out, and overlong ones."""
+    """Which lines of the prepared text to encode, and which of these pairs to leave out."""
 
     tokenizers: Path
     fingerprint: str
@@ -28,8 +28,13 @@ class EncodeTask:
 
     source: tuple[Path, int, int]
     target: tuple[Path, int, int]
+    """File, first and last byte; both sides have the same number of lines."""
+
     skip: NDArray[np.bool_] | None
+    """Pairs to leave out whatever their length: duplicates."""
+
     max_subwords: int
+    """Pairs with more on either side are left out too; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class EncodedSide:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBlock:
-    """The encoded pairs, and for each pair of the task whether it was too long, and whether it is here."""
+    """The encoded pairs that are kept; `too_long` and `kept` are of all pairs of the task."""
 
     source: EncodedSide
     target: EncodedSide
@@ -55,7 +60,7 @@ class EncodedBlock:
 
 
 def encode_block(task: EncodeTask) -> EncodedBlock:
-    """Read, encode and filter by length."""
+    """Read the lines of a task, encode them, and leave out what is to be skipped or too long."""
     tokenizers = loaded(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, lines_of(*task.source))
     target = encode_lines(tokenizers.target, lines_of(*task.target))
@@ -100,7 +105,7 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
 
 
 def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
-    """Ids that `tokenizer` knows, with end marks."""
+    """Sentences of ids, given without end marks, as one array with an end mark behind each."""
     end = tokenizer.vocabulary.end
     ids: list[int] = []
     lengths: list[int] = []
@@ -112,13 +117,16 @@ def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
 
 
 def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
-    """The smallest type that holds every id."""
+    """The smallest type that holds every id of the vocabulary; a corpus takes half the space with 16 bits."""
     return np.uint16 if len(tokenizer.vocabulary) <= 1 << 16 else np.uint32
 
 
 @cache
 def loaded(folder: Path, fingerprint: str) -> Tokenizers:
-    """Loaded once in a process; a folder's tokenisers can change, what has a fingerprint can't."""
+    """The tokenisers in `folder`, loaded once in a process.
+
+    The fingerprint is part of the key, as another run may write other tokenisers to the same folder.
+    """
     tokenizers = load_tokenizers(folder)
     if tokenizers.fingerprint != fingerprint:
         raise ValueError(f"{folder} holds other tokenisers than it should")
@@ -126,7 +134,7 @@ def loaded(folder: Path, fingerprint: str) -> Tokenizers:
 
 
 def lines_of(path: Path, first: int, last: int) -> list[str]:
-    """The lines that these bytes of a file are."""
+    """The lines that lie in these bytes of a file."""
     file = os.open(path, os.O_RDONLY)
     try:
         return read_bytes(file, first, last).decode().split("\n")[:-1]
@@ -135,6 +143,7 @@ def lines_of(path: Path, first: int, last: int) -> list[str]:
 
 
 def _only(side: EncodedSide, kept: NDArray[np.bool_]) -> EncodedSide:
+    # So it is with most blocks, which then need not be copied.
     if kept.all():
         return side
     return EncodedSide(side.tokens[np.repeat(kept, side.lengths)], side.lengths[kept])

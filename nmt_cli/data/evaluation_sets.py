@@ -1,4 +1,7 @@
-"""Valid and test sets: every line is kept, raw and encoded; what training would drop is only warned of."""
+"""Valid and test sets: every line is kept, raw and encoded.
+
+Pairs that the filters would drop from the training set are only counted in the report.
+"""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,8 +16,8 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import side_path
 from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines
 from nmt_cli.data.filters import SUBWORDS, Filters
+from nmt_cli.data.job import Input
 from nmt_cli.data.report import CorpusReport, FilterReport
-from nmt_cli.data.request import Input
 from nmt_cli.data.tally import Tally
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
@@ -55,7 +58,7 @@ def write_evaluation_set(
 
 
 def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> dict[Side, list[str]]:
-    """The lines of both sides as text; bytes that are not UTF-8 are replaced at most: no line may go."""
+    """The lines of both sides as text; what is not UTF-8 is replaced even under "skip", as no line may go."""
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     raw: dict[Side, list[bytes]] = {"source": block.sources, "target": block.targets}
     texts = {
@@ -66,17 +69,19 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
         for side in SIDES
     }
     for i, pair in enumerate(zip(texts["source"], texts["target"], strict=True)):
+        # A line that is not UTF-8 is one that does not come back as it was.
         if (pair[0].encode(), pair[1].encode()) != (raw["source"][i], raw["target"][i]):
             noted.add(REPLACED, block.first + i, *pair)
     return texts
 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
-    """What is worth a warning about each pair of encoded sentences."""
+    """For each pair the reason to note it, if it is too long or has unknowns."""
     longest = np.maximum(*(encoded[side].lengths for side in SIDES))
     unknown = np.zeros(len(longest), np.bool_)
     for name, side in encoded.items():
         lacking = side.tokens == tokenizers.side(name).vocabulary.unknown
+        # `at`, since a sentence has many tokens: plain indexing would keep only the last of them.
         np.logical_or.at(unknown, np.repeat(np.arange(len(longest)), side.lengths), lacking)
     return [
         SUBWORDS if max_subwords and length > max_subwords else UNKNOWNS if has_unknown else None

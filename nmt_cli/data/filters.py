@@ -17,7 +17,7 @@ LETTERS = "too few letters"
 DUPLICATE = "duplicate"
 SUBWORDS = "too many subwords"
 REASONS = (INVALID, EMPTY, WORDS, RATIO, IDENTICAL, SCRIPT, LETTERS, DUPLICATE, SUBWORDS)
-"""In the order in which they are looked for; a pair counts under the first that holds."""
+"""In the order in which they are looked for; a pair is counted under the first that applies."""
 
 Check = Callable[[str, str], bool]
 
@@ -46,6 +46,7 @@ class Filters:
     def too_long(self, text: str) -> bool:
         """Whether a side has too many words, before or after punctuation is split off."""
         most = self._config.max_words
+        # No text has more words than characters: most need not be split.
         return bool(most) and len(text) > most and len(text.split()) > most
 
     def reason(self, source: str, target: str) -> str | None:
@@ -56,6 +57,7 @@ class Filters:
         return self.too_long(source) or self.too_long(target)
 
     def _ratio(self, source: str, target: str) -> bool:
+        # Prepared text has single blanks between words; counting them is faster than splitting.
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
         return more > self._config.max_ratio * fewer
 
@@ -64,11 +66,14 @@ class Filters:
 
 
 def _letter_share(text: str) -> float:
+    # Never divides by zero: empty sides were found before. Marks count, since scripts such as Devanagari
+    # write vowels with them.
     return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
-    """Whether at least half of a text's letters are in the script."""
+    """A check whether at least half of a text's letters are in the script `name`; `setting` is for the
+    message."""
     if not name:
         return lambda text: True
     try:

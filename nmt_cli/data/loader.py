@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
@@ -19,14 +19,15 @@ from nmt_cli.data.schedule import Batches, GlobalBatch
 from nmt_cli.machine.memory import has_own_memory
 
 AHEAD = 4
-"""Steps that are ready before they are asked for."""
+"""Local batches that are made before they are asked for."""
 
 JOIN_SECONDS = 0.05
+"""How often closing looks whether the thread still waits for room in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which part of a global batch a process works on, and in what pieces."""
+    """How a rank gets its local batch: its share of the global batch, cut into micro-batches."""
 
     rank: int
     world: int
@@ -42,20 +43,21 @@ class LocalBatch:
 
     epoch: int
     number: int
-    """Which batch of the epoch it is; a run goes on from `number + 1`."""
+    """Which batch of the epoch it is, from 0; a run that is resumed behind it begins with `number + 1`."""
 
     micro_batches: list[MicroBatch]
-    """None where the batch has fewer pairs than there are ranks."""
+    """Empty where the global batch has fewer pairs than there are ranks, and this one got none."""
 
     pairs: int
     source_tokens: int
     target_tokens: int
     dropped: int
-    """Pairs of the epoch that were too long, as far as the epoch is planned by now."""
+    """Pairs left out as too long, in the shards of the epoch up to this batch's."""
 
 
 class Loader:
-    """Steps without end from batch `number` of an epoch on, with their tensors on `device`."""
+    """An endless iterator of local batches, from batch `number` of `epoch` on, with their tensors on
+    `device`."""
 
     def __init__(
         self,
@@ -65,10 +67,12 @@ class Loader:
         *,
         epoch: int = 0,
         number: int = 0,
+        look: Callable[[], None] = lambda: None,
     ) -> None:
-        self._batches, self._cut, self._device = batches, cut, device
+        """`look` is called before the dataset is read, and raises where it should not be."""
+        self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
-        """Seconds that whoever takes the steps has waited for them."""
+        """Seconds that `next` has waited for batches, all told."""
 
         self._ready: queue.Queue[LocalBatch | BaseException] = queue.Queue(AHEAD)
         self._closed = threading.Event()
@@ -88,10 +92,11 @@ class Loader:
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
     def halved(self, step: LocalBatch) -> LocalBatch:
-        """The same share in micro-batches of half the size, which coming steps will have too.
+        """The same local batch in micro-batches of half the size, which later ones will have too.
 
-        Single pairs stay as they are.
+        For when one did not fit into memory. A micro-batch of a single pair stays as it is.
         """
+        # Half of the largest that was tried: the limit may be far above it, and half the limit too.
         most = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
         max_tokens = min(self._cut.max_tokens, max(most // 2, 1))
         rounding = Rounding.of(max_tokens // 2) if self._cut.rounding else None
@@ -101,10 +106,12 @@ class Loader:
         return replace(step, micro_batches=[half.to(self._device) for half in halves])
 
     def close(self) -> None:
-        """End the thread, and the batches that it takes."""
+        """End the thread, and close the batches it reads from."""
         self._closed.set()
         self._batches.close()
         while self._thread.is_alive():
+            # The thread may be waiting for room: it sees that all is closed only when it has put its batch
+            # down.
             while not self._ready.empty():
                 self._ready.get()
             self._thread.join(JOIN_SECONDS)
@@ -120,6 +127,7 @@ class Loader:
     def _work(self, epoch: int, number: int) -> None:
         try:
             for batch in self._batches.starting(epoch, number):
+                self._look()
                 step = prepare(self._batches.split(batch.epoch), batch, self._cut)
                 if has_own_memory(self._device):
                     pinned = [part.pin_memory() for part in step.micro_batches]
@@ -128,11 +136,12 @@ class Loader:
                 if self._closed.is_set():
                     return
         except BaseException as error:
+            # Whatever it is: who takes the batches would wait for ever.
             self._ready.put(error)
 
 
 def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
-    """A rank's share of `batch`, on the host."""
+    """The local batch of `cut.rank` in `batch`, on the host."""
     source, target = (
         np.asarray(side.offsets[batch.pairs + 1] - side.offsets[batch.pairs])
         for side in (split.source, split.target)

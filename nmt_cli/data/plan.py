@@ -1,4 +1,4 @@
-"""The epoch plan: which pairs each global batch holds, a pure function of lengths, seed, epoch and settings.
+"""The epoch plan: which pairs are in each global batch, a pure function of lengths, seed, epoch and settings.
 
 An epoch is planned shard by shard, so memory and the time until the first batch do not grow with the corpus.
 A shard is drawn as blocks of neighbouring pairs from all over the corpus, which keeps reading local.
@@ -23,14 +23,15 @@ BLOCK = 1024
 
 NOISE_BITS = 16
 NOISE_REACH = 8
-"""The length that a pair is sorted by is raised by up to an eighth, at random."""
+"""Before pairs are sorted by length, each length is raised by up to an eighth, at random, so that epochs put
+different pairs together."""
 
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The batches of a part of an epoch, in the order in which they are taken."""
+    """The global batches of one part of an epoch, in the order in which steps take them."""
 
     pairs: Indices
     """The pairs of all batches, one batch after another."""
@@ -39,7 +40,7 @@ class Shard:
     """[batches + 1]: where each batch begins in `pairs`, and where the last one ends."""
 
     dropped: int
-    """How many pairs were too long."""
+    """How many pairs of this part were left out as too long."""
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -61,14 +62,14 @@ class Shard:
 
     @classmethod
     def load(cls, path: Path) -> "Shard":
-        """Map what `save` wrote."""
+        """Read what `save` wrote; the pairs stay on disk until a batch is taken."""
         values: Indices = np.asarray(np.load(path, mmap_mode="r"))
         first = 2 + int(values[1])
         return cls(pairs=values[first:], bounds=np.array(values[2:first]), dropped=int(values[0]))
 
 
 def shard_count(pairs: int, config: BatchConfig) -> int:
-    """How many shards an epoch has."""
+    """How many shards an epoch over so many pairs has."""
     block = min(BLOCK, config.shard_pairs)
     return -(-_blocks(pairs, config) // (config.shard_pairs // block))
 
@@ -90,9 +91,11 @@ def plan_shard(
     if dropped:
         pairs, source_lengths, target_lengths = pairs[fits], source_lengths[fits], target_lengths[fits]
     noise = _random(len(pairs), seed, epoch, number, purpose=1) >> np.uint64(64 - NOISE_BITS)
+    # In whole numbers, which are the same on every machine.
     key = (source_lengths + target_lengths) * (NOISE_REACH * 2**NOISE_BITS + noise.astype(np.int64))
     order = np.argsort(key, kind="stable")
     bounds = _bounds(_sums(source_lengths[order]), _sums(target_lengths[order]), config.tokens)
+    # Batches lie in order of length, and are to come in any.
     taken = np.argsort(_random(len(bounds) - 1, seed, epoch, number, purpose=2), kind="stable")
     pairs = pairs[order]
     batches = [pairs[bounds[batch] : bounds[batch + 1]] for batch in taken]
@@ -108,12 +111,14 @@ def _blocks(pairs: int, config: BatchConfig) -> int:
 
 
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
-    """The pairs of a shard: its share of the shuffled blocks."""
+    """The pairs of shard `number`: its share of the epoch's shuffled blocks."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
+    # Sorting random numbers shuffles; NumPy's own shuffle may differ from version to version.
     shuffled = np.argsort(_random(blocks, seed, epoch, 0, purpose=0), kind="stable")
     share = shuffled[number * blocks // shards : (number + 1) * blocks // shards]
     block = min(BLOCK, config.shard_pairs)
     drawn: Indices = (share[:, None] * block + np.arange(block)).ravel()
+    # The last block of the corpus may be shorter than the others.
     return drawn[drawn < pairs]
 
 
@@ -124,14 +129,17 @@ def _random(count: int, seed: int, epoch: int, number: int, purpose: int) -> NDA
 
 
 def _sums(lengths: Indices) -> Offsets:
-    """Zero, and the sum up to each of the lengths."""
+    """[lengths + 1]: 0, and the sums up to and with each of the lengths."""
     sums = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=sums[1:])
     return sums
 
 
 def _bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
-    """Where to cut, given the sums of both sides: batches as large as can be, the last two made equal."""
+    """Where batches begin and end, given the running sums of both sides' lengths.
+
+    Each is as large as `budget` tokens a side allow, but the last two are made equal, so that none is tiny.
+    """
 
     def reach(start: int) -> int:
         ends = (sums.searchsorted(sums[start] + budget, side="right") for sums in (source, target))

@@ -27,9 +27,10 @@ from nmt_cli.data.dataset import (
 )
 from nmt_cli.data.evaluation_sets import write_evaluation_set
 from nmt_cli.data.filters import Filters
+from nmt_cli.data.job import Input, Job, describe_job, differences, find_inputs
 from nmt_cli.data.report import FilterReport
-from nmt_cli.data.request import Input, Request, describe_request, differences, find_inputs
 from nmt_cli.data.training_set import WORK, clean_training_set, draw_sample, encode_training_set
+from nmt_cli.data.verify import check_hashes
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import folder_written_whole, recover, room_for
 from nmt_cli.machine.processes import Progress, in_child
@@ -39,31 +40,31 @@ from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenize
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was made, or what was there already."""
+    """The dataset that was made, or that was there already."""
 
     manifest: dict[str, Any]
     report: FilterReport | None
-    """None where nothing was to be done."""
+    """None where the dataset was there already."""
 
 
-def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
+def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
     """Make the dataset `out`, unless it is there, whole, and made of the same inputs and settings."""
-    Filters(request.config.filter)  # refuses a script that there is none of
+    Filters(job.config.filter)  # refuses a script that there is none of
     recover(out)
     _refuse_foreign(out)
-    plan = reuse.plan(request)
+    plan = reuse.plan(job)
     progress("reading", 0, 0)
     with ExitStack() as stack:
         with room_for(out):
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
-            inputs = find_inputs(request, spool_folder)
-        request, plan = _with_symbols_of_trees(request, plan, inputs)
-        description = describe_request(request, inputs, plan.reused)
+            inputs = find_inputs(job, spool_folder)
+        job, plan = _with_symbols_of_trees(job, plan, inputs)
+        description = describe_job(job, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             return Outcome(read_manifest(out), None)
         folder = stack.enter_context(folder_written_whole(out))
-        report, splits, tokenizers = _make(folder, request, plan, inputs, workers, progress)
+        report, splits, tokenizers = _make(folder, job, plan, inputs, workers, progress)
         progress("finishing", 0, 0)
         summary = {
             "fingerprint": tokenizers.fingerprint,
@@ -79,7 +80,7 @@ def preprocess(request: Request, out: Path, workers: int, overwrite: bool, progr
 
 def _make(
     folder: Path,
-    request: Request,
+    job: Job,
     plan: reuse.Plan,
     inputs: Sequence[Input],
     workers: int,
@@ -88,22 +89,22 @@ def _make(
     """Write everything but the manifest into `folder`."""
     report = FilterReport()
     training = [item for item in inputs if item.role == "train"]
-    clean_training_set(training, request.config, plan.recipe, folder, report, workers, progress)
+    clean_training_set(training, job.config, plan.recipe, folder, report, workers, progress)
     progress("learning subwords", 0, 0)
-    task = (folder, plan, request.config.tokenizer)
+    task = (folder, plan, job.config.tokenizer)
     if plan.recipe.kind == "sentencepiece":  # whose learner would not hear Ctrl-C, and takes much memory
         in_child(_save_tokenizers, task)
     else:
         _save_tokenizers(task)
     tokenizers = load_tokenizers(folder / TOKENIZERS)
     evaluation = {
-        item.corpus.name: write_evaluation_set(item, request.config, tokenizers, folder, report)
+        item.corpus.name: write_evaluation_set(item, job.config, tokenizers, folder, report)
         for item in inputs
         if item.role != "train"
     }
-    train = encode_training_set(request.config, tokenizers, folder, report, workers, progress)
+    train = encode_training_set(job.config, tokenizers, folder, report, workers, progress)
     shutil.rmtree(folder / WORK)
-    (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8")
+    (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8", errors="backslashreplace")
     return report, {TRAIN: train, **evaluation}, tokenizers
 
 
@@ -120,10 +121,11 @@ def _save_tokenizers(task: tuple[Path, reuse.Plan, TokenizerConfig]) -> None:
     tokenizers.save(folder / TOKENIZERS)
 
 
-def _with_symbols_of_trees(
-    request: Request, plan: reuse.Plan, inputs: Sequence[Input]
-) -> tuple[Request, reuse.Plan]:
-    """Where trees are learnt, their brackets and tags are symbols: whole, they make targets half as long."""
+def _with_symbols_of_trees(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[Job, reuse.Plan]:
+    """Add the brackets and tags of training trees to the tokeniser's symbols, unless it is reused.
+
+    As one id each they make targets half as long as if they were split.
+    """
     if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.moses("target"):
         raise UserError(
             "the leaves of trees are words already, and the Moses tokeniser would split them once more; "
@@ -131,11 +133,11 @@ def _with_symbols_of_trees(
         )
     found = {symbol for item in inputs if item.role == TRAIN for symbol in item.corpus.symbols()}
     if plan.ready or not found:
-        return request, plan
-    given = request.config.tokenizer.symbols
-    tokenizer = replace(request.config.tokenizer, symbols=(*given, *sorted(found - set(given))))
-    request = replace(request, config=replace(request.config, tokenizer=tokenizer))
-    return request, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.symbols))
+        return job, plan
+    given = job.config.tokenizer.symbols
+    tokenizer = replace(job.config.tokenizer, symbols=(*given, *sorted(found - set(given))))
+    job = replace(job, config=replace(job.config, tokenizer=tokenizer))
+    return job, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.symbols))
 
 
 def _refuse_foreign(out: Path) -> None:
@@ -150,8 +152,11 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
     try:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
-        changed = differences(manifest, description)
+        changed = _changed(out, manifest, description)
+        if not changed:  # who is told that nothing is to be done goes by that
+            check_hashes(out, manifest)
     except UserError:
+        # A damaged dataset is never up to date.
         if overwrite:
             return True
         raise
@@ -161,3 +166,11 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
             "give --overwrite to make it again, or another --out."
         )
     return bool(changed)
+
+
+def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
+    try:
+        return differences(manifest, description)
+    except (LookupError, TypeError, AttributeError) as error:
+        told = f"{out / MANIFEST} is damaged ({error!r})"
+        raise UserError(f"{told}; make the dataset again with --overwrite.") from error

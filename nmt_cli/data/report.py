@@ -1,4 +1,5 @@
-"""The filter report: every line read is accounted for, and a few of each kind are shown."""
+"""The filter report: how many pairs of each input were kept or dropped, why, and a few samples of each
+reason."""
 
 import json
 from collections import Counter
@@ -10,19 +11,23 @@ from nmt_cli.data.tally import Tally
 
 @dataclass(slots=True)
 class CorpusReport:
-    """One input: for train what was dropped, for the others what would have been, and what else was seen."""
+    """What became of the pairs of one input."""
 
     role: str
     name: str
     read: int
     kept: int = 0
     dropped: Tally = field(default_factory=Tally)
+    """Pairs left out, by reason; of a training set only."""
+
     noted: Tally = field(default_factory=Tally)
+    """Kept pairs that are worth a look, by reason; of valid and test sets also what would be dropped in
+    train."""
 
 
 @dataclass(slots=True)
 class FilterReport:
-    """All inputs of a run."""
+    """The reports of all inputs of a `preprocess` run."""
 
     corpora: list[CorpusReport] = field(default_factory=list)
 
@@ -31,7 +36,7 @@ class FilterReport:
         return [corpus for corpus in self.corpora if corpus.role == role]
 
     def reasons(self) -> str:
-        """How many training pairs fell out for which reason, in words."""
+        """How many training pairs were dropped for each reason, in words."""
         counts: Counter[str] = Counter()
         for corpus in self.of_role("train"):
             counts += corpus.dropped.counts

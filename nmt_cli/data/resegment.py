@@ -1,4 +1,7 @@
-"""Training text segmented anew for each epoch, by processes of one rank for all ranks of its machine."""
+"""Training text segmented anew for each epoch, for subword sampling.
+
+Worker processes of one rank do it for all ranks of its machine.
+"""
 
 import gc
 import shutil
@@ -35,12 +38,12 @@ BLOCK_PAIRS = 2000
 """Pairs that a worker takes at a time, so that all of them stop soon when they have to."""
 
 PURPOSE = {"source": 3, "target": 4}
-"""Tells these random numbers from those of the plan."""
+"""Keeps these random numbers apart from those of the epoch plan, which are made of the same seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResegmentTask:
-    """Which bytes of the prepared text to segment, and for which epoch."""
+    """Which lines of the prepared text to segment, and for which epoch."""
 
     tokenizers: Path
     fingerprint: str
@@ -48,6 +51,8 @@ class ResegmentTask:
 
     config: SamplingConfig
     texts: Mapping[Side, tuple[Path, int, int]]
+    """File, first and last byte, of each side that is segmented anew."""
+
     seed: int
     epoch: int
     first: int
@@ -55,10 +60,11 @@ class ResegmentTask:
 
 
 class Resegmented:
-    """The pairs of train as each epoch segments them: a pure function of seed, epoch and line.
+    """The training pairs as each epoch segments them: a pure function of seed, epoch and line.
 
-    `folder` is one that all processes on a machine know, and only they. The one that has `workers` segments;
-    the others may ask for an epoch when it is there, and what is planned is there.
+    All ranks of a machine share `folder`, and nobody else uses it. The rank with `workers` writes each epoch
+    into it; the others, without, only read. They may ask for an epoch once any shard of it is planned, since
+    planning needs the epoch's lengths and so waits for it.
     """
 
     def __init__(
@@ -81,18 +87,19 @@ class Resegmented:
         self._share = self._stack.enter_context(crew(resegment, workers))
 
     def begin(self, epoch: int) -> None:
-        """Have an epoch segmented, unless that was done before."""
+        """Start segmenting an epoch in the background, unless that was started before."""
         with self._lock:
             if self._executor and epoch not in self._begun and not self._closed.is_set():
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """The pairs as this epoch segments them, when that is done."""
+        """The pairs as this epoch segments them; waits until that is done, where this rank does it."""
         self.begin(epoch)
         if epoch in self._begun:
             self._begun[epoch].result()
         with self._lock:
             if epoch not in self._open:
+                # A side without sampling stays as the dataset has it.
                 plain = self._dataset.splits[TRAIN]
                 anew = {side: open_sentences(self._place(epoch), TRAIN, side) for side in self._sides}
                 source, target = anew.get("source", plain.source), anew.get("target", plain.target)
@@ -100,14 +107,14 @@ class Resegmented:
             return self._open[epoch]
 
     def forget(self, epoch: int) -> None:
-        """Let an epoch go that nobody asks for any more."""
+        """Remove an epoch that nobody will ask for again."""
         with self._lock:
             self._open.pop(epoch, None)
             if self._begun.pop(epoch, None):
                 shutil.rmtree(self._place(epoch), ignore_errors=True)
 
     def close(self) -> None:
-        """Stop segmenting, in whatever thread, and remove what was segmented."""
+        """Stop segmenting and remove what was written; may be called from any thread."""
         self._closed.set()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
@@ -119,6 +126,7 @@ class Resegmented:
         """Segment all pairs for an epoch; its folder appears whole or not at all."""
         place = self._place(epoch)
         unfinished = place.with_suffix(".unfinished")
+        # A killed run may have left a folder of the same name.
         for left_over in (unfinished, place):
             shutil.rmtree(left_over, ignore_errors=True)
         self._refuse_changed()
@@ -136,13 +144,15 @@ class Resegmented:
                         raise RuntimeError("the epochs were closed while one was being segmented")
                     for side, encoded in block.items():
                         writers[side].append(encoded)
+            # And once more, as the dataset may have changed while its text was read.
             self._refuse_changed()
             unfinished.rename(place)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
     def _refuse_changed(self) -> None:
-        """Text that is read long after the dataset was opened may be another's."""
+        """Raise `UserError` if the dataset was made again since it was opened, so that its text is
+        another."""
         folder = self._dataset.folder
         if read_manifest(folder) != self._dataset.manifest:
             raise UserError(f"{folder} was made anew while it was trained on; start another run.")
@@ -175,7 +185,7 @@ class Resegmented:
 
 
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
-    """The work of one process on one block."""
+    """Segment the lines of one task; runs in a worker process."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
     return {side: _drawn(task, side, draws[side], tokenizers) for side in task.texts}
 
@@ -187,8 +197,8 @@ def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]
 
 @cache
 def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[Tokenizers, dict[Side, Draw]]:
-    """Made once in a process, a worker's."""
-    gc.disable()  # looking for cycles, of which there are none, among all that is kept takes most of the time
+    """Made once in each worker process."""
+    gc.disable()  # it would take most of the time to go through the caches of words, which have no cycles
     tokenizers = loaded(folder, fingerprint)
     return tokenizers, samplers(tokenizers, config)
 
@@ -196,5 +206,6 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
 def _drawn(task: ResegmentTask, side: Side, draw: Draw, tokenizers: Tokenizers) -> EncodedSide:
     lines = lines_of(*task.texts[side])
     bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[side])))
+    # The number of its line decides each seed, so blocks may be of any size.
     seeds = bits.advance(task.first).random_raw(len(lines)).tolist()
     return packed(map(draw, lines, seeds), tokenizers.side(side))

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -19,28 +19,29 @@ POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 600.0
 
 KEPT_BATCHES = 1000
-"""For how many more batches the plan of a finished shard is kept; no other process may be further behind."""
+"""The file of a finished shard is kept for this many batches more: other ranks may not be further behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatch:
-    """What one step sees."""
+    """The pairs of one step of the optimiser."""
 
     epoch: int
     number: int
-    """Which batch of the epoch it is."""
+    """Which batch of the epoch it is, from 0."""
 
     pairs: Indices
     dropped: int
-    """Pairs of the epoch that were too long, as far as the epoch is planned by now."""
+    """Pairs left out as too long, in the shards of the epoch up to this batch's."""
 
 
 class Batches:
-    """The global batches of a split, the same in every process that asks for them.
+    """The global batches of a split, the same in every process that trains on it.
 
     `folder` is one that all processes on a machine know, and only they; one of them is its `planner`, which
     plans each shard while the one before it is used. What a killed run left in it does no harm. `anew` is
-    for a split that each epoch segments anew; it is closed with the batches.
+    for a split that each epoch segments anew; it is closed with the batches. Who waits for the planner asks
+    `planner_at_work` whether there still is one.
     """
 
     def __init__(
@@ -53,9 +54,11 @@ class Batches:
         planner: bool,
         patience: float = PATIENCE_SECONDS,
         anew: Resegmented | None = None,
+        planner_at_work: Callable[[], bool] = lambda: True,
     ) -> None:
         self._split, self._anew = split, anew
         self._config, self._seed, self._folder, self._patience = config, seed, folder, patience
+        self._planner_at_work = planner_at_work
         self._shards = shard_count(len(split), config)
         self._name = _fingerprint(split, config, seed, anew)
         self._executor = ThreadPoolExecutor(1, "plan") if planner else None
@@ -63,7 +66,7 @@ class Batches:
         self._closed = Event()
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
-        """Batches without end, from batch `number` of an epoch on; behind its last comes the next epoch."""
+        """An endless iterator from batch `number` of `epoch` on, through this epoch and all that follow."""
         finished: deque[tuple[int, int, int]] = deque()
         taken = 0
         while True:
@@ -75,6 +78,7 @@ class Batches:
                     yield GlobalBatch(epoch, first + batch, shard.batch(batch), dropped)
                     taken += 1
                 first += len(shard)
+                # The files of finished shards stay for a while: ranks do not all stand at the same step.
                 finished.append((taken, epoch, index))
                 while taken - finished[0][0] > KEPT_BATCHES:
                     self._forget_shard(*finished.popleft()[1:])
@@ -87,13 +91,14 @@ class Batches:
             epoch, number = epoch + 1, 0
 
     def split(self, epoch: int) -> Split:
-        """What the numbers of pairs refer to in this epoch."""
+        """The sentences that the pairs of this epoch's batches are numbers of."""
         return self._anew.split(epoch) if self._anew else self._split
 
     def close(self) -> None:
-        """Stop planning and waiting, in whatever thread, and remove what was planned, and segmented anew."""
+        """Stop planning and waiting, and remove the files written; may be called from any thread."""
         self._closed.set()
         if self._anew:
+            # First, as a plan in the making may be waiting for an epoch to be segmented.
             self._anew.close()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
@@ -105,6 +110,7 @@ class Batches:
         if self._executor:
             self._plan(self._executor, epoch, index).result()
             if self._anew:
+                # A whole epoch takes long to segment, so it is begun an epoch ahead.
                 self._anew.begin(epoch + 1)
             following = (epoch, index + 1) if index + 1 < self._shards else (epoch + 1, 0)
             self._plan(self._executor, *following)
@@ -113,7 +119,7 @@ class Batches:
         return Shard.load(path)
 
     def _plan(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
-        """Have a shard planned, unless that was done before."""
+        """Start planning a shard in the background, unless that was started before."""
 
         def work() -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -129,6 +135,10 @@ class Batches:
     def _await(self, path: Path) -> None:
         deadline = time.monotonic() + self._patience
         while not path.exists():
+            if not self._planner_at_work() and not path.exists():
+                raise UserError(
+                    "the first process on this machine, which plans the batches, has ended; see what it said."
+                )
             if time.monotonic() > deadline:
                 raise UserError(
                     f"{path} did not appear within {self._patience:g} seconds; see why the first process on "
@@ -151,7 +161,7 @@ class Batches:
 
 
 def _fingerprint(split: Split, config: BatchConfig, seed: int, anew: Resegmented | None) -> str:
-    """Tells the plans of one run from those of another over the same dataset."""
+    """A name for all that decides the plan, so that files which another run left are not taken for ours."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
     known = (VERSION, seed, *astuple(config), len(split), *tokens, *(astuple(anew.config) if anew else ()))
     return hashlib.sha256(repr(known).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Counting pairs by what was found about them, and keeping a few of each to look at."""
+"""Counts of pairs by reason, with a few samples of each reason."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 SAMPLES = 5
 LONGEST_SAMPLE = 200
 SPREAD = 0x9E3779B97F4A7C15
-"""Multiplying by this and keeping 64 bits shuffles numbers, so the least results are spread evenly."""
+"""Numbers times this, modulo 2^64, come in a shuffled order, so that the pairs with the least products, which
+are kept as samples, are spread evenly over the corpus."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sample:
-    """One pair, and its number in its corpus."""
+    """One pair, its number in its corpus, and its rank among possible samples: the least are kept."""
 
     rank: int
     number: int
@@ -21,13 +22,13 @@ class Sample:
 
 @dataclass(slots=True)
 class Tally:
-    """Findings by reason; the samples kept do not depend on the order in which pairs are added."""
+    """Counts by reason, and samples, which do not depend on the order in which pairs are added."""
 
     counts: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def count(self, reason: str, number: int) -> bool:
-        """Count a pair; whether it is wanted as a sample."""
+        """Count a pair under `reason`; returns whether `keep` should be called for it too."""
         self.counts[reason] += 1
         kept = self.samples.setdefault(reason, [])
         return len(kept) < SAMPLES or _rank(number) < kept[-1].rank
@@ -38,7 +39,7 @@ class Tally:
         self.samples[reason] = sorted([*self.samples.get(reason, []), sample])[:SAMPLES]
 
     def add(self, reason: str, number: int, source: str, target: str) -> None:
-        """Count a pair, and keep it where it is wanted."""
+        """Count a pair under `reason`, and keep it if it is to be a sample."""
         if self.count(reason, number):
             self.keep(reason, number, source, target)
 

@@ -15,8 +15,8 @@ from nmt_cli.data.dataset import TOKENIZERS, TRAIN, side_path
 from nmt_cli.data.duplicates import repeated
 from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, TokensWriter, encode_block
 from nmt_cli.data.filters import DUPLICATE, SUBWORDS
+from nmt_cli.data.job import Input
 from nmt_cli.data.report import CorpusReport, FilterReport
-from nmt_cli.data.request import Input
 from nmt_cli.errors import UserError
 from nmt_cli.machine.processes import Progress, in_order
 from nmt_cli.text.config import TokenizerConfig
@@ -27,7 +27,7 @@ BLOCK_PAIRS = 10_000
 """Pairs that a worker takes at a time."""
 
 WORK = "work"
-"""Made and read here, removed by the caller when the dataset is complete."""
+"""The work folder inside the dataset folder; the caller removes it when the dataset is complete."""
 
 HASHES = "hashes.bin"
 NUMBERS = "numbers.npy"
@@ -44,8 +44,8 @@ def clean_training_set(
 ) -> None:
     """Write the prepared text of all pairs that pass the filters to a work folder in `folder`.
 
-    The others are accounted for in `report`. Beside each pair goes its number in its corpus, and its hash
-    where duplicates are to be found.
+    The others are counted in `report`. The number in its corpus of each pair that passed is kept beside the
+    text, and its hash where duplicates are to be found.
     """
     work = folder / WORK
     work.mkdir()
@@ -72,11 +72,15 @@ def clean_training_set(
 
 
 def draw_sample(folder: Path, config: TokenizerConfig) -> dict[Side, list[str]]:
-    """As many lines as `config` says, both sides together: a pair from each stretch of the corpus."""
+    """The `config.sample_lines` lines that subwords are learnt from, both sides together.
+
+    One pair is drawn from each of as many equal stretches of the corpus.
+    """
     sample = {}
     for side in SIDES:
         with _text_reader(folder / WORK, side) as text:
             pairs = min(len(text), max(1, config.sample_lines // 2))
+            # The same seed for either side, so that the lines of both are those of the same pairs.
             places = np.arange(pairs) + np.random.default_rng(config.seed).random(pairs)
             numbers = (places * (len(text) / pairs)).astype(np.int64)
             sample[side] = text.lines(np.minimum(numbers, len(text) - 1))
@@ -97,6 +101,7 @@ def encode_training_set(
     the manifest.
     """
     work = folder / WORK
+    # Only now: a block's worker sees no other block, so duplicates can't be found while cleaning.
     skip = repeated(work / HASHES) if config.filter.duplicates else None
     with ExitStack() as stack:
         texts = {side: stack.enter_context(_text_reader(work, side)) for side in SIDES}
@@ -122,7 +127,7 @@ def encode_training_set(
 
 
 class _SideWriter(TokensWriter):
-    """Writes ids and text of one side."""
+    """Writes ids and prepared text of one side of the training set."""
 
     def __init__(self, folder: Path, side: Side, tokenizer: Tokenizer) -> None:
         super().__init__(folder, TRAIN, side, tokenizer)
@@ -136,6 +141,7 @@ class _SideWriter(TokensWriter):
         """Add the ids, and those lines of `text` from `start` on that are kept."""
         self.append(encoded)
         content, lengths = text.content(start, start + len(kept)), text.lengths(start, start + len(kept))
+        # Most blocks lose nothing, and are copied without being split into lines.
         if not kept.all():
             lines = content.split(b"\n")[:-1]
             content = b"".join(line + b"\n" for line, keep in zip(lines, kept, strict=True) if keep)
@@ -148,7 +154,8 @@ class _SideWriter(TokensWriter):
 
 
 class _Drops:
-    """Accounts in the report for pairs that fall out at encoding."""
+    """Counts in the report pairs that are dropped only when they are encoded: duplicates and overlong
+    ones."""
 
     def __init__(
         self, numbers: NDArray[np.int64], texts: dict[Side, TextReader], report: FilterReport
@@ -159,9 +166,11 @@ class _Drops:
         self._ends = np.cumsum([corpus.kept for corpus in self._corpora])
 
     def record(self, start: int, block: EncodedBlock) -> None:
-        """Account for the pairs of a block that begins with pair `start` of the cleaned text."""
+        """Count the dropped pairs of a block that begins with pair `start` of the cleaned text."""
         for i in np.flatnonzero(~block.kept):
             pair = start + int(i)
+            # The cleaned text is all corpora one after another; `_ends` are their ends before any was dropped
+            # here.
             corpus = self._corpora[int(np.searchsorted(self._ends, pair, side="right"))]
             reason = SUBWORDS if block.too_long[i] else DUPLICATE
             number = int(self._numbers[pair])

@@ -1,6 +1,8 @@
 """Reads a whole dataset folder once and makes sure that it is what was written."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +19,7 @@ REMEDY = "make the dataset again with --overwrite."
 
 def verify(dataset: Dataset) -> None:
     """Raise `UserError` for the first file that is not as it was written, or whose numbers make no sense."""
-    for name, written in dataset.manifest["files"].items():
-        path = dataset.folder / name
-        if sha256_of(path) != written.get("sha256"):
-            raise UserError(f"{path} is not what was written (its SHA-256 differs); {REMEDY}")
+    check_hashes(dataset.folder, dataset.manifest)
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     for name, split in dataset.splits.items():
         for side, sentences in zip(SIDES, (split.source, split.target), strict=True):
@@ -34,6 +33,14 @@ def verify(dataset: Dataset) -> None:
             )
 
 
+def check_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise `UserError` for the first file that has other bytes than were written."""
+    for name, written in manifest["files"].items():
+        path = folder / name
+        if sha256_of(path) != written.get("sha256"):
+            raise UserError(f"{path} is not what was written (its SHA-256 differs); {REMEDY}")
+
+
 def _vocabulary(dataset: Dataset, side: Side) -> int:
     try:
         return int(dataset.manifest["tokenizer"][f"{side}_vocabulary"])
@@ -44,7 +51,10 @@ def _vocabulary(dataset: Dataset, side: Side) -> int:
 
 
 def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple[str, str]]:
-    """Which file is wrong, and what is wrong with it; reads no further than the first problem needs."""
+    """The files that are wrong, and what is wrong with each.
+
+    A check relies on those before it: who takes a problem must not ask for the next.
+    """
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
         yield "tokens.npy", f"holds {tokens.ndim} axes of {tokens.dtype}, not a row of token ids"

@@ -1,4 +1,4 @@
-"""Where every head of every layer looks, for pairs of sentences that are given."""
+"""The attention weights of every head of every layer, for given pairs of source and translation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,32 +15,33 @@ from nmt_cli.ragged import flat
 class AttentionMaps:
     """The weights of one pair, on the host; L layers, H heads, S source and T target tokens.
 
-    The weights of a query add up to 1. A query of the decoder is a token that is being written; what it sees
-    of the target is what stood there before: the start mark, then all tokens but the last.
+    The weights of a query add up to 1. Row t of the decoder's maps is the step that writes target token t;
+    its columns are the decoder's inputs, which are the target shifted by one: the start mark, then all tokens
+    but the last.
     """
 
     source: Sequence[int]
     """S ids, end mark included."""
 
     target: Sequence[int]
-    """T ids, end mark included unless learned positions ended first."""
+    """T ids, end mark included, unless the target is cut where the model's learned positions end."""
 
     ended: bool
-    """Whether the target's end mark is there."""
+    """Whether the target still has its end mark."""
 
     encoder: Tensor
-    """[L, H, S, S]"""
+    """[L, H, S, S]: queries, then keys."""
 
     decoder: Tensor
-    """[L, H, T, T]"""
+    """[L, H, T, T]: queries, then keys."""
 
     cross: Tensor
-    """[L, H, T, S]"""
+    """[L, H, T, S]: the decoder's queries over the source."""
 
     def alignment(self) -> list[int]:
-        """For each target piece the source piece with most weight in the mean of all layers and heads.
+        """For each target piece the number of the source piece with most weight, over all layers and heads.
 
-        End marks neither have nor are partners; a source without pieces gives an empty list.
+        End marks are left out on both sides; a source without pieces gives an empty list.
         """
         pieces = len(self.target) - self.ended
         mean_TS = self.cross.float().mean((0, 1))[:pieces, :-1]
@@ -69,7 +70,7 @@ def attention_maps(
 def alignment(
     model: Transformer, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> list[int]:
-    """The alignment of a line that was translated in parts: all pieces are counted from its beginning."""
+    """The alignment of a line translated in parts, whose pieces are numbered from the line's beginning."""
     aligned: list[int] = []
     before = 0
     for source, target in zip(sources, targets, strict=True):

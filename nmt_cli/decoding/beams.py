@@ -1,6 +1,8 @@
-"""The hypotheses of a batch in search: B sentences of N places each, and the best K that have ended.
+"""The hypotheses of a batch in search: of B sentences up to N each that go on, and the best K that have
+ended.
 
-T is the room for tokens. Sentences need not have begun together: each has an age, the number of its tokens.
+A sentence has N places, each for one hypothesis that goes on, with room for T tokens. Sentences join a batch
+at any time, so each has an age: the number of tokens that all of its hypotheses have by now.
 """
 
 from __future__ import annotations
@@ -22,14 +24,17 @@ BLOCK = 32
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How the hypotheses of each sentence go on: E ways to end, N to go on; -inf for ways not taken."""
+    """One step of each sentence: E hypotheses that end and N that go on, each made of a parent and a token.
+
+    A total of -inf marks an entry that is not used. Parents are places of the same sentence.
+    """
 
     ended_totals: Tensor
-    """[B, E]"""
+    """[B, E]: the sum of log-probabilities of each, end mark included."""
 
     ended_parents: Tensor
     live_totals: Tensor
-    """[B, N]"""
+    """[B, N]: the same of those that go on."""
 
     live_parents: Tensor
     live_tokens: Tensor
@@ -37,10 +42,11 @@ class Choice:
 
 @dataclass(slots=True)
 class Beams:
-    """A place that is not in use has the total -inf, and an ending not found yet the score -inf."""
+    """See the module; a place not in use has the total -inf, an entry of the best K not found yet the score
+    -inf."""
 
     ages: Tensor
-    """[B]"""
+    """[B]: how many tokens the hypotheses of each sentence have."""
 
     caps: Tensor
     """[B]: the most tokens of a translation, end mark not counted."""
@@ -49,7 +55,7 @@ class Beams:
     """[B, N]: sums of log-probabilities."""
 
     tokens: Tensor
-    """[B, N, T]"""
+    """[B, N, T]: only the first `ages` of each are set."""
 
     token_totals: Tensor
     """[B, N, T]: the sums up to each token."""
@@ -70,7 +76,11 @@ class Beams:
 
     @staticmethod
     def begin(caps: Tensor, places: int, in_use: int, best: int) -> Beams:
-        """Sentences without tokens, the first `in_use` of their places in use."""
+        """Sentences that have no tokens yet, with `places` places each, of which the first `in_use` are in
+        use.
+
+        `best` is K.
+        """
         count, like = len(caps), torch.zeros((), device=caps.device)
         totals = like.new_full((count, places), -torch.inf)
         totals[:, :in_use] = 0.0
@@ -89,36 +99,42 @@ class Beams:
 
     @property
     def in_use(self) -> Tensor:
-        """[B, N]"""
+        """[B, N]: which places hold a hypothesis that goes on."""
         return self.totals > -torch.inf
 
     def rows(self) -> tuple[Tensor, Tensor]:
-        """[R] places in use, and [R] the newest token of each; 0 where there is none yet."""
+        """[R] the numbers of the places in use, and [R] the newest token at each; 0 where there is none
+        yet."""
         rows = self.in_use.flatten().nonzero()[:, 0]
         newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
         return rows, self.tokens.gather(2, newest_BN1).flatten()[rows]
 
-    def follow(self, choice: Choice, rule: LengthRule, longest: int) -> None:
-        """Go on as chosen; `longest` is more than any age."""
+    def follow(self, choice: Choice, rule: LengthRule, longest: int, extra_BN: Tensor | None = None) -> None:
+        """Go on as chosen; `longest` is more than any age.
+
+        `extra_BN`, never positive, is added to the score of an ending, by its parent.
+        """
         self._make_room(longest + 1)
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
-        self._end(choice.ended_totals, choice.ended_parents, rule)
+        self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN)
         self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
         self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
         self.totals = choice.live_totals
         self.ages = self.ages + 1
 
     def give_up_hopeless(self, rule: LengthRule) -> None:
-        """Leave the hypotheses that can get no better any more than the worst of the best K that ended."""
+        """Drop hypotheses that can no longer beat the worst of their sentence's best K ended ones."""
+        # One more on either side, since lengths count the end mark.
         bound = rule.bound(self.totals, self.ages[:, None] + 1, self.caps[:, None] + 1)
         self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
 
     def give_up_where_enough_ended(self, enough: int) -> None:
-        """Leave all hypotheses of sentences that have so many endings."""
+        """Drop all hypotheses of sentences of which at least `enough` have ended."""
         self.totals = self.totals.masked_fill((self.ended >= enough)[:, None], -torch.inf)
 
     def take(self, sentences: Tensor) -> None:
-        """Keep `sentences` only."""
+        """Keep only `sentences`, numbers in the batch, in this order."""
+        # Every field is a tensor whose first axis is the sentences.
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[sentences])
 
@@ -130,7 +146,7 @@ class Beams:
             setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(others, field.name)]))
 
     def found(self, sentences: Tensor) -> list[list[Hypothesis]]:
-        """The endings of `sentences`, best first."""
+        """The hypotheses of `sentences` that have ended, at most K each, best first."""
         tensors = (self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals)
         found = []
         for scores, lengths, tokens, totals in zip(*(x[sentences].tolist() for x in tensors), strict=True):
@@ -138,14 +154,18 @@ class Beams:
             found.append([_hypothesis(*one) for one in each if one[0] > -torch.inf])
         return found
 
-    def _end(self, totals: Tensor, parents: Tensor, rule: LengthRule) -> None:
+    def _end(self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None) -> None:
         lengths = (self.ages + 1)[:, None].expand_as(totals)
-        scores = torch.cat([self.ended_scores, rule.score(totals, lengths)], dim=1)
+        new = rule.score(totals, lengths)
+        if extra_BN is not None:
+            new = new + extra_BN.gather(1, parents)
+        scores = torch.cat([self.ended_scores, new], dim=1)
         self.ended_scores, kept = scores.topk(self.ended_scores.shape[1])
+        # In most steps nothing ends that is among the best: then no tokens need to be copied.
         if not bool((kept >= self.ended_scores.shape[1]).any()):
             return
         self.ended_lengths = torch.cat([self.ended_lengths, lengths], dim=1).gather(1, kept)
-        # The end mark has a place, since it has a score; which id it is nobody asks.
+        # The end mark takes the room of a token, for its score; its id is never read, so 0 will do.
         tokens = _grown(self.tokens, parents, torch.zeros_like(parents), self.ages)
         token_totals = _grown(self.token_totals, parents, totals, self.ages)
         self.ended_tokens = _chosen(torch.cat([self.ended_tokens, tokens], dim=1), kept)
@@ -163,7 +183,7 @@ def _chosen(x_BNT: Tensor, which_BM: Tensor) -> Tensor:
 
 
 def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor) -> Tensor:
-    """What the parents have, and the newest behind it."""
+    """For each parent its T values, with the newest one put where its sentence's age says."""
     place = ages_B[:, None, None].expand(*parents_BM.shape, 1)
     return _chosen(x_BNT, parents_BM).scatter_(2, place, newest_BM[:, :, None])
 

@@ -18,10 +18,12 @@ BLOCK = 128
 """Entries of the vocabulary of which only the best is looked at, where it does not stand out."""
 
 
-def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> Choice:
+def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0) -> Choice:
     """The likeliest ways on: N that go on, and those that end, with `end`, among the N likeliest.
 
-    A single hypothesis has ended when its end is the likeliest way: that is greedy search.
+    A single hypothesis has ended when its end is the likeliest way: that is greedy search. With `diversity`,
+    the second way on of each hypothesis is chosen as if its total were less by that, the third by twice
+    that, and so on: so more hypotheses have children (Li et al. 2016).
     """
     sentences, places = totals_BN.shape
     width = min(places + 1, log_probs_RV.shape[1])  # one of a row's ways may be its end
@@ -31,14 +33,24 @@ def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int) -> C
         nowhere = totals_RW.new_full((sentences * places, width), -torch.inf)
         totals_RW = nowhere.index_copy_(0, rows_R, totals_RW)
         tokens_RW = tokens_RW.new_zeros(sentences * places, width).index_copy_(0, rows_R, tokens_RW)
-    totals, where = totals_RW.view(sentences, -1).topk(min(2 * places, places * width))
+    totals_BW = totals_RW.view(sentences, -1)
+    ranked_BW = totals_BW - diversity * _ranks(totals_BW, width) if diversity else totals_BW
+    ranked, where = ranked_BW.topk(min(2 * places, places * width))
+    totals = totals_BW.gather(1, where) if diversity else ranked
     tokens, parents = tokens_RW.view(sentences, -1).gather(1, where), where // width
     ends = tokens == end
     ended = totals[:, :places].masked_fill(~ends[:, :places], -torch.inf)
-    live, order = totals.masked_fill(ends, -torch.inf).topk(places)
+    live, order = ranked.masked_fill(ends, -torch.inf).topk(places)
+    if diversity:
+        live = totals.gather(1, order).masked_fill(live == -torch.inf, -torch.inf)
     if places == 1:
         live = live.masked_fill(ended > -torch.inf, -torch.inf)
     return Choice(ended, parents[:, :places], live, parents.gather(1, order), tokens.gather(1, order))
+
+
+def _ranks(totals_BW: Tensor, width: int) -> Tensor:
+    """Of each way among those of its hypothesis, from 0."""
+    return torch.arange(totals_BW.shape[1], device=totals_BW.device) % width
 
 
 def _top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:

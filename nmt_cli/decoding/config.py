@@ -21,6 +21,10 @@ class InputConfig:
     """A line that is too long is translated in parts that end where sentences do, as far as it has such
     places ("split"), only its first part is ("cut"), or nothing of it ("skip")."""
 
+    sentences: Literal["keep", "split"] = setting("keep", everyday=True)
+    """A line of several sentences is translated as it is ("keep"), or each of its sentences by itself, which
+    suits models that were trained on single sentences ("split")."""
+
     longest: int = setting(0, least=0)
     """Most source pieces of a line, or of a part of one, the end mark not counted; 0 is what the model was
     trained with."""
@@ -99,6 +103,24 @@ class SearchConfig(BeamConfig):
     unknown: bool = setting(False)
     """Let the unknown mark be produced."""
 
+    ban: tuple[str, ...] = ()
+    """Words or phrases that no translation holds, as they are written between blanks; what begins with the
+    same pieces is banned with them."""
+
+    no_repeat_ngram: int = setting(0, least=0)
+    """No so many pieces in a row come twice in a translation; 0 for no such rule. Three or four end loops."""
+
+    repetition_penalty: float = setting(1.0, least=1)
+    """The log-probability of a piece that a translation has already is multiplied by this; 1 for none."""
+
+    coverage_penalty: float = setting(0.0, least=0)
+    """A score gets this times the sum over the source pieces of log(min(c, 1)), where c is the attention that
+    a piece got in all, the mean of all layers and heads: GNMT's beta, 0.2 there; 0 for none."""
+
+    diversity: float = setting(0.0, least=0)
+    """How different those of an n-best list are: a hypothesis's second way on is taken as if it were less
+    likely by this (in log-probability), its third by twice this, and so on; scores stay as they are."""
+
     sample: bool = setting(False, everyday=True)
     """Draw translations by lot in place of searching for the best ones."""
 
@@ -136,9 +158,19 @@ class SearchConfig(BeamConfig):
             )
         self._check_sampling()
 
+        if self.diversity and self.beam == 1:
+            raise UserError("diversity has no effect on a beam of 1; raise beam, or leave it out.")
+        if not all(text.strip() for text in self.ban):
+            raise UserError("ban holds an empty text; take it out.")
+
+    @property
+    def constrained(self) -> bool:
+        """Whether what a hypothesis has written decides what it may write."""
+        return bool(self.ban) or self.no_repeat_ngram > 0 or self.repetition_penalty > 1
+
     def _check_sampling(self) -> None:
         if self.sample:
-            for name in changed(self, "beam", "stop_early"):
+            for name in changed(self, "beam", "stop_early", "coverage_penalty", "diversity"):
                 raise UserError(f"{name} has no effect on sampling; leave it out, or set sample to false.")
         else:
             for name in changed(self, "temperature", "top_k", "top_p", "seed"):
@@ -159,11 +191,15 @@ class SearchConfig(BeamConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputConfig:
-    """What is told of a translation besides its text, with --format json."""
+    """What is told of a translation besides its text, and in which form."""
 
     alignments: bool = setting(False, everyday=True)
     """For each piece of the best translation the number of a source piece, the one with most attention in the
-    mean of all layers and heads. Takes another pass of the model over each pair."""
+    mean of all layers and heads; in text a last column, " ||| 0-0 1-2", of pairs of words, source first
+    (Pharaoh's format). Takes another pass of the model over each pair."""
+
+    trees: Literal["bracketed", "linearised"] = "bracketed"
+    """How parses come out, where bracketed trees were learnt: with the words, or as the model writes them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,9 +1,7 @@
-"""Keeps a batch full: sentences that are done leave at once, and others from a queue take their slots."""
+"""The search loop over a batch that is kept full: sentences that are done leave, others take their slots."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
-
-import torch
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
@@ -16,25 +14,27 @@ from nmt_cli.model.transformer import Transformer
 ROWS_ON_CPU = 256
 MOST_ROWS = 2048
 TOKENS = 16_384
-"""Most source tokens of a batch, filled up to its longest sentence."""
+"""Most source tokens of a batch, where each sentence counts as much as the longest."""
 
 REFILL = 0.75
-"""Sentences join when no more than this share of the slots is taken: a few at a time would be slow."""
+"""Others join once no more than this share of the slots is taken: joining copies the whole cache, which would
+be slow for a few at a time."""
 
 
 class Queue(Protocol):
-    """Sentences that are to be translated."""
+    """Where the search takes sentences from."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """Remove up to `slots` sentences from the queue, to join a batch in which those of `running` are.
+        """Remove up to `slots` sentences from the queue, to join a batch that holds those of `running`.
 
-        Of the whole batch, filled up to its longest sentence, no more than `tokens` source tokens, end marks
-        counted; a sentence that would be alone is taken at any length. An empty list: none fits, or none is
-        left. Does not wait.
+        The whole batch then has at most `tokens` source tokens, where each sentence counts as much as the
+        longest, with its end mark; but a sentence of any length may be alone. The list is empty if none fits
+        or none waits; never blocks.
         """
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """Return sentences that were taken, for a later batch: this one did not fit into memory."""
+        """Return sentences that were taken, since the batch did not fit into memory; they are taken again
+        later."""
 
 
 Found = tuple[Sentence, list[Hypothesis] | None]
@@ -47,10 +47,9 @@ def translated(
     queue: Queue,
     before_step: Callable[[], None] = lambda: None,
 ) -> Iterator[Found]:
-    """Translate until batch and queue are empty; sentences come out as they are done, in no order.
+    """Translate until batch and queue are empty; yields sentences as they are done, in any order.
 
-    `before_step` is called before each step of the batch; what it raises
-    ends the work.
+    `before_step` is called before each step of the batch; an exception in it ends the search.
     """
     rows = config.rows or (MOST_ROWS if is_gpu(ensemble.device) else ROWS_ON_CPU)
     slots = max(1, rows // config.places)
@@ -63,25 +62,29 @@ def translated(
                 joining = queue.take(slots - len(running), TOKENS, running)
                 if joining:
                     search.join(joining)
+                    # From here on the search has them: after an error below, they are not to be put back
+                    # twice.
                     joining = []
             if not search.sentences:
                 return
             before_step()
             yield from search.step()
-        except (torch.OutOfMemoryError, RuntimeError) as error:
+        except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
+            # All of them begin anew in smaller batches: the step may have failed halfway.
             batch = [*search.sentences, *joining]
             search = Search(ensemble, config)
             if len(batch) == 1:
                 yield batch[0], None
             else:
+                # And stays so: a batch as large as this would fail again.
                 slots = max(1, len(batch) // 2)
                 queue.put_back(batch)
 
 
 class ListQueue:
-    """A queue whose sentences are all there from the beginning; the longest are taken first."""
+    """A queue whose sentences are all given at the beginning; the longest are taken first."""
 
     def __init__(self, sentences: Sequence[Sentence]) -> None:
         self._sentences = sorted(sentences, key=lambda sentence: len(sentence.tokens))
@@ -98,9 +101,10 @@ class ListQueue:
 def take_longest(
     ascending: list[Sentence], slots: int, tokens: int, running: Sequence[Sentence]
 ) -> list[Sentence]:
-    """Remove as many of the longest of `ascending` as `Queue.take` allows; they are from short to long."""
+    """Remove as many of the longest sentences as `Queue.take` allows, from a list that ascends in length."""
     if not ascending:
         return []
+    # The longest first: what joins later is shorter, and the batch is never padded any further.
     longest = max(len(sentence.tokens) + 1 for sentence in (ascending[-1], *running))
     fitting = max(tokens // longest - len(running), 0 if running else 1)
     count = min(slots, fitting, len(ascending))
@@ -115,7 +119,7 @@ def translate_ids(
     config: SearchConfig,
     never: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
-    """The translations of each source, both without end marks."""
+    """The hypotheses of each source, best first; ids on both sides are without end marks."""
     queue = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(sources)])
     found: dict[int, list[Hypothesis]] = {}
     for sentence, hypotheses in translated(Ensemble.of(models, config), config, queue):

@@ -1,4 +1,4 @@
-"""One or more models that decide together about each token."""
+"""One or more models whose predictions of each next token are averaged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Ensemble:
 
     @staticmethod
     def of(models: Sequence[Transformer], config: SearchConfig) -> "Ensemble":
-        """As the settings have it."""
+        """The models with the settings' weights; `UserError` where the settings do not suit them."""
         weights = config.weights or (1.0,) * len(models)
         if len(weights) != len(models):
             raise UserError(
@@ -43,7 +43,7 @@ class Ensemble:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What they write."""
+        """The target vocabulary that all of them share."""
         return self.models[0].target_vocabulary
 
     @property
@@ -52,13 +52,18 @@ class Ensemble:
         return min(filter(None, (model.config.limit for model in self.models)), default=0)
 
     def start(self, sources: Sequence[Sequence[int]], places: int) -> list[DecodingCache]:
-        """The caches, of each model one, of sentences without end marks."""
+        """Encode `sources`, ids without end marks; returns each model's cache, with `places` places a
+        sentence."""
         ended = self.models[0].source_vocabulary.ended
         source_S, source = flat([ended(tokens) for tokens in sources], self.device)
         return [model.begin(source_S, source, places) for model in self.models]
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:
-        """[R, V]: the log-probability of each next token, fp32."""
+        """[R, V]: the log-probability of each token that may follow `tokens_R` at the places `rows_R`, in
+        fp32.
+
+        `longest` is the length of the longest hypothesis with its next token.
+        """
         each = [
             log_softmax(model.logits(model.step(tokens_R, rows_R, cache, longest)))
             for model, cache in zip(self.models, caches, strict=True)
@@ -66,8 +71,10 @@ class Ensemble:
         return each[0] if len(each) == 1 else self.mean(torch.stack(each))
 
     def mean(self, each_MRV: Tensor) -> Tensor:
-        """[R, V]: what M models that give `each_MRV` give together, all of them log-probabilities."""
+        """[R, V]: the weighted mean of the log-probabilities `each_MRV` of M models, itself
+        log-probabilities."""
         weights = each_MRV.new_tensor(self.weights)[:, None, None]
         if self.combine == "log-probability":
             return (each_MRV * weights).sum(0)
+        # The mean of probabilities without leaving logarithms, where small ones would become 0.
         return (each_MRV + weights.log()).logsumexp(0)

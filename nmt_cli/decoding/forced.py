@@ -1,4 +1,4 @@
-"""What models think of translations that are given: the log-probability of each of their tokens."""
+"""Forced decoding: the log-probability of each token of given translations."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """Source and target as ids, without end marks."""
 
 TOKENS = 2048
-"""Source plus target tokens that are worked on at a time."""
+"""Most source plus target tokens of a batch: their log-probabilities over the whole vocabulary are held."""
 
 
 @torch.inference_mode()
@@ -28,6 +28,7 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
             flat([vocabulary.ended(pair[side]) for pair in some], ensemble.device)
             for side, vocabulary in enumerate(vocabularies)
         )
+        # All models of an ensemble share their vocabularies, so the ids serve each of them.
         each = [_log_probs(model, source_S, target_T, source, target) for model in ensemble.models]
         log_probs_TV = each[0] if len(each) == 1 else ensemble.mean(torch.stack(each))
         scores_T = log_probs_TV.gather(1, target_T[:, None])[:, 0].tolist()

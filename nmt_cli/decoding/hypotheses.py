@@ -3,19 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nmt_cli.decoding.tree_rules import TreeWanted
+
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """A source sentence as ids."""
 
     key: int
-    """Tells it apart; sampling draws other numbers for another one."""
+    """Identifies it in its queue, and seeds what sampling draws for it."""
 
     tokens: Sequence[int]
     """Without end mark."""
 
     prefix: Sequence[int] = ()
-    """What each of its translations begins with."""
+    """Ids that each of its translations must begin with."""
+
+    banned: Sequence[Sequence[int]] = ()
+    """Rows of ids that none of its translations holds, but for the prefix."""
+
+    tree: TreeWanted | None = None
+    """Its translations are linearised trees over its words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,9 @@ class LengthRule:
         return total / base**self.exponent
 
     def bound(self, total: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """The best score an unfinished hypothesis may get, if it ends at a length from `least` to `most`.
+        """The best score an unfinished hypothesis may still get, ending at a length from `least` to `most`.
 
-        No further token adds to `total`, which is never positive, so that one of the two ends is the best.
+        Log-probabilities are negative, so further tokens only lower `total`; at an unchanged total, the score
+        is monotonic in the length, and the best is at one of its two ends.
         """
         return torch.maximum(self.score(total, least), self.score(total, most))

@@ -5,13 +5,16 @@ from itertools import zip_longest
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt_cli.decoding.beams import Beams, Choice
 from nmt_cli.decoding.choose import best, chances, drawn
 from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.constraints import Bans, ban_repeated, ban_sequences, bans_of, penalise_repeated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lengths import LengthRule
+from nmt_cli.decoding.tree_rules import TreeWanted, Written, allowed_next, written
 from nmt_cli.model.cache import DecodingCache
 
 FEW = 0.75
@@ -35,6 +38,9 @@ class Search:
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
         self._ages: list[int] = []
         self._caps: list[int] = []
+        self._bans: list[Bans] = []
+        self._trees = False
+        self._written: dict[tuple[int, ...], Written] = {}
         self._caches: list[DecodingCache] = []
         self._beams: Beams | None = None
 
@@ -48,9 +54,13 @@ class Search:
         """Begin with `sentences`."""
         config, places = self._config, self._config.places
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], places)
+        if config.coverage_penalty:
+            for cache in caches:
+                cache.begin_coverage()
         pieces = [len(sentence.tokens) for sentence in sentences]
         caps = config.caps(pieces, self._ensemble.longest)
-        caps = [max(cap, len(sentence.prefix)) for cap, sentence in zip(caps, sentences, strict=True)]
+        least = [max(len(one.prefix), one.tree.words if one.tree else 0) for one in sentences]
+        caps = [max(both) for both in zip(caps, least, strict=True)]
         on_device = torch.tensor(caps, device=self._ensemble.device)
         beams = Beams.begin(on_device, places, places if config.sample else 1, config.n_best)
         if self._beams is None:
@@ -61,6 +71,8 @@ class Search:
         self._sentences = [*self._sentences, *sentences]
         self._active = [*self._active, *(True for _ in sentences)]
         self._ages, self._caps = [*self._ages, *(0 for _ in sentences)], [*self._caps, *caps]
+        self._trees = self._trees or any(sentence.tree for sentence in sentences)
+        self._bans = [*self._bans, *(bans_of(sentence.banned) for sentence in sentences)]
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
@@ -74,7 +86,7 @@ class Search:
         log_probs = self._ensemble.step(newest, rows, self._caches, longest)
         self._constrain(log_probs, rows)
         choice = self._choice(log_probs, rows, beams.totals)
-        beams.follow(choice, self._rule, longest)
+        beams.follow(choice, self._rule, longest, self._coverage())
         if not self._config.sample:
             beams.give_up_hopeless(self._rule)
             if self._config.stop_early:
@@ -86,7 +98,7 @@ class Search:
 
     def _choice(self, log_probs: Tensor, rows: Tensor, totals: Tensor) -> Choice:
         if not self._config.sample:
-            return best(log_probs, rows, totals, self._end)
+            return best(log_probs, rows, totals, self._end, self._config.diversity)
         places = self._config.places
         where = [divmod(row, places) for row in rows.tolist()]
         keys = [self._sentences[sentence].key for sentence, _ in where]
@@ -104,13 +116,64 @@ class Search:
             each = ((row, token) for row, token in enumerate(of_row) if token is not None)
             forced = [(row, token, log_probs_RV[row, token].clone()) for row, token in each]
         log_probs_RV.index_fill_(1, self._banned, -torch.inf)
+        heeding = self._config.constrained or self._trees
+        ends_R = log_probs_RV[:, self._end].clone() if heeding else None
         early = [age < self._config.min_length for age in self._ages]
         if any(early):
             too_early = torch.tensor(early, device=rows.device)[rows // self._config.places]
             log_probs_RV[:, self._end].masked_fill_(too_early, -torch.inf)
+        if ends_R is not None:
+            self._heed_history(log_probs_RV, rows)
+            nothing_left_R = (log_probs_RV == -torch.inf).all(1)
+            log_probs_RV[nothing_left_R, self._end] = ends_R[nothing_left_R]
         for row, token, kept in forced:
             log_probs_RV[row] = -torch.inf
             log_probs_RV[row, token] = kept
+
+    def _heed_history(self, log_probs_RV: Tensor, rows: Tensor) -> None:
+        """Nothing that the settings forbid because of what was written."""
+        assert self._beams is not None
+        config, end, sentences = self._config, self._end, rows // self._config.places
+        tokens_RT, ages_R = self._beams.tokens.flatten(0, 1)[rows], self._beams.ages[sentences]
+        history = (tokens_RT, ages_R)
+        if config.repetition_penalty > 1:
+            penalise_repeated(log_probs_RV, *history, config.repetition_penalty, end)
+        if config.no_repeat_ngram:
+            ban_repeated(log_probs_RV, *history, config.no_repeat_ngram, end)
+        if config.ban:
+            ban_sequences(log_probs_RV, *history, [self._bans[i] for i in sentences.tolist()], end)
+
+        if self._trees:
+            log_probs_RV.masked_fill_(~self._tree_rules(*history, sentences).to(rows.device), -torch.inf)
+
+    def _tree_rules(self, tokens_RT: Tensor, ages_R: Tensor, sentences_R: Tensor) -> Tensor:
+        """[R, V]: what may come next where trees are written, and anything elsewhere."""
+        known, self._written = self._written, {}
+        trees: list[tuple[Written, TreeWanted] | None] = []
+        room: list[int] = []
+        for tokens, age, number in zip(*(x.tolist() for x in (tokens_RT, ages_R, sentences_R)), strict=True):
+            wanted, path = self._sentences[number].tree, tuple(tokens[:age])
+            room.append(self._caps[number] - age)
+            if wanted is None:
+                trees.append(None)
+                continue
+            before = known.get(path[:-1])
+            tree = before.then(path[-1], wanted.symbols) if before and path else written(path, wanted.symbols)
+            self._written[path] = tree
+            trees.append((tree, wanted))
+        return allowed_next(trees, room, len(self._ensemble.vocabulary), self._end)
+
+    def _coverage(self) -> Tensor | None:
+        """[B, N]: the penalty of each hypothesis for source pieces that got little attention."""
+        penalty = self._config.coverage_penalty
+        if not penalty:
+            return None
+        weights = self._ensemble.weights
+        each = [w * cache.covered() for w, cache in zip(weights, self._caches, strict=True)]
+        got_BNS = torch.stack(each).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
+        pieces_BS = F.pad(self._caches[0].source_seen[:, 1:], (0, 1))  # all but the end marks
+        out: Tensor = penalty * (got_BNS.log() * pieces_BS[:, None]).sum(2)
+        return out
 
     def _must(self, sentence: Sentence, age: int, cap: int) -> int | None:
         if age >= cap:
@@ -132,6 +195,6 @@ class Search:
         beams.take(on_device)
         for cache, other in zip_longest(self._caches, others):
             cache.take(on_device, other)
-        for name in ("_sentences", "_ages", "_caps", "_active"):
+        for name in ("_sentences", "_ages", "_caps", "_bans", "_active"):
             values = getattr(self, name)
             setattr(self, name, [values[i] for i in stay])

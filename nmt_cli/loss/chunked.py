@@ -1,4 +1,6 @@
-"""Projection and cross-entropy, a chunk of tokens at a time; gradients are made on the way forward.
+"""Projection and cross-entropy, a chunk of tokens at a time, with gradients computed in the forward pass.
+
+So logits are held for one chunk only, and are never computed twice.
 
 Axes: T tokens, C tokens of a chunk, D features, V entries of the vocabulary.
 """
@@ -15,7 +17,8 @@ CHUNK = 512
 
 
 class Rows(Protocol):
-    """Turns the logits of a chunk into losses, in place and, if asked to, into their gradient."""
+    """The part between the matrix products: the logits of a chunk to losses, and in place to their
+    gradient."""
 
     def __call__(
         self,
@@ -26,7 +29,11 @@ class Rows(Protocol):
         grad_scale: Tensor | None,
         gradient: bool,
     ) -> None:
-        """Write smoothed losses and NLLs to `losses_2C`; the logits then hold the gradient, or anything."""
+        """Write smoothed losses and NLLs to `losses_2C`.
+
+        With `gradient`, `logits_CV` then holds the gradient of the smoothed losses times `grad_scale`; else
+        arbitrary values.
+        """
 
 
 def cross_entropy(
@@ -48,7 +55,7 @@ def losses_and_gradients(
     x_gradient: bool,
     weight_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The two losses and the gradients of x and weight times `grad_scale`, empty where not wanted."""
+    """Smoothed loss, NLL, and the gradients of x and weight times `grad_scale`, empty where not wanted."""
     return walk(
         x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient, rows=rows, chunk=CHUNK
     )
@@ -82,7 +89,7 @@ def walk(
     rows: Rows,
     chunk: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `losses_and_gradients` returns, whoever does the rows."""
+    """Do what `losses_and_gradients` promises, with `rows` for each `chunk` of tokens."""
     tokens, wide = x_TD.shape[0], _wide(x_TD.dtype)
     narrow_VD = weight_VD.to(x_TD.dtype)
     losses_2T = x_TD.new_empty((2, tokens), dtype=wide)
@@ -98,6 +105,8 @@ def walk(
             rows(logits_CV, targets_T[here], losses_2T[:, here], smoothing, grad_scale, gradient)
             if x_gradient:
                 torch.mm(logits_CV, narrow_VD, out=d_x[here])
+            # The sum over chunks is fp32 also where the factors are half: only a chunk's own product is
+            # rounded.
             if weight_gradient and x_TD.dtype == wide:
                 d_weight.addmm_(logits_CV.mT, x_CD)
             elif weight_gradient:
@@ -116,8 +125,10 @@ def rows(
     """`Rows` of PyTorch's operations, in place, since passes over a chunk in the cache are cheap."""
     z_CV = logits_CV.to(losses_2C.dtype)
     counts_C = targets_C != IGNORED
+    # IGNORED is no index: any that is one will do, its results are thrown away.
     targets_C1 = targets_C.where(counts_C, 0).long()[:, None]
     z_C, mean_C, highest_C = z_CV.gather(1, targets_C1)[:, 0], z_CV.mean(1), z_CV.amax(1)
+    # The softmax is the gradient's first half, so the losses are made of it and not the other way round.
     torch.softmax(z_CV, 1, out=z_CV)
     log_sum_C = highest_C - z_CV.amax(1).log()  # the likeliest entry never vanishes, as that of a target may
     losses_2C[0] = (log_sum_C - (1 - smoothing) * z_C - smoothing * mean_C).where(counts_C, 0)
@@ -147,6 +158,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     d_x, d_weight, grad_scale = ctx.saved_tensors
+    # Nearly always 1: `grad_scale` was chosen to be what comes in.
     factor = incoming if grad_scale is None else incoming / grad_scale
     gradients = [d_x * factor if ctx.x_gradient else None, d_weight * factor if ctx.weight_gradient else None]
     return *gradients, None, None, None, None, None

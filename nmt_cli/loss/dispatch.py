@@ -9,16 +9,16 @@ from nmt_cli.loss.reference import Losses
 def cross_entropy(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
 ) -> Losses:
-    """Project T tokens of D features onto V entries, and compare with the targets; never holds [T, V].
+    """Project T tokens of D features onto V entries, and compare with the targets; [T, V] is never held.
 
     The wanted distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry; targets that
     are IGNORED carry no loss and no gradient. Matrix products are done in the dtype of `x_TD`, whatever
     autocast says. There are first derivatives only.
 
-    Gradients are made on the way forward, and backward only multiplies them by what comes in. `grad_scale`
-    (0-d, on the device, not 0) is what will come in, loss scale over normaliser: the gradient of the logits
-    is multiplied by it before it is rounded to half precision, where a smaller one would vanish, and divided
-    by it on the way back.
+    Gradients are computed in the forward pass; the backward pass only multiplies them by the gradient of the
+    loss that it is given. `grad_scale` (0-d, on the device, not 0) is what that will be: loss scale divided
+    by the number of tokens. The gradient of the logits is multiplied by it before it is rounded to half
+    precision, where without it small values would become 0, and the backward pass divides by it again.
     """
     if x_TD.ndim != 2 or weight_VD.ndim != 2 or x_TD.shape[1] != weight_VD.shape[1]:
         raise ValueError(f"features {tuple(x_TD.shape)} do not fit weights {tuple(weight_VD.shape)}")

@@ -1,4 +1,4 @@
-"""The rows of a chunk of logits as one Triton kernel: losses, and in place the gradient.
+"""`chunked.Rows` as one Triton kernel, a program for each row of logits.
 
 Axes: C tokens of a chunk, V entries of the vocabulary.
 """
@@ -34,7 +34,7 @@ def _rows_kernel(
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row: the log-sum of exponentials on the way there, the gradient on the way back."""
+    """One row of logits: read once for the losses, and once more to be overwritten with the gradient."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
     logits += row * stride
@@ -43,6 +43,7 @@ def _rows_kernel(
     z_target = tl.load(logits + target, mask=known, other=float("nan")).to(WIDE)
     counts = target != IGNORED
     columns = tl.arange(0, BLOCK)
+    # An online log-sum-exp: a row of a large vocabulary does not fit into registers.
     highest = tl.full((), float("-inf"), WIDE)
     exponentials = tl.zeros((), WIDE)
     total = tl.zeros((), WIDE)
@@ -76,7 +77,7 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """`chunked.Rows` of one kernel. A target outside of the vocabulary, IGNORED apart, makes its loss NaN."""
+    """See `chunked.Rows`. A target that is neither in the vocabulary nor IGNORED makes its losses NaN."""
     tokens, entries = logits_CV.shape
     _rows_kernel[(tokens,)](
         logits_CV,

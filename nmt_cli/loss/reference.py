@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 IGNORED = -1
-"""The target of filler: no loss, no gradient."""
+"""The target of filler tokens, which have no loss and no gradient."""
 
 
 class Losses(NamedTuple):

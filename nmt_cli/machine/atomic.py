@@ -4,15 +4,18 @@ import errno
 import fcntl
 import gzip
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from nmt_cli.errors import UserError
+from nmt_cli.machine.exchange import exchanged
 from nmt_cli.machine.hashes import sha256_of
 from nmt_cli.machine.locks import take_lock
 
@@ -88,11 +91,10 @@ def room_for(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno and error.errno not in NO_ROOM:
             raise
-        raise UserError(
-            f"{out} can't be written: {error.strerror}; make room, or choose another place."
-        ) from error
+        reason = error.strerror or "no room for all of it"  # NumPy gives no number
+        raise UserError(f"{out} can't be written: {reason}; make room, or choose another place.") from error
 
 
 def _beside(place: Path, purpose: str) -> Path:
@@ -129,36 +131,49 @@ def _empty(folder: Path) -> None:
 
 def _reach_disk(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
+        reach_disk(path)
+
+
+def reach_disk(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, would outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
         os.fsync(descriptor)
+    finally:
         os.close(descriptor)
 
 
 def _swap(staging: Path, place: Path, replaced: Path) -> None:
-    if place.exists():
-        place.rename(replaced)
-    try:
-        staging.rename(place)
-    except BaseException:
-        recover(place)
-        raise
-    descriptor = os.open(place.parent, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
+    if place.exists() and exchanged(staging, place):
+        staging.rename(replaced)
+    else:
+        if place.exists():
+            place.rename(replaced)
+        try:
+            staging.rename(place)
+        except BaseException:
+            recover(place)
+            raise
+    reach_disk(place.parent)
 
 
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
     """A file to write that is at `path` only when all went well; a name that ends in .gz packs it.
 
-    What is there and no ordinary file, such as a pipe or a device, is written to as it is.
+    What is there and no ordinary file, such as a pipe or a device, is written to as it is. What killed
+    processes have left beside it is removed first.
     """
     place = path.resolve()
     special = path.exists() and not path.is_file()
     staging = path if special else place.with_name(f".{place.name}.{os.getpid()}.unfinished")
+    if not special:
+        _sweep(place)
     try:
         # An interrupt may come as soon as the file is there, so that opening it is among what is undone.
         with room_for(path), _opened(staging, path) as raw:
+            with suppress(OSError):  # no locks there: nobody then takes it for a killed process's
+                fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if path.exists() and not special:
                 os.fchmod(raw.fileno(), path.stat().st_mode)
             if place.suffix == ".gz":
@@ -171,11 +186,22 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
             raw.flush()
             os.fsync(raw.fileno())
         staging.replace(place)
+        reach_disk(place.parent)
     except BaseException:
         if not special:
             with suppress(OSError):  # nor may it be there
                 staging.unlink()
         raise
+
+
+def _sweep(place: Path) -> None:
+    """Remove what processes that were killed have left of a file; those at work hold locks on theirs."""
+    number = re.compile(rf"\.{re.escape(place.name)}\.\d+\.unfinished")
+    there = [*place.parent.iterdir()] if place.parent.is_dir() else []
+    for left in [path for path in there if number.fullmatch(path.name)]:
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 def _opened(staging: Path, path: Path) -> BinaryIO:
@@ -188,6 +214,12 @@ def _opened(staging: Path, path: Path) -> BinaryIO:
 def size_and_hash(path: Path) -> dict[str, Any]:
     """By what a file that was written is known again."""
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+
+
+def unused(path: Path) -> Path:
+    """The first of PATH.1, PATH.2 and so on that is not there: where to keep what is in the way at `path`."""
+    places = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    return next(place for place in places if not place.exists())
 
 
 @contextmanager
@@ -209,8 +241,9 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 def _remove_unlocked(folder: Path) -> None:
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A new one is not even locked for this moment: whose it is may be about to lock it.
         if time.time() - os.fstat(lock).st_mtime > SECONDS_TO_LOCK:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder)
     finally:
         os.close(lock)

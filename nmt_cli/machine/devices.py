@@ -1,6 +1,6 @@
 """Devices: which ones there are, what they are called, and what they can do.
 
-Here, in `memory.py` and where a kernel is chosen, and nowhere else, anybody asks what kind of device it is.
+The kind of a device is asked for only here, in `memory.py`, and where a kernel is chosen.
 """
 
 import platform
@@ -28,7 +28,7 @@ def usable_devices(wanted: str) -> list[torch.device]:
 
 
 def first_devices(wanted: str, count: int) -> list[torch.device]:
-    """As many devices of the kind that is `wanted`; `UserError` where there are fewer."""
+    """The first `count` devices of the kind that is `wanted`; `UserError` where there are fewer."""
     there = usable_devices(wanted)
     if count > len(there):
         if not is_gpu(there[0]):
@@ -38,9 +38,10 @@ def first_devices(wanted: str, count: int) -> list[torch.device]:
 
 
 def device_of_rank(wanted: str, local_rank: int) -> torch.device:
-    """The device of one of the processes on this machine, a GPU for each, or the CPU for all of them.
+    """The device of this process: a GPU of its own for each process on the machine, or the CPU for all of
+    them.
 
-    It becomes this process's current device.
+    A GPU becomes this process's current device.
     """
     there = usable_devices(wanted)
     if not is_gpu(there[0]):
@@ -55,17 +56,17 @@ def device_of_rank(wanted: str, local_rank: int) -> torch.device:
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Whether it is a GPU; for what no other question here says better."""
+    """Whether it is a GPU; to be asked only where no other function here names the reason."""
     return device.type == "cuda"
 
 
 def gpu_name(device: torch.device) -> str | None:
-    """What the maker calls this GPU; None for a CPU."""
+    """The GPU's product name; None for a CPU."""
     return torch.cuda.get_device_name(device) if is_gpu(device) else None
 
 
 def processor_name() -> str:
-    """The model of the processor, where the system tells."""
+    """The processor's product name, or its architecture where the system does not tell."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(errors="replace").splitlines() if sys.platform == "linux" and info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -73,7 +74,7 @@ def processor_name() -> str:
 
 
 def training_precisions(device: torch.device) -> list[Precision]:
-    """The numbers in which a device can train: only such as it has instructions for, on a GPU."""
+    """The number formats that a device can train with; on a GPU only those it has instructions for."""
     if not is_gpu(device):
         return ["fp32", "bf16"]
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -82,11 +83,12 @@ def training_precisions(device: torch.device) -> list[Precision]:
 
 def usual_training_precision(device: torch.device) -> Precision:
     """What to train in unless something else is asked for."""
+    # On a GPU the last is bf16, which needs no loss scale, or else fp16.
     return training_precisions(device)[-1] if is_gpu(device) else "fp32"
 
 
 def translating_precisions(device: torch.device) -> list[Precision]:
-    """The numbers in which a device can translate."""
+    """The number formats that a device can translate with."""
     if is_gpu(device):
         return ["fp32", "fp16", "bf16"] if torch.cuda.is_bf16_supported() else ["fp32", "fp16"]
     found: list[Precision] = ["fp32"]
@@ -103,31 +105,32 @@ def usual_translating_precision(device: torch.device) -> Precision:
 
 
 def lays_out_weights(device: torch.device) -> bool:
-    """Whether products are faster with weights that were laid out for its instructions beforehand."""
+    """Whether matrix products are faster with weights laid out beforehand for the device's instructions."""
     return not is_gpu(device) and torch_private.lays_out_weights()
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """To be entered around each forward whose products are to be made of `dtype`."""
+    """The context for a forward pass whose matrix products are to be of `dtype`."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """While it lasts, what names no device is done on this one."""
+    """A context in which operations that name no device run on this one."""
     return torch.cuda.device(device) if is_gpu(device) else nullcontext()
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until all that was asked of the device is done, so that it can be timed."""
+    """Wait until the device has done all that it was given, for timing."""
     if is_gpu(device):
         torch.cuda.synchronize(device)
 
 
 def compiling_pays(device: torch.device) -> bool:
-    """Whether `torch.compile` gains more time on it than it takes."""
+    """Whether `torch.compile` saves more time on this kind of device than compiling takes."""
     return is_gpu(device)
 
 
 def can_be_forked(device: torch.device) -> bool:
-    """Whether a process that computes on it can go on in a forked child, as only a CPU of Linux lets it."""
+    """Whether a process that has computed on it can be forked, and the child compute too: only a CPU on
+    Linux."""
     return not is_gpu(device) and sys.platform == "linux"

@@ -1,4 +1,5 @@
-"""Work shared among processes, with results in the order of the tasks."""
+"""Child processes: tasks shared among workers, with results in order, and what every child needs to end
+well."""
 
 import multiprocessing
 import os
@@ -21,14 +22,15 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Progress = Callable[[str, int, int], None]
-"""Told the stage, what is done of it, and the whole; 0 where that is not known."""
+"""Called with the stage, how much of it is done, and how much there is; 0 where that is not known."""
 
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
-    """`work` done on each task by `workers` processes; one worker means this very process.
+    """The results of `work` on each of `tasks`, in order, by `workers` processes; 1 means in this very
+    process.
 
-    What a task raises is raised here, when its turn comes. The workers take turns, and each has one task at a
-    time, so no more than one block for each of them is in memory.
+    An error in a task is raised here in place of its result. Each worker has one task at a time, so no more
+    tasks and results than workers are in memory.
     """
     if workers == 1:
         yield from map(work, tasks)
@@ -43,13 +45,20 @@ def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 def crew(
     work: Callable[[Task], Result], workers: int
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
-    """Processes that stay. What is yielded does tasks as `in_order` does, all before it gets others."""
+    """Start `workers` processes that stay for several rounds of tasks, and are killed at the end of the
+    block.
+
+    Yields a function that does tasks as `in_order` does; its results must be used up before it is called
+    again.
+    """
     with ExitStack() as stack:
         hired = [stack.enter_context(_worker(work)) for _ in range(workers)]
         yield lambda tasks: _shared(hired, iter(tasks))
 
 
 def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[Any]:
+    """The results of the tasks in order, since workers are given tasks, and asked for results, in
+    rotation."""
     busy = deque[Connection]()
     for worker, task in zip(workers, waiting, strict=False):
         _send(worker, task)
@@ -57,6 +66,7 @@ def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[A
     while busy:
         worker = busy.popleft()
         result = _receive(worker)
+        # The next task before the result is used, so that the worker does not stand idle.
         for task in islice(waiting, 1):
             _send(worker, task)
             busy.append(worker)
@@ -64,9 +74,9 @@ def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[A
 
 
 def in_child(work: Callable[[Task], Result], task: Task) -> Result:
-    """`work` done on `task` by a process of its own.
+    """The result of `work` on `task`, done by a process that ends with it.
 
-    A library that computes for long would keep this one from hearing Ctrl-C, and keep its memory.
+    For libraries that compute for long without letting Python hear Ctrl-C, or that never return their memory.
     """
     with _worker(work) as worker:
         _send(worker, task)
@@ -76,8 +86,9 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
 
 @contextmanager
 def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
-    """A process that does `work` on what is sent, and sends back the result; killed at the end."""
-    resource_tracker.ensure_running()  # starting it later would let interrupts in again
+    """A process that does `work` on each task it is sent, and sends back results; killed at the end of the
+    block."""
+    resource_tracker.ensure_running()  # when `process.start` starts it, it unblocks the signals held there
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     with child(spawn.Process(target=_serve, args=(work, theirs), daemon=True), ours, theirs):
@@ -86,16 +97,17 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
 
 @contextmanager
 def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
-    """Have `process` at work; it is killed at the end. The connections are the ends of a pipe to it."""
+    """Start `process`, and kill it at the end of the block; `ours` and `theirs` are the ends of a pipe to
+    it."""
     owner = os.getpid()
     try:
         with _signals_held():
             process.start()
-        # With their end open here too, we would wait for a dead process for ever.
+        # While we hold their end open too, reading from a dead process never ends.
         theirs.close()
         yield
     finally:
-        if process.pid and os.getpid() == owner:  # a copy of this one, made by os.fork, is not its parent
+        if process.pid and os.getpid() == owner:  # in a forked copy of this process, it is not our child
             process.kill()
             process.join()
         theirs.close()
@@ -139,9 +151,10 @@ def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
 
 
 def portable(error: BaseException) -> BaseException:
-    """`error` with its traceback, or its text where it would not survive the way to another process."""
+    """`error` with its traceback as a note; a RuntimeError with its text if `error` can't be pickled."""
     error.add_note(traceback.format_exc())
     try:
+        # Some can be written but not read again, as those whose __init__ takes other arguments.
         pickle.loads(pickle.dumps(error))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
@@ -149,8 +162,10 @@ def portable(error: BaseException) -> BaseException:
 
 
 def obey_parent() -> None:
-    """Let this process end in silence: when it is told to, and with its parent, even if that is killed."""
+    """Let this child process end without a traceback: on SIGTERM, and when its parent ends, even if that is
+    killed."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Inherited as blocked, see `_signals_held`; Ctrl-C stays so.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
@@ -158,12 +173,14 @@ def obey_parent() -> None:
 
 def _end_with(sentinel: int) -> None:
     wait([sentinel])
+    # sys.exit would end only this thread.
     os._exit(1)
 
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Keep signals waiting while a process is started, which inherits that: Ctrl-C is its parent's affair."""
+    """Block SIGINT and SIGTERM while a process is started; it inherits that, and leaves Ctrl-C to its
+    parent."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

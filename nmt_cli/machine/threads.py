@@ -1,8 +1,8 @@
-"""Cores of this process, and PyTorch's number of threads for one thread of Python at a time.
+"""The cores this process may use, and how many threads PyTorch computes with, for each thread of Python.
 
-`torch.set_num_threads` sets two numbers: that of the calling thread, and that which threads get when they
-first use PyTorch. A library may change the first; the second belongs to the program. Torch is imported by
-those who compute, not by those who count cores.
+`torch.set_num_threads` sets two numbers: that of the calling thread, and the one that other threads get when
+they first use PyTorch. A library may change the first; the second belongs to the program. PyTorch is imported
+only inside of functions, as counting cores does not need it.
 """
 
 import os
@@ -26,12 +26,14 @@ def set_own_threads(count: int) -> None:
     of_new_threads = _in_new_thread(torch.get_num_threads)
     torch.get_num_threads()  # the first question makes a thread begin with the number of new ones
     torch.set_num_threads(count)
+    # The line above has changed the number for new threads too; set by a thread of its own, it leaves ours
+    # alone.
     _in_new_thread(lambda: torch.set_num_threads(of_new_threads))
 
 
 @contextmanager
 def kept_threads() -> Iterator[None]:
-    """At the end, give the calling thread and new ones the numbers they had at the beginning."""
+    """After the block, the calling thread and new threads have the numbers of threads they had before it."""
     import torch
 
     own, of_new_threads = torch.get_num_threads(), _in_new_thread(torch.get_num_threads)

@@ -1,6 +1,6 @@
-"""All that is used of PyTorch and is not promised by it, each with what to do where it is missing.
+"""All private functions of PyTorch that are used, each with a fallback for versions that lack it.
 
-Whatever is looked for is looked for at each call, so that torch.compile sees a plain call either way.
+Whether a function is there is asked at each call, so that torch.compile sees a plain call either way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 Compute = Callable[[Tensor], Tensor]
 Int8Kernel = torch.ScriptObject
-"""A matrix of 8-bit numbers, laid out for one engine."""
+"""A matrix of 8-bit numbers, laid out for one of PyTorch's engines for quantized products."""
 
 
 # Training
@@ -22,7 +22,8 @@ Int8Kernel = torch.ScriptObject
 def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_steps: int) -> None:
     """Halve `scale` where `bad` is 1; double it after `growth_steps` good steps unless that is infinite.
 
-    All are 0-d tensors of one device, changed in place, and nobody waits for them.
+    All are 0-d tensors of one device. The first two are changed in place; the host does not wait for the
+    device.
     """
     if hasattr(torch, "_amp_update_scale_"):
         torch._amp_update_scale_(scale, good_steps, bad, 2.0, 0.5, growth_steps)
@@ -37,7 +38,8 @@ def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_ste
 def step_unless(optimizer: torch.optim.Optimizer, bad: Tensor, scale: Tensor | None) -> None:
     """Take a step of a fused optimiser unless `bad` is 1, with gradients divided by `scale` if there is one.
 
-    Its kernels read what PyTorch's own gradient scaler leaves for them, so no host waits; else it does.
+    Its kernels read the two attributes that PyTorch's gradient scaler sets, so the host does not wait for the
+    device; the fallback does.
     """
     if getattr(optimizer, "_step_supports_amp_scaling", False):
         optimizer.found_inf = bad  # type: ignore[attr-defined]
@@ -61,7 +63,8 @@ def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) ->
 
 
 def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
-    """The gradient of what `out` is the softmax of, over the last axis, in its dtype."""
+    """The gradient of a softmax's input, over the last axis, from its output `out` and the gradient of
+    that."""
     if hasattr(torch, "_softmax_backward_data"):
         return torch._softmax_backward_data(d_out, out, -1, out.dtype)
     weighted = d_out * out
@@ -70,7 +73,11 @@ def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
 
 @contextmanager
 def no_kernels_chosen_by_speed() -> Iterator[None]:
-    """While it lasts, `torch.compile` makes the same kernels each time, or none where it can't promise."""
+    """A context in which `torch.compile` makes the same kernels in each run.
+
+    Otherwise it times several and takes the fastest, and their bits differ. Versions that can't promise this
+    do not compile at all within it.
+    """
     from torch._inductor import config  # takes its time
 
     if not hasattr(config, "deterministic"):
@@ -94,7 +101,7 @@ def multiplies_bf16() -> bool:
 
 
 def multiplies_int8() -> bool:
-    """Whether there are kernels for products of 8-bit numbers, and all that it takes to use them."""
+    """Whether PyTorch has kernels for products of 8-bit numbers on this CPU."""
     kernels = ("linear_prepack", "linear_dynamic")
     return (
         "x86" in torch.backends.quantized.supported_engines
@@ -104,14 +111,15 @@ def multiplies_int8() -> bool:
 
 
 def lays_out_weights() -> bool:
-    """Whether `laid_out` does more than `F.linear`."""
+    """Whether `laid_out` is anything but `F.linear`."""
     kernels = ("_reorder_linear_weight", "_linear_pointwise")
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return available and all(hasattr(torch.ops.mkldnn, name) for name in kernels)
 
 
 def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
-    """What computes `F.linear` with this weight, laid out to be best for about so many rows."""
+    """A function that computes `F.linear` with this weight, laid out to be fast for inputs of about `rows`
+    rows."""
     weight = weight.detach()
     if not lays_out_weights():
         return lambda x: F.linear(x, weight, bias)
@@ -125,7 +133,7 @@ def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
 
 
 def int8_weight(whole: Tensor, scale: Tensor) -> Tensor:
-    """Whole numbers [outputs, inputs] from -127 to 127, and what each output's are multiples of."""
+    """A quantized weight [outputs, inputs] of whole numbers from -127 to 127, times each output's `scale`."""
     zeros = torch.zeros(len(scale), dtype=torch.int64)
     return torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
 
@@ -133,8 +141,8 @@ def int8_weight(whole: Tensor, scale: Tensor) -> Tensor:
 def int8_kernels(
     matrices: Iterable[tuple[Tensor, Tensor | None]], engine: str, pool: Executor
 ) -> list[Int8Kernel]:
-    """Each `int8_weight` and its bias laid out by an engine of PyTorch's, in the threads of `pool`."""
-    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine  # of all threads
+    """Each `int8_weight`, with its bias, laid out for `engine`, in the threads of `pool`."""
+    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine  # one for all threads
     try:
         return list(pool.map(lambda each: torch.ops.quantized.linear_prepack(*each), matrices))
     finally:
@@ -142,7 +150,8 @@ def int8_kernels(
 
 
 def int8_linear(x: Tensor, kernel: Int8Kernel, seven_bits: bool) -> Tensor:
-    """Like `F.linear`; `x` is rounded to 8 bits, or to 7, with one scale for all of it."""
+    """`F.linear` with a kernel of `int8_kernels`; `x` is rounded to 8 bits, or to 7, with one scale for all
+    of it."""
     out: Tensor = torch.ops.quantized.linear_dynamic(x, kernel, seven_bits)
     return out
 

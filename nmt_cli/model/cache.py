@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import Rows, Seen
+from nmt_cli.attention.cached import Rows, Seen, mean_weights
 from nmt_cli.attention.dispatch import seen_by
 
 BLOCK = 8
@@ -46,6 +46,16 @@ class Step:
     own: Seen
     source: Seen
 
+    coverage: Tensor | None
+    """[B, N, S]: where each layer adds how much attention it pays, if anybody asks."""
+
+    source_seen: Tensor
+
+    def cover(self, query_RHK: Tensor, keys_BHSK: Tensor) -> None:
+        """Add what a layer weighs the source with, if anybody asks."""
+        if self.coverage is not None:
+            self.coverage.add_(mean_weights(self.rows, query_RHK, keys_BHSK, self.source_seen))
+
     def keep(self, x_RHC: Tensor, kept_BHMC: Tensor) -> None:
         """Put what each row has where its token goes."""
         rows = x_RHC[: len(self.nodes_RH)].to(kept_BHMC.dtype).flatten(0, 1)
@@ -73,6 +83,9 @@ class DecodingCache:
     used: int = 0
     """All nodes are among the first so many, in each sentence."""
 
+    coverage: Tensor | None = None
+    """[B, N, S]: how much attention each source token has had in all, the sum of the layers."""
+
     @property
     def places(self) -> int:
         """N."""
@@ -99,12 +112,27 @@ class DecodingCache:
             nodes_RH=first_RH + nodes_BN.flatten()[rows_R, None],
             own=seen_by(rows, seen, dtype),
             source=seen_by(rows, self.source_seen[:, None], dtype),
+            coverage=self.coverage,
+            source_seen=self.source_seen,
         )
 
     def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Let each place go on from where its parent stands, a place of the same sentence."""
         index = parents_BN[:, :, None].expand(-1, -1, self.paths.shape[2])
         self.paths = self.paths.gather(1, index) & in_use_BN[:, :, None]
+        if self.coverage is not None:
+            index = parents_BN[:, :, None].expand(-1, -1, self.coverage.shape[2])
+            self.coverage = self.coverage.gather(1, index)
+
+    def begin_coverage(self) -> None:
+        """From now on note how much attention each source token gets; slower."""
+        shape = (len(self.ages), self.places, self.source_seen.shape[1])
+        self.coverage = torch.zeros(shape, device=self.paths.device)
+
+    def covered(self) -> Tensor:
+        """[B, N, S]: how much attention each source token has had in all, the mean of layers and heads."""
+        assert self.coverage is not None
+        return self.coverage / len(self.layers)
 
     def _free_nodes(self) -> Tensor:
         """[B, N]: for each place a node that no path goes through."""
@@ -144,6 +172,10 @@ class DecodingCache:
             layer.source_values = _kept(
                 layer.source_values[:, :, :longest], sentences, other.source_values if other else None
             )
+        if self.coverage is not None:
+            theirs = others.coverage if others else None
+            new = theirs.mT[:, None] if theirs is not None else None
+            self.coverage = _kept(self.coverage.mT[:, None, :longest], sentences, new)[:, 0].mT
         others_seen = others.source_seen[:, None, :, None] if others else None
         seen = _kept(self.source_seen[:, None, :longest, None], sentences, others_seen)
         self.source_seen = seen[:, 0, :, 0]

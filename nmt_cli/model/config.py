@@ -14,31 +14,31 @@ MEANT = {"key_width": "d_k", "value_width": "d_v"}
 class ModelConfig:
     """One Transformer; the defaults are the base model of Attention Is All You Need."""
 
-    encoder_layers: int = setting(6, least=1, kind="shape", everyday=True)
+    encoder_layers: int = setting(6, least=1, most=1000, kind="shape", everyday=True)
     """Layers of the encoder."""
 
-    decoder_layers: int = setting(6, least=1, kind="shape", everyday=True)
+    decoder_layers: int = setting(6, least=1, most=1000, kind="shape", everyday=True)
     """Layers of the decoder."""
 
-    width: int = setting(512, least=1, kind="shape", everyday=True)
+    width: int = setting(512, least=1, most=16_384, kind="shape", everyday=True)
     """Channels of a token between the layers (d_model)."""
 
-    feed_forward: int = setting(2048, least=1, kind="shape")
+    feed_forward: int = setting(2048, least=1, most=262_144, kind="shape")
     """Channels inside a feed-forward layer (d_ff)."""
 
-    heads: int = setting(8, least=1, kind="use")
+    heads: int = setting(8, least=1, most=1024, kind="use")
     """Heads of each attention (h)."""
 
-    key_width: int = setting(0, least=0, kind="use")
+    key_width: int = setting(0, least=0, most=16_384, kind="use")
     """Channels of a query or key in one head (d_k); 0 is width / heads."""
 
-    value_width: int = setting(0, least=0, kind="use")
+    value_width: int = setting(0, least=0, most=16_384, kind="use")
     """Channels of a value in one head (d_v); 0 is width / heads."""
 
     norm: Literal["post", "pre"] = setting("post", kind="use")
     """Layer norm behind each sub-layer, as in the paper, or before it and once more at the end of a stack."""
 
-    norm_epsilon: float = setting(1e-6, above=0, kind="use")
+    norm_epsilon: float = setting(1e-6, above=0, most=1, kind="use")
     """What layer norm adds to the variance."""
 
     activation: Literal["relu", "gelu", "swish"] = setting("relu", kind="use")
@@ -51,7 +51,7 @@ class ModelConfig:
     first_position: int = setting(0, least=0, most=2, kind="use")
     """Where sinusoids begin to count; fairseq's and M2M100's sentences begin at 2."""
 
-    longest: int = setting(1024, least=1, kind="shape")
+    longest: int = setting(1024, least=2, most=1_000_000, kind="shape")
     """How many learned positions there are."""
 
     start: Literal["mark", "zeros"] = setting("mark", kind="use")
@@ -84,10 +84,10 @@ class ModelConfig:
     activation_dropout: float = setting(0.0, least=0, below=1, kind="training only")
     """Inside the feed-forward layers; the paper has none."""
 
-    encoder_window: int = setting(0, least=0, kind="use")
+    encoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
     """Keys around it that a token of the source attends to (restricted self-attention); 0 is all."""
 
-    decoder_window: int = setting(0, least=0, kind="use")
+    decoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
     """The same in the target, of which only what came before is seen; 0 is all."""
 
     def __post_init__(self) -> None:

@@ -148,6 +148,7 @@ class CrossAttention(nn.Module):
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """[R, D] to [R, D]; the rows of one sentence share its keys and values."""
         query_RHK = by_head(self.query(x_RD), self.heads)
+        step.cover(query_RHK, cache.source_keys)
         mixed_RD = step.source.attend(query_RHK, cache.source_keys, cache.source_values)
         mixed: Tensor = self.output(mixed_RD)
         return mixed

@@ -1,9 +1,10 @@
 """Bracket F1: labelled brackets of parses against those of a treebank, as EVALB counts them.
 
-What EVALB leaves out by its published settings (COLLINS.prm) is left out: root brackets, traces and what
-holds nothing else, punctuation, function labels; ADVP and PRT are one. A sentence of nothing but punctuation
-has no part in the score. Unlike EVALB, which skips a parse that doesn't fit its sentence, every such parse is
-repaired and counts; and which words are punctuation the reference alone says, so that no wrong tag hides one.
+What EVALB leaves out by its published settings (COLLINS.prm) is left out: root brackets, traces and brackets
+of nothing else, punctuation, function labels; ADVP and PRT are the same. A sentence of punctuation alone is
+not counted. Two things differ from EVALB. It skips a parse that does not fit its sentence; here such a parse
+is repaired and counted. And only the reference says which words are punctuation, so that a wrong tag hides no
+word.
 """
 
 from collections import Counter
@@ -25,14 +26,14 @@ ONE_LABEL = {"PRT": "ADVP"}
 SIGNATURE = f"evalb:collins|roots:out|malformed:repaired|version:{__version__}"
 
 Bracket = tuple[str, int, int]
-"""A label, and the counted words that it starts before and ends behind."""
+"""A label, and how many counted words stand before its start and before its end."""
 
 Reader = Callable[[str, int | None], tuple[Tree, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Brackets of one sentence, or of many."""
+    """How many brackets of one sentence, or of many, match, and how many either side has."""
 
     matched: int = 0
     reference: int = 0
@@ -40,7 +41,7 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """In percent, as all that follow; 0 where there is nothing to divide by."""
+        """In percent, as are recall and F1; 0 if there are no brackets to divide by."""
         return 100 * self.matched / self.hypothesis if self.hypothesis else 0.0
 
     @property
@@ -53,13 +54,13 @@ class Counts:
 
     @property
     def complete(self) -> bool:
-        """Whether every bracket has its partner."""
+        """Whether every bracket of either side matches one of the other."""
         return self.matched == self.reference == self.hypothesis
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a text of parses amounts to."""
+    """The counts of all parses of a text, and their flaws."""
 
     lines: list[Counts | None]
     """None for a sentence without any word that counts."""
@@ -84,7 +85,7 @@ class Comparison:
         return 100 * sum(counted) / len(counted) if counted else 0.0
 
     def scores(self) -> list[Score]:
-        """F1 and what it is made of."""
+        """F1, precision, recall, and the shares of complete matches and of malformed trees."""
         total, malformed = self.total, len(self.flaws)
         values = {
             "bracket F1": total.f1,
@@ -100,13 +101,14 @@ class Comparison:
         return [Score("brackets", name, "", value, SIGNATURE, detail) for name, value in values.items()]
 
     def sentences(self) -> SentenceScores:
-        """The F1 of each line; 100 also where there was no bracket to find, and none was made up."""
+        """The F1 of each line; 100 also where neither side has a bracket."""
         values = [100.0 if line is None or line.complete else line.f1 for line in self.lines]
         return SentenceScores("brackets", "bracket F1", SIGNATURE, values)
 
 
 def read_references(lines: Lines, name: str) -> list[Tree]:
-    """A tree for each line, bracketed or linearised as most lines are; a bad one is a `UserError`."""
+    """A tree for each line, read as bracketed or as linearised, see `_reader`; `UserError` for a malformed
+    one."""
     found = []
     mended = _reader(lines)
     for number, line in enumerate(lines, start=1):
@@ -121,7 +123,8 @@ def read_references(lines: Lines, name: str) -> list[Tree]:
 
 
 def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
-    """Count the brackets of each hypothesis, bracketed or linearised as most are, against its reference."""
+    """Count each hypothesis' brackets against its reference; for bracketed and linearised ones see
+    `_reader`."""
     lines: list[Counts | None] = []
     flaws: dict[int, str] = {}
     mended = _reader(hypotheses)
@@ -133,13 +136,15 @@ def compare(hypotheses: Lines, references: Sequence[Tree]) -> Comparison:
             flaw = "it has {} in place of {}".format(*next(pair for pair in pairs if pair[0] != pair[1]))
         if flaw:
             flaws[number] = flaw
+        # By the reference's tags also for the hypothesis, so that positions of both agree.
         before = list(accumulate((tag not in PUNCTUATION for tag in tags), initial=0))
         lines.append(_counts(tree, reference, before) if before[-1] else None)
     return Comparison(lines, flaws)
 
 
 def _reader(lines: Lines) -> Reader:
-    """Only a bracketed tree ends in a bracket without label."""
+    """How to read these lines: as bracketed or as linearised trees, whichever most of them are."""
+    # Only a bracketed tree ends in a bracket without a label.
     some = [line for line in lines if line.strip()]
     bracketed = sum(line.rstrip().endswith(")") for line in some)
     return trees.mended_bracketed if 2 * bracketed > len(some) else trees.mended_linearised
@@ -158,6 +163,7 @@ def _brackets(tree: Tree, before: Sequence[int]) -> Iterator[Bracket]:
             case "(":
                 starts.append(before[word])
             case ")":
+                # Without function labels and indices, such as NP-SBJ and NP=2.
                 label = symbol[1:].split("-")[0].split("=")[0]
                 start, end = starts.pop(), before[word]
                 if start < end and label not in LEFT_OUT:

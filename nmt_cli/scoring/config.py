@@ -14,13 +14,16 @@ AnyMetric = Literal[Metric, "brackets"]
 Test = Literal["bootstrap", "randomization"]
 
 
+BleuTokenizer = Literal[
+    "auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "none"
+]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BleuConfig:
     """sacrebleu's BLEU; the paper's protocol has none of these choices."""
 
-    tokenizer: Literal[
-        "auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "none"
-    ] = setting("auto", everyday=True)
+    tokenizer: BleuTokenizer = setting("auto", everyday=True)
     """How sacrebleu splits both sides into words. "auto" is zh, ja-mecab or ko-mecab where that is the
     language, else 13a; the flores ones are fetched from the network once; "none" is for text that is
     tokenised already."""

@@ -1,4 +1,4 @@
-"""What `nmt score` does: systems and references read, every score of every system."""
+"""What `nmt score` does: reads systems and references, and scores every system in every metric."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,11 @@ from nmt_cli.scoring.paper import LANGUAGES
 
 DEFAULT: tuple[AnyMetric, ...] = ("bleu", "paper-bleu", "chrf")
 LOOKS_TOKENIZED = 100
-"""So many lines that end in a full stop by itself are no accident; sacrebleu thinks so too."""
+"""A text with so many lines that end in a full stop by itself looks tokenised; sacrebleu has the same
+limit."""
+
+MOST_WORDS_OF_TER = 5000
+"""Of a line: looking for shifts takes minutes for a thousand words that differ, and grows with the square."""
 
 SECTION = {
     "bleu": "bleu",
@@ -28,25 +32,25 @@ SECTION = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be compared, and how."""
+class Evaluation:
+    """What `nmt score` is asked to compare, and how."""
 
     references: Sequence[Path]
     hypotheses: Sequence[Path]
     """`-` is stdin."""
 
     target_lang: str
-    """Empty: what the names of the references end in, if that is a language."""
+    """If empty, the language that the names of the references end in, if they do."""
 
     metrics: Sequence[AnyMetric]
-    """Empty: BLEU, chrF, and BLEU by the paper's protocol where the language is known; or brackets, where the
-    references end in .trees."""
+    """If empty, BLEU, chrF, and BLEU by the paper's protocol where the language is known; or brackets, where
+    the references end in .trees."""
 
     sentences: bool
     significance: Test | None
     config: ScoreConfig
     given: frozenset[str]
-    """The settings that somebody gave; one that has no effect is an error."""
+    """Names of the settings that the user gave; one that has no effect is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,14 @@ class System:
     name: str
     scores: list[Score]
     findings: list[significance.Finding]
-    """One for each score, or none at all where no test was asked for."""
+    """One for each of `scores`; empty if no test was asked for."""
 
     sentences: list[SentenceScores]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """All that was found."""
+class Scores:
+    """The scores of all systems, and what is to be said about them."""
 
     references: list[str]
     lines: int
@@ -76,29 +80,32 @@ class Outcome:
     warnings: list[str]
 
 
-def evaluate(request: Request) -> Outcome:
+def evaluate(evaluation: Evaluation) -> Scores:
     """Read everything, then score every system in every metric."""
-    _refuse_repeats(request)
+    _refuse_repeats(evaluation)
     known = LANGUAGES | set(TOKENIZER_OF)
-    language = without_region(request.target_lang) or texts.language_of(request.references, known)
-    metrics, notes = _metrics(request, language)
-    _refuse_what_has_no_effect(request, metrics)
-    references = [texts.read_reference(path, request.target_lang) for path in request.references]
-    systems = [texts.read_hypotheses(path) for path in request.hypotheses]
+    language = without_region(evaluation.target_lang) or texts.language_of(evaluation.references, known)
+    metrics, notes = _metrics(evaluation, language)
+    _refuse_what_has_no_effect(evaluation, metrics)
+    # Only now that all settings make sense: reading may take long, or wait for stdin.
+    references = [texts.read_reference(path, evaluation.target_lang) for path in evaluation.references]
+    systems = [texts.read_hypotheses(path) for path in evaluation.hypotheses]
     for reference in references:
         for system in systems:
             texts.refuse_unequal(system, reference)
-    warnings = list(_warnings(request, metrics, references, systems))
+    if "ter" in metrics:
+        _refuse_too_long_for_ter([*references, *systems])
+    warnings = list(_warnings(evaluation, metrics, references, systems))
     lines = [reference.lines for reference in references]
     if metrics == ["brackets"]:
-        found, repairs = _parsers(request, references[0], systems)
+        found, repairs = _parsers(evaluation, references[0], systems)
         warnings += repairs
     else:
         wanted = [metric for metric in metrics if metric != "brackets"]
         found = _systems(
-            request, [Measure(metric, lines, request.config, language) for metric in wanted], systems
+            evaluation, [Measure(metric, lines, evaluation.config, language) for metric in wanted], systems
         )
-    return Outcome(
+    return Scores(
         [reference.name for reference in references],
         len(lines[0]),
         language,
@@ -110,32 +117,34 @@ def evaluate(request: Request) -> Outcome:
 
 
 def _parsers(
-    request: Request, reference: texts.Text, systems: Sequence[texts.Text]
+    evaluation: Evaluation, reference: texts.Text, systems: Sequence[texts.Text]
 ) -> tuple[list[System], list[str]]:
     """The scores of systems that parse, and a warning for each that made malformed trees."""
     parsed, warnings = [], []
     gold = brackets.read_references(reference.lines, reference.name)
     for system in systems:
-        comparison = brackets.compare(system.lines, gold)
-        sentences = [comparison.sentences()] if request.sentences else []
-        parsed.append(System(system.name, comparison.scores(), [], sentences))
-        if comparison.flaws:
-            number, flaw = next(iter(comparison.flaws.items()))
+        compared = brackets.compare(system.lines, gold)
+        sentences = [compared.sentences()] if evaluation.sentences else []
+        parsed.append(System(system.name, compared.scores(), [], sentences))
+        if compared.flaws:
+            number, flaw = next(iter(compared.flaws.items()))
             warnings.append(
-                f"{system.name}: {len(comparison.flaws):,} of {len(system.lines):,} lines are no tree of "
+                f"{system.name}: {len(compared.flaws):,} of {len(system.lines):,} lines are no tree of "
                 f"their sentence; they were repaired, and count (line {number:,}: {flaw})."
             )
     return parsed, warnings
 
 
-def _systems(request: Request, measures: Sequence[Measure], systems: Sequence[texts.Text]) -> list[System]:
-    test, tested = request.significance, [system.lines for system in systems]
+def _systems(
+    evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
+) -> list[System]:
+    test, tested = evaluation.significance, [system.lines for system in systems]
     findings = (
-        [significance.compare(measure, tested, test, request.config.significance) for measure in measures]
+        [significance.compare(measure, tested, test, evaluation.config.significance) for measure in measures]
         if test
         else []
     )
-    by_line = [measure for measure in measures if request.sentences and measure.metric != "paper-bleu"]
+    by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
     return [
         System(
             system.name,
@@ -147,10 +156,10 @@ def _systems(request: Request, measures: Sequence[Measure], systems: Sequence[te
     ]
 
 
-def _metrics(request: Request, language: str) -> tuple[list[AnyMetric], list[str]]:
-    """The metrics to compute, and what is to be said of those that are not."""
-    by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(request.references) else DEFAULT
-    metrics = list(dict.fromkeys(request.metrics or by_default))
+def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:
+    """The metrics to compute, and a note if one that is computed by default had to be left out."""
+    by_default: tuple[AnyMetric, ...] = ("brackets",) if texts.are_trees(evaluation.references) else DEFAULT
+    metrics = list(dict.fromkeys(evaluation.metrics or by_default))
     if "paper-bleu" not in metrics or language in LANGUAGES:
         return metrics, []
     reason = (
@@ -158,46 +167,59 @@ def _metrics(request: Request, language: str) -> tuple[list[AnyMetric], list[str
         if language
         else "it needs the target language; give --target-lang, or references that end in it (ref.de)"
     )
-    if request.metrics:
+    if evaluation.metrics:
         raise UserError(f"paper-bleu can't be computed: {reason}.")
     metrics.remove("paper-bleu")
     return metrics, [f"BLEU by the paper's protocol is left out: {reason}."]
 
 
-def _refuse_repeats(request: Request) -> None:
-    texts.refuse_second_stdin([*request.references, *request.hypotheses])
-    for given in (request.references, request.hypotheses):
+def _refuse_repeats(evaluation: Evaluation) -> None:
+    texts.refuse_second_stdin([*evaluation.references, *evaluation.hypotheses])
+    for given in (evaluation.references, evaluation.hypotheses):
         for path in given:
             if given.count(path) > 1:
                 raise UserError(f"{path} is given twice; give each text once.")
 
 
-def _refuse_what_has_no_effect(request: Request, metrics: Sequence[AnyMetric]) -> None:
-    useful = {SECTION[metric] for metric in metrics} | ({"significance"} if request.significance else set())
+def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> None:
+    useful = {SECTION[metric] for metric in metrics} | (
+        {"significance"} if evaluation.significance else set()
+    )
     problems = [
         f"{name} has no effect: {_missing(name.partition('.')[0])}; leave it out, or ask for that"
-        for name in sorted(request.given)
+        for name in sorted(evaluation.given)
         if name.partition(".")[0] not in useful
     ]
     if "brackets" in metrics:
-        problems += _problems_with_trees(request, metrics)
-    elif request.significance and len(request.hypotheses) < 2:
+        problems += _problems_with_trees(evaluation, metrics)
+    elif evaluation.significance and len(evaluation.hypotheses) < 2:
         problems.append("--significance compares systems with the first one; give at least two")
-    if request.sentences and set(metrics) == {"paper-bleu"}:
+    if evaluation.sentences and set(metrics) == {"paper-bleu"}:
         problems.append("--sentences has no effect: the paper's protocol scores whole texts only")
-    for_bleu = "bleu" in metrics and request.config.bleu.tokenizer == "auto"
-    if request.target_lang and not for_bleu and "paper-bleu" not in metrics:
+    # The language chooses a tokeniser where the user has not.
+    for_bleu = "bleu" in metrics and evaluation.config.bleu.tokenizer == "auto"
+    if evaluation.target_lang and not for_bleu and "paper-bleu" not in metrics:
         problems.append("--target-lang has no effect on these metrics; leave it out")
     if problems:
         raise UserError(f"{'; '.join(problems)}.")
 
 
-def _problems_with_trees(request: Request, metrics: Sequence[AnyMetric]) -> Iterator[str]:
+def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
+    for text in read:
+        for number, line in enumerate(text.lines, start=1):
+            if len(line) > MOST_WORDS_OF_TER and (words := len(line.split())) > MOST_WORDS_OF_TER:
+                raise UserError(
+                    f"{text.name} line {number:,} has {words:,} words, and TER of more than "
+                    f"{MOST_WORDS_OF_TER:,} may take days; part it on both sides, or leave out --metric ter."
+                )
+
+
+def _problems_with_trees(evaluation: Evaluation, metrics: Sequence[AnyMetric]) -> Iterator[str]:
     if len(metrics) > 1:
         yield "brackets compares trees, and the other metrics text; ask for one kind at a time"
-    if len(request.references) > 1:
+    if len(evaluation.references) > 1:
         yield "brackets compares with one reference; give the others in runs of their own"
-    if request.significance:
+    if evaluation.significance:
         yield "--significance knows no brackets; leave it out"
 
 
@@ -209,7 +231,7 @@ def _missing(section: str) -> str:
 
 
 def _warnings(
-    request: Request,
+    evaluation: Evaluation,
     metrics: Sequence[AnyMetric],
     references: Sequence[texts.Text],
     systems: Sequence[texts.Text],
@@ -225,7 +247,7 @@ def _warnings(
                 f"{text.name}: {len(returns):,} lines have a carriage return inside (the first is line "
                 f"{returns[0]:,}); sacrebleu's own command would end a line there, and count otherwise."
             )
-    if "paper-bleu" not in metrics and ("bleu" not in metrics or request.config.bleu.tokenizer == "none"):
+    if "paper-bleu" not in metrics and ("bleu" not in metrics or evaluation.config.bleu.tokenizer == "none"):
         return
     for text in systems:
         tokenized = sum(line.endswith(" .") for line in text.lines)

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric as Counter
 
 TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""The languages that sacrebleu has a tokeniser of their own for."""
+"""The languages that sacrebleu has its own tokeniser for."""
 
 Lines = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One number and what it means."""
+    """The score of a text in one metric, with all that is needed to report it."""
 
     metric: AnyMetric
     name: str
     """What it is called, such as "chrF2"."""
 
     kind: str
-    """What sets it apart from others of that name, such as "sacrebleu, detokenised, 13a"; or nothing."""
+    """What tells it from other scores of that name, such as "sacrebleu, detokenised, 13a"; may be empty."""
 
     value: float
     signature: str
@@ -67,7 +67,7 @@ def score(
 
 
 class Measure:
-    """One metric with its references made ready, for any number of systems."""
+    """One metric with its references prepared once, for any number of systems."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
         self.metric = metric
@@ -80,11 +80,12 @@ class Measure:
             else None
         )
         self.counter = _counter(metric, config, lang, [self._ready(lines) for lines in references])
-        """sacrebleu's own object, for `ready_hypotheses`."""
+        """sacrebleu's own object, which takes what `ready_hypotheses` returns."""
 
     def __call__(self, hypotheses: Lines) -> Score:
         """The score of a whole text."""
         found = self.counter.corpus_score(self.ready_hypotheses(hypotheses), None)
+        # sacrebleu tells the parts of a score only in its text: what follows the number.
         detail = str(found.format(signature="").partition(" = ")[2].partition(" ")[2])
         return Score(self.metric, found.name, self._kind(), float(found.score), self.signature(), detail)
 
@@ -99,11 +100,12 @@ class Measure:
         return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
 
     def ready_hypotheses(self, hypotheses: Lines) -> Lines:
-        """`hypotheses` as `counter` must see them."""
+        """`hypotheses` as `counter` takes them: through the paper's protocol, where that is the metric."""
         return [self._protocol.hypothesis(line) for line in hypotheses] if self._protocol else hypotheses
 
     def signature(self, found: object = None) -> str:
-        """sacrebleu's signature (`found`, or that of the latest score), with the paper's steps in it."""
+        """sacrebleu's signature, with the protocol's steps in it; `found`, or else that of the latest
+        score."""
         text = str(found or self.counter.get_signature())
         if not self._protocol:
             return text
@@ -132,8 +134,26 @@ def bleu_tokenizer(config: ScoreConfig, lang: str) -> str:
     return TOKENIZER_OF.get(without_region(lang), "13a") if chosen == "auto" else chosen
 
 
+def characters_instead(config: ScoreConfig, lang: str) -> str | None:
+    """Why BLEU of this language should be counted in characters; None where its own tokeniser is there.
+
+    It is asked for "auto" only: who names a tokeniser wants no other.
+    """
+    if config.bleu.tokenizer != "auto":
+        return None
+    try:
+        _bleu("bleu", config, lang, None)
+    except UserError:
+        extra = without_region(lang)
+        return (
+            f"{bleu_tokenizer(config, lang)}, the tokeniser that BLEU has for {lang}, is not installed, so "
+            f"validation counts characters (tok:char); pip install 'nmt-cli[{extra}]' for words."
+        )
+    return None
+
+
 def _counter(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[Lines] | None) -> "Counter":
-    """sacrebleu's object; without references it scores sentences."""
+    """sacrebleu's object for a metric; with `references` None, for scores of single sentences."""
     from sacrebleu import CHRF, TER
 
     match metric:
@@ -151,6 +171,7 @@ def _bleu(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[L
     from sacrebleu import BLEU
 
     if metric == "paper-bleu":
+        # `force` here and below: sacrebleu would warn of tokenised text, which `evaluate` does itself.
         return BLEU(tokenize="none", smooth_method="none", force=True, references=references)
     tokenizer = bleu_tokenizer(config, lang)
     try:
@@ -166,5 +187,5 @@ def _bleu(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[L
         reason = " ".join(str(error).split()).removesuffix(".")
         raise UserError(
             f"BLEU's tokeniser {tokenizer} can't be used: {reason}. Or choose another one, such as "
-            "--set bleu.tokenizer=char."
+            "--set bleu.tokenizer=char; in training it is validation.bleu_tokenizer."
         ) from error

@@ -1,4 +1,4 @@
-"""The protocol behind the BLEU of 'Attention Is All You Need', without its Perl.
+"""The protocol behind the BLEU of 'Attention Is All You Need', without the Perl scripts it was made of.
 
 Output has its Unicode punctuation replaced and is tokenised as by Moses; references are tokenised as well; in
 both, hyphens inside words are split off; what is left is counted by multi-bleu, cased.
@@ -55,7 +55,8 @@ class PaperProtocol:
 
 
 def replace_punctuation(line: str) -> str:
-    """Full-width and typographic punctuation in ASCII, as Moses's replace-unicode-punctuation has it."""
+    """Replace full-width and typographic punctuation by ASCII, as Moses's replace-unicode-punctuation
+    does."""
     return WIDE_STOP.sub(". ", line).translate(PUNCTUATION)
 
 

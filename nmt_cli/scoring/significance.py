@@ -1,4 +1,4 @@
-"""Whether systems differ from the first one by more than chance; sacrebleu draws and counts."""
+"""Tests whether systems differ from the first one by more than chance, as sacrebleu does them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ class Finding:
     """What a test says of one system in one metric."""
 
     p_value: float | None
-    """How likely chance alone gives such a difference to the first system; None for the first."""
+    """How likely chance alone gives such a difference from the first system; None for the first itself."""
 
     mean: float
     margin: float
@@ -41,7 +41,8 @@ def compare(
             references=None,
             test_type="bs" if test == "bootstrap" else "ar",
             n_samples=config.samples,
-            # Without it randomization has no confidence intervals; it draws them after the trials.
+            # With -1 there would be no confidence intervals for randomization; with 0 they are drawn, after
+            # the trials.
             n_ar_confidence=-1 if test == "bootstrap" else 0,
         )
         signatures, columns = paired()
@@ -57,6 +58,7 @@ def _finding(result: Any, signature: str) -> Finding:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
+    # Put back afterwards: the environment is the whole program's.
     before = os.environ.get(SEED)
     os.environ[SEED] = str(seed)
     try:

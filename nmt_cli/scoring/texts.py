@@ -11,10 +11,11 @@ from pathlib import Path
 from nmt_cli.corpus import files, sgm, trees
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
+from nmt_cli.machine.atomic import room_for
 
 STDIN = Path("-")
 TWO_VERSIONS = {2737, 3003}
-"""The lines of the two newstest2014 that exist."""
+"""How many lines the two published versions of newstest2014 have."""
 
 Place = tuple[str, str]
 """A document of a WMT test set, and a segment in it."""
@@ -22,12 +23,12 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One side of a comparison."""
+    """A reference, or a system's output, as lines."""
 
     name: str
     lines: list[str]
     places: list[Place]
-    """Where each line stands; empty unless the file says so."""
+    """Document and segment of each line; empty unless the file is a WMT test set."""
 
     invalid: int
     """How many lines were not UTF-8; their bad bytes have been replaced."""
@@ -35,16 +36,12 @@ class Text:
 
 def read_reference(path: Path, lang: str) -> Text:
     """A reference; of several in a WMT xml the first in `lang`."""
-    return _read(path, lang)
+    return _read(path, lang, "target")
 
 
 def read_hypotheses(path: Path) -> Text:
-    """A system's output."""
-    if ".xml" in _suffixes(path):
-        raise UserError(
-            f"{path}: of a WMT xml nmt takes the references only; give the system's output as text or sgm."
-        )
-    return _read(path, "")
+    """A system's output; of several in a WMT xml the first."""
+    return _read(path, "", "hypothesis" if ".xml" in _suffixes(path) else "target")
 
 
 def refuse_second_stdin(paths: Sequence[Path]) -> None:
@@ -81,7 +78,7 @@ def refuse_unequal(hypotheses: Text, reference: Text) -> None:
 def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
     """The language that the names end in (`ref.de`, `ref.de-AT.gz`, `ref.de.sgm`); "" for none, or several.
 
-    Two languages (`ref.en-de`) are none.
+    An ending of two languages, as in `ref.en-de`, does not say which it is, and counts as none.
     """
     endings = {_ending(path) for path in paths}
     found = {without_region(ending) for ending in endings if not known & {*re.split("[-_]", ending)[1:]}}
@@ -90,7 +87,7 @@ def language_of(paths: Sequence[Path], known: frozenset[str]) -> str:
 
 
 def are_trees(paths: Sequence[Path]) -> bool:
-    """Whether the names say that all of them hold trees."""
+    """Whether all of these names end in .trees."""
     return all(trees.SUFFIX in _suffixes(path) for path in paths)
 
 
@@ -101,31 +98,35 @@ def _ending(path: Path) -> str:
     return Path(name).suffix.removeprefix(".")
 
 
-def _read(path: Path, lang: str) -> Text:
+def _read(path: Path, lang: str, side: sgm.Side) -> Text:
     if path != STDIN and not path.is_fifo():
-        return _read_file(path, str(path), lang)
+        return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
     with tempfile.TemporaryDirectory(prefix="nmt-score-") as folder:
+        # Under its own name, whose ending may tell what kind of file it is.
         copy = Path(folder) / path.name
-        with sys.stdin.buffer if path == STDIN else path.open("rb") as stream, copy.open("wb") as out:
+        source = sys.stdin.buffer if path == STDIN else path.open("rb")
+        with room_for(copy), source as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
         try:
-            return _read_file(copy, name, lang)
+            return _read_file(copy, name, lang, side)
         except UserError as error:
+            # The user never named the copy.
             raise UserError(str(error).replace(str(copy), name)) from error
 
 
-def _read_file(path: Path, name: str, lang: str) -> Text:
+def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
     places: list[Place] = []
     if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
-        segments = sgm.segments(path, "target", lang)
+        segments = sgm.segments(path, side, lang)
         raw = [segment.text for segment in segments]
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
     else:
         raw = list(files.lines(path))
     lines = [line.decode(errors="replace") for line in raw]
+    # A line that is not UTF-8 is one that does not come back as it was.
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))
-    # sacrebleu's command takes blanks off the ends too.
+    # As sacrebleu's own command does, so that scores agree.
     return Text(name, [line.rstrip() for line in lines], places, invalid)
 
 

@@ -1,7 +1,7 @@
 """Byte-pair encoding of words as subword-nmt learns and applies it; pieces can't be mistaken for text.
 
-In subword-nmt's files a piece that does not end its word is written `piece@@`. Here it is a pair of surface
-and whether it ends the word, so `@@` and `</w>` written in a text are text.
+In subword-nmt's files `</w>` marks a piece that ends its word, and in its output `piece@@` one that does not.
+Here a piece is a pair: its surface, and whether it ends its word. So `@@` and `</w>` in a text are just text.
 """
 
 import contextlib
@@ -22,8 +22,10 @@ LONGEST_WORD = 200
 """Longer words are spelt, since merging takes time quadratic in their length."""
 
 MOST_CACHED = 200_000
+"""Words whose pieces are kept: the first that come, among which the frequent ones are."""
+
 SEPARATOR = " "
-"""What marks a piece that does not end its word when talking to subword-nmt; it can't be part of a word."""
+"""What is used in place of `@@` in calls of subword-nmt, as it can't be part of a word."""
 
 Merge = tuple[str, str]
 Piece = tuple[str, bool]
@@ -31,19 +33,23 @@ Piece = tuple[str, bool]
 
 
 class Bpe:
-    """Merges over an alphabet; every character of the alphabet is a piece, inside words and at their end."""
+    """Merges over an alphabet; see `Subwords`. Each character of the alphabet is two pieces: inside a word,
+    at its end."""
 
     def __init__(
         self, codes: str, alphabet: str, byte_fallback: bool = False, too_rare: Iterable[int] = ()
     ) -> None:
-        """`codes` is the content of a subword-nmt codes file; `too_rare` are pieces to split further."""
+        """`codes` is the content of a subword-nmt codes file; `too_rare` are numbers of pieces to split
+        further."""
         self._codes = codes
         self._alphabet = alphabet
         self._bytes = len(BYTES) if byte_fallback else 0
+        # Bytes don't tell where a word ends: a word spelt in bytes gets an empty piece that does.
         self._pieces: list[Piece] = [("", True)] if byte_fallback else []
         merges = parse_codes(codes)
         self._pieces += pieces_of(merges, alphabet)
         self._numbers = {piece: i for i, piece in enumerate(self._pieces, start=self._bytes)}
+        # Reversed, so that of a merge which codes have twice the first one counts.
         self.ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
         self._parts = {left + right: (left, right) for left, right in self.ranks}
         self._common = self._without(set(too_rare))
@@ -66,6 +72,7 @@ class Bpe:
 
     def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
+        # Bytes until all pieces are there: several may spell one character.
         text = bytearray()
         for piece in pieces:
             if 0 <= piece < self._bytes:
@@ -83,7 +90,8 @@ class Bpe:
         return {"codes": self._codes.encode(), "characters.txt": self._alphabet.encode()}
 
     def numbers_of(self, surfaces: Sequence[str]) -> list[int]:
-        """The pieces that the parts of one word are; what is no piece is spelt."""
+        """The numbers of the pieces of one word, given by surface; a surface that is no piece is spelt in
+        characters."""
         pieces: list[int] = []
         for number, surface in enumerate(surfaces, start=1):
             final = number == len(surfaces)
@@ -95,19 +103,21 @@ class Bpe:
         return self.numbers_of(word if len(word) > LONGEST_WORD else self._merged(word))
 
     def _merged(self, word: str) -> Sequence[str]:
+        # With an empty cache each time: subword-nmt's own would grow without end, and `encode` has one.
         surfaces: Sequence[str] = apply_merges(
             word, self.ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={}
         )
         return surfaces
 
     def common(self, surfaces: Sequence[str]) -> Sequence[str]:
-        """These parts of one word, with those that are too rare split further."""
+        """The surfaces of one word, with those of too rare pieces split further."""
         if self._common is None:
             return surfaces
         return list(check_vocab_and_split(surfaces, self._parts, self._common, SEPARATOR))
 
     def _characters(self, surface: str, final: bool) -> list[int]:
-        """A surface that is no piece, spelt in characters, and those that are none in bytes."""
+        """The numbers of a surface's characters; those that are no pieces become bytes, or unknown without
+        fallback."""
         pieces: list[int] = []
         for number, character in enumerate(surface, start=1):
             ends = final and number == len(surface)
@@ -121,7 +131,7 @@ class Bpe:
         return pieces
 
     def _without(self, too_rare: set[int]) -> set[str] | None:
-        """The vocabulary that subword-nmt's filter works with; None lets every piece pass."""
+        """All pieces but `too_rare`, as subword-nmt's vocabulary filter takes them; None for no filter."""
         if not too_rare:
             return None
         common = (piece for piece, i in self._numbers.items() if i not in too_rare)
@@ -133,6 +143,7 @@ def learn_codes(counts: Counter[str], merges: int) -> str:
     """The content of a codes file with at most `merges` merges, fewer where no pair occurs twice."""
     # A word that holds the learner's own end mark would teach it merges that can't be told from others.
     words = [f"{word} {count}" for word, count in counts.items() if WORD_END not in word]
+    # The learner fails where there is no pair of characters.
     if not any(len(word.split()[0]) > 1 for word in words):
         return HEADER + "\n"
     codes = io.StringIO()
@@ -142,7 +153,7 @@ def learn_codes(counts: Counter[str], merges: int) -> str:
 
 
 def cut_codes(codes: str, alphabet: str, room: int) -> str:
-    """The longest beginning of `codes` that makes at most `room` entries besides those of `alphabet`."""
+    """The first merges of `codes`, as many as give at most `room` pieces besides those of `alphabet`."""
     lines = codes.splitlines()
     seen = set(pieces_of((), alphabet))
     for number, piece in enumerate(_results(parse_codes(codes)), start=1):
@@ -170,17 +181,18 @@ def parse_codes(codes: str) -> list[Merge]:
 
 
 def pieces_of(merges: Iterable[Merge], alphabet: str) -> list[Piece]:
-    """Every piece that can come of `merges` over `alphabet`, each once, in a fixed order."""
+    """Every piece that `merges` over `alphabet` can give, once each, in a fixed order."""
     single = [(character, final) for character in alphabet for final in (False, True)]
     return list(dict.fromkeys([*single, *_results(merges)]))
 
 
 def characters_of(merges: Iterable[Merge]) -> set[str]:
-    """The characters that codes know."""
+    """The characters that occur in merges."""
     return {character for surface, _ in _results(merges) for character in surface}
 
 
 def _results(merges: Iterable[Merge]) -> Iterator[Piece]:
     for left, right in merges:
+        # Codes of version 0.2 join the mark to a character, so by itself it is a text's own `</w>`.
         final = right.endswith(WORD_END) and right != WORD_END
         yield left + right.removesuffix(WORD_END) if final else left + right, final

@@ -1,7 +1,9 @@
 """BPE-dropout (Provilkov et al., 2020): words segmented with some of the merges left out, at random.
 
-What becomes of a word is a path of merges, which branches where one is left out. Paths of the words that come
-first, mostly the frequent ones, are kept: such a word costs a look-up, and one more for each merge left out.
+Merging takes a word from state to state, its parts getting fewer; where no merge is left out, these states
+are the word's path. Leaving one out leads to another state, from which a path of its own goes on. Paths are
+cached for the words that come first, among which the frequent ones are, with the branches taken so far: such
+a word costs a look-up, and one more for each merge that is left out.
 """
 
 import math
@@ -13,34 +15,40 @@ from itertools import pairwise
 from nmt_cli.text.bpe import LONGEST_WORD, WORD_END, Bpe
 
 MOST_STATES = 300_000
-"""Of all paths that are kept; a state takes some hundred bytes."""
+"""Most states of all cached paths together; a state takes some hundred bytes."""
 
 PLACES = 1 << LONGEST_WORD.bit_length()
+"""More than there are places for a merge in a word."""
 
 Parts = tuple[str, ...]
-"""Of a word on its way; the last one has the mark of a word's end, as in codes."""
+"""The parts that a word is in at some state; the last one ends in `WORD_END`, as in codes."""
 
 Merges = list[int]
-"""What can be merged, in the order of the codes: each merge's rank times PLACES, plus its place."""
+"""The merges that are possible in a state, in the order of the codes: each is its rank times PLACES, plus the
+number of its left part."""
 
 
 @dataclass(slots=True, eq=False)
 class _State:
+    """A word in parts, what can be merged in it, and the paths that lead on from it after a merge was left
+    out."""
+
     parts: Parts
     merges: Merges
     branches: "dict[int, _Path]" = field(default_factory=dict)
-    """Where it goes on when the first merge is not done; bit i of the key tells whether merge i is done."""
+    """Paths by which of `merges` are done in this state: bit i of the key stands for merge i."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """What follows where all merges are kept."""
+    """What a word goes through from some state on if no merge is left out."""
 
     course: list[_State]
-    """The state that each merge is done in; those of one rank are done in the same one."""
+    """For each merge the state that it is done in; merges of one rank are done in the same state,
+    together."""
 
     end: list[int]
-    """The pieces it ends in."""
+    """The pieces at the end, where nothing can be merged any more."""
 
 
 class BpeDropout:
@@ -54,7 +62,7 @@ class BpeDropout:
         self._states = 0
 
     def encode(self, text: str, seed: int) -> list[int]:
-        """The pieces of `text`: a pure function of both."""
+        """The pieces of prepared `text`: a pure function of text and seed."""
         self._random.seed(seed)
         pieces: list[int] = []
         kept = self._run()
@@ -70,7 +78,8 @@ class BpeDropout:
         return pieces
 
     def _run(self) -> int:
-        """How many merges are kept before the next one that is left out."""
+        """Draw how many merges are kept before the next one that is left out."""
+        # A geometric distribution: one number for each merge left out, not for each merge.
         return int(math.log(1 - self._random.random()) * self._scale)
 
     def _word(self, word: str) -> _Path:
@@ -80,7 +89,10 @@ class BpeDropout:
         return path
 
     def _walk(self, path: _Path, kept: int) -> tuple[int, list[int]]:
-        """The pieces at the end if the next `kept` merges are kept; and how many are kept behind it."""
+        """Follow `path`, leaving out the merge after the next `kept` ones, and so on.
+
+        Returns how many merges are still to be kept after this word, and the word's pieces.
+        """
         while kept < len(path.course):
             state = path.course[kept]
             kept, chosen = self._choose(state.merges, kept - path.course.index(state))
@@ -95,7 +107,11 @@ class BpeDropout:
         return kept - len(path.course), path.end
 
     def _choose(self, merges: Merges, kept: int) -> tuple[int, int]:
-        """How many merges are kept behind this state, and which are done in it, all of one rank."""
+        """Choose which merges are done in a state, given that the next `kept` are kept.
+
+        Returns how many are still to be kept after it, and the key of `_State.branches`: merges of the lowest
+        rank that was not wholly left out, or 0 if all were.
+        """
         chosen = rank = 0
         for number, merge in enumerate(merges):
             if chosen and merge // PLACES != rank:
@@ -107,14 +123,17 @@ class BpeDropout:
         return kept, chosen
 
     def _path(self, parts: Parts) -> _Path:
+        """The path of a word in these parts."""
         course: list[_State] = []
         while merges := self._merges(parts):
+            # Merges of one rank are done at once, as subword-nmt does.
             equal = bisect_left(merges, (merges[0] // PLACES + 1) * PLACES)
             course += [_State(parts, merges)] * equal
             parts = _merged(parts, merges, (1 << equal) - 1)
         return _Path(course, self._numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
+        # As in `Bpe`, which spells such words.
         if len(parts) > LONGEST_WORD:
             return []
         ranks, pairs = self._bpe.ranks, enumerate(pairwise(parts))
@@ -124,7 +143,7 @@ class BpeDropout:
         return self._bpe.numbers_of(self._bpe.common((*parts[:-1], parts[-1].removesuffix(WORD_END))))
 
     def _room_for(self, path: _Path) -> bool:
-        """Whether it can be kept, in which case it is counted."""
+        """Whether `path` may be cached; if so, its states are counted."""
         more = len(path.course) + 1
         if self._states + more > MOST_STATES:
             return False
@@ -133,7 +152,8 @@ class BpeDropout:
 
 
 def _merged(parts: Parts, merges: Merges, chosen: int) -> Parts:
-    """What comes of the chosen merges, which have one rank; of two that overlap the first one is done."""
+    """The parts after the chosen merges, bits as in `_State.branches`; of two that overlap the left one is
+    done."""
     whole: list[str] = []
     done = 0
     for number, merge in enumerate(merges):

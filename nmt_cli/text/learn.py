@@ -1,4 +1,4 @@
-"""A sample of prepared text to a subword model."""
+"""Learning a subword model from a sample of prepared text."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,10 @@ from nmt_cli.text.vocabulary import reserved
 
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
-    """Learn from `lines`, which hold no symbols; `UserError` where the text does not give what is asked."""
+    """Learn a model as `config` says from `lines`, whose symbols were taken out before.
+
+    `UserError` where the text is too small for the vocabulary that is asked for.
+    """
     if not any(lines):
         raise UserError("there is no text to learn subwords from; look at the corpus and the filters.")
     room = config.vocab_size - reserved(config.symbols) - (len(BYTES) if config.byte_fallback else 0)
@@ -35,7 +38,7 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
 
 
 def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[int]:
-    """The pieces that `lines` hold less than `min_count` times."""
+    """Numbers of the pieces that occur less than `min_count` times in the segmented `lines`."""
     counts = Counter(piece for line in lines for piece in subwords.encode(line))
     known = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
     return [piece for piece in known if counts[piece] < min_count]
@@ -47,6 +50,7 @@ def _codes(lines: Sequence[str], alphabet: str, room: int, config: TokenizerConf
         codes = bpe.learn_codes(counts, config.merges)
         _enough(len(bpe.parse_codes(codes)), config.merges, "merges", "--set tokenizer.merges=")
         return codes
+    # Each character is two pieces, inside of words and at their end; byte fallback has one to end words.
     left = room - 2 * len(alphabet) - config.byte_fallback
     if left < 0:
         raise UserError(
@@ -86,6 +90,7 @@ def _characters(lines: Iterable[str]) -> Counter[str]:
 
 def _letters(lines: Iterable[str]) -> Counter[str]:
     counts = _characters(lines)
+    # BPE learns from words, which hold no blanks.
     del counts[" "]
     return counts
 
@@ -103,4 +108,5 @@ def _covering(counts: Counter[str], coverage: float) -> list[str]:
 
 
 def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
+    # Equal counts by name, so that the same text gives the same vocabulary.
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -7,7 +7,8 @@ from typing import Any
 from nmt_cli.language import without_region
 
 STAND_IN = re.compile(r"((?:DOT)+MULTI)")
-"""What the tokeniser writes for a run of dots while it works; where a text holds it, it must not see it."""
+"""What sacremoses writes in place of a run of dots while it works, and turns back into dots; words that look
+so are kept from it."""
 
 
 class Moses:

@@ -14,13 +14,15 @@ CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 """Control characters other than blanks."""
 
 LONG = 1000
-"""Characters that are put in order at once, whatever they are: the time to do so grows with the square."""
+"""Longer texts are looked through for runs of marks: the time that Unicode normalisation takes to put a run
+in order grows with the square of its length."""
 
 MARKS_IN_A_ROW = regex.compile(
     r"((?&mark){30})(?=(?&mark))(?(DEFINE)(?<mark>[\p{M}--\u034f]))", regex.VERSION1
 )
 JOINER = "\u034f"
-"""Put behind every 30 marks in a row, as in Unicode's stream-safe format; no language has so many."""
+"""The combining grapheme joiner, which stops reordering: put behind every 30 marks in a row, as in Unicode's
+stream-safe format. No language has so many."""
 
 ZERO_WIDTH = re.compile(r"[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 
@@ -34,7 +36,7 @@ PUNCTUATION = (
 
 
 class Normalizer:
-    """Applies a `TextConfig`; what it returns holds no blank but single spaces between words."""
+    """Applies a `TextConfig`; in what it returns, the only blanks are single spaces between words."""
 
     def __init__(self, config: TextConfig, fold_blank_mark: bool) -> None:
         """`fold_blank_mark`: whether U+2581 is a blank too, as it is for SentencePiece."""
@@ -47,6 +49,7 @@ class Normalizer:
     def __call__(self, text: str) -> str:
         """`text` normalised."""
         text = CONTROLS.sub("", text)
+        # All that follows leaves ASCII alone but for these two, and most lines of some corpora are ASCII.
         if not text.isascii() or self._config.lowercase or self._table:
             text = self._rewritten(text)
         return " ".join(text.split())
@@ -54,6 +57,7 @@ class Normalizer:
     def _rewritten(self, text: str) -> str:
         if self._config.zero_width == "remove":
             text = ZERO_WIDTH.sub("", text)
+        # After each change, since changed characters may compose with what stands beside them.
         text = self._composed(text)
         if self._config.lowercase:
             text = self._composed(text.lower())
@@ -62,6 +66,7 @@ class Normalizer:
         return text.replace(BLANK_MARK, " ") if self._fold_blank_mark else text
 
     def _composed(self, text: str) -> str:
+        # Only in long lines, so that lines as people write them never change.
         if len(text) > LONG:
             text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)
         match self._config.unicode:

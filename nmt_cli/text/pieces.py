@@ -1,4 +1,4 @@
-"""SentencePiece models, our own and other people's."""
+"""SentencePiece models, learnt here or given."""
 
 import io
 import re
@@ -14,31 +14,33 @@ from nmt_cli.text.subwords import UNKNOWN_PIECE, UNKNOWN_TEXT
 from nmt_cli.text.vocabulary import NEW_MARKS
 
 NEVER_IN_TEXT = 2 * BLANK_MARK
-"""Begins the names of marks and symbols in a model: the learner cuts these names out of the text it sees."""
+"""Begins the names of marks and symbols in a model. The learner cuts such names out of the text it learns
+from; with this, which no prepared text holds, it cuts nothing."""
 
 RESERVED = "\u2585"
-"""A character that the learner keeps for itself."""
+"""A character with a meaning for the learner, which a text may hold all the same."""
 
 STAND_INS = "".join(map(chr, (*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF900))))
-"""Characters of as many bytes that Unicode gives no meaning; more than any text has."""
+"""Characters without a meaning in Unicode, of as many bytes as `RESERVED`; one that the text lacks takes its
+place while learning."""
 
 BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 
 LONGEST_LEARNT = 4000
-"""Characters of a line that are learnt from; a few lines of a megabyte would take minutes."""
+"""Characters of a line that the learner sees; with a few lines of a megabyte it would take minutes."""
 
 SEEDS = 2**31
 """How many seeds SentencePiece tells apart, at least."""
 
 LEARNING_THREADS = 8
-"""Always as many: the sums, and so the model, depend on it in the last digits."""
+"""The same on every machine: the learner's sums, and so the model, depend on it in their last digits."""
 
 
 class Pieces:
-    """A SentencePiece model; its marks, and what it never says, have numbers, but are no pieces of text."""
+    """A SentencePiece model; see `Subwords`. The entries of its marks and unused pieces are None."""
 
     def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
-        """`too_rare` are pieces that are split further."""
+        """`model` is the content of a `.model` file; `too_rare` are numbers of pieces to split further."""
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self._processor.get_piece_size()
@@ -56,6 +58,7 @@ class Pieces:
             raise UserError(
                 "this SentencePiece model is damaged (a piece is no UTF-8); copy it again."
             ) from error
+        # Single characters and bytes can't be split further, however rare they are.
         self._splits = self._split_up({piece for piece in too_rare if self._has_parts(piece)})
 
     def encode(self, text: str) -> list[int]:
@@ -64,8 +67,9 @@ class Pieces:
 
     @property
     def draws_by(self) -> Literal["alpha", "dropout", None]:
-        """What decides how evenly segmentations are drawn, if this kind of model can draw any."""
+        """Which setting of `draw` this kind of model takes: alpha (unigram), dropout (bpe), or none."""
         try:
+            # A processor does not tell the kind of its model; it only refuses what the kind can't do.
             self._processor.encode("", enable_sampling=True, alpha=1.0, nbest_size=-1)
         except RuntimeError:
             return None
@@ -78,7 +82,7 @@ class Pieces:
     def draw(self, text: str, seed: int, strength: float, nbest: int) -> list[int]:
         """The pieces of `text` segmented at random: a pure function of these arguments.
 
-        `strength` is the alpha or the dropout; `nbest` 0 draws from all segmentations.
+        `strength` is the alpha or the dropout, see `draws_by`; with `nbest` 0 all segmentations may be drawn.
         """
         sentencepiece.set_random_generator_seed(seed % SEEDS)
         return self._split(
@@ -88,6 +92,7 @@ class Pieces:
     def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
         unknown, size = self._processor.unk_id(), len(self.entries)
+        # SentencePiece fails on a number that it does not have.
         return str(self._processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
     @property
@@ -113,7 +118,8 @@ class Pieces:
         return [part for piece in pieces for part in self._splits.get(piece, (piece,))]
 
     def _split_up(self, too_rare: set[int]) -> dict[int, list[int]]:
-        """For each piece that is too rare, the fewest and then likeliest common pieces that make it up."""
+        """For each too rare piece the pieces that it is split into: the fewest, and of equally many the
+        likeliest."""
         shown = {i: piece for i, piece in enumerate(self.entries) if piece is not None}
         scores = {
             piece: (-1.0, self._processor.get_score(i), i) for i, piece in shown.items() if i not in too_rare
@@ -128,7 +134,12 @@ class Pieces:
 
 
 def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> list[int]:
-    """The parts of `text` with the greatest sum of scores, which are compared place by place."""
+    """The numbers of the pieces that make up `text` with the greatest sums of scores.
+
+    `scores` has for each piece two scores and its number; the second sum decides where the first ones are
+    equal.
+    """
+    # The best way to each place in the text, one place after another (Viterbi).
     best: list[tuple[float, float, list[int]] | None] = [(0.0, 0.0, [])]
     for end in range(1, len(text) + 1):
         ways = [
@@ -141,7 +152,10 @@ def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> li
 
 
 def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
-    """A SentencePiece model of `config.vocab_size` entries, marks and symbols among them at their places."""
+    """The content of a `.model` file, learnt from `lines`, with `config.vocab_size` entries.
+
+    Marks and symbols are among the entries, in the order of `Numbering.new`.
+    """
     model = io.BytesIO()
     stand_in = next(mark for mark in STAND_INS if not any(mark in line for line in lines))
     try:
@@ -155,7 +169,9 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback,
             control_symbols=[NEVER_IN_TEXT + symbol for symbol in config.symbols],
+            # The text is prepared already.
             normalization_rule_name="identity",
+            # Longer lines would be left out without a word; `_learnable` has cut them.
             max_sentence_length=1 << 30,
             eos_id=NEW_MARKS.index("</s>"),
             eos_piece=NEVER_IN_TEXT + "</s>",
@@ -169,21 +185,24 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
         )
     except RuntimeError as error:
         raise UserError(_plainly(str(error), config)) from error
+    # Of as many bytes, so that the lengths written in the model's file stay right.
     return model.getvalue().replace(stand_in.encode(), RESERVED.encode())
 
 
 def _learnable(line: str, stand_in: str, byte_fallback: bool) -> Iterator[str]:
-    """`line` in parts that are not too long, without what the learner would take for its own marks."""
+    """`line` for the learner: in parts that are not too long, without what it would take for its own
+    marks."""
     line = line.replace(RESERVED, stand_in)
     if byte_fallback:
         line = BYTE_NAME.sub("< ", line)
     yield line[:LONGEST_LEARNT]
-    # Of the rest only the characters, so that they are covered.
+    # Of the rest of a long line only the characters not seen yet, so that the vocabulary covers them.
     if new := "".join(sorted(set(line[LONGEST_LEARNT:]) - set(line[:LONGEST_LEARNT]) - {" "})):
         yield from (new[i : i + LONGEST_LEARNT] for i in range(0, len(new), LONGEST_LEARNT))
 
 
 def _plainly(message: str, config: TokenizerConfig) -> str:
+    """The learner's message in the words of our settings."""
     if most := re.search(r"value <= (\d+)", message):
         return (
             f"a vocabulary of {config.vocab_size:,} is more than the text supports; "

@@ -11,18 +11,18 @@ from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.tokenizer import Side, Tokenizer
 
 Draw = Callable[[str, int], list[int]]
-"""The ids, or the pieces, of prepared text, given a seed of up to 64 bits."""
+"""Prepared text and a seed of up to 64 bits to the ids, or the pieces, of a random segmentation."""
 
 TRIED = 1000
-"""Characters that SentencePiece is tried on."""
+"""Length of the text that SentencePiece is tried on."""
 
 
 def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """Segments `side` as `config` wants it; `UserError` where that would have no effect."""
+    """What segments `side` at random as `config` says; `UserError` if that has no effect on its model."""
     draw = _of_subwords(tokenizer, side, config)
 
     def line(text: str, seed: int) -> list[int]:
-        seeds = count(seed)  # what stands between two symbols has a seed of its own
+        seeds = count(seed)  # each stretch between symbols is drawn with another one
         return tokenizer.segmented(text, lambda run: draw(run, next(seeds)))
 
     return line
@@ -46,7 +46,7 @@ def _of_subwords(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Dr
 
 
 def _works(subwords: object) -> str | None:
-    """The setting that has an effect."""
+    """Which of the settings, alpha or dropout, has an effect on this kind of model, if any."""
     if isinstance(subwords, Pieces):
         return subwords.draws_by
     return "dropout" if isinstance(subwords, Bpe) else None
@@ -60,9 +60,10 @@ def _described(subwords: object) -> str:
 
 
 def _refuse_unseedable(pieces: Pieces) -> None:
-    """Older ones heed only the first seed that they are given."""
+    """Raise `UserError` if the installed SentencePiece, an older one, heeds only the first seed it is
+    given."""
     text = "".join(filter(None, pieces.entries))[:TRIED]
-    strength = 0.5 if pieces.draws_by == "dropout" else 0.01  # either mixes well
+    strength = 0.5 if pieces.draws_by == "dropout" else 0.01  # so strong that two draws differ
     first, _, again = (pieces.draw(text, seed, strength, 0) for seed in (1, 2, 1))
     if first != again:
         raise UserError(

@@ -1,10 +1,10 @@
-"""What every subword model offers: text to pieces, by numbers of the model's own, and back."""
+"""What every subword model offers: text to pieces, numbered in the model's own way, and back."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 UNKNOWN_PIECE = -1
-"""The number of what has no piece."""
+"""The number that stands for text without a piece."""
 
 UNKNOWN_TEXT = "\u2047"
 """How an unknown shows when pieces become text."""
@@ -17,13 +17,14 @@ class Subwords(Protocol):
 
     @property
     def entries(self) -> Sequence[str | None]:
-        """How its pieces are shown, by number; None where text has no such piece, but is unknown."""
+        """How each piece is shown, by number; None for a number that is not a piece of text, such as a
+        mark."""
 
     def encode(self, text: str) -> list[int]:
         """The pieces of `text`."""
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """The text of `pieces`, of which those that are none of the model's show as unknown."""
+        """The text of `pieces`; a number that the model does not have becomes `UNKNOWN_TEXT`."""
 
     def files(self) -> dict[str, bytes]:
-        """What to keep on disk, by file ending."""
+        """The content of the files that the model is kept in, by file ending."""

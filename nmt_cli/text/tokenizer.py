@@ -16,7 +16,7 @@ SIDES: tuple[Side, Side] = ("source", "target")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Turns raw lines of one language into ids and ids into running text; no end marks here."""
+    """Turns raw lines of one language into ids and ids into running text; end marks are left to others."""
 
     normalizer: Normalizer
     moses: Moses | None
@@ -30,11 +30,12 @@ class Tokenizer:
 
     @property
     def symbols(self) -> Sequence[str]:
-        """Words that are an id each."""
+        """Words that have an id each and are never segmented."""
         return tuple(self.numbering.symbols)
 
     def prepare(self, raw: str) -> str:
-        """The text that is segmented: normalised, in words. Preparing twice is not needed, nor harmless."""
+        """The text that `encode` takes: normalised and split into words. To be done once: twice may split
+        more."""
         return prepared(raw, self.normalizer, self.moses, self.symbols)
 
     def encode(self, text: str) -> list[int]:
@@ -42,7 +43,7 @@ class Tokenizer:
         return self.segmented(text, self.subwords.encode)
 
     def segmented(self, text: str, segment: Callable[[str], list[int]]) -> list[int]:
-        """The ids of prepared text; `segment` gives the pieces of all that is no symbol."""
+        """The ids of prepared text, where `segment` turns each stretch without symbols into pieces."""
         symbols = self.numbering.symbols
         if not symbols:
             return self.numbering.ids_of(segment(text))
@@ -78,7 +79,7 @@ class Tokenizer:
         return " ".join("".join(parts).split())
 
     def restore(self, text: str) -> str:
-        """Prepared text as one would write it."""
+        """Decoded text as people write it: words are joined again where Moses split them."""
         return self.moses.detokenize(text) if self.moses else text
 
 
@@ -93,7 +94,7 @@ def prepared(raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Col
 
 
 def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:
-    """`text` with `change` done to all of it but the words that are symbols."""
+    """`text` with `change` applied to each stretch between symbols."""
     return " ".join(part for symbol, run in _runs(text, symbols) if (part := symbol or change(run)))
 
 

@@ -1,4 +1,4 @@
-"""The tokenisers of both languages together: made from a sample, kept in a folder, known by a fingerprint.
+"""The tokenisers of both sides together: learnt from a sample, kept in a folder, identified by a fingerprint.
 
 The folder holds `tokenizer.json`, the subword models (`joint.*`, or `source.*` and `target.*`), and the
 vocabularies, an entry a line, named in the same way. A vocabulary made here follows from its subword model;
@@ -16,6 +16,7 @@ from typing import Any
 
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 from nmt_cli.text import bpe
 from nmt_cli.text.bpe import Bpe
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
@@ -27,17 +28,21 @@ from nmt_cli.text.subwords import Subwords
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.units import Characters, Words
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
+from nmt_cli.text.word_list import words_of
+
+START = 1024
+"""Bytes of a file that tell its kind; a model of SentencePiece's has zeros among them, a text has none."""
 
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
 VOCABULARY = "vocabulary.txt"
 ENDINGS = ("model", "codes", "characters.txt", "words.txt")
-"""Of the files that subword models have; a folder from outside may name no others."""
+"""File endings of subword models. A folder may name no others, or it could make us read any file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What has to be known of a tokeniser besides its subword models."""
+    """All that decides what tokenisers do, but the subword models and vocabularies themselves."""
 
     kind: Kind
     joint: bool
@@ -50,11 +55,11 @@ class Recipe:
     """Each side has a subword model of its own, also where `joint` says that there is one vocabulary."""
 
     def normalizer(self) -> Normalizer:
-        """The same for both sides."""
+        """What normalises lines of either side."""
         return Normalizer(self.text, fold_blank_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """What splits a side into words, where that is asked for."""
+        """What splits lines of a side into words; None if words are what stands between blanks."""
         wanted = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
         return Moses(self.source_lang if side == "source" else self.target_lang) if wanted else None
 
@@ -67,13 +72,14 @@ class Recipe:
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """As JSON keeps it; what only other toolkits' models have is there only where they have it."""
+        """The recipe for JSON; `own_models` is left out where it is false, as in folders written before there
+        was it."""
         described = asdict(self)
         return described if self.own_models else {k: v for k, v in described.items() if k != "own_models"}
 
 
 class Preparer:
-    """Prepares raw lines of both sides before there is a subword model."""
+    """Prepares raw lines of both sides without a subword model, which may not be learnt yet."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.normalized = recipe.normalizer()
@@ -87,7 +93,7 @@ class Preparer:
 
 @dataclass(frozen=True, slots=True)
 class Tokenizers:
-    """Both sides, ready to use, and the files that they are kept in."""
+    """The tokenisers of both sides, and the content of the files that they are kept in."""
 
     recipe: Recipe
     source: Tokenizer
@@ -96,14 +102,14 @@ class Tokenizers:
 
     @property
     def fingerprint(self) -> str:
-        """Tells apart any two tokenisers that could treat a line differently."""
+        """A hash of all files: two tokenisers with the same one treat every line alike."""
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
         return digest.hexdigest()
 
     def side(self, side: Side) -> Tokenizer:
-        """One of the two."""
+        """The tokeniser of one side."""
         return self.source if side == "source" else self.target
 
     def save(self, folder: Path) -> None:
@@ -114,7 +120,7 @@ class Tokenizers:
 
 
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
-    """Learn the subwords of prepared text, from both sides together or from each."""
+    """Learn subwords from prepared text, one model for both sides together or one for each."""
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
     texts = {
@@ -141,8 +147,8 @@ def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
 def adopt_tokenizers(
     recipe: Recipe, models: Mapping[str, Path], sample: Mapping[Side, list[str]]
 ) -> Tokenizers:
-    """Build tokenisers on existing codes or `.model` files, given by model name; codes take their alphabet
-    from the sample too."""
+    """Build tokenisers on existing codes, `.model` files or lists of words, given by model name; codes take
+    their alphabet from the sample too."""
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
     for name, path in models.items():
@@ -150,6 +156,10 @@ def adopt_tokenizers(
             content = path.read_bytes()
             if recipe.kind == "sentencepiece":
                 contents[name] = Pieces(content).files()
+                continue
+            if recipe.kind == "word":
+                words = [word for word in words_of(content) if word not in recipe.symbols]
+                contents[name] = Words(words, recipe.byte_fallback).files()
                 continue
             codes = content.decode("utf-8-sig")
             lines = [line for side in SIDES if names[side] == name for line in sample[side]]
@@ -160,21 +170,24 @@ def adopt_tokenizers(
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Whether `path` is a file of subword-nmt codes ("bpe") or a SentencePiece model ("sentencepiece")."""
+    """Whether `path` has subword-nmt's codes ("bpe"), words ("word") or a model of SentencePiece's."""
     try:
         with path.open("rb") as file:
-            start = file.read(12).removeprefix(BOM_UTF8)
-            return "bpe" if start.startswith(b"#version:") else "sentencepiece"
+            start = file.read(START).removeprefix(BOM_UTF8)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}; check the path.") from error
+    if start.startswith(b"#version:"):
+        return "bpe"
+    return "sentencepiece" if b"\0" in start or not start.strip() else "word"
 
 
 def numbered_tokenizers(
     recipe: Recipe, models: Mapping[str, Mapping[str, bytes]], vocabularies: Mapping[str, Vocabulary]
 ) -> Tokenizers:
-    """Tokenisers whose vocabularies are given, as those of other toolkits' models; by name, see `Recipe`.
+    """Tokenisers whose vocabularies are given, as those of other toolkits' models are.
 
-    `models` holds the files of each subword model by ending. Pieces that a vocabulary lacks are unknown.
+    `models` holds the files of each subword model by ending; both are by name, see `Recipe`. Pieces that a
+    vocabulary lacks are unknown.
     """
     return _assembled(recipe, models, {side: [] for side in SIDES}, vocabularies)
 
@@ -182,7 +195,7 @@ def numbered_tokenizers(
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Read what `Tokenizers.save` wrote; the settings, languages and symbols come with it."""
     with _naming(folder):
-        description = json.loads((folder / DESCRIPTION).read_bytes())
+        description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:
             raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
         recipe = Recipe(
@@ -200,26 +213,26 @@ def load_tokenizers(folder: Path) -> Tokenizers:
                 f"{DESCRIPTION} names a file of kind {strange[0]!r}, and there is none; copy it again."
             )
         contents = {
-            name: {ending: (folder / f"{name}.{ending}").read_bytes() for ending in description["files"]}
+            name: {ending: read_ordinary(folder / f"{name}.{ending}") for ending in description["files"]}
             for name in recipe.model_names().values()
         }
         vocabularies = {
-            name: read_vocabulary((folder / f"{name}.{VOCABULARY}").read_bytes(), marks)
+            name: read_vocabulary(read_ordinary(folder / f"{name}.{VOCABULARY}"), marks)
             for name, marks in description.get("marks", {}).items()
         }
         loaded = _assembled(recipe, contents, description["too_rare"], vocabularies)
         for side, name in recipe.vocabulary_names().items():
             file, size = f"{name}.{VOCABULARY}", len(loaded.side(side).vocabulary)
-            if (folder / file).read_bytes() != loaded.files[file] or size != description["vocabulary"][side]:
+            if read_ordinary(folder / file) != loaded.files[file] or size != description["vocabulary"][side]:
                 raise UserError(
                     f"{file} is not the vocabulary of the subword model beside it; copy both again."
                 )
-        return replace(loaded, files={name: (folder / name).read_bytes() for name in loaded.files})
+        return replace(loaded, files={name: read_ordinary(folder / name) for name in loaded.files})
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Say which file or folder it is that can't be used."""
+    """Turn any error of the block into a `UserError` that names `path`, the file or folder that is read."""
     try:
         yield
     except UserError as error:
@@ -236,7 +249,11 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """`contents` holds the files of each model by ending; there are no `vocabularies` where they are new."""
+    """Tokenisers of model files, with given vocabularies, or with new ones if there are none.
+
+    `contents` holds the files of each model by name and ending; `rare` the ids whose pieces are split
+    further.
+    """
     names = recipe.vocabulary_names()
     sides = {
         side: _tokenizer(recipe, side, contents[model], rare[side], vocabularies.get(names[side]))
@@ -271,6 +288,7 @@ def _tokenizer(
             numbering = replace(numbering, foreign=())
     else:
         numbering = Numbering.new(recipe.symbols, model.entries)
+    # Built once more: which pieces the rare ids are is known only from the first one's numbering.
     if rare:
         model = _model(recipe, content, [numbering.pieces[i] for i in rare])
     return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering)

@@ -1,4 +1,4 @@
-"""Characters and words as the units of a vocabulary."""
+"""Subword models of the simplest kinds: every character, or every word, is a piece."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +6,8 @@ from nmt_cli.text.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_TEXT
 
 
 class Characters:
-    """A piece for each character of an alphabet, the blank among them; bytes come first."""
+    """A piece for each character of an alphabet, blanks included; with byte fallback, 256 bytes come
+    before."""
 
     def __init__(self, alphabet: str, byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -34,7 +35,8 @@ class Characters:
 
 
 class Words:
-    """A piece for each word; others are unknown, or spelt in bytes with a piece that ends the word."""
+    """A piece for each known word; others are unknown, or with byte fallback bytes and a piece that ends
+    them."""
 
     def __init__(self, words: Sequence[str], byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -64,7 +66,8 @@ class Words:
 
 
 def _text(pieces: Iterable[int], byte_pieces: int, entries: Sequence[str], after: str) -> str:
-    """What `pieces` stand for, with `after` behind each that is no byte; bytes have the first numbers."""
+    """The text of `pieces`, with `after` behind each that is no byte; bytes are numbered from 0."""
+    # Bytes until all pieces are there: several may spell one character.
     text = bytearray()
     for piece in pieces:
         if 0 <= piece < byte_pieces:

@@ -1,8 +1,8 @@
 """A vocabulary: what each id stands for, which ids are marks, and how pieces of text become ids and back.
 
 It is kept as a file, an entry a line in the order of the ids. Subword models number their pieces in their own
-way; a `Numbering` holds the tables between such numbers and the ids. Text never turns into a mark, whatever
-is written in it.
+way; a `Numbering` holds the tables between such numbers and the ids. No text becomes a mark, not even `</s>`:
+a mark is no piece.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,10 +13,11 @@ from typing import Any
 from nmt_cli.errors import UserError
 
 NEW_MARKS = ("</s>", "<unk>")
-"""The first ids of every vocabulary made here: the end mark, which starts too, and the unknown one."""
+"""The first entries of every vocabulary made here: the end mark, which is the start mark too, and the
+unknown."""
 
 MULTIPLE = 8
-"""New vocabularies are filled up to a multiple of it, for the sake of matrix products."""
+"""New vocabularies are filled up to a multiple of this, as matrix products of such sizes are faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +25,19 @@ class Vocabulary:
     """The ids of one side, or of both where they share them."""
 
     entries: tuple[str, ...]
-    """How each id is shown; an entry that only fills up is empty."""
+    """How each id is shown; filler entries are empty."""
 
     end: int
-    """Ends every sentence."""
+    """The id that ends every sentence."""
 
     start: int | None
     """What the decoder is given before the first token; None for a vector of zeros instead."""
 
     unknown: int
-    """Stands for text that has no entry."""
+    """The id of text that has no entry."""
 
     never: tuple[int, ...] = ()
-    """Ids that are never produced, such as padding; the unknown mark is not among them, search decides."""
+    """Ids that search never produces, such as filler. Not the unknown mark: a setting decides about it."""
 
     def __post_init__(self) -> None:
         marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
@@ -52,15 +53,15 @@ class Vocabulary:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """All but the entries, as JSON keeps it."""
+        """All fields but the entries, for JSON."""
         return {"end": self.end, "start": self.start, "unknown": self.unknown, "never": list(self.never)}
 
     def ended(self, tokens: Sequence[int]) -> list[int]:
-        """A sentence and its end mark."""
+        """The ids of a sentence with its end mark."""
         return [*tokens, self.end]
 
     def file(self) -> bytes:
-        """The file's content."""
+        """The content of the file that it is kept in."""
         return "".join(f"{entry}\n" for entry in self.entries).encode()
 
 
@@ -70,6 +71,7 @@ def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
     if entries.pop():
         raise UserError("the vocabulary file ends within a line; copy it again.")
     seen: set[str] = set()
+    # Filler entries are all empty.
     for entry in filter(None, entries):
         if entry in seen:
             raise UserError(f"the vocabulary file has {entry!r} twice; copy it again.")
@@ -83,13 +85,14 @@ class Numbering:
 
     vocabulary: Vocabulary
     symbols: Mapping[str, int]
-    """The words that are an id each, without being segmented."""
+    """The ids of words that are never segmented."""
 
     ids: Sequence[int]
-    """Of each piece; behind them, where `UNKNOWN_PIECE` finds it, the unknown mark."""
+    """The id of each piece by its number, and at the end the unknown mark: `UNKNOWN_PIECE`, which is -1,
+    finds it."""
 
     pieces: Mapping[int, int]
-    """The piece of each id that is one."""
+    """The number of the piece that each id stands for, where it stands for one."""
 
     foreign: Collection[int] = ()
     """The ids that stand for text, but are no pieces, as those of the other side's subword model where two of
@@ -97,13 +100,14 @@ class Numbering:
 
     def ids_of(self, pieces: Sequence[int]) -> list[int]:
         """The ids of pieces."""
-        if len(pieces) > 1:  # in one call of C: every sentence of a corpus comes this way
+        if len(pieces) > 1:  # one call of C instead of a loop, since every sentence comes this way
             return list(itemgetter(*pieces)(self.ids))
         return [self.ids[piece] for piece in pieces]
 
     @classmethod
     def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
-        """A new vocabulary: marks, symbols, pieces and filler; None among the pieces is unknown."""
+        """Make a vocabulary: marks, symbols, pieces and filler, in this order; None among the pieces is no
+        entry."""
         known = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
         filler = -len(known) % MULTIPLE
         end, unknown = (NEW_MARKS.index(mark) for mark in ("</s>", "<unk>"))
@@ -122,7 +126,9 @@ class Numbering:
     def over(
         cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
     ) -> "Numbering":
-        """The ids that a given vocabulary has for pieces and symbols; those that it lacks are unknown."""
+        """Tables for a given vocabulary; pieces that it lacks are unknown, a symbol that it lacks is a
+        `UserError`."""
+        # A mark is found by no piece, though one may be spelt like its entry.
         marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
         known: dict[str | None, int] = {
             entry: i for i, entry in enumerate(vocabulary.entries) if i not in marks
@@ -138,6 +144,7 @@ class Numbering:
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
+        # The unknown mark is no piece's: as text it shows as unknown.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
         return cls(vocabulary, symbols, (*ids, vocabulary.unknown), pieces)
 

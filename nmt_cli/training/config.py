@@ -9,6 +9,7 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.scoring.config import BleuTokenizer
 from nmt_cli.text.config import SamplingConfig
 
 
@@ -122,14 +123,18 @@ class TrainingConfig:
     tensorboard: bool = False
     """Write the curves for TensorBoard too, in tensorboard/ of the run; needs nmt-cli[tensorboard]."""
 
+    wandb: bool = False
+    """Send the curves to Weights & Biases too (WANDB_MODE=offline: keep them); needs nmt-cli[wandb]."""
+
     log_every: int = setting(100, least=1)
     """Steps between two lines on the screen; log.jsonl has them all."""
 
-    give_up_after: int = setting(10, least=1)
-    """Steps in a row whose loss or gradient is not finite, and which are left out, before the run ends."""
-
     rank_timeout: float = setting(120.0, above=0)
     """Seconds that a rank waits for the others before the run ends."""
+
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "give_up_after": Gone("ten steps in a row that are not finite end a run", 10)
+    }
 
     def __post_init__(self) -> None:
         check(self)
@@ -144,6 +149,10 @@ class ValidationConfig:
 
     metric: Literal["bleu", "chrf", "nll"] = setting("bleu", everyday=True)
     """What the best checkpoint is best at, on the first validation set."""
+
+    bleu_tokenizer: BleuTokenizer = "auto"
+    """How BLEU splits both sides into words; auto is as in `nmt score`, or char where a language's own
+    tokeniser is not installed."""
 
     watched: Literal["metric", "bleu", "chrf", "nll", "perplexity", "word-perplexity"] = "metric"
     """What has to improve, for `patience` and the plateau schedule; metric is the one above."""

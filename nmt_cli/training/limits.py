@@ -12,6 +12,9 @@ from nmt_cli.training.position import Position
 SAVE, STOP, TIME_UP = 1, 2, 4
 """What a rank may ask all of them to do; bits, as `Group.agree` takes them."""
 
+GIVE_UP_AFTER = 10
+"""Steps in a row whose loss or gradient is not finite, and which are left out, before the run ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -49,7 +52,7 @@ class Limits:
         """End the run where too many steps in a row, up to those of `lines`, were not finite and left out."""
         for line in lines:
             self.position.bad_in_a_row = (self.position.bad_in_a_row + 1) * line["skipped"]
-        if self.position.bad_in_a_row >= self.config.training.give_up_after:
+        if self.position.bad_in_a_row >= GIVE_UP_AFTER:
             raise UserError(
                 f"loss or gradient were not finite in {self.position.bad_in_a_row} steps in a row, up to "
                 f"step {self.position.step}; lower the learning rate (schedule.factor or schedule.peak), "

@@ -2,7 +2,6 @@
 
 import math
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 from nmt_cli.data.loader import Loader, LocalBatch
@@ -11,6 +10,7 @@ from nmt_cli.training.judging.stopping import patience_ended, watched_metric
 from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.limits import STOP, TIME_UP, Limits
 from nmt_cli.training.position import Position
+from nmt_cli.training.record.dataset_check import DatasetCheck
 from nmt_cli.training.record.events import Doing, Note, Report, Warned
 from nmt_cli.training.record.left_out import LeftOut
 from nmt_cli.training.record.recorder import Recorder
@@ -31,9 +31,7 @@ class Loop:
     saver: Saver
     recorder: Recorder
     left_out: LeftOut
-    verified: "Future[None]"
-    """Fails where the dataset is not what was written; looked at now and then."""
-
+    dataset: DatasetCheck
     report: Report
 
     def train(self) -> bool:
@@ -84,14 +82,19 @@ class Loop:
 
     def _flush(self) -> None:
         """Write down what was measured, and see whether it and the dataset are sound so far."""
-        if self.verified.done():
-            self.verified.result()
+        self.dataset.look()
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)
 
     def _validate(self) -> bool:
         """Judge the model; True if this is one of the checkpoints to keep for its score."""
         self._flush()
+        if self.dataset.gone():
+            self._try_to_save()
+            raise UserError(
+                f"the dataset was moved, removed or replaced, so that nothing can be judged at step "
+                f"{self.position.step:,}; put it back, and the same command goes on from {self.saver.step:,}."
+            )
         self.report(Doing("validating", self.position.step, self.position.epoch))
         start = time.perf_counter()
         best, plateaus = max(self.position.scores.values(), default=-math.inf), self.validator.plateaus
@@ -103,11 +106,13 @@ class Loop:
             self.report(Note(f"a plateau: the learning rate is {self._rate():.2e} from here on"))
         self.recorder.standing("training")
         self.recorder.restart_clock()
-        return self.position.step in self.saver.best_steps()
+        # All ranks save together, but the first alone is sure to see the run folder.
+        return self.trainer.group.from_first(self.position.step in self.saver.best_steps())
 
     def _try_to_save(self) -> None:
         """Write a checkpoint; where that fails, training goes on, and the one before stays."""
         self._flush()
+        self.dataset.refuse_unsound()
         try:
             self.saver.save()
         except (UserError, OSError) as error:
@@ -122,8 +127,7 @@ class Loop:
             self._validate()
         self._flush()
         self.left_out.end()
-        if not stopped:
-            self.verified.result()
+        self.dataset.refuse_unsound()
         if judge or self.saver.step != self.position.step:
             self.saver.save()
         self.trainer.group.gather(None)  # nobody leaves before all is saved

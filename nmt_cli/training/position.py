@@ -28,3 +28,7 @@ class Position:
 
     judged: dict[str, dict[str, float]] = field(default_factory=dict)
     """Every metric of the first validation set at each of these steps."""
+
+    log_bytes: int = 0
+    log_sha256: str = ""
+    """How long `log.jsonl` was by then, and its hash."""

@@ -2,16 +2,19 @@
 
 from pathlib import Path
 
-from nmt_cli.config import as_toml, read, settings_of_kind, toml_literal
+from nmt_cli.config import as_toml, read, settings_of_kind
 from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import file_written_whole
+from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.config import TrainConfig
 
 CONFIG = "config.toml"
 
 FIXED = (
     *("model.", "batch.", "optimizer.kind", "training.seed", "validation.metric", "validation.sentences"),
-    *("start.model", "start.allow", "sampling."),
+    *("start.model", "start.allow", "sampling.", "validation.bleu_tokenizer"),
 )
 """What can't change while a run goes on; all else can."""
 
@@ -21,9 +24,8 @@ FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
     """Write the effective settings; `nmt train --config` on that file repeats the run."""
-    unfinished = run / f".{CONFIG}.unfinished"
-    unfinished.write_text(as_toml(config), encoding="utf-8")
-    unfinished.replace(run / CONFIG)
+    with file_written_whole(run / CONFIG) as file:
+        file.write(as_toml(config).encode(errors="surrogateescape"))
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
@@ -33,16 +35,27 @@ def changes(run: Path, config: TrainConfig) -> list[str]:
     if not path.exists():
         return []
     gone: list[str] = []
+    read_ordinary(path)  # a pipe would be waited for
     before = read(TrainConfig, path, note=gone.append)
-    changed = {
-        f"{section}.{key}": f"{section}.{key}: {toml_literal(old)} -> {toml_literal(new)}"
-        for section in TrainConfig.__dataclass_fields__
-        for key in type(getattr(before, section)).__dataclass_fields__
-        if (old := getattr(getattr(before, section), key)) != (new := getattr(getattr(config, section), key))
-    }
+    return [*gone, *compared(run, before, config, f"go on with --config {path}, or choose another --out.")]
+
+
+def compared(run: Path, before: TrainConfig, config: TrainConfig, cure: str) -> list[str]:
+    """Each setting that differs, old -> new; `UserError`, with a `cure`, where one can't change."""
+    old, new = literals(before), literals(config)
+    changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
     if fixed := [text for name, text in changed.items() if name.startswith(FIXED) and name not in FREE]:
+        told = "; ".join(fixed)
         raise UserError(
-            f"{run} was begun with other settings ({'; '.join(fixed)}), which can't change on the way; "
-            f"go on with --config {path}, or choose another --out."
+            f"{run} was begun with other settings ({told}), which can't change on the way; {cure}"
         )
-    return [*gone, *changed.values()]
+    return [*changed.values()]
+
+
+def literals(config: TrainConfig) -> dict[str, str]:
+    """The value of every setting, by its full name, as TOML."""
+    return {
+        f"{section}.{key}": toml_literal(getattr(getattr(config, section), key))
+        for section in TrainConfig.__dataclass_fields__
+        for key in type(getattr(config, section)).__dataclass_fields__
+    }

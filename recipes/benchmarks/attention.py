@@ -145,7 +145,7 @@ def _machine(bench: Bench) -> str:
     where = f"CPU, {torch.get_num_threads()} threads"
     if bench.device.type == "cuda":
         where = torch.cuda.get_device_name()
-    kernel = dispatch.implementation(bench.device, WIDTH, WIDTH)
+    kernel = dispatch.implementation(bench.device, WIDTH, WIDTH, torch.float32)
     return f"{where}, torch {torch.__version__}, {triton}; ours is `{kernel}`"
 
 

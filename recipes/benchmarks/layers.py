@@ -101,7 +101,7 @@ def _machine(device: torch.device) -> str:
     where = f"CPU, {torch.get_num_threads()} threads"
     if device.type == "cuda":
         where = torch.cuda.get_device_name()
-    kernel = implementation(device, HEAD_WIDTH, HEAD_WIDTH)
+    kernel = implementation(device, HEAD_WIDTH, HEAD_WIDTH, torch.float32)
     return f"{where}, torch {torch.__version__}, float32; our attention is `{kernel}`"
 
 

@@ -5,55 +5,20 @@ Run `python recipes/quickstart/generate.py --help`.
 
 import argparse
 import sys
-import zlib
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
-from random import Random
 
 from sacrebleu.metrics.bleu import BLEU
 
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from nmt_cli.demo.corpus import SIZES, corpus, write
+from nmt_cli.demo.lexicon import Pair
 from recipes.quickstart import dictionary
-from recipes.quickstart.lexicon import Pair
-from recipes.quickstart.sentences import sentence
 
-SPLITS = ("train", "valid", "test")
 SAMPLES = 4
-PATIENCE = 100_000
-"""How many sentences in a row may be of no use before we say that the grammar has no more to give."""
-
 DICTIONARY_PAIRS = 20_000
 """More pairs than these make the dictionary slower to learn, not better."""
-
-
-def split_of(english: str) -> str:
-    """The one set an English sentence may be in, whatever the seed and the sizes."""
-    shard = zlib.crc32(english.encode("utf-8")) % 40
-    return {0: "test", 1: "valid"}.get(shard, "train")
-
-
-def corpus(split: str, size: int, seed: int) -> list[Pair]:
-    """As many pairs as asked for, no English sentence twice; a larger size begins with the smaller one."""
-    pairs = list(islice(_drawn(split, seed), size))
-    if len(pairs) < size:
-        raise ValueError(
-            f"--{split} is {size}, but the grammar gave only {len(pairs)} different sentences; ask for fewer"
-        )
-    return pairs
-
-
-def _drawn(split: str, seed: int) -> Iterator[Pair]:
-    rng, seen, in_vain = Random(f"{split} {seed}"), set[str](), 0
-    while in_vain < PATIENCE:
-        pair = sentence(rng)
-        in_vain += 1
-        if split_of(pair.en) == split and pair.en not in seen:
-            seen.add(pair.en)
-            in_vain = 0
-            yield pair
 
 
 def baseline(train: list[Pair], test: list[Pair]) -> float:
@@ -61,12 +26,6 @@ def baseline(train: list[Pair], test: list[Pair]) -> float:
     words = dictionary.learn(train[:DICTIONARY_PAIRS])
     hypotheses = [dictionary.translate(pair.en, words) for pair in test]
     return float(BLEU().corpus_score(hypotheses, [[pair.de for pair in test]]).score)
-
-
-def write(pairs: list[Pair], folder: Path, split: str) -> None:
-    """FOLDER/split.en and FOLDER/split.de, one sentence a line."""
-    for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
-        (folder / f"{split}.{language}").write_text("".join(f"{x}\n" for x in lines), "utf-8", newline="\n")
 
 
 def _size(text: str) -> int:
@@ -81,7 +40,7 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--out", type=Path, required=True, help="folder to write train, valid and test into")
-    for split, pairs in zip(SPLITS, (20_000, 500, 500), strict=True):
+    for split, pairs in SIZES.items():
         parser.add_argument(f"--{split}", type=_size, default=pairs, help=f"pairs in the {split} set")
     parser.add_argument("--seed", type=int, default=1, help="the same seed and sizes give the same bytes")
     return parser.parse_args()
@@ -91,7 +50,7 @@ def main() -> None:
     """Read the options, write the corpus, and print what it holds."""
     options = _options()
     try:
-        made = {split: corpus(split, getattr(options, split), options.seed) for split in SPLITS}
+        made = {split: corpus(split, getattr(options, split), options.seed) for split in SIZES}
     except ValueError as error:
         sys.exit(f"Error: {error}")
     options.out.mkdir(parents=True, exist_ok=True)

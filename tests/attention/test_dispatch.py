@@ -119,18 +119,20 @@ def test_what_is_no_number_has_no_probability(
 
 
 @pytest.mark.parametrize(
-    ("device", "key_width", "value_width", "expected"),
+    ("device", "key_width", "value_width", "dtype", "expected"),
     [
-        ("cpu", 64, 64, "padded"),
-        ("cuda", 64, 64, "fused"),
-        ("cuda", 8, 256, "fused"),
-        ("cuda", 512, 64, "padded"),
-        ("cuda", 64, 264, "padded"),
-        ("cuda", 12, 64, "padded"),
-        ("cuda", 64, 4, "padded"),
+        ("cpu", 64, 64, torch.float16, "padded"),
+        ("cuda", 64, 64, torch.float32, "fused"),
+        ("cuda", 8, 256, torch.float32, "fused"),
+        ("cuda", 512, 512, torch.bfloat16, "fused"),
+        ("cuda", 512, 64, torch.float32, "padded"),
+        ("cuda", 64, 520, torch.float16, "padded"),
+        ("cuda", 12, 64, torch.float32, "padded"),
+        ("cuda", 64, 4, torch.float32, "padded"),
+        ("cuda", 64, 64, torch.float64, "padded"),
     ],
 )
 def test_heads_that_the_kernel_cannot_hold_fall_back(
-    device: str, key_width: int, value_width: int, expected: str
+    device: str, key_width: int, value_width: int, dtype: torch.dtype, expected: str
 ) -> None:
-    assert dispatch.implementation(torch.device(device), key_width, value_width) == expected
+    assert dispatch.implementation(torch.device(device), key_width, value_width, dtype) == expected

@@ -135,6 +135,20 @@ def test_heads_of_any_width_err_no_more(
     assert_earned(batch, causal=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("lengths", [[3, 16], [17, 40]], ids=["in a tile", "streamed"])
+def test_one_head_of_512_channels_errs_no_more(
+    lengths: list[int],
+    device: str,
+    seed: Tensor,
+    random_ragged: MakeBatch,
+    assert_earned: Callable[..., None],
+) -> None:
+    """The paper's largest head, row A of its Table 3, in the numbers that training has on a GPU."""
+    batch = random_ragged(lengths, heads=1, d_k=512, d_v=512, dtype=torch.float16, device=device)
+    assert_earned(batch, causal=True, drop=0.1, seed=seed)
+
+
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 5, 8])
 def test_any_number_of_heads_shares_the_tiles_of_short_segments(
     heads: int, device: str, seed: Tensor, random_ragged: MakeBatch, assert_earned: Callable[..., None]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention import fused, padded, reference
+from nmt_cli.attention.dispatch import WIDEST
 from nmt_cli.ragged import Layout
 
 pytestmark = [
@@ -46,7 +47,7 @@ def assert_earned(exact: list[Tensor], plain: list[Tensor], ours: list[Tensor]) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("width", [8, 40, 64, 128, 256])
+@pytest.mark.parametrize("width", [8, 40, 64, 128, 256, 512])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_every_type_and_width_errs_at_most_twice_as_much_as_plain_pytorch(
     settings: dict[str, Any],
@@ -56,6 +57,8 @@ def test_every_type_and_width_errs_at_most_twice_as_much_as_plain_pytorch(
     random_ragged: MakeBatch,
     differentiate: Differentiate,
 ) -> None:
+    if width > WIDEST[dtype.itemsize]:
+        pytest.skip("PyTorch's attention takes such heads")
     batch = random_ragged(LENGTHS, heads=5, d_k=width, d_v=width, dtype=dtype, device="cuda")
     exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
     plain = differentiate(reference.attend, batch, seed=seed, **settings)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt_cli.attention import padded, reference
 from nmt_cli.ragged import Layout
@@ -67,3 +68,72 @@ def test_what_stands_in_other_segments_never_reaches_a_segment(random_ragged: Ma
     ours = padded.attend(*tensors, q, k)
     for part in (slice(0, 3), slice(8, 10)):
         torch.testing.assert_close(ours[part], clean[part], rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+def test_the_compiler_may_fuse_what_comes_before() -> None:
+    """What makes the queries, keys and values then has no memory of its own that could be looked at."""
+    layout = Layout.of([3, 1, 4])
+    packed = torch.randn(8, 3, 2, 4)
+
+    def attend(packed_T3HD: Tensor) -> Tensor:
+        q, k, v = (packed_T3HD * 2).unbind(1)
+        return padded.attend(q, k, v, layout, layout)
+
+    compiled = torch.compile(attend, fullgraph=True)
+    torch.testing.assert_close(compiled(packed), attend(packed))
+
+
+@again
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    window=st.integers(1, 7),
+    options=st.fixed_dictionaries({"causal": st.booleans(), "drop": st.sampled_from([0.0, 0.3])}),
+)
+def test_windows_in_blocks_are_the_definitions(
+    lengths: list[int],
+    window: int,
+    options: dict[str, Any],
+    random_ragged: MakeBatch,
+    differentiate: Differentiate,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(padded, "LEAST_BLOCK", 4)
+        assert_same(random_ragged(lengths, d_k=8, d_v=4), differentiate, window=window, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}], ids=str)
+def test_a_long_segment_with_a_small_window_is_computed_in_blocks(
+    options: dict[str, Any],
+    random_ragged: MakeBatch,
+    differentiate: Differentiate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shapes: list[tuple[int, ...]] = []
+    attention = padded._Attention.apply
+
+    def noted(*inputs: Any) -> Tensor:
+        shapes.append(tuple(inputs[3].shape))
+        out: Tensor = attention(*inputs)  # type: ignore[no-untyped-call]
+        return out
+
+    monkeypatch.setattr(padded._Attention, "apply", noted)
+    assert_same(random_ragged([600, 130], heads=1, d_k=8, d_v=4), differentiate, window=32, **options)
+    assert shapes == [(2 * 19, 32, 48 if options else 63)]
+
+
+@pytest.mark.parametrize("scale", [1.0, 6.0], ids=["usual scores", "strong scores"])
+@pytest.mark.parametrize("autocast", [False, True], ids=["plain", "autocast"])
+def test_in_bf16_it_errs_at_most_twice_as_much_as_pytorchs_own(scale: float, autocast: bool) -> None:
+    drawn = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(64, 4, 64, generator=drawn) for _ in range(3))
+    q, k, v = ((x * scale).bfloat16() if x is q else x.bfloat16() for x in (q, k, v))
+    layout = Layout.of([64])
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        ours = padded.attend(q, k, v, layout, layout)
+    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    own = F.scaled_dot_product_attention(q, k, v).transpose(0, 1)
+    exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double()).transpose(0, 1)
+    assert ours.dtype == torch.bfloat16
+    assert (ours.double() - exact).norm() <= 2 * (own.double() - exact).norm()

@@ -1,8 +1,11 @@
 """A model folder: complete, back bit by bit, and never with a tokeniser or weights that are not its own."""
 
 import json
+import os
+import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -17,7 +20,7 @@ from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, writ
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.transformer import EncoderLayer, Transformer
 
 
 @pytest.fixture
@@ -43,6 +46,21 @@ def describe(folder: Path, changes: Mapping[str, object], without: str = "") -> 
     old = json.loads((folder / "config.json").read_bytes())
     content = {key: old[key] for key in CONTENT if key != without}
     write_description(folder, "config.json", {**content, **changes}, covers=["model.safetensors"])
+
+
+@contextmanager
+def layers_counted() -> Iterator[list[object]]:
+    """The layers of encoders that are built in this context."""
+    built: list[object] = []
+    begin = EncoderLayer.__init__
+
+    def counted(layer: EncoderLayer, config: ModelConfig) -> None:
+        built.append(layer)
+        begin(layer, config)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EncoderLayer, "__init__", counted)
+        yield built
 
 
 def test_a_model_comes_back_whole(folder: Path, identity: Identity, model: Transformer) -> None:
@@ -144,3 +162,55 @@ def test_a_description_of_no_model_is_told_with_its_file(folder: Path, changes: 
 def test_a_description_that_lacks_something_is_told_with_its_file(folder: Path, key: str) -> None:
     describe(folder, {}, without=key)
     assert complaint(folder).startswith(f"{folder / 'config.json'} is damaged")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("width", 400_000, "width is 400000; take 1 to 16384"),
+        ("encoder_layers", 20_000, "encoder_layers is 20000; take"),
+        ("encoder_layers", 900, "has no encoder.1.after_attention.norm.bias, so it belongs to another model"),
+        ("width", 16_384, "is \\[.*\\], but this model's is"),
+        ("longest", -5, "longest is -5; take"),
+    ],
+)
+def test_a_model_that_is_not_in_its_weights_is_refused_before_it_is_built(
+    folder: Path, setting: str, value: int, told: str
+) -> None:
+    old = json.loads((folder / "config.json").read_bytes())
+    describe(folder, {"model": {**old["model"], setting: value}})
+    with layers_counted() as built:
+        assert re.search(told, complaint(folder))
+    assert len(built) <= 1
+
+
+@pytest.mark.parametrize("longest", [-5, 0, 1, "all", 1e9])
+def test_lines_are_cut_by_no_absurd_length(folder: Path, longest: object) -> None:
+    describe(folder, {"trained_on": {"longest": longest}})
+    assert "config.json is damaged (trained_on has no longest sentence" in complaint(folder)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../other/model.safetensors"])
+def test_a_description_names_no_file_outside_its_folder(folder: Path, name: str) -> None:
+    description = json.loads((folder / "config.json").read_bytes())
+    description["files"][name] = {"bytes": 1, "sha256": "0"}
+    (folder / "config.json").write_text(json.dumps(description))
+    assert "config.json is damaged" in complaint(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer/tokenizer.json", "tokenizer/joint.characters.txt"]
+)
+def test_a_pipe_and_a_device_are_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert f"{Path(name).name} is no ordinary file" in complaint(folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    assert f"{Path(name).name} is no ordinary file" in complaint(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer/tokenizer.json"])
+def test_a_hundred_thousand_brackets_are_a_plain_error(folder: Path, name: str) -> None:
+    (folder / name).write_text("[" * 100_000)
+    assert "nested too deeply" in complaint(folder)

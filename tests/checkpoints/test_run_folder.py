@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints import run_folder
+from nmt_cli.checkpoints.files import write_description
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights
 from nmt_cli.checkpoints.run_folder import (
     Checkpoint,
@@ -279,4 +280,33 @@ def test_weights_that_are_no_numbers_are_refused(
     spoilt.view(-1)[-1] = value
     place = save_checkpoint(tmp_path, identity, replace(written, weights={**written.weights, name: spoilt}))
     with pytest.raises(UserError, match=f"{re.escape(name)} holds values that are no finite numbers"):
+        read_model(place)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("step", None),
+        ("epoch", -1),
+        ("batch", 10**400),
+        ("seconds", "long"),
+        ("scores", {"x": 1.0}),
+        ("scores", {"2": None}),
+        ("judged", {"2": 0.5}),
+    ],
+    ids=str,
+)
+def test_a_state_that_no_run_can_have_is_a_plain_error(save: Save, key: str, value: object) -> None:
+    place = save(2)
+    state = read_state(place)
+    del state["files"]
+    write_description(place, "state.json", {**state, key: value}, covers=["optimizer.safetensors"])
+    with pytest.raises(UserError, match=rf"state\.json is damaged \(.*{key}"):
+        read_state(place)
+
+
+def test_a_description_of_something_else_is_a_plain_error(save: Save) -> None:
+    place = save(2)
+    (place / "config.json").write_bytes((place / "state.json").read_bytes())
+    with pytest.raises(UserError, match=r"config\.json is damaged \(no model\)"):
         read_model(place)

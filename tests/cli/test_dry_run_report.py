@@ -39,6 +39,7 @@ def test_the_plan_is_told_and_nothing_is_written(dry_run: Run, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [(), ("--preset", "tiny", "--seed", "7", "--deterministic")], ids=["", "more"]
 )

@@ -1,19 +1,24 @@
 """The `nmt` command as a whole: what it loads, and how it ends."""
 
 import os
+import platform
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from nmt_cli import __version__
 from nmt_cli.cli.main import nmt as group
+from nmt_cli.config import preset_names
 
 SHOW_MODULES = """
 import sys
@@ -69,8 +74,18 @@ def slow():
 main.main()
 """
 
-MOST_FLAGS = {"preprocess": 14, "train": 16, "translate": 14, "average-checkpoints": 6, "score": 10}
-MOST_FLAGS |= {"import": 4, "export": 4}
+MOST_FLAGS = {
+    "preprocess": 14,
+    "train": 16,
+    "translate": 14,
+    "average-checkpoints": 6,
+    "score": 10,
+    "import": 4,
+    "export": 4,
+    "report": 1,
+    "info": 0,
+    "demo": 1,
+}
 """What each may have; which they are stands in the tests of the command."""
 
 NOT_COUNTED = {"help", "quiet", "debug", "settings"}
@@ -80,7 +95,9 @@ def python(*arguments: object) -> CompletedProcess[str]:
     return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("preprocess", "--help"), ("--version",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("preprocess", "--help"), ("info", "--help")], ids=" ".join
+)
 def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
     result = python("-c", SHOW_MODULES, *arguments)
     assert result.returncode == 0
@@ -91,7 +108,37 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
 
 def test_the_module_is_the_command() -> None:
     result = python("-m", "nmt_cli", "--version")
-    assert (result.returncode, result.stdout) == (0, f"nmt {__version__}\n")
+    assert (result.returncode, result.stdout.splitlines()[0]) == (0, f"nmt {__version__}")
+
+
+def test_the_version_comes_with_all_that_a_report_of_a_fault_needs(
+    nmt: Callable[..., CompletedProcess[str]],
+) -> None:
+    told = nmt("--version").stdout.splitlines()[1]
+    assert f"Python {platform.python_version()}" in told
+    assert f"PyTorch {version('torch')}" in told
+    assert told.count(",") >= 2
+
+
+@pytest.mark.parametrize("name", group.commands)
+def test_help_ends_with_an_example_that_can_be_typed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = CliRunner().invoke(group, [name, "--help"], terminal_width=110).stdout
+    example = shown.rstrip().rpartition("\nExample:\n")[2].strip()
+    words = shlex.split(example.partition("<")[0])
+    assert words[:2] == ["nmt", name]
+    monkeypatch.chdir(tmp_path)
+    for word in words[2:]:
+        if not word.startswith("-") and not word.endswith(".html"):
+            Path(word).mkdir(parents=True, exist_ok=True)
+    group.commands[name].make_context(name, words[2:])
+
+
+def test_each_preset_is_told_what_it_is() -> None:
+    shown = " ".join(CliRunner().invoke(group, ["train", "--help"], terminal_width=110).stdout.split())
+    told = shown.partition("A model and how to train it: ")[2].partition("Settings win")[0]
+    assert {word.strip("(),.") for word in told.split()} >= set(preset_names())
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
@@ -101,6 +148,15 @@ def test_the_module_is_the_command() -> None:
 def test_a_second_signal_does_not_disturb_the_cleaning_up(first: int, code: int, second: int) -> None:
     result = python("-c", TWO_SIGNALS, "slow", f"{first:d} {second:d}")
     assert (result.returncode, result.stdout) == (code, "cleaned up\n")
+
+
+def test_a_termination_that_we_came_to_ignore_stays_ignored() -> None:
+    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    ending = (
+        "import atexit; atexit.register(lambda: print(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN))\n"
+    )
+    result = python("-c", f"{ignoring}{ending}from nmt_cli.cli.main import main; main()", "--version")
+    assert result.stdout.splitlines()[-1] == "True"
 
 
 def test_an_interrupt_within_exec_ends_with_its_code_too(
@@ -235,3 +291,39 @@ def test_a_caution_is_one_line_and_stops_nothing(tmp_path: Path) -> None:
         "runs from writing there at once; take care that only one does.\n"
     )
     assert (tmp_path / "out" / "file").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("translate", "\x1b[31m\x9b2J\u202e"),
+        ("score", "-", "--reference", "\x1b[31m\x9b2J\u202e"),
+        ("preprocess", "--source-lang=a", "--target-lang=b", "--out=x", "--train", "\x1b[31m\x9b2J\u202e"),
+    ],
+    ids=["wrong usage", "score", "preprocess"],
+)
+def test_a_name_never_reaches_the_terminal_raw(
+    nmt: Callable[..., CompletedProcess[str]], arguments: tuple[str, ...]
+) -> None:
+    result = nmt(*arguments)
+    assert result.returncode
+    assert "\\x1b[31m\\x9b2J\\u202e" in result.stderr
+    assert not set("\x1b\x9b\u202e") & {*result.stderr, *result.stdout}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_behind_stdout_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "nmt_cli", "translate", "--settings"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1
+    assert (
+        result.stderr
+        == "Error: stdout can't be written: No space left on device; make room where it leads to.\n"
+    )
+
+
+def test_an_error_that_quotes_a_whole_file_is_shortened(nmt: Callable[..., CompletedProcess[str]]) -> None:
+    result = nmt("score", "--reference", "x" * 5000)
+    assert result.returncode == 1
+    assert len(result.stderr) < 2100

@@ -34,6 +34,7 @@ FLAGS = [
     "--seed",
     "--device",
     "--devices",
+    "--threads",
     "--validate-every",
     "--save-every",
     "--init-from",
@@ -267,6 +268,16 @@ def test_the_first_signal_is_remembered_and_a_second_ctrl_c_ends_at_once(
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.parametrize("number", EXIT_CODES)
+def test_a_signal_that_nohup_had_us_ignore_stays_ignored(number: int) -> None:
+    with signals_as_before():
+        signal.signal(number, signal.SIG_IGN)
+        stop = Stop()
+        os.kill(os.getpid(), number)
+        assert stop.signal == 0
+        assert [n for n in EXIT_CODES if signal.getsignal(n) is signal.SIG_IGN] == [number]
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)]
 )
@@ -363,3 +374,9 @@ def test_each_event_is_a_plain_line(
     Reporter(quiet=False)(Doing("training", 1, 0))
     Reporter(quiet=True)(event)
     assert capsys.readouterr() == ("", f"{line}\n")
+
+
+def test_it_computes_in_as_many_threads_as_told(run: Run, tmp_path: Path, toy_dataset: Path) -> None:
+    assert run(toy_dataset, "--out", tmp_path / "run", "--threads", "2").returncode == 0
+    (facts,) = (tmp_path / "run" / "environment.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(facts)["threads"] == 2

@@ -13,6 +13,7 @@ import torch
 
 from nmt_cli.cli.translate import translate
 from nmt_cli.cli.translate_report import Reporter, as_json, as_text
+from nmt_cli.corpus.source_text import Lines
 from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.decoding.lines import workers
 from nmt_cli.decoding.lines.degenerate import Flag
@@ -160,7 +161,6 @@ def test_settings_come_from_a_file_before_assignments_before_flags(run: Run, tmp
         (("--beam", "many"), "'many' is not a valid integer"),
         (("--config", "nowhere.toml"), "'nowhere.toml' does not exist"),
         (("--beams", "4"), "No such option"),
-        (("--set", "output.alignments=true"), "output.alignments has no effect without --format json."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -220,6 +220,73 @@ def test_a_page_that_finds_no_room_takes_no_translation_with_it(run: Run, tmp_pa
     assert (tmp_path / "out").read_text() == "abc\nde\n"
 
 
+SGM = """<srcset setid="t" srclang="any">
+<doc docid="News/1"><hl><seg id="1">abc</seg></hl><p><seg id="2">de</seg></p></doc>
+<doc docid="B&amp;B"><p><seg id="1"></seg><seg id="2">fg</seg></p></doc>
+</srcset>
+"""
+XML = """<?xml version="1.0" encoding="utf-8"?>
+<dataset id="t"><doc id="a"><src lang="en"><p><seg id="1">abc</seg></p></src>
+<ref lang="de" translator="A"><p><seg id="1">cba</seg></p></ref></doc></dataset>
+"""
+
+
+def test_a_test_set_becomes_a_system_output_with_the_same_documents_and_segments(
+    run: Run, nmt: Run, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "set.sgm", tmp_path / "out.sgm"
+    source.write_text(SGM)
+    assert run("--input", source, "--output", out).returncode == 0
+    assert out.read_text() == (
+        '<tstset trglang="de">\n<doc docid="News/1" sysid="nmt">\n<seg id="1">abc</seg>\n'
+        '<seg id="2">de</seg>\n</doc>\n<doc docid="B&amp;B" sysid="nmt">\n<seg id="1"></seg>\n'
+        '<seg id="2">fg</seg>\n</doc>\n</tstset>\n'
+    )
+    assert run("--input", source).stdout == out.read_text()
+    reference = tmp_path / "ref.de.sgm"
+    reference.write_text(SGM.replace("srcset", "refset"))
+    scored = json.loads(nmt("score", "--reference", reference, "--metric", "chrf", "--json", out).stdout)
+    assert scored["systems"][0]["scores"][0]["score"] == 100
+
+
+def test_an_xml_of_today_is_submitted_as_xml_and_scored_against_itself(
+    run: Run, nmt: Run, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "set.xml", tmp_path / "out.xml"
+    source.write_text(XML)
+    assert run("--input", source, "--output", out).returncode == 0
+    assert '<hyp system="nmt" language="de">\n<seg id="1">abc</seg>\n</hyp>' in out.read_text()
+    result = nmt("score", "--reference", source, "--target-lang", "de", "--json", out)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(json.loads(result.stdout)["systems"]) == 1
+
+
+def test_of_a_tsv_the_first_column_is_translated_and_pairs_are_written(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "pairs.tsv"
+    source.write_text("abc\tignored\t0.5\nde\n\n")
+    assert run("--input", source).stdout == "abc\tabc\nde\tde\n\t\n"
+    assert run("--input", source, "--set", "input.prefix=true", "--format", "json").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("--output", "out.txt"), ("--n-best", "2"), ("--format", "json")])
+def test_what_asks_for_lines_gets_lines(run: Run, tmp_path: Path, arguments: tuple[str, str]) -> None:
+    (tmp_path / "set.sgm").write_text(SGM)
+    option, value = arguments
+    out = tmp_path / value if option == "--output" else value
+    printed = run("--input", tmp_path / "set.sgm", option, out).stdout
+    assert "seg id" not in printed
+    if option == "--output":
+        assert (tmp_path / value).read_text() == "abc\nde\n\nfg\n"
+
+
+def test_a_test_set_on_stdin_is_told_to_be_none(
+    run: Run, nmt: Run, made_models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "set").write_text(SGM)
+    result = nmt("translate", made_models / "copies", "--device", "cpu", "--input", tmp_path / "set")
+    assert "looks like a WMT test set; name the file, ending in .sgm or .xml, with --input." in result.stderr
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_told(nmt: Run, made_models: Path, text: Path) -> None:
     result = nmt("translate", made_models / "copies", "--input", text, "--device", "cuda")
@@ -269,14 +336,28 @@ NOTHING = Translation(Line(8, "", (), 0, too_long=False, prefix_unknown=False), 
 
 
 def test_text_is_the_best_translation_alone() -> None:
-    assert (as_text(GOOD, 1), as_text(NOTHING, 1)) == ("c ä\n".encode(), b"\n")
+    assert (as_text(GOOD, 1, Lines()), as_text(NOTHING, 1, Lines())) == ("c ä\n".encode(), b"\n")
 
 
 def test_several_translations_are_rows_with_the_number_of_the_line_from_zero() -> None:
-    assert as_text(GOOD, 2).decode() == (
+    assert as_text(GOOD, 2, Lines()).decode() == (
         "6 ||| c ä ||| logprob= -2.000000 ||| -1.000000\n6 ||| d ||| logprob= -4.000000 ||| -2.000000\n"
     )
-    assert as_text(NOTHING, 2) == b"7 |||  ||| logprob= 0 ||| 0\n"
+    assert as_text(NOTHING, 2, Lines()) == b"7 |||  ||| logprob= 0 ||| 0\n"
+
+
+def test_alignments_are_a_last_column() -> None:
+    assert as_text(GOOD, 1, Lines(), ["0-0 1-1", "0-0"]) == "c ä ||| 0-0 1-1\n".encode()
+    assert as_text(NOTHING, 1, Lines(), []) == b" ||| \n"
+    several = as_text(GOOD, 2, Lines(), ["0-0 1-1", "0-0"]).decode().splitlines()
+    assert [line.split(" ||| ")[-1] for line in several] == ["0-0 1-1", "0-0"]
+    assert as_text(NOTHING, 2, Lines(), []) == b"7 |||  ||| logprob= 0 ||| 0 ||| \n"
+
+
+def test_a_model_that_copies_aligns_each_word_with_itself(run: Run, text: Path) -> None:
+    text.write_text("abc de f\n\ng\n")
+    result = run("--set", "output.alignments=true")
+    assert result.stdout == "abc de f ||| 0-0 1-1 2-2\n ||| \ng ||| 0-0\n"
 
 
 def test_json_is_one_object_a_line() -> None:
@@ -309,7 +390,7 @@ def test_a_sentence_that_does_not_fit_into_memory_is_one_line_of_error(
     failed = Translation(a_line(1234, pieces=5000), (), (), failed=True)
     told = "Error: line 1,234 (5,000 pieces) does not fit into memory; an empty line stands in its place."
     assert told_of(capsys, GOOD, failed) == [told]
-    assert (as_text(failed, 1), json.loads(as_json(failed, None))["failed"]) == (b"\n", True)
+    assert (as_text(failed, 1, Lines()), json.loads(as_json(failed, None))["failed"]) == (b"\n", True)
 
 
 def test_what_is_odd_is_told_with_the_numbers_of_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -232,3 +232,17 @@ def test_a_bad_line_of_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.trees").write_text(f"{CAT}\n\n")
     with pytest.raises(UserError, match=r"bad\.trees line 2: there is no word; a line must be one bracketed"):
         list(find(str(tmp_path / "bad.trees"), "en", "trees").blocks(10))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["(" + " " * 200_000, "(A " + " " * 200_000, "(A" * 100_000, "(NN " + "a" * 200_000],
+    ids=["blanks", "blanks behind a tag", "brackets", "a word"],
+)
+def test_a_hostile_bracketed_line_takes_no_longer_than_it_is_long(line: str) -> None:
+    assert mended_bracketed(line)[1]
+
+
+def test_closing_what_was_never_opened_takes_no_longer_the_deeper_it_is() -> None:
+    _, flaw = mended_linearised("(A NN " * 100_000 + ")B " * 100_000)
+    assert flaw == ")B closes nothing"

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nmt_cli.data.dataset import Sentences, Split, open_dataset, side_path
+from nmt_cli.data.dataset import (
+    Sentences,
+    Split,
+    open_dataset,
+    open_sentences,
+    raw_lines,
+    side_path,
+)
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES, Tokenizer
 from nmt_cli.text.tokenizers import load_tokenizers
@@ -175,3 +182,45 @@ def arrays(split: Split) -> list[object]:
 def decode(sentences: Sentences, tokenizer: Tokenizer) -> list[str]:
     extents = zip(sentences.offsets, sentences.offsets[1:] - 1, strict=False)
     return [tokenizer.decode(sentences.tokens[start:end].tolist()) for start, end in extents]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": {"/etc/passwd": {"bytes": 1, "sha256": "0"}}},
+        {"files": {"train.source.txt": {"bytes": None, "sha256": "0"}}},
+        {"files": []},
+        {"splits": {}},
+        {"splits": {"train": {"role": 3}}},
+        {"splits": {"train": None}},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_makes_no_sense_is_a_plain_error(
+    toy_dataset: Path, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    manifest = json.loads((toy_dataset / "dataset.json").read_text())
+    (tmp_path / "dataset.json").write_text(json.dumps({**manifest, **changes}))
+    with pytest.raises(UserError, match=r"dataset\.json is damaged"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"{'descr': '<u2', 'fortran_order': False, 'shape': (3,", b"{'descr': 0, }", b"{" * 118, b"(" * 118],
+    ids=str,
+)
+def test_an_array_with_a_damaged_header_is_a_plain_error(tmp_path: Path, header: bytes) -> None:
+    path = side_path(tmp_path, "train", "source", "tokens.npy")
+    path.write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117) + b"\n")
+    with pytest.raises(UserError, match=r"tokens\.npy is damaged"):
+        open_sentences(tmp_path, "train", "source")
+
+
+def test_raw_lines_that_are_not_those_of_a_set_are_a_plain_error(toy_dataset: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "dataset"
+    shutil.copytree(toy_dataset, folder)
+    dataset = open_dataset(folder)
+    side_path(folder, "dev", "source", "raw.txt").write_bytes(b"one\n")
+    with pytest.raises(UserError, match=r"dev\.source\.raw\.txt has 1 lines, but 20 were encoded"):
+        raw_lines(dataset, dataset.splits["dev"], "source")

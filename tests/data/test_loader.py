@@ -35,7 +35,7 @@ def split(split_of: SplitOf) -> Split:
 
 
 @contextmanager
-def loading(split: Split, folder: Path, cut: Cut, **position: int) -> Iterator[Loader]:
+def loading(split: Split, folder: Path, cut: Cut, **position: Any) -> Iterator[Loader]:
     batches = Batches(split, BatchConfig(tokens=300, longest=28), 1, folder, planner=True)
     with Loader(batches, cut, CPU, **position) as loader:
         yield loader

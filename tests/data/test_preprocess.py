@@ -9,8 +9,8 @@ import pytest
 
 from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.job import Job
 from nmt_cli.data.preprocess import Outcome, preprocess
-from nmt_cli.data.request import Request
 from nmt_cli.errors import UserError
 
 Pairs = Sequence[tuple[str, str]]
@@ -98,7 +98,7 @@ def test_other_languages_are_named(made: Path, tmp_path: Path) -> None:
     pair = f"{tmp_path}/c.en.txt:{tmp_path}/c.de.txt"
     config = read(PreprocessConfig, assignments=["tokenizer.kind=char"])
     with pytest.raises(UserError, match=r"languages: en-de -> en-nl"):
-        preprocess(Request("en", "nl", [pair], [pair], config=config), made, 1, False, lambda *_: None)
+        preprocess(Job("en", "nl", [pair], [pair], config=config), made, 1, False, lambda *_: None)
 
 
 def test_overwriting_leaves_nothing_of_the_old_dataset(
@@ -173,7 +173,7 @@ def test_progress_tells_each_stage_and_reaches_the_whole(tmp_path: Path, toy: st
         told.setdefault(stage, []).append((done, total))
 
     config = read(PreprocessConfig, assignments=["tokenizer.kind=char"])
-    preprocess(Request("en", "de", [toy], [dev], config=config), tmp_path / "out", 1, False, listen)
+    preprocess(Job("en", "de", [toy], [dev], config=config), tmp_path / "out", 1, False, listen)
     assert (told["cleaning"][-1], told["encoding"][-1]) == ((300, 300), (300, 300))
     assert list(told).index("cleaning") < list(told).index("encoding")
 
@@ -194,3 +194,17 @@ def test_the_manifest_counts_unknowns_and_tokens(
         "target_unknowns": 1,
     }
     assert (splits["train"]["source_tokens"], splits["train"]["source_unknowns"]) == (3, 0)
+
+
+def test_a_dataset_with_a_damaged_file_is_not_up_to_date(
+    tmp_path: Path, make: Callable[..., Outcome], toy: str, digests: Callable[[Path], dict[str, str]]
+) -> None:
+    out = tmp_path / "out"
+    make(out, [toy])
+    whole = digests(out)
+    content = (out / "train.source.txt").read_bytes()
+    (out / "train.source.txt").write_bytes(content[::-1])
+    with pytest.raises(UserError, match=r"train\.source\.txt is not what was written .* --overwrite"):
+        make(out, [toy])
+    make(out, [toy], overwrite=True)
+    assert digests(out) == whole

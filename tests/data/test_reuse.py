@@ -148,7 +148,7 @@ def test_what_can_not_be_reused_is_named(
     refused = {
         tmp_path / "none": "none can't be read: No such file",
         tmp_path / "empty": "empty holds no tokenizer.json",
-        tmp_path / "text": "text: .*no SentencePiece model",
+        tmp_path / "text": "text: line 1 holds several words",
         tmp_path / "codes": "codes: .*line 2 of the codes is 'a b c'",
         tmp_path / "old": "old: .*must start with '#version: 0.2'",
         f"{model}:{codes}": "are of two kinds",

@@ -171,3 +171,11 @@ def test_an_error_in_planning_reaches_whoever_takes_the_batches(tmp_path: Path, 
         pytest.raises(FileExistsError),
     ):
         next(batches.starting())
+
+
+def test_who_waits_for_a_planner_that_has_ended_ends_too(tmp_path: Path, split: Split) -> None:
+    at_work = iter([True, True, False])
+    waiting = Batches(split, CONFIG, 1, tmp_path, planner=False, planner_at_work=lambda: next(at_work))
+    with closing(waiting), pytest.raises(UserError, match="which plans the batches, has ended"):
+        next(waiting.starting())
+    assert list(at_work) == []

@@ -126,8 +126,13 @@ ON_THE_CPU = (
         Room("step", sentences=1),
         Room("step", sentences=2, age=4),
         Room("encode", sentences=3, error=RuntimeError(ON_THE_CPU)),
+        Room("step", sentences=3, error=RuntimeError("could not create a primitive")),
+        Room("step", sentences=3, error=MemoryError("std::bad_alloc")),
     ],
-    ids=["encoding", "encoding alone", "first step", "first step alone", "later step", "on the CPU"],
+    ids=[
+        *("encoding", "encoding alone", "first step", "first step alone", "later step", "on the CPU"),
+        *("in oneDNN", "in C++"),
+    ],
 )
 @pytest.mark.parametrize("beam", [1, 3])
 def test_out_of_memory_every_sentence_still_gets_its_translation(room: Room, beam: int) -> None:

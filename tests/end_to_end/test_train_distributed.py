@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from subprocess import Popen
 import pytest
 
 from nmt_cli.checkpoints.run_folder import checkpoints, read_state
+from nmt_cli.data.preprocess import Outcome
+from nmt_cli.training.step.distributed import child_environments
 
 STEPS = 24
 PATIENCE = 300
@@ -174,6 +177,65 @@ def test_a_signal_is_heard_by_all_and_the_run_is_saved_once(
     assert ended == code, stderr
     assert stderr.count("stopped and saved") == 1
     assert len(losses(tmp_path / "run")) == max(checkpoints(tmp_path / "run"))
+
+
+@pytest.fixture
+def start_ranks(
+    start_nmt: Callable[..., Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[Popen[str]]]:
+    """Starts a process for each of these lists of arguments, as a launcher would that looks after none."""
+
+    def start_ranks(*words: list[object]) -> list[Popen[str]]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        processes = []
+        for environment, theirs in zip(child_environments(len(words), port), words, strict=True):
+            for name, value in environment.items():
+                monkeypatch.setenv(name, value)
+            processes.append(start_nmt(*theirs))
+        return processes
+
+    return start_ranks
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [(("--set", "schedule.peak=0.1"), "(schedule.peak: 0.003 and 0.1)"), ((), "(dataset: SHA-256 ")],
+    ids=["settings", "dataset"],
+)
+def test_ranks_that_were_told_different_things_end_with_one_line_that_says_what(
+    tmp_path: Path,
+    toy_dataset: Path,
+    make: Callable[..., Outcome],
+    dev: str,
+    start_ranks: Callable[..., list[Popen[str]]],
+    other: tuple[object, ...],
+    told: str,
+) -> None:
+    theirs = toy_dataset
+    if not other:
+        make(theirs := tmp_path / "other", [dev], reuse=toy_dataset)
+    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--max-steps", 4)
+    otherwise = arguments(theirs, tmp_path / "run", "--validate-every", 0, "--max-steps", 4, *other)
+    for code, stderr in map(finish, start_ranks(words, otherwise)):
+        assert (code, stderr.count("\n")) == (1, 1)
+        assert f"processes 0 and 1 differ {told}" in stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_a_rank_that_has_nobody_left_ends(
+    tmp_path: Path, toy_dataset: Path, start_ranks: Callable[..., list[Popen[str]]], dead: int
+) -> None:
+    words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 0, "--save-every", 2)
+    ranks = start_ranks(words, words)
+    while not checkpoints(tmp_path / "run"):
+        assert ranks[dead].poll() is None
+        time.sleep(0.01)
+    ranks[dead].kill()
+    code, stderr = finish(ranks[1 - dead])
+    assert (code, "lost contact with the others" in stderr, "Traceback" in stderr) == (1, True, False)
 
 
 def children_of(pid: int) -> list[int]:

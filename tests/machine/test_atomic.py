@@ -1,5 +1,6 @@
 """Folders and files that appear whole or not at all."""
 
+import fcntl
 import gzip
 import os
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nmt_cli.errors import UserError
@@ -16,14 +18,18 @@ from nmt_cli.machine.atomic import (
     check_place,
     file_written_whole,
     folder_written_whole,
+    room_for,
     temporary_folder,
 )
+from nmt_cli.machine.exchange import exchanged
 
 DIES_AT_RENAME = """
 import os, sys
 from pathlib import Path
+from nmt_cli.machine import atomic
 from nmt_cli.machine.atomic import folder_written_whole
 
+atomic.exchanged = lambda one, other: False
 left, rename = int(sys.argv[2]), Path.rename
 
 def rename_or_die(self, target):
@@ -263,10 +269,20 @@ def test_temporary_folders_of_killed_processes_are_removed_by_the_next_and_no_ot
 def test_a_temporary_folder_that_was_just_made_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is not even locked for a moment, in which its owner could not lock it."""
+    locked, flock = [], fcntl.flock
+
+    def noted(file: int, how: int) -> None:
+        locked.append(os.fstat(file).st_ino)
+        flock(file, how)
+
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "nmt-test-new").mkdir()
-    with temporary_folder("nmt-test-"):
-        assert (tmp_path / "nmt-test-new").exists()
+    monkeypatch.setattr(fcntl, "flock", noted)
+    new = tmp_path / "nmt-test-new"
+    new.mkdir()
+    with temporary_folder("nmt-test-") as folder:
+        assert new.exists()
+        assert locked == [folder.stat().st_ino]
 
 
 def test_a_file_that_is_written_anew_keeps_who_may_use_it(tmp_path: Path) -> None:
@@ -291,3 +307,72 @@ def test_an_interrupt_as_soon_as_the_file_is_there_leaves_nothing(
     with pytest.raises(KeyboardInterrupt), file_written_whole(tmp_path / "out"):
         pass
     assert not any(tmp_path.iterdir())
+
+
+DIES_IN_A_FILE = """
+import os, sys
+from pathlib import Path
+from nmt_cli.machine.atomic import file_written_whole
+
+with file_written_whole(Path(sys.argv[1])) as file:
+    file.write(b"unfinished")
+    file.flush()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next_and_no_other(tmp_path: Path) -> None:
+    out = tmp_path / "out.gz"
+    subprocess.run([sys.executable, "-c", DIES_IN_A_FILE, str(out)])
+    (left,) = tmp_path.iterdir()
+    others = [tmp_path / ".other.1.unfinished", tmp_path / ".out.gz.1.unfinished"]
+    with others[0].open("wb"), others[1].open("wb") as at_work:
+        fcntl.flock(at_work, fcntl.LOCK_EX)
+        with file_written_whole(out) as file:
+            assert not left.exists()
+            file.write(b"whole")
+    assert gzip.decompress(out.read_bytes()) == b"whole"
+    assert {*tmp_path.iterdir()} == {out, *others}
+
+
+def test_a_folder_is_there_at_every_moment_of_being_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "out", "old")
+    if not exchanged(*(made(tmp_path / name) for name in ("one", "other"))):
+        pytest.skip("this system can't exchange two folders in one call")
+    rename, seen = os.rename, list[str]()
+
+    def looked_at(source: Path, target: Path) -> None:
+        seen.append(content(tmp_path / "out"))
+        rename(source, target)
+        seen.append(content(tmp_path / "out"))
+
+    monkeypatch.setattr(os, "rename", looked_at)
+    write(tmp_path / "out", "new")
+    assert {*seen} == {"new"}
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "one", "other"}
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_folder_is_replaced_in_two_steps_where_there_is_no_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt_cli.machine.atomic.exchanged", lambda one, other: False)
+    write(tmp_path / "out", "old")
+    write(tmp_path / "out", "new")
+    assert content(tmp_path / "out") == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_array_that_the_disk_has_no_room_for_is_one_clear_error(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    path = tmp_path / "array.npy"
+    told = pytest.raises(UserError, match=f"{path} can't be written: .*; make room")
+    with full_disk(1000), told, room_for(path), path.open("wb") as file:
+        np.save(file, np.zeros(100_000))

@@ -11,7 +11,7 @@ import pytest
 
 from nmt_cli.errors import Caution
 from nmt_cli.machine.atomic import folder_written_whole, temporary_folder
-from nmt_cli.machine.locks import LACKING, take_lock
+from nmt_cli.machine.locks import LACKING, is_locked, take_lock
 
 
 @pytest.fixture
@@ -66,3 +66,18 @@ def test_any_other_failure_of_a_lock_is_an_error_that_leaves_nothing_open(
 
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))  # noqa: PTH208
+
+
+def test_a_lock_is_seen_while_its_holder_is_there(tmp_path: Path) -> None:
+    with temporary_folder("nmt-test-") as folder:
+        assert is_locked(folder)
+        assert is_locked(folder)
+    assert not is_locked(folder)
+    assert not is_locked(tmp_path)
+
+
+def test_where_there_are_no_locks_a_holder_is_taken_to_be_there(
+    tmp_path: Path, failing: Callable[[int], None]
+) -> None:
+    failing(LACKING[0])
+    assert is_locked(tmp_path)

@@ -29,14 +29,20 @@ def test_an_allocation_that_no_machine_has_room_for_tells_of_it() -> None:
     ("error", "told"),
     [
         (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("could not create a memory object"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (MemoryError(), True),
+        (RuntimeError("could not create a primitive descriptor for a matmul primitive"), False),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("no such setting"), False),
     ],
 )
-def test_other_errors_are_no_want_of_memory(error: Exception, told: bool) -> None:
+def test_want_of_memory_is_told_from_other_errors(error: Exception, told: bool) -> None:
     assert out_of_memory(error) == told
 
 
+@pytest.mark.slow
 def test_the_most_that_was_held_is_in_bytes_and_stays_when_it_is_given_back() -> None:
     megabytes = 200
     # The command of a process begins with the most that the process held before; a shell's is small.

@@ -4,6 +4,7 @@ import json
 import re
 import string
 import subprocess
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from importlib.resources import files
 from pathlib import Path
@@ -16,13 +17,14 @@ from hypothesis import strategies as st
 import nmt_cli
 from nmt_cli.decoding.lines import attention_page
 from nmt_cli.pages.compose import compose, escaped, script
-from nmt_cli.training.record import html_report
+from nmt_cli.training.record import comparison, html_report
 
 PACKAGE = Path(nmt_cli.__file__).parent
-PAGES = {
-    "decoding/lines/page": attention_page.SCRIPTS,
-    "training/record/page": html_report.SCRIPTS,
-}
+PAGES = (
+    ("decoding/lines/page", attention_page.SCRIPTS),
+    ("training/record/page", html_report.SCRIPTS),
+    ("training/record/page", comparison.SCRIPTS),
+)
 """Where the parts of each page are, and its scripts."""
 
 OF_BROWSERS = {
@@ -92,9 +94,11 @@ def test_a_placeholder_that_nothing_fills_is_an_error_of_ours() -> None:
     assert sorted(string.Template(shell).get_identifiers()) == ["body", "data", "script", "style", "title"]
 
 
-@pytest.mark.parametrize("place", PAGES)
-def test_the_script_of_a_page_has_nothing_that_a_linter_finds(place: str, deno: str) -> None:
-    text = script(PACKAGE / place, PAGES[place])
+@pytest.mark.parametrize(("place", "scripts"), PAGES)
+def test_the_script_of_a_page_has_nothing_that_a_linter_finds(
+    place: str, scripts: Sequence[str], deno: str
+) -> None:
+    text = script(PACKAGE / place, scripts)
     command = [deno, "lint", "--no-config", "--rules-include=no-undef,eqeqeq", "--json", "--ext=js", "-"]
     found = json.loads(subprocess.run(command, input=text, capture_output=True, text=True).stdout)
     told = [problem["message"] for problem in found["diagnostics"]] + found["errors"]
@@ -107,6 +111,6 @@ def test_every_part_of_a_page_is_used_and_installed_with_the_package() -> None:
         pytest.skip("the package is installed apart from its repository")
     (listed,) = re.findall(r"^nmt_cli = (\[.*?\])", project.read_text("utf-8"), re.M | re.S)
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if path.suffix in ASSETS}
-    own = {f"{place}/{name}" for place, names in PAGES.items() for name in ("body.html", "style.css", *names)}
+    own = {f"{place}/{name}" for place, names in PAGES for name in ("body.html", "style.css", *names)}
     assert found == own | {"pages/page.html", "pages/base.css", "pages/elements.js"}
     assert [name for name in found if not any(fnmatch(name, glob) for glob in json.loads(listed))] == []

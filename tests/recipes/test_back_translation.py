@@ -12,7 +12,7 @@ import pytest
 # Recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.quickstart import generate
+from nmt_cli.demo import corpus as grammar
 
 Recipe = Callable[..., CompletedProcess[str]]
 SIZES = {"train": 120, "valid": 4, "test_2016_flickr": 4}
@@ -36,7 +36,7 @@ def copied(recipe_copy: Callable[[str], Path]) -> Path:
     (recipe / "train.toml").write_text(TINY, encoding="utf-8")
     (place / "text").mkdir()
     for name, size in SIZES.items():
-        pairs = generate.corpus(name.partition("_")[0], size, seed=1)
+        pairs = grammar.corpus(name.partition("_")[0], size, seed=1)
         for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
             text = "".join(f"{line}\n" for line in lines)
             (place / "text" / f"{name}.{language}").write_text(text, encoding="utf-8")

@@ -14,8 +14,8 @@ import pytest
 # Recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from nmt_cli.demo import corpus as grammar
 from recipes.multi30k import results
-from recipes.quickstart import generate
 
 Recipe = Callable[..., CompletedProcess[str]]
 
@@ -36,7 +36,7 @@ def write_corpus(folder: Path, ending: str, *, lowercase: bool) -> None:
     """What is lower-cased is packed as well, but for the training text."""
     folder.mkdir(parents=True)
     for name, size in SIZES.items():
-        pairs = generate.corpus(name.partition("_")[0], size, seed=1)
+        pairs = grammar.corpus(name.partition("_")[0], size, seed=1)
         for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
             text = "".join(f"{line}\n" for line in lines)
             text = re.sub(r"([.,?])", r" \1", text.lower()) if lowercase else text

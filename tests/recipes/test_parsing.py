@@ -45,8 +45,8 @@ batch.tokens = 200
 schedule.kind = "constant"
 schedule.peak = 0.02
 schedule.warmup = 1
-training.max_steps = 40
-checkpoints.every_steps = 4
+training.max_steps = 20
+checkpoints.every_steps = 2
 checkpoints.keep_last = 10
 validation.every_steps = 0
 """
@@ -101,7 +101,7 @@ def test_the_recipe_goes_from_trees_to_the_scores_of_a_model_and_of_right_branch
         assert re.search(rf"^\| gum \| {name}[^|]* \| {cells} \|", printed, re.MULTILINE)
     assert 0 < scores[0]["scores"][0]["score"] < scores[1]["scores"][0]["score"]
     result = json.loads((folder / "result.json").read_bytes())
-    assert result["updates"] == 40
+    assert result["updates"] == 20
     assert result["config"]["model"]["width"] == 16
 
 

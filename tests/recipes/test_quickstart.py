@@ -14,8 +14,10 @@ import pytest
 # Recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.quickstart import dictionary, generate, numerals, phrases, sentences
-from recipes.quickstart.lexicon import THINGS, Pair
+from nmt_cli.demo import corpus as grammar
+from nmt_cli.demo import numerals, phrases, sentences
+from nmt_cli.demo.lexicon import THINGS, Pair
+from recipes.quickstart import dictionary, generate
 
 SCRIPT = Path(generate.__file__)
 SIZES = ["--train", "2000", "--valid", "60", "--test", "100"]
@@ -100,7 +102,7 @@ def test_the_command_prints_sizes_samples_and_a_dictionary_score_below_50(made: 
 
 def test_no_source_of_one_set_is_in_another_or_twice_in_its_own(made: tuple[Path, str]) -> None:
     folder, _ = made
-    sources = [line for split in generate.SPLITS for line in lines(folder, f"{split}.en")]
+    sources = [line for split in grammar.SIZES for line in lines(folder, f"{split}.en")]
     assert len(set(sources)) == len(sources)
 
 
@@ -115,18 +117,18 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed(
 
 
 def test_another_seed_gives_another_corpus() -> None:
-    assert generate.corpus("train", 10, seed=1) != generate.corpus("train", 10, seed=2)
+    assert grammar.corpus("train", 10, seed=1) != grammar.corpus("train", 10, seed=2)
 
 
 def test_a_sentence_belongs_to_one_set_whatever_the_seed() -> None:
-    test = generate.corpus("test", 100, seed=1)
-    train = generate.corpus("train", 3000, seed=2)
-    assert {generate.split_of(pair.en) for pair in test} == {"test"}
-    assert {generate.split_of(pair.en) for pair in train} == {"train"}
+    test = grammar.corpus("test", 100, seed=1)
+    train = grammar.corpus("train", 3000, seed=2)
+    assert {grammar.split_of(pair.en) for pair in test} == {"test"}
+    assert {grammar.split_of(pair.en) for pair in train} == {"train"}
 
 
 def test_a_larger_corpus_begins_with_the_smaller_one() -> None:
-    assert generate.corpus("train", 300, seed=1)[:100] == generate.corpus("train", 100, seed=1)
+    assert grammar.corpus("train", 300, seed=1)[:100] == grammar.corpus("train", 100, seed=1)
 
 
 @pytest.mark.parametrize("size", ["0", "-5", "many"])
@@ -138,10 +140,10 @@ def test_a_size_that_is_none_is_refused_before_anything_is_written(size: str, tm
 
 
 def test_asking_for_more_than_the_grammar_has_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "sentence", lambda rng: Pair(f"{rng.random():.1f}", "eins"))
-    monkeypatch.setattr(generate, "PATIENCE", 1000)
+    monkeypatch.setattr(grammar, "sentence", lambda rng: Pair(f"{rng.random():.1f}", "eins"))
+    monkeypatch.setattr(grammar, "PATIENCE", 1000)
     with pytest.raises(ValueError, match=r"--train is 50, but the grammar gave only \d+ different sentences"):
-        generate.corpus("train", 50, seed=1)
+        grammar.corpus("train", 50, seed=1)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from nmt_cli.text.vocabulary import Vocabulary
 # Recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.quickstart import generate
+from nmt_cli.demo import corpus as grammar
 from recipes.table3 import results
 
 Recipe = Callable[..., CompletedProcess[str]]
@@ -55,7 +55,7 @@ def copied(recipe_copy: Callable[[str], Path]) -> Path:
     (copy / "preprocess.toml").write_text(settings.replace("4000", "200"), encoding="utf-8")
     (place / "multi30k").mkdir()
     for name, size in (("train", 300), ("valid", 4)):
-        pairs = generate.corpus(name, size, seed=1)
+        pairs = grammar.corpus(name, size, seed=1)
         for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
             text = "".join(f"{line}\n" for line in lines)
             (place / "multi30k" / f"{name}.{language}").write_text(text, encoding="utf-8")

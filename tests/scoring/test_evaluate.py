@@ -8,7 +8,7 @@ import pytest
 from nmt_cli import config as settings
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import Metric, ScoreConfig, Test
-from nmt_cli.scoring.evaluate import Outcome, Request, evaluate
+from nmt_cli.scoring.evaluate import Evaluation, Scores, evaluate
 
 Texts = dict[str, Path]
 
@@ -21,13 +21,13 @@ def run(
     metrics: Sequence[Metric] = (),
     sentences: bool = False,
     significance: Test | None = None,
-) -> Outcome:
+) -> Scores:
     config = settings.read(ScoreConfig, assignments=assignments)
     given = settings.given_names(None, assignments, {})
-    return evaluate(Request(references, hypotheses, lang, metrics, sentences, significance, config, given))
+    return evaluate(Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, given))
 
 
-def metrics_of(outcome: Outcome) -> list[str]:
+def metrics_of(outcome: Scores) -> list[str]:
     return [score.metric for score in outcome.systems[0].scores]
 
 
@@ -183,3 +183,11 @@ def test_a_carriage_return_inside_a_line_is_warned_of(tmp_path: Path) -> None:
     outcome = run([tmp_path / "ref.de"], [tmp_path / "hyp"])
     (warning,) = outcome.warnings
     assert f"{tmp_path / 'hyp'}: 1 lines have a carriage return inside (the first is line 2)" in warning
+
+
+def test_a_line_that_ter_would_take_days_for_is_named(tmp_path: Path) -> None:
+    for name, words in (("ref", "a b c"), ("hyp", "d " * 20_000)):
+        (tmp_path / name).write_text(f"short\n{words}\n")
+    with pytest.raises(UserError, match="hyp line 2 has 20,000 words, and TER of more than 5,000"):
+        run([tmp_path / "ref"], [tmp_path / "hyp"], metrics=["ter"])
+    assert run([tmp_path / "ref"], [tmp_path / "hyp"], metrics=["chrf"]).lines == 2

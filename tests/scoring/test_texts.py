@@ -71,13 +71,16 @@ def test_an_sgm_gives_its_segments_in_order_with_their_places(tmp_path: Path, pa
         assert text.places == [("a", "1"), ("a", "2"), ("b", "1")]
 
 
-def test_of_an_xml_the_reference_in_the_language_is_taken_and_hypotheses_are_refused(tmp_path: Path) -> None:
+def test_of_an_xml_the_reference_in_the_language_is_taken_and_the_system_output(tmp_path: Path) -> None:
     path = tmp_path / "set.xml"
     path.write_bytes(XML)
     assert read_reference(path, "de").lines == ["eins"]
     assert read_reference(path, "fr").lines == ["un"]
-    with pytest.raises(UserError, match="takes the references only"):
+    with pytest.raises(UserError, match="of the hypothesis side"):
         read_hypotheses(path)
+    output = b'</src><hyp system="x" language="de"><seg id="1">zwei</seg></hyp>'
+    path.write_bytes(XML.replace(b"</src>", output, 1))
+    assert read_hypotheses(path).lines == ["zwei"]
 
 
 def text(name: str, count: int, *places: tuple[str, str]) -> Text:

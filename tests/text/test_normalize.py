@@ -163,6 +163,7 @@ def test_the_blank_mark_is_a_blank_for_sentencepiece_alone(fold: bool, normalise
     assert Normalizer(TextConfig(), fold_blank_mark=fold)("▁a▁▁b ▁c") == normalised
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["nfc", "nfkc"])
 def test_a_line_of_combining_marks_is_not_pondered_and_loses_none(form: Literal["nfc", "nfkc"]) -> None:
     marks = "\u0300\u0323" * 200_000

@@ -90,7 +90,7 @@ def test_what_would_have_no_effect_is_refused(kind: str, config: SamplingConfig,
         ({"source_dropout": 1.0}, "source_dropout is 1.0; take at least 0 and less than 1"),
         ({"target_dropout": -0.1}, "target_dropout is -0.1"),
         ({"target_alpha": -1.0}, "target_alpha is -1.0; take at least 0"),
-        ({"nbest": 1, "source_alpha": 0.2}, "nbest is 1; take 0, or at least 2 and at most 512"),
+        ({"nbest": 1, "source_alpha": 0.2}, "nbest is 1; take 0, or 2 to 512"),
         ({"nbest": 64}, "nbest has no effect without source_alpha or target_alpha"),
     ],
 )

@@ -71,10 +71,11 @@ def lines(skipped: str) -> list[dict[str, Any]]:
     ids=["over two", "a good one", "none", "the last"],
 )
 def test_bad_steps_in_a_row_are_counted_over_groups_of_lines(
-    tiny: Tiny, groups: list[str], count: int
+    tiny: Tiny, groups: list[str], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nmt_cli.training.limits.GIVE_UP_AFTER", 4)
     position = Position()
-    ending = limits(tiny("training.give_up_after=4"), position)
+    ending = limits(tiny(), position)
     for group in groups:
         ending.refuse_divergence(lines(group))
     assert position.bad_in_a_row == count

@@ -187,16 +187,20 @@ EXPLODING = ("schedule.kind=constant", "schedule.warmup=0", "schedule.peak=1e25"
 
 
 def test_many_steps_in_a_row_that_are_not_finite_end_the_run_with_advice(
-    run: Path, complaint: Complaint
+    run: Path, complaint: Complaint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = complaint(*EXPLODING, "training.give_up_after=3", "training.log_every=1")
+    monkeypatch.setattr("nmt_cli.training.limits.GIVE_UP_AFTER", 3)
+    told = complaint(*EXPLODING, "training.log_every=1")
     assert told.startswith("loss or gradient were not finite in 3 steps in a row, up to step 4; lower the ")
     assert "optimizer.clip_norm=1" in told
     assert [line["skipped"] for line in lines_of(run)] == [False, True, True, True]
 
 
-def test_steps_that_are_left_out_are_counted_over_a_stop(go: Go, run: Path, complaint: Complaint) -> None:
-    settings = (*EXPLODING, "training.give_up_after=5", "training.log_every=1")
+def test_steps_that_are_left_out_are_counted_over_a_stop(
+    go: Go, run: Path, complaint: Complaint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt_cli.training.limits.GIVE_UP_AFTER", 5)
+    settings = (*EXPLODING, "training.log_every=1")
     _, events = go(*settings, stop_at=3)
     assert [event.skipped for event in events if isinstance(event, Progress)] == [0, 1, 1]
     assert "in 5 steps in a row, up to step 6;" in complaint(*settings)

@@ -1,5 +1,6 @@
 """A run's settings: kept, repeated by --config, and compared when it goes on."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,3 +92,9 @@ def test_settings_that_cannot_be_read_are_told_with_their_file(tmp_path: Path, t
     (tmp_path / "config.toml").write_text("[model\nwidth", encoding="utf-8")
     with pytest.raises(UserError, match=r"config\.toml is not a TOML file"):
         changes(tmp_path, tiny())
+
+
+def test_a_pipe_in_the_place_of_a_run_s_settings_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.toml")
+    with pytest.raises(UserError, match=r"config\.toml is no ordinary file"):
+        changes(tmp_path, TrainConfig())

@@ -1,8 +1,9 @@
-"""Attention in segments that fit one tile: an exact softmax, and one program for all three gradients.
+"""Attention in segments that fit one tile: a softmax over all keys at once, one program for all three
+gradients.
 
 A tile holds STACK heads of a segment, one below the other, so that even a short segment fills the 16 rows
-that `tl.dot` wants; what one head would see of another is masked. Programs of segments whose longer side is
-not in (low, high] leave at once.
+that `tl.dot` wants; scores between different heads are masked. A launch has programs for every segment of the
+batch; those whose longer side is not in (low, high] return at once, and another launch computes them.
 """
 
 import triton
@@ -11,6 +12,7 @@ import triton.language as tl
 from nmt_cli.attention.tile.fused import bounds, dropped, head_state, read, rows, scores, visible, write
 
 
+# These change from batch to batch, and Triton would compile again where one is 1 or a multiple of 16.
 @triton.jit(do_not_specialize=["low", "high", "behind", "ahead", "threshold"])
 def forward(
     q,
@@ -61,11 +63,13 @@ def forward(
     seen = seen & (head[:, None] == head[None, :]) if STACK > 1 else seen
     logits = scores(q_tile, k_tile, seen, scale)
     highest = tl.max(logits, 1)
+    # A row without any key, such as one that only fills the tile, gets zeros: -inf minus -inf would be nan.
     highest = tl.where(highest == float("-inf"), 0.0, highest)
     weights = tl.exp2(logits - highest[:, None])
     total = tl.sum(weights, 1)
     total = tl.where(total == 0.0, 1.0, total)
     tl.store(lse + (q_start + token).to(tl.int64) * heads + head, highest + tl.log2(total), mask=is_query)
+    # Only now that they are summed up: dropout is of probabilities, whose divisor counts all of them.
     state = head_state(seed, segment, head)[:, None] if DROPOUT else 0
     weights = dropped(weights, state, token[:, None], token[None, :], threshold, amplified, DROPOUT)
     sums = tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
@@ -111,7 +115,7 @@ def backward(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dq`, `dk` and `dv`, contiguous, from one look at everything else."""
+    """Write `dq`, `dk` and `dv`, contiguous; all else is read once, and the weights are computed again."""
     groups = tl.cdiv(heads, STACK)
     segment = tl.program_id(0) // groups
     q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
@@ -135,6 +139,7 @@ def backward(
     d_weights = dropped(d_weights, state, token[:, None], token[None, :], threshold, amplified, DROPOUT)
     d_v = tl.dot(tl.trans(used.to(v_tile.dtype)), d_out_tile, input_precision="ieee")
     write(dv, rows(k_start, token, head, heads * V, V), is_key, d_v, V, PADDED_V)
+    # The gradient of a softmax: what is common to all its outputs changes none of them.
     delta = tl.sum(weights * d_weights, 1)
     d_scores = (weights * (d_weights - delta[:, None]) * scale).to(q_tile.dtype)
     d_q = tl.dot(d_scores, k_tile, input_precision="ieee")
@@ -145,6 +150,6 @@ def backward(
 
 @triton.jit
 def _cells(group, TILE: tl.constexpr, STACK: tl.constexpr):
-    """The token and the head of each row of a tile."""
+    """The token (in its segment) and the head that each row of a tile stands for."""
     row = tl.arange(0, TILE)
     return row % (TILE // STACK), group * STACK + row // (TILE // STACK)

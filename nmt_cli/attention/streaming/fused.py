@@ -1,7 +1,9 @@
-"""Attention in segments longer than a tile: an online softmax over blocks of keys, block by block back again.
+"""Attention in segments longer than a tile: an online softmax over blocks of keys.
 
-Programs of segments no longer than `low`, and of blocks behind a segment's end, leave at once; blocks that a
-program cannot see are never read.
+The backward pass computes the weights again, block by block; queries and keys have a kernel each, so that no
+two programs add to the same gradient. A launch has programs for every segment, and for as many blocks as the
+longest one has; those of segments no longer than `low`, or of blocks behind their segment's end, return at
+once. Blocks outside of causal order or the window are never read.
 """
 
 import triton
@@ -10,6 +12,7 @@ import triton.language as tl
 from nmt_cli.attention.tile.fused import bounds, dropped, head_state, read, rows, scores, visible, write
 
 
+# These change from batch to batch, and Triton would compile again where one is 1 or a multiple of 16.
 @triton.jit(do_not_specialize=["low", "behind", "ahead", "threshold"])
 def forward(
     q,
@@ -62,9 +65,12 @@ def forward(
         seen = visible(query[:, None], key[None, :], q_length, k_length, behind, ahead, BANDED)
         logits = scores(q_tile, k_tile, seen, scale)
         higher = tl.maximum(highest, tl.max(logits, 1))
+        # Rows that have seen no key yet: -inf minus -inf would be nan.
         finite = tl.where(higher == float("-inf"), 0.0, higher)
         weights = tl.exp2(logits - finite[:, None])
+        # What was summed up so far is relative to a lower maximum.
         shrunk = tl.exp2(highest - finite)
+        # Without dropout, which is of probabilities: their divisor counts all of them.
         total = total * shrunk + tl.sum(weights, 1)
         weights = dropped(weights, state, query[:, None], key[None, :], threshold, amplified, DROPOUT)
         sums = tl.dot(weights.to(v_tile.dtype), v_tile, sums * shrunk[:, None], input_precision="ieee")
@@ -110,9 +116,9 @@ def backward_queries(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dq`, contiguous, and for `backward_keys` also `delta` [T, heads], what d_scores are relative to.
+    """Write `dq`, contiguous, and `delta` [T, heads] for `backward_keys`: the sums of weights * d_weights.
 
-    The sums of out * d_out would be the same but for the rounding of `out`, which is not worth its error.
+    The sums of out * d_out are the same, and would spare the first pass over the keys, but `out` was rounded.
     """
     segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
@@ -188,7 +194,8 @@ def backward_keys(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dk` and `dv`, contiguous; the weights are [keys, queries] here, to be multiplied as they are."""
+    """Write `dk` and `dv`, contiguous; weights are computed as [keys, queries], so that none is
+    transposed."""
     segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
     first = tl.program_id(1) * BLOCK

@@ -1,4 +1,4 @@
-"""What all attention kernels do with a tile: read it, write it, and tell which of its elements count."""
+"""What the attention kernels share: reading and writing a tile, its mask, its scores and its dropout."""
 
 import triton
 import triton.language as tl
@@ -9,6 +9,7 @@ GOLDEN = tl.constexpr(dropout.GOLDEN)
 OFFSET = tl.constexpr(dropout.OFFSET)
 MIX_1 = tl.constexpr(dropout.MIX_1)
 MIX_2 = tl.constexpr(dropout.MIX_2)
+# The kernels' softmax is one of powers of 2, which is what the device has an instruction for.
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -24,7 +25,7 @@ def bounds(q_starts, k_starts, segment):
 
 @triton.jit
 def rows(start, tokens, head, token_stride, head_stride):
-    """Where the rows of a tile lie in memory: past 2^31 in a large batch."""
+    """The offset in memory of each row of a tile; int64, since a large batch goes past 2^31."""
     return (start + tokens).to(tl.int64) * token_stride + head.to(tl.int64) * head_stride
 
 
@@ -47,7 +48,7 @@ def write(pointer, offsets, inside, values, WIDTH: tl.constexpr, PADDED: tl.cons
 
 @triton.jit
 def visible(queries, keys, q_length, k_length, behind, ahead, BANDED: tl.constexpr):
-    """True where a query of the segment sees a key; the numbers broadcast."""
+    """True where a query sees a key, both numbered within their segment; the numbers broadcast."""
     seen = (queries < q_length) & (keys < k_length)
     if BANDED:
         seen = seen & (keys >= queries - behind) & (keys <= queries + ahead)
@@ -56,14 +57,15 @@ def visible(queries, keys, q_length, k_length, behind, ahead, BANDED: tl.constex
 
 @triton.jit
 def scores(left, right, seen, scale):
-    """Scores to base 2, of queries and keys or of keys and queries; -inf where they are not seen."""
+    """Scaled products of `left` and `right`, times log2(e) for `exp2`; -inf where not `seen`."""
+    # Without this option, float32 would be multiplied as TF32, of 10 bits.
     products = tl.dot(left, tl.trans(right), input_precision="ieee")
     return tl.where(seen, products * (scale * LOG2_E), float("-inf"))
 
 
 @triton.jit
 def head_state(seed, segment, head):
-    """What the hash of `dropout.kept` has absorbed before queries and keys."""
+    """The state of the hash in `dropout.kept` after seed, segment and head, before query and key."""
     number = tl.load(seed)
     state = _absorbed(_absorbed(0, number), number >> 32)
     return _absorbed(_absorbed(state, segment), head)
@@ -71,7 +73,7 @@ def head_state(seed, segment, head):
 
 @triton.jit
 def dropped(values, state, queries, keys, threshold, amplified, DROPOUT: tl.constexpr):
-    """What dropout makes of weights or their gradients: the mask is that of `dropout.kept`, to the bit."""
+    """Weights, or their gradients, after dropout with the mask of `dropout.kept`; see `head_state`."""
     if DROPOUT:
         state = _absorbed(_absorbed(state, queries), keys)
         values = tl.where((state >> 8).to(tl.int32) >= threshold, values * amplified, 0.0)

@@ -1,4 +1,4 @@
-"""A page, complete in one file, that shows where every head of every layer looks."""
+"""An HTML page, complete in one file, that shows the attention weights of every head of every layer."""
 
 import base64
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 SCRIPTS = ("drawing.js", "pieces.js", "detail.js", "page.js")
-"""Of the page, in `page/`."""
+"""The page's scripts, in `page/`, in the order in which they are run."""
 
 FULL = 255
-"""What a weight of 1 is in the page."""
+"""The byte that stands for a weight of 1 in the page."""
 
 
 def write_attention_page(
@@ -29,8 +29,8 @@ def write_attention_page(
 ) -> None:
     """Write the page of these pairs: the source as it was given, its ids and the target's, without end marks.
 
-    The page needs no network. It holds layers x heads x (S² + T² + S x T) bytes a pair, and a third more for
-    their spelling.
+    The page needs no network. It holds layers x heads x (S² + T² + S x T) bytes a pair, and a third more as
+    they are written in base64.
     """
     shown = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
@@ -60,6 +60,6 @@ def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 
 
 def _spelt(weights_LHTS: Tensor) -> dict[str, Any]:
-    """The numbers of layers, heads, queries and keys, and the weights, a byte each, in base64."""
+    """The shape, and the weights as a byte each, in base64, which is smaller than numbers in JSON."""
     steps = (weights_LHTS.float() * FULL).round().to(torch.uint8)
     return {"shape": list(steps.shape), "weights": base64.b64encode(steps.numpy().tobytes()).decode()}

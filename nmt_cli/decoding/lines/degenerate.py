@@ -1,30 +1,50 @@
-"""Translations that are none: nothing, a loop, the source once more, or an absurd length."""
+"""Signs that a translation went wrong: it is empty, loops, copies its source, or has an absurd length."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import regex
 
+from nmt_cli.decoding.lines.long_lines import sentences
 from nmt_cli.decoding.lines.noted import Noted
 
-Flag = Literal["empty", "looping", "copied", "length"]
+Flag = Literal["empty", "looping", "copied", "length", "short", "markup"]
 
 TELLING: dict[Flag, tuple[str, str]] = {
     "empty": ("is empty", "are empty"),
     "looping": ("loops", "loop"),
     "copied": ("copies its source", "copy their source"),
     "length": ("is far longer or shorter than its source", "are far longer or shorter than their source"),
+    "short": (
+        "lacks sentences of its source (input.sentences=split translates each)",
+        "lack sentences of their source (input.sentences=split translates each)",
+    ),
+    "markup": (
+        "lacks markup, placeholders or addresses of its source",
+        "lack markup, placeholders or addresses of their source",
+    ),
 }
 
 LOOP_CHARACTERS, LOOP_TIMES = 30, 3
-"""A loop says its part so many times or more, and at least so many characters of it were said before."""
+"""In a loop a part occurs at least `LOOP_TIMES` in a row, and at least `LOOP_CHARACTERS` characters
+repeat."""
 
 FEWEST_WORDS, COPIED_SHARE = 4, 0.8
-"""A source with so many different ordinary words or more is copied where such a share of them comes back."""
+"""A translation copies a source of at least `FEWEST_WORDS` ordinary words if it has this share of them."""
 
 LONGEST_RATIO, TINY = 3, 10
-"""The longer side has at most so many times the pieces of the shorter, and so many more."""
+"""A length is absurd if one side has more than `LONGEST_RATIO` times the pieces of the other, plus `TINY`."""
+
+SHORT = 0.6
+"""A translation with fewer sentences than its source has lost some if it has such a share of its pieces."""
+
+MARKUP = regex.compile(
+    r"</?[A-Za-z][^<>]*>|\{\{[^{}]*\}\}|\$?\{[\w.]*\}|%(?:\(\w+\)|\d+\$)?[sdif@]\b"
+    r"|https?://\S+|(?<![\w.+-])[\w.+-]++@[\w-]+\.\w+"
+)
+"""Tags, {{name}}, {0}, ${name}, %s, %1$s, %(name)d, addresses of pages and of people."""
 
 WORD_CHARACTER = regex.compile(r"[\p{L}\p{N}]")
 WORD = regex.compile(
@@ -34,23 +54,29 @@ WORD = regex.compile(
 
 
 def flags(source: str, translation: str, source_pieces: int, pieces: int) -> tuple[Flag, ...]:
-    """What is wrong with a translation, running text as the user sees it; no end marks are counted."""
+    """What is wrong with a translation; both texts are as the user sees them, pieces are without end
+    marks."""
     if not translation.strip():
         return ("empty",) if WORD_CHARACTER.search(source) else ()
     found: list[tuple[Flag, bool]] = [
+        # A source that loops is translated rightly by a loop.
         ("looping", loops(translation) and not loops(source)),
         ("copied", _copies(source, translation)),
         ("length", _absurd(source_pieces, pieces)),
+        ("short", pieces <= SHORT * source_pieces and _loses_sentences(source, translation)),
+        ("markup", bool(Counter(MARKUP.findall(source)) - Counter(MARKUP.findall(translation)))),
     ]
     return tuple(flag for flag, holds in found if holds)
 
 
 def loops(text: str) -> bool:
-    """Whether some part of `text` is said again and again, with nothing in between."""
+    """Whether some part of `text` is repeated again and again, with nothing in between; linear in its
+    length."""
     seen: dict[str, int] = {}
     period = repeated = 0
     for place in range(len(text) - LOOP_CHARACTERS + 1):
         some = text[place : place + LOOP_CHARACTERS]
+        # In a loop of period p each window was last seen p characters before.
         distance = place - seen.get(some, place)
         seen[some] = place
         repeated = repeated + 1 if distance == period else LOOP_CHARACTERS
@@ -63,11 +89,17 @@ def loops(text: str) -> bool:
 def _copies(source: str, translation: str) -> bool:
     """Whether nearly all ordinary words of the source, not numbers nor names, are in the translation."""
     words, translated = WORD.findall(source), WORD.findall(translation)
+    # Names and numbers are the same in many languages, so they tell nothing.
     ordinary = {word.casefold() for word in words if not word[0].isupper()}
     if len(ordinary) < FEWEST_WORDS or COPIED_SHARE * len(translated) > len(words):
         return False
     shared = ordinary.intersection(word.casefold() for word in translated)
     return len(shared) >= COPIED_SHARE * len(ordinary)
+
+
+def _loses_sentences(source: str, translation: str) -> bool:
+    before, after = (len(sentences(text, ())) for text in (source, translation))
+    return before > after
 
 
 def _absurd(source_pieces: int, pieces: int) -> bool:
@@ -83,7 +115,7 @@ class Degenerate:
     noted: dict[Flag, Noted] = field(default_factory=lambda: {flag: Noted() for flag in TELLING})
 
     def add(self, number: int, found: Iterable[Flag]) -> None:
-        """Count the translation of line `number`, whatever was found."""
+        """Count the translation of line `number`, with the flags `found`, which may be none."""
         self.translations += 1
         for flag in found:
             self.noted[flag].add(number)

@@ -1,4 +1,4 @@
-"""Pairs of a source and a translation that are given: scored, and aligned, by a loaded model."""
+"""Given pairs of source and translation, scored and aligned by a loaded model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a model thinks of a translation."""
+    """The log-probabilities that a model gives a translation."""
 
     tokens: Sequence[str]
     """Its pieces, and the end mark."""
@@ -27,7 +27,7 @@ class Scored:
 
     @property
     def log_probability(self) -> float:
-        """Of the whole."""
+        """Of the whole translation."""
         return sum(self.token_scores)
 
 
@@ -40,12 +40,12 @@ class Alignment:
 
     target: Sequence[str]
     links: Sequence[int]
-    """For each target piece the number of a source piece; empty where the source has none."""
+    """For each target piece the number of a source piece, from 0; empty if the source has no pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Two files that go with each other line for line."""
+    """The pairs of two files that match line for line."""
 
     source_name: str
     pairs: Sequence[Pair]
@@ -53,22 +53,22 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """The scores of a text."""
+    """The scores of all lines of a text."""
 
     lines: Sequence[Scored]
     words: int
-    """What stands between blanks, and each end of a line."""
+    """Words between blanks, and one more for the end of each line."""
 
     warnings: Sequence[str]
 
     @property
     def perplexity(self) -> float:
-        """Of a piece; end marks are counted."""
+        """For each piece, end marks included."""
         return perplexity(self._nll, sum(len(line.token_scores) for line in self.lines))
 
     @property
     def word_perplexity(self) -> float:
-        """Of a word; ends of lines are counted."""
+        """For each word, ends of lines included."""
         return perplexity(self._nll, self.words)
 
     @property

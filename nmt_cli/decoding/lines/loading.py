@@ -1,4 +1,4 @@
-"""Models from their folders, ready to translate on the devices there are."""
+"""Loads models from their folders, for translating on one or more devices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +22,15 @@ from nmt_cli.text.tokenizers import Tokenizers
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What to translate on."""
+    """The devices and the precision to translate with."""
 
     device: str
     """cpu, cuda, or auto: cuda where there is one."""
 
     devices: int
     threads: int
-    """Of the processor; 0 for all that this process may use."""
+    """On a CPU, how many workers there are, with a thread each; 0 for as many as this process may use
+    cores."""
 
     precision: Precision | None
     """None for fp16 on a GPU, and fp32 elsewhere."""
@@ -46,21 +47,22 @@ class Loaded:
 
     @property
     def models(self) -> Sequence[Transformer]:
-        """Those on the first device."""
+        """The copies on the first device."""
         return self.workers[0]
 
     @property
     def ensemble(self) -> Ensemble:
-        """As the settings combine them, on the first device."""
+        """The models on the first device, combined as the settings say."""
         return Ensemble.of(self.models, self.translator.config.search)
 
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
-    """Read the models in `paths`, each meant as `find_model` has it, and lay them out for translating."""
+    """Read the models in `paths`, as `find_model` finds them, and lay out their weights for translating."""
     cores = available_cores()
     threads = where.threads or cores
     copies = []
-    # Weights are laid out for as many threads as compute at the time, and each worker computes in one.
+    # Weights get a layout for the number of threads that PyTorch computes with at the time, and a worker
+    # on a CPU computes with one.
     with kept_threads():
         for device in first_devices(where.device, where.devices):
             if not is_gpu(device):
@@ -72,7 +74,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
             copies.append(models)
     translator = Translator(tokenizers, models, config, trained)
     if not is_gpu(device):
-        kernels()  # compiled once, for all worker processes
+        kernels()  # compiled here and once: worker processes are forked from this one
         return Loaded(translator, copies * threads)
     return Loaded(translator, copies)
 
@@ -88,5 +90,6 @@ def _read(paths: Sequence[Path], device: torch.device) -> tuple[Tokenizers, list
                 f"{path} has another vocabulary than {paths[0]}; an ensemble needs models that were trained "
                 "on one dataset."
             )
+    # Not every model folder tells.
     longest = [model.identity.trained_on.get("longest") for model in read]
     return first, [model.transformer for model in read], min(filter(None, longest), default=None)

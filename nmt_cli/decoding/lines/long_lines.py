@@ -1,8 +1,8 @@
-"""Lines that are too long for a model: parted where sentences end, or else at the next best places."""
+"""Lines too long for a model, split where sentences end, or else at the next best places."""
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import InputConfig, TooLong
@@ -13,23 +13,25 @@ from nmt_cli.text.tokenizer import Tokenizer
 
 CLOSING = "[\"'”’»)\\]」』）]*"
 SENTENCE_END = re.compile(rf"[.!?…؟۔।॥։]{CLOSING}(?= )|[。！？｡]{CLOSING}")
+ABBREVIATION = re.compile(r"\b(?:\w|\d+|Mr|Mrs|Ms|Dr|Prof|St|Nr|No|Art|Abs|Hr|Fr|Sr|Sra|bzw|vs|ca)\.$")
 CLAUSE_END = re.compile(rf"[;:,،؛–—]{CLOSING}(?= )|[、，；：]{CLOSING}")
 
 WITHOUT_BLANKS = ("zh", "ja")
 """Languages that put no blank between sentences."""
 
 FIRST_GUESS = 8
-"""Characters for each piece before anything is known about a line; too many cost less than too few."""
+"""Characters assumed for each piece before the first part of a line has been tried. More than most pieces
+have: a part that is tried too long is made shorter, one that is too short would stay so."""
 
 AIM, MOST_GROWTH = 0.9, 4.0
-"""A part is first tried at such a share of the pieces there may be, going by the part before it, but at no
-more than so many times its characters."""
+"""The first try at a part aims at this share of the pieces that fit, by the characters for each piece of the
+part before, and at `MOST_GROWTH` times its characters at most."""
 
 
 def longest_source(config: InputConfig, model: ModelConfig, trained: int | None = None) -> int:
     """The most pieces of one source, end mark not counted.
 
-    `trained` is the `batch.longest` of the model's training; None where nobody knows.
+    `trained` is the `batch.longest` that the model was trained with; None where that is not known.
     """
     most = model.limit or None
     if config.longest:
@@ -43,8 +45,21 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
     return (min(known, most) if most else known) - 1
 
 
+def sentences(text: str, symbols: Sequence[str]) -> list[str]:
+    """The sentences of a prepared `text`; symbols that it starts with start each of them.
+
+    None ends behind a number, a single letter or a title, nor before a small letter.
+    """
+    head, body = _apart(text, symbols, most=len(text))
+    ends = [match.end() for match in SENTENCE_END.finditer(body)]
+    ends = [end for end in ends if not body[end : end + 2].strip()[:1].islower()]
+    places = [0, *(end for end in ends if not ABBREVIATION.search(body[max(0, end - 8) : end])), len(body)]
+    found = [body[start:end].strip() for start, end in pairwise(places)]
+    return [head + sentence for sentence in found if sentence] or [text]
+
+
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
-    """What is translated of a prepared `text` of more than `longest` pieces, in order."""
+    """The parts of a prepared `text` of more than `longest` pieces that are to be translated, in order."""
     match rule:
         case "split":
             return list(parts(text, longest, tokenizer))
@@ -76,8 +91,10 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
     start, width = 0, FIRST_GUESS * longest
     while start < len(body):
         end = _best_place(body, start, start + width)
+        # Shortened bit by bit: fewer characters may have more pieces, so the place can't be calculated.
         while (count := pieces(start, end)) > longest and end > start + 1:
             end = _best_place(body, start, start + max(1, (end - start) * 9 // 10))
+        # The guess of a width may have ended inside of a word that would fit as a whole.
         word_end = _word_end(body, end, start + FIRST_GUESS * longest)
         if word_end > end and (whole := pieces(start, word_end)) <= longest:
             end, count = word_end, whole
@@ -88,7 +105,8 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _apart(text: str, symbols: Sequence[str], most: int) -> tuple[str, str]:
-    """The symbols that `text` starts with, and the rest; all is rest where symbols leave no room for it."""
+    """The symbols that `text` starts with, and the rest; all is rest if there are more than `most`
+    symbols."""
     words = text.split(" ", most + 1)
     count = next((i for i, word in enumerate(words) if word not in symbols), len(words))
     if count > most or count == len(words):
@@ -98,11 +116,12 @@ def _apart(text: str, symbols: Sequence[str], most: int) -> tuple[str, str]:
 
 
 def _best_place(body: str, start: int, end: int) -> int:
-    """Where the part that begins at `start` ends, at `end` at the latest."""
+    """Where to end the part that begins at `start`, no later than at `end`."""
     if end >= len(body):
         return len(body)
     early = start + max(1, (end - start) // 4)
     for pattern in (SENTENCE_END, CLAUSE_END):
+        # One character more, since a pattern may need to see the blank behind a full stop.
         found = [match.end() for match in pattern.finditer(body, start, end + 1)]
         if places := [place for place in found if early <= place <= end]:
             return places[-1]
@@ -111,7 +130,7 @@ def _best_place(body: str, start: int, end: int) -> int:
 
 
 def _word_end(body: str, place: int, last: int) -> int:
-    """Where the word around `place` ends; 0 where it reaches beyond `last`."""
+    """Where the word around `place` ends; 0 if that is behind `last`."""
     blank = body.find(" ", place, last)
     if blank < 0 and len(body) <= last:
         return len(body)

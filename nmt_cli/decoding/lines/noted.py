@@ -1,4 +1,4 @@
-"""How many lines something was seen in, and the first few of their numbers."""
+"""How many lines something was found in, and the lowest few of their numbers, for a report."""
 
 from bisect import insort
 from dataclasses import dataclass, field
@@ -8,7 +8,8 @@ SHOWN = 5
 
 @dataclass(slots=True)
 class Noted:
-    """Line numbers, which may come in any order; takes the same memory however many they are."""
+    """A count of lines and the lowest of their numbers, which may come in any order; needs little memory for
+    any number of lines."""
 
     count: int = 0
     first: list[int] = field(default_factory=list)
@@ -21,7 +22,7 @@ class Noted:
             del self.first[SHOWN:]
 
     def __str__(self) -> str:
-        """Such as "line 17" or "lines 17, 40, 512"; the last words of a report."""
+        """Such as "line 17" or "lines 17, 40, 512 and 3 more"."""
         numbers = ", ".join(f"{number:,}" for number in self.first)
         more = f" and {self.count - SHOWN:,} more" if self.count > SHOWN else ""
         return f"line{'s' if self.count > 1 else ''} {numbers}{more}"

@@ -1,4 +1,4 @@
-"""Input that the model was not made for: tokenised already, full of unknowns, or not UTF-8."""
+"""Input that the model was not made for: tokenised, full of unknowns, in another language, not UTF-8."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from nmt_cli.corpus.files import GZIP_MARK, UTF16_MARKS
 from nmt_cli.decoding.lines.noted import Noted
 from nmt_cli.text.config import Kind
+from nmt_cli.text.language_guess import LanguageGuess
 from nmt_cli.text.normalize import BLANK_MARK
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -15,23 +16,27 @@ SIGNS = {
     BLANK_MARK: re.compile(BLANK_MARK),
     "&apos;": re.compile("&(?:apos|quot|amp|lt|gt|#91|#93|#124);"),
 }
-"""What tokenisers leave in a text."""
+"""Signs that a text is tokenised already, and where each is in it: subword-nmt, SentencePiece, Moses."""
+
+TEST_SET = re.compile(rb"\s*<(srcset|refset|tstset|doc|dataset|!DOCTYPE|\?xml)\b", re.IGNORECASE)
 
 FIRST_LINES = 1000
 """Lines in which unknowns are looked for."""
 
 MOST_UNKNOWN = 0.1
-"""Share of their pieces that is let pass."""
+"""Share of the pieces that may be unknown without a warning."""
 
 FEWEST_PIECES = 200
-"""Unknowns count as a share of so many pieces at least: a strange name in the first line is no wonder."""
+"""The share is taken of at least so many pieces, so that a strange name in the first line is no warning."""
 
 
 class OddInput:
-    """Looks at every line as it comes, and warns once of each oddity."""
+    """Looks at every line in its order, and warns at most once of each kind of oddity."""
 
-    def __init__(self, kind: Kind, vocabulary: Vocabulary) -> None:
-        """`kind` and `vocabulary` are those of the model's source side."""
+    def __init__(self, kind: Kind, vocabulary: Vocabulary, lang: str = "") -> None:
+        """`kind`, `vocabulary` and `lang` are those of the model's source side."""
+        self._lang = lang
+        self._guess: LanguageGuess | None = LanguageGuess(lang)
         trained_on = _signs_in(kind, vocabulary.entries)
         self._signs = {sign: pattern for sign, pattern in SIGNS.items() if sign not in trained_on}
         self._mark = vocabulary.unknown
@@ -50,9 +55,10 @@ class OddInput:
             return raw.decode(errors="replace")
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
-        """What to tell the user about line `number`, not yet prepared, and its ids; None nearly always."""
+        """A warning about line `number`, given as raw text and as ids; None nearly always."""
         foreign, self._foreign = self._foreign, None
-        return foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
+        odd = foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
+        return odd or self._other_language(number, raw)
 
     def report(self) -> str | None:
         """What to tell the user at the end."""
@@ -62,11 +68,23 @@ class OddInput:
         sign = next((sign for sign, pattern in self._signs.items() if pattern.search(raw)), None)
         if sign is None:
             return None
+        # Said once: no more signs are looked for.
         self._signs = {}
         shown = "U+2581" if sign == BLANK_MARK else f'"{sign}" or the like'
         return (
             f"line {number:,} holds {shown}: the input looks tokenised already, but the model was not "
             "trained on such text; give it plain text."
+        )
+
+    def _other_language(self, number: int, raw: str) -> str | None:
+        other = self._guess.other(raw) if self._guess else None
+        if other or number == FIRST_LINES:
+            self._guess = None
+        if not other:
+            return None
+        return (
+            f"the input up to line {number:,} looks like language {other}, but the model translates from "
+            f"{self._lang}; is it the right file, and the right model?"
         )
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
@@ -89,18 +107,21 @@ class OddInput:
 
 
 def _foreign(first: bytes) -> str | None:
-    """What to say of an input that begins so; there is nothing to say if it is text."""
+    """A warning if an input whose first line is `first` is UTF-16 or compressed; None if it looks like
+    text."""
     if first.startswith(UTF16_MARKS):
         return "the input looks like UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8)."
     if first.startswith(GZIP_MARK):
         return "the input looks packed; unpack it first (gzip -dc), or name the file with --input."
+    if TEST_SET.match(first):
+        return "the input looks like a WMT test set; name the file, ending in .sgm or .xml, with --input."
     return None
 
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
-    """The signs that a vocabulary shows its training text to have held.
+    """The signs that the training text had, by what is in the vocabulary; they are not odd in the input.
 
-    Characters alone show little: char, and SentencePiece's unigram for joiners, can't tell.
+    The single characters of char can't tell, nor can a unigram model's pieces about joiners.
     """
     found = set()
     for entry in entries:

@@ -1,8 +1,8 @@
 """The queue between callers and workers.
 
-Callers open requests and add lines to them; workers take sentences of all requests into their batches and
-bring back what they found. When lines come slowly, each is translated as it comes; when they flood, so many
-wait that sentences of like length are translated together.
+Callers open requests and add lines to them; workers take sentences of any requests into their batches and
+hand back hypotheses. When lines come slowly, each is translated as it comes; when they come fast, so many
+wait that sentences of like length get into one batch.
 """
 
 import threading
@@ -16,18 +16,18 @@ from nmt_cli.decoding.lines.translator import Line
 
 
 class Closed(Exception):
-    """Nobody wants the translations any more."""
+    """The queue was closed: a worker is to drop its batch."""
 
 
 class RequestQueue:
-    """Requests with sentences that wait for a worker; every method may be called by any thread."""
+    """All open requests, and what waits in them for a worker; every method may be called by any thread."""
 
     def __init__(self, workers: int) -> None:
-        """`workers` is how many share what waits."""
+        """`workers` is how many workers take from it."""
         self._workers = workers
         self._changed = threading.Condition()
         self._requests: dict[int, Request] = {}
-        """Those that workers have taken from go to the end."""
+        """By number. A request that a worker has taken from goes to the end, so that all get their turn."""
 
         self._numbers = count()
         self._error: BaseException | None = None
@@ -39,14 +39,15 @@ class RequestQueue:
         return self._closed
 
     def open(self, search: SearchConfig, window: int) -> Request:
-        """A new request, of which at most `window` lines are between input and output."""
+        """A new request, to be translated with `search`, of which at most `window` lines are held at a
+        time."""
         with self._changed:
             request = Request(next(self._numbers), search, window)
             self._requests[request.number] = request
             return request
 
     def add(self, request: Request, line: Line) -> bool:
-        """Add a line, when there is room; False if the request is closed."""
+        """Add a line, waiting until its window has room; False if the request was closed."""
         with self._changed:
             self._changed.wait_for(lambda: not self._open(request) or request.has_room(line))
             if self._open(request):
@@ -55,7 +56,7 @@ class RequestQueue:
             return self._open(request)
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
-        """Say that no more lines will be added to a request; because of `error`, if there is one."""
+        """Note that a request gets no more lines; `error`, if there is one, is raised by `next`."""
         with self._changed:
             request.complete, request.error = True, error
             self._changed.notify_all()
@@ -63,15 +64,18 @@ class RequestQueue:
     def next(
         self, request: Request, before_waiting: Callable[[], None]
     ) -> tuple[Line, list[list[Hypothesis] | None]] | None:
-        """The next line of a request when it is done, and what was found for its sentences; None at the end.
+        """Wait for the next line of a request, in order; returns it with the hypotheses of each of its
+        sentences.
 
-        Calls `before_waiting` if it is not done yet.
+        None at the end of the request, and for a sentence that did not fit into memory. `before_waiting` is
+        called first if the line is not done yet. Raises what ended the reading or the workers.
         """
         with self._changed:
             if done := self._next(request):
                 return done
             if request.ended:
                 return None
+        # Not under the lock, as it may block: it writes out what the caller holds back.
         before_waiting()
         with self._changed:
             while not (done := self._next(request)) and not request.ended:
@@ -79,7 +83,7 @@ class RequestQueue:
             return done
 
     def close_request(self, request: Request) -> None:
-        """Forget a request, and wait until nobody is at work on its input."""
+        """Drop a request and what waits of it; returns once no thread tokenises a line of it any more."""
         with self._changed:
             self._requests.pop(request.number, None)
             self._changed.notify_all()
@@ -87,12 +91,13 @@ class RequestQueue:
             pass
 
     def is_open(self, request: Request) -> bool:
-        """Whether anybody still wants its translations."""
+        """Whether the request, and the queue, are still open."""
         with self._changed:
             return self._open(request)
 
     def turn(self) -> "Turn | None":
-        """What a worker with an empty batch does next, when there is something to do; None once closed."""
+        """Wait until some sentence waits, and return a turn for a worker with an empty batch; None once
+        closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting())
             return None if self._closed else Turn(self, self._waiting()[0].search)
@@ -100,10 +105,10 @@ class RequestQueue:
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """See `nmt_cli.decoding.engine.Queue`; of requests with the settings `search` only.
+        """See `nmt_cli.decoding.engine.Queue`; takes only from requests with the settings `search`.
 
-        Each worker gets its share of what waits, and each request its share of the slots. When it is the turn
-        of a request with other settings, nothing is given, so that the batch runs empty.
+        If the request that has waited longest has other settings, the list is empty, so that the worker's
+        batch runs empty and its next turn is that request's.
         """
         with self._changed:
             self.refuse_closed()
@@ -112,16 +117,19 @@ class RequestQueue:
                 return []
             alike = [request for request in waiting if request.search == search]
             together = sum(len(some) for request in alike for some in request.waiting.values())
+            # Else one worker would take all there is while the others have nothing to do.
             slots = min(slots, -(-together // self._workers))
             chosen: list[Sentence] = []
+            # What one request does not use of its share of the slots is left to those behind it.
             for left, request in zip(range(len(alike), 0, -1), alike, strict=True):
                 if share := -(-(slots - len(chosen)) // left):
                     chosen += request.take(share, tokens, [*running, *chosen])
+                    # To the end: the others have their turn first.
                     self._requests[request.number] = self._requests.pop(request.number)
             return chosen
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """See `nmt_cli.decoding.engine.Queue`."""
+        """See `nmt_cli.decoding.engine.Queue`; sentences of closed requests are dropped."""
         with self._changed:
             for sentence in sentences:
                 if request := self._request_of(sentence):
@@ -129,7 +137,7 @@ class RequestQueue:
             self._changed.notify_all()
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Note what was found for a sentence."""
+        """Note the hypotheses of a sentence, best first; None if it did not fit into memory."""
         with self._changed:
             if request := self._request_of(sentence):
                 request.found[sentence.key] = hypotheses
@@ -141,7 +149,7 @@ class RequestQueue:
             raise Closed
 
     def close(self, error: BaseException | None = None) -> None:
-        """End all work; `error` is why, and what the callers of all open requests get."""
+        """End all work; `error`, if that is why, is raised in the callers of all open requests."""
         with self._changed:
             if not self._closed:
                 self._closed, self._error = True, error
@@ -164,13 +172,16 @@ class RequestQueue:
         return [request for request in self._requests.values() if request.waiting]
 
     def _request_of(self, sentence: Sentence) -> Request | None:
-        """None where it is closed."""
+        """The request that the sentence belongs to; None if it was closed since."""
         assert isinstance(sentence, Queued)
         return self._requests.get(sentence.request)
 
 
 class Turn:
-    """A worker's share in the queue until its batch runs empty: sentences with the same search settings."""
+    """The queue as one worker sees it until its batch runs empty: sentences with the same search settings.
+
+    Settings can't be mixed in a batch. See `worker.Turn` for what it promises.
+    """
 
     def __init__(self, queue: RequestQueue, search: SearchConfig) -> None:
         self._queue, self.search = queue, search

@@ -1,4 +1,4 @@
-"""One caller's lines on their way: read, waiting for a worker, translated, and given back in order."""
+"""One caller's lines, from when they are read until their translations are given back in order."""
 
 import threading
 from bisect import insort
@@ -13,57 +13,60 @@ from nmt_cli.decoding.lines.translator import PARTS, Line
 
 @dataclass(frozen=True, slots=True)
 class Queued(Sentence):
-    """A sentence that knows whose it is; its key is unique in the request only."""
+    """A sentence with the number of its request; its key is unique only within the request."""
 
     request: int = 0
 
 
 @dataclass(slots=True)
 class Request:
-    """The lines between a caller's input and output; only used under the lock of the queue it is in."""
+    """The lines of one caller that are read but not given back; used only under the lock of its queue."""
 
     number: int
     search: SearchConfig
     window: int
-    """Most lines that are here at a time."""
+    """Most lines that are held at a time: how far reading may be ahead of the output."""
 
     lines: dict[int, Line] = field(default_factory=dict)
     waiting: dict[int, list[Sentence]] = field(default_factory=dict)
-    """Sentences that no worker has taken, by generation: half a window of lines, the oldest of which is taken
-    first. In each from short to long, and the newest of a length first."""
+    """Sentences that wait for a worker, in groups of half a window of lines each, by the number of the group.
+
+    Workers take the longest first, but only from the lowest group: so no short line waits for ever, while the
+    lines behind it may not leave before it does. A group's list ends with what is taken first: it ascends in
+    length, and of equal lengths the oldest is last."""
 
     found: dict[int, list[Hypothesis] | None] = field(default_factory=dict)
-    """By the sentence's key, until its line is given back."""
+    """Hypotheses by the sentence's key, until its line is given back."""
 
     given_back: int = 0
-    """Lines that the caller has the translations of."""
+    """How many lines the caller has got the translations of."""
 
     complete: bool = False
-    """The input has ended."""
+    """The input has ended: no line will be added."""
 
     error: BaseException | None = None
     """Why the input could not be read to its end."""
 
     reading: threading.RLock = field(default_factory=threading.RLock)
-    """Held while a line is cut into pieces; who closes the request waits for it, and then no more are cut."""
+    """Held while a line is tokenised; closing the request takes it too, so after that no thread tokenises."""
 
     def has_room(self, line: Line) -> bool:
-        """Whether the window lets `line` in."""
+        """Whether `line` is within the window: lines are numbered from 1, in order."""
         return line.number - self.given_back <= self.window
 
     def add(self, line: Line) -> None:
-        """Let the sentences of `line` wait."""
+        """Add `line`, and let its sentences wait for a worker."""
         self.lines[line.number] = line
         for one in line.sentences:
-            self.put(Queued(one.key, one.tokens, one.prefix, self.number))
+            self.put(Queued(one.key, one.tokens, one.prefix, one.banned, one.tree, self.number))
 
     def put(self, sentence: Sentence) -> None:
-        """Let a sentence wait, again if it was taken before."""
+        """Let a sentence wait for a worker; also one that was taken and is put back."""
         generation = sentence.key // PARTS // max(1, self.window // 2)
         insort(self.waiting.setdefault(generation, []), sentence, key=lambda one: (len(one.tokens), -one.key))
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """See `nmt_cli.decoding.engine.Queue`; all are of one generation."""
+        """See `nmt_cli.decoding.engine.Queue`; something must wait. All come from the oldest group."""
         oldest = min(self.waiting)
         chosen = take_longest(self.waiting[oldest], slots, tokens, running)
         if not self.waiting[oldest]:
@@ -71,7 +74,8 @@ class Request:
         return chosen
 
     def next_done(self) -> tuple[Line, list[list[Hypothesis] | None]] | None:
-        """Remove the next line in order, with what was found for its sentences; None if it is not done."""
+        """Remove the next line in order and return it with its sentences' hypotheses; None if it is not
+        done."""
         line = self.lines.get(self.given_back + 1)
         if line is None or any(one.key not in self.found for one in line.sentences):
             return None
@@ -80,5 +84,5 @@ class Request:
 
     @property
     def ended(self) -> bool:
-        """Whether no more lines will be done."""
+        """Whether all lines have been given back, and no more will come."""
         return self.complete and not self.lines

@@ -1,4 +1,5 @@
-"""Lines come in and their translations go out, in order, while workers translate what has arrived."""
+"""Translates a stream of lines: a thread reads and tokenises them, workers translate, the caller gets them in
+order."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +17,15 @@ def stream(
     search: SearchConfig,
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
-    """Translate `lines`, which are read by a thread, with the workers of `queue`.
+    """Translate `lines` with the workers of `queue`; yields translations in order, each as soon as it is
+    done.
 
-    Calls `before_waiting` whenever the next translation is not there yet.
+    A thread reads `lines`, at most `input.window` of them ahead of the output. `before_waiting` is called
+    whenever the next translation is not done yet.
     """
     request = queue.open(search, translator.config.input.window)
     try:
-        # It may wait for input for ever, and Python at its end does not wait for a daemon.
+        # A daemon, since reading may block for ever: Python would wait for any other thread before it ends.
         threading.Thread(target=_read, args=(translator, queue, request, lines), daemon=True).start()
         while done := queue.next(request, before_waiting):
             yield translator.translation(*done)
@@ -33,7 +36,8 @@ def stream(
 def _read(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
     try:
         for number, raw in enumerate(lines, start=1):
-            # The tokeniser is no Python: to be inside when Python ends is fatal.
+            # SentencePiece is C++: if Python ends while a daemon thread is inside, the process crashes. So
+            # `close_request` waits for this lock, and what comes here later finds the request closed.
             with request.reading:
                 if not queue.is_open(request):
                     return
@@ -42,4 +46,5 @@ def _read(translator: Translator, queue: RequestQueue, request: Request, lines: 
                 return
         queue.end(request)
     except BaseException as error:
+        # Whatever it is: the caller would wait for ever.
         queue.end(request, error)

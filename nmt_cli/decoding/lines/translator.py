@@ -1,23 +1,27 @@
-"""What comes before and after a search: a raw line to sentences of ids, and hypotheses to a line of text."""
+"""Before and after the search: a raw line becomes sentences of ids, and hypotheses become a line of text."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
-from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
-from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened
+from nmt_cli.decoding.lines.long_lines import joined, longest_source, sentences, shortened
+from nmt_cli.decoding.lines.parses import tree_symbols, written_out
+from nmt_cli.decoding.tree_rules import TreeWanted
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
-"""The key of a sentence is the number of its line times this, plus its place in the line."""
+"""A sentence's key is its line's number times this, plus its own number in the line: no line has so many."""
 
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-"""What some program takes for the end of a line."""
+"""Characters that some program takes for the end of a line; a translation is one line for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Candidate:
 
     text: str
     score: float
-    """Log-probability divided by the length penalty; of a line in parts, the sum."""
+    """The hypothesis' score: log-probability divided by length penalty; the sum for a line in parts."""
 
     parts: Sequence[Hypothesis]
     """One hypothesis for each of the line's sentences; together they are the translation."""
@@ -52,7 +56,7 @@ class Line:
 
     raw: str
     sentences: Sequence[Sentence]
-    """Empty for a line without words; several for a line that is too long."""
+    """Empty for a line without words; several for a line that is too long, or split into its own."""
 
     pieces: int
     """Of the whole line, end mark not counted."""
@@ -61,7 +65,7 @@ class Line:
     """It has more pieces than the model takes, so that `sentences` are parts of it."""
 
     prefix_unknown: bool
-    """The given beginning of its translation holds something that the vocabulary lacks."""
+    """The translation's given beginning has an unknown in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class Translation:
     """What is wrong with the best candidate, as far as can be seen."""
 
     failed: bool
-    """The line did not fit into memory."""
+    """Some sentence of the line did not fit into memory, even alone."""
 
     @property
     def text(self) -> str:
@@ -85,7 +89,8 @@ class Translation:
 
 
 class Translator:
-    """Prepares lines for a search and makes text of what it finds, for models that share their tokenisers."""
+    """Prepares lines for the search and turns hypotheses into text, for models that share their
+    tokenisers."""
 
     def __init__(
         self,
@@ -97,24 +102,47 @@ class Translator:
         """`trained` is the most tokens of a sentence in training, end mark counted, where that is known."""
         self.tokenizers, self.config = tokenizers, config
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
+        self.banned = _banned(tokenizers.target, config.search.ban)
+        self.trees = tree_symbols(tokenizers.target)
+
+    def searching(self, search: SearchConfig) -> "Translator":
+        """The same for another search."""
+        other = copy(self)
+        other.config = replace(self.config, search=search)
+        other.banned = _banned(self.tokenizers.target, search.ban)
+        return other
 
     def line(self, number: int, raw: str) -> Line:
         """Line `number` of the input, prepared, as sentences that are not too long for the models."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         tokenizer, target = self.tokenizers.source, self.tokenizers.target
         text = tokenizer.prepare(source)
-        ids = tokenizer.encode(text)
-        too_long = len(ids) > self.longest
-        texts = shortened(text, self.longest, self.config.input.too_long, tokenizer) if too_long else [text]
+        texts = sentences(text, tokenizer.symbols) if self.config.input.sentences == "split" else [text]
+        encoded = [tokenizer.encode(each) for each in texts]
+        pieces = sum(map(len, encoded))
+        if too_long := max(map(len, encoded)) > self.longest:
+            texts = [
+                part for each, ids in zip(texts, encoded, strict=True) for part in self._fitting(each, ids)
+            ]
+            encoded = [tokenizer.encode(each) for each in texts]
         begins = target.encode(target.prepare(prefix)) if prefix else []
-        sentences = [
+        parts = [
             Sentence(
-                number * PARTS + part, tokenizer.encode(each) if too_long else ids, () if part else begins
+                key=number * PARTS + part,
+                tokens=ids,
+                prefix=() if part else begins,
+                banned=self.banned,
+                tree=TreeWanted(self.trees, len(each.split())) if self.trees else None,
             )
-            for part, each in enumerate(texts)
+            for part, (each, ids) in enumerate(zip(texts, encoded, strict=True))
             if each
         ]
-        return Line(number, source, sentences, len(ids), too_long, target.vocabulary.unknown in begins)
+        return Line(number, source, parts, pieces, too_long, target.vocabulary.unknown in begins)
+
+    def _fitting(self, text: str, ids: Sequence[int]) -> list[str]:
+        if len(ids) <= self.longest:
+            return [text]
+        return shortened(text, self.longest, self.config.input.too_long, self.tokenizers.source)
 
     def translation(self, line: Line, found: Sequence[Sequence[Hypothesis] | None]) -> Translation:
         """The translation of `line`, from the hypotheses `found` for each of its sentences, best first.
@@ -123,10 +151,11 @@ class Translator:
         """
         known = [hypotheses for hypotheses in found if hypotheses is not None]
         failed = len(known) < len(found)
+        # The n-th candidate of a line in parts is made of each part's n-th hypothesis; some may have fewer.
         best = [] if failed or not known else list(zip(*known, strict=False))
-        candidates = [self._candidate(parts) for parts in best]
+        candidates = [self._candidate(line, parts) for parts in best]
         odd: Sequence[Flag] = ()
-        if found and not failed:
+        if found and not failed and not self.trees:
             text = candidates[0].text if candidates else ""
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
@@ -142,11 +171,14 @@ class Translator:
         found = {sentence.key: hypotheses for sentence, hypotheses in every}
         return [self.translation(line, [found[one.key] for one in line.sentences]) for line in ready]
 
-    def _candidate(self, parts: Sequence[Hypothesis]) -> Candidate:
+    def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
         texts = [target.restore(target.decode(part.tokens)) for part in parts]
+        # A model may have learnt to write line ends, but a line must give a line.
         text = joined([LINE_ENDS.sub(" ", one) for one in texts], self.tokenizers.recipe.target_lang)
+        if self.trees and self.config.output.trees == "bracketed":
+            text = written_out(text, self.tokenizers.source.prepare(line.raw).split())
         return Candidate(
             text=text,
             score=sum(part.score for part in parts),
@@ -154,3 +186,9 @@ class Translator:
             tokens=[entries[i] for part in parts for i in ended(part.tokens)],
             token_scores=[score for part in parts for score in part.token_scores],
         )
+
+
+def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """The pieces of each text; one that holds what the vocabulary lacks can't be written anyhow."""
+    found = (target.encode(target.prepare(text)) for text in texts)
+    return [ids for ids in found if ids and target.vocabulary.unknown not in ids]

@@ -1,4 +1,5 @@
-"""What a worker does, in a thread or a process of its own: translate what a queue holds, turn after turn."""
+"""A worker's loop, in a thread or a process of its own: take a turn in the queue, translate it, take the
+next."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,21 +14,21 @@ from nmt_cli.model.transformer import Transformer
 
 
 class Turn(Queue, Protocol):
-    """Sentences to translate with the same settings, in a batch that others join until there are no more."""
+    """A queue of sentences with the same search settings, for one batch until it runs empty."""
 
     @property
     def search(self) -> SearchConfig:
-        """The settings."""
+        """The settings that all its sentences are searched with."""
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Hand over what was found for a sentence; None if it does not fit into memory."""
+        """Hand over the hypotheses of a sentence, best first; None if it does not fit into memory."""
 
     def before_step(self) -> None:
         """Called before each step of the batch; an exception ends the work."""
 
 
 NextTurn = Callable[[], Turn | None]
-"""Waits for something to do; None when there will be no more."""
+"""Waits until there is something to translate, and returns a turn; None when there will be no more."""
 
 
 def translate_turns(models: Sequence[Transformer], next_turn: NextTurn) -> None:
@@ -39,7 +40,7 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn) -> None:
 
 
 def translate_in_thread(models: Sequence[Transformer], next_turn: NextTurn) -> None:
-    """As `translate_turns`, in a thread of Python that computes in one of the machine's."""
+    """`translate_turns` for a thread of this process, in which PyTorch then computes with a single thread."""
     set_own_threads(1)
     with current(models[0].device):
         translate_turns(models, next_turn)

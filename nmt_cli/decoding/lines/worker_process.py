@@ -1,7 +1,8 @@
-"""A worker in a process of its own: of the threads of one process, Python lets only one run at a time.
+"""A worker in a process of its own, since Python runs only one of a process's threads at a time.
 
-The process is forked, so that it shares the weights' memory, and computes in one thread. It asks its parent
-over a pipe for all that a turn offers, so that the queue itself stays in the parent.
+The process is forked, so that all workers share the memory of the weights, and computes with one thread. The
+queue stays in the parent: the process sends a message over a pipe for each method of a turn, and a thread of
+the parent calls that method and sends the result back.
 """
 
 import multiprocessing
@@ -32,7 +33,8 @@ class WorkerProcess:
     connection: Connection
 
     def translate_turns(self, next_turn: NextTurn) -> None:
-        """Give the process the turns it asks for, until there are no more; it takes turns only once."""
+        """Answer the process, which runs `worker.translate_turns`, until there are no more turns; to be
+        called once."""
         turn: Turn | None = None
         while True:
             asked, told = self._receive()
@@ -54,17 +56,18 @@ class WorkerProcess:
                     turn.before_step()
 
     def kill(self) -> None:
-        """End the process, whatever it is at; who waits for it notices."""
+        """End the process at once; a thread in `translate_turns` then gets an error."""
         self.process.kill()
 
     def _send(self, answer: object) -> None:
-        with suppress(OSError):  # it is dead: what is received next says so
+        with suppress(OSError):  # the process is dead: `_receive` says so next
             self.connection.send(answer)
 
     def _receive(self) -> tuple[str, Any]:
         try:
             message: tuple[str, Any] = self.connection.recv()
         except (EOFError, OSError) as end:
+            # For its exit code. SIGKILL is what the system sends where memory runs out.
             self.process.join()
             if self.process.exitcode != -signal.SIGKILL:
                 code = self.process.exitcode
@@ -78,13 +81,14 @@ class WorkerProcess:
 
 @contextmanager
 def worker_process(models: Sequence[Transformer]) -> Iterator[WorkerProcess]:
-    """Start a process that translates with `models`; it is killed at the end."""
+    """Start a process that translates with `models`; it is killed at the end of the block."""
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe()
     process = fork.Process(target=_serve, args=(theirs, models), daemon=True)
     with ExitStack() as stack:
         with warnings.catch_warnings():
-            # It is about locks that other threads hold just now; the process takes none but its own.
+            # The warning is of locks that other threads hold just now, which stay locked in the child; but
+            # the child takes none but those it makes itself.
             warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
             try:
                 stack.enter_context(child(process, ours, theirs))
@@ -95,9 +99,10 @@ def worker_process(models: Sequence[Transformer]) -> Iterator[WorkerProcess]:
 
 
 def _serve(connection: Connection, models: Sequence[Transformer]) -> None:
-    """What the process does."""
+    """The worker process: translate turns until the parent has no more, and report an error to it."""
     obey_parent()
-    # The process has no other work. With more threads it would wait for those of its parent, which it lacks.
+    # All of this process computes with one thread. Those of PyTorch's pool did not survive the fork, and it
+    # would wait for them for ever.
     torch.set_num_threads(1)
     try:
         translate_turns(models, lambda: _next_turn(connection))
@@ -113,7 +118,7 @@ def _next_turn(connection: Connection) -> "_TurnOfParent | None":
 
 @dataclass(frozen=True, slots=True)
 class _TurnOfParent:
-    """The process's side of the parent's turn."""
+    """A turn whose methods are calls to the parent, over the pipe."""
 
     connection: Connection
     search: SearchConfig

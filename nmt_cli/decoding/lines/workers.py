@@ -13,16 +13,17 @@ from nmt_cli.machine.devices import can_be_forked
 from nmt_cli.model.transformer import Transformer
 
 _STARTING = threading.Lock()
-"""A process forked while another's pipe is made would hold it open, and the other's death be unnoticed."""
+"""Held while processes are forked. A process forked by another thread just then would inherit the ends of our
+pipes and keep them open, and the death of our process would not be noticed."""
 
 
 class Workers:
-    """Threads that translate what is in `queue`, some by a process of their own, until they are closed."""
+    """Threads that translate what is in `queue`, each itself or through a worker process, until closed."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """For each worker the models it translates with, which they may share.
+        """`models` are those that each worker translates with; workers may share them.
 
-        On Linux, several workers on a CPU have a process each.
+        Where there are several on a CPU, and on Linux, each is a process.
         """
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
@@ -30,7 +31,7 @@ class Workers:
         with _STARTING, ExitStack() as stack:
             forked = len(models) > 1 and can_be_forked(models[0][0].device)
             self.processes = [stack.enter_context(worker_process(some)) for some in models if forked]
-            stack.callback(self._join)  # only then is it safe to close the pipes, on which the threads wait
+            stack.callback(self._join)  # undone before the pipes are closed, on which the threads wait
             for process in self.processes:
                 stack.callback(process.kill)
             stack.callback(self.queue.close)
@@ -41,31 +42,35 @@ class Workers:
 
     @property
     def usable(self) -> bool:
-        """Not closed, not failed, and not of the process that this one was forked from."""
+        """Whether they still translate: not closed, not failed, and started by this very process, not before
+        a fork."""
         return not self.queue.closed and os.getpid() == self._owner
 
     def close(self) -> None:
-        """End the workers, whatever they are at."""
+        """End the workers, and whatever they are translating; without effect in a forked copy of the
+        process."""
         if os.getpid() == self._owner:
             self._stack.close()
 
     def _start(self, translate: Callable[[NextTurn], None]) -> None:
-        # A daemon: Python waits for other threads at its end before anybody could close these.
+        # A daemon: at its end Python waits for other threads before it runs anything that could close these.
         self._threads.append(threading.Thread(target=_work, args=(self.queue, translate), daemon=True))
         self._threads[-1].start()
 
     def _join(self) -> None:
         for thread in self._threads:
-            # This one may be among them, as it may collect garbage; one that was not started is not alive.
+            # Closing may run in one of them, where the garbage collector happens to run; a thread can't join
+            # itself. Nor can one be joined that was not started.
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
 
 
 def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
-    if queue.closed:  # the start of this thread was interrupted, and Python may be at its end by now
+    if queue.closed:  # closed before this thread got to run: Python may be ending by now
         return
     try:
         with suppress(Closed):
             translate(queue.turn)
     except BaseException as error:
+        # Whatever it is: callers would wait for ever for what this worker has taken.
         queue.close(error)

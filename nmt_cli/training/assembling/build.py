@@ -15,9 +15,11 @@ from nmt_cli.data.filler import Rounding
 from nmt_cli.data.loader import Cut, Loader
 from nmt_cli.data.resegment import Resegmented
 from nmt_cli.data.schedule import Batches
+from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import temporary_folder
 from nmt_cli.machine.devices import compiling_pays, is_gpu, training_precisions, usual_training_precision
+from nmt_cli.machine.locks import is_locked
 from nmt_cli.machine.memory import has_own_memory
 from nmt_cli.machine.threads import available_cores
 from nmt_cli.text.tokenizers import load_tokenizers
@@ -76,8 +78,10 @@ def build_trainer(
 def tell_attention(config: TrainConfig, device: torch.device, report: Report) -> None:
     """Say where a GPU does without our kernel."""
     d_k, d_v = config.model.d_k, config.model.d_v
-    if is_gpu(device) and implementation(device, d_k, d_v) != "fused":
-        told = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 up to {WIDEST}"
+    dtype = torch.float32 if config.training.precision == "fp32" else torch.float16
+    if is_gpu(device) and implementation(device, d_k, d_v, dtype) != "fused":
+        most = f"up to {WIDEST[2]} (fp32: {WIDEST[4]})"
+        told = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 {most}"
         report(Warned(f"{told}; PyTorch's own attention on padded batches is used instead."))
 
 
@@ -109,7 +113,13 @@ def cut_for(config: TrainConfig, trainer: Trainer, process: Process) -> Cut:
 
 
 def build_loader(
-    dataset: Dataset, config: TrainConfig, cut: Cut, group: Group, position: Position, stack: ExitStack
+    dataset: Dataset,
+    watch: Watch,
+    config: TrainConfig,
+    cut: Cut,
+    group: Group,
+    position: Position,
+    stack: ExitStack,
 ) -> Loader:
     """The batches from `position` on; the processes of a machine share a folder for the order of an epoch."""
     process = group.process
@@ -119,8 +129,14 @@ def build_loader(
     folder = next(theirs for there, theirs in group.gather((host, mine)) if theirs and there == host)
     split = dataset.splits[TRAIN]
     anew = _resegmented(dataset, config, Path(folder), planner)
-    batches = Batches(split, config.batch, config.training.seed, Path(folder), planner=planner, anew=anew)
-    loader = Loader(batches, cut, group.device, epoch=position.epoch, number=position.batch)
+    batches = Batches(
+        *(split, config.batch, config.training.seed, Path(folder)),
+        planner=planner,
+        anew=anew,
+        planner_at_work=lambda: is_locked(Path(folder)),
+    )
+    epoch, number = position.epoch, position.batch
+    loader = Loader(batches, cut, group.device, epoch=epoch, number=number, look=watch.refuse_cut)
     return stack.enter_context(loader)
 
 

@@ -34,7 +34,7 @@ def refuse_foreign(run: Path) -> None:
     if run.exists() and not run.is_dir():
         raise UserError(f"{run} is a file; choose another --out.")
     foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
-    if foreign and not (run / CONFIG).exists():
+    if foreign and not (run / CONFIG).exists() and not checkpoints(run):
         raise UserError(f"{run} holds files, but no {CONFIG}, so it is no run; choose another --out.")
 
 

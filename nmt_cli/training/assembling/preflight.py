@@ -13,7 +13,7 @@ import numpy as np
 from nmt_cli.checkpoints.run_folder import try_saving
 from nmt_cli.data.batch import assemble
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.dataset import Sentences, Split
+from nmt_cli.data.dataset import Split
 from nmt_cli.data.loader import Cut
 from nmt_cli.data.plan import Indices
 from nmt_cli.errors import UserError
@@ -27,7 +27,7 @@ from nmt_cli.training.step.trainer import Trainer
 
 AT_ONCE = 1 << 20
 SENTENCES = 8
-"""As many are translated."""
+"""As many are translated, the longest of each set."""
 
 GB = 1e9
 
@@ -66,7 +66,7 @@ def preflight(
     config = trainer.config
     tried = try_longest(trainer, split, cut, report)
     if validator.wanted:
-        validator.judgements([_first(split, SENTENCES) for split in validator.judge.sets])
+        validator.try_out(SENTENCES)
     if trainer.group.process.first:
         start = time.perf_counter()
         size = try_saving(run, snapshot.identity, snapshot.checkpoint())
@@ -149,11 +149,3 @@ def _disk(run: Path, config: CheckpointConfig, size: int) -> str:
             f"{free / GB:.2f} GB are free; make room, or lower checkpoints.keep_last."
         )
     return f"{count} of them {needed / GB:.2f} of {free / GB:.0f} GB"
-
-
-def _first(split: Split, count: int) -> Split:
-    """The first sentences of a set."""
-    source, target = (
-        Sentences(side.tokens, side.offsets[: count + 1]) for side in (split.source, split.target)
-    )
-    return Split(split.name, split.role, source, target)

@@ -1,6 +1,6 @@
 """Going on where a run stands: what its newest checkpoint holds is checked, and put back."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +8,14 @@ from nmt_cli.checkpoints import model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.model_folder import EMA, WEIGHTS, Identity, load_weights
 from nmt_cli.checkpoints.run_folder import read_optimizer, read_state
+from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
 from nmt_cli.training.assembling.folder import newest_checkpoint, refuse_foreign
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.position import Position
-from nmt_cli.training.record.events import Note, Report
-from nmt_cli.training.settings import changes
+from nmt_cli.training.record.events import Note, Report, Warned
+from nmt_cli.training.settings import CONFIG, changes, compared
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.optimizer import restore_optimizer
 from nmt_cli.training.step.trainer import Trainer
@@ -26,7 +28,7 @@ def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
     if not newest:
         return 0
     changes(run, config)
-    step: int = _state_of(newest, identity)["step"]
+    step: int = _state_of(newest, identity)[0]["step"]
     _refuse_end_behind(step, run, config)
     return step
 
@@ -35,7 +37,12 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
     """Put weights, optimiser and loss scale back, and tell which settings have changed since."""
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))
-    state = _state_of(checkpoint, identity)
+    state, description = _state_of(checkpoint, identity)
+    if not (run / CONFIG).exists():
+        told = "so that no settings but the model's could be compared; it is written anew"
+        report(Warned(f"{run / CONFIG} is missing, {told}"))
+        before = replace(trainer.config, model=section_of(ModelConfig, description["model"]))
+        compared(run, before, trainer.config, "set them so, or choose another --out.")
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
     tensors = read_optimizer(checkpoint)
     restore_optimizer(trainer.model, trainer.optimizer, tensors)
@@ -57,8 +64,8 @@ def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
     return ema
 
 
-def _state_of(checkpoint: Path, identity: Identity) -> dict[str, Any]:
-    """The state of a checkpoint, after checking that it belongs to this dataset."""
+def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `state.json` and `config.json` of a checkpoint say, if it belongs to this dataset."""
     try:
         state = read_state(checkpoint)
         description = read_description(checkpoint, model_folder.CONFIG, model_folder.FORMAT)
@@ -68,7 +75,7 @@ def _state_of(checkpoint: Path, identity: Identity) -> dict[str, Any]:
         raise UserError(f"{checkpoint} was trained with another vocabulary; choose another --out.")
     if description["trained_on"].get("files") != identity.trained_on["files"]:
         raise UserError(f"{checkpoint} was trained on another dataset; choose another --out.")
-    return state
+    return state, description
 
 
 def _refuse_end_behind(step: int, run: Path, config: TrainConfig) -> None:

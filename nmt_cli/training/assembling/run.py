@@ -1,5 +1,6 @@
 """A training run from its folder and a dataset: every part is made ready here, and the loop started."""
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -9,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nmt_cli.checkpoints.run_folder import set_copies_aside
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.loader import Loader
 from nmt_cli.data.resegment import samplers
 from nmt_cli.data.verify import verify
+from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.threads import available_cores, kept_threads
 from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.training.assembling.agreement import refuse_other_checkpoints, refuse_other_orders
 from nmt_cli.training.assembling.build import build_loader, build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable
 from nmt_cli.training.assembling.folder import claimed, newest_checkpoint
@@ -29,8 +33,9 @@ from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.limits import Limits
 from nmt_cli.training.loop import Loop
 from nmt_cli.training.position import Position
+from nmt_cli.training.record.dataset_check import DatasetCheck
 from nmt_cli.training.record.environment import environment, keep_environment
-from nmt_cli.training.record.events import Report, to_each
+from nmt_cli.training.record.events import Report, Warned, to_each
 from nmt_cli.training.record.history import History, read_history
 from nmt_cli.training.record.html_report import html_report
 from nmt_cli.training.record.left_out import LeftOut
@@ -38,8 +43,9 @@ from nmt_cli.training.record.log import LOG, Log, cut_behind
 from nmt_cli.training.record.recorder import Recorder
 from nmt_cli.training.record.saver import Saver, Snapshot
 from nmt_cli.training.record.tensorboard import FOLDER, Scalars, require_tensorboard
+from nmt_cli.training.record.weights_and_biases import Follower, require_wandb
 from nmt_cli.training.settings import keep_settings
-from nmt_cli.training.step.distributed import LostContact, Process, joined, threads_each
+from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 
 
 def train(
@@ -51,47 +57,61 @@ def train(
     report: Report,
     stop_wanted: Callable[[], bool],
     command: Sequence[str] = (),
+    threads: int = 0,
 ) -> bool:
     """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on.
-
-    The `command` that asked for it is kept in the run folder.
-    """
+    The run folder keeps the `command`. A machine's processes share so many `threads`, or all cores (0)."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
-        stack.enter_context(kept_threads())
-        torch.set_num_threads(threads_each(available_cores(), process))
-        stack.enter_context(repeatable(config, device))
-        group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+        watch = stack.enter_context(Watch(dataset))
+        group = _prepared(dataset, config, process, device, threads or available_cores(), stack)
         if process.first:
             stack.enter_context(claimed(run))
         newest = group.from_first(newest_checkpoint(run) if process.first else None)
         identity = identity_of(dataset, config)
         trainer = build_trainer(identity, config, group, device, report, fresh=not newest)
+        refuse_other_checkpoints(group, newest)
         position = restore(run, newest, trainer, identity, report) if newest else Position()
         group.share_first(trainer.model.parameters())
         ema = moving_average(trainer, newest)
         snapshot = Snapshot(identity, trainer, ema, position, dataset.folder)
         log, history, report = _opened(run, dataset, snapshot, report, stack)
         if process.first:
-            keep_environment(run, position.step, environment(command, device, process))
+            keep_environment(run, position.step, environment(command, device, process), report)
         cut = cut_for(config, trainer, process)
-        loader = build_loader(dataset, config, cut, group, position, stack)
-        settings = config.validation, translating(config)
-        judge = Judge(dataset, identity.tokenizers, *settings, group, trainer.precision)
-        validator = Validator(config, judge, trainer.model, ema, position)
+        loader = build_loader(dataset, watch, config, cut, group, position, stack)
+        check = DatasetCheck(verified, watch, group, report)
+        validator = _validator(dataset, snapshot, report)
         try:
             if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
-            parts = run, snapshot, loader, validator, log, history, verified, report, stop_wanted
+            parts = run, snapshot, loader, validator, log, history, check, report, stop_wanted
             return _loop(*parts).train()
         except LostContact:
             raise
         except Exception:
-            verified.result()  # what is wrong with the dataset explains more than what came of it
+            check.explain()  # what is wrong with the dataset explains more than what came of it
             raise
+
+
+def _prepared(
+    dataset: Dataset,
+    config: TrainConfig,
+    process: Process,
+    device: torch.device,
+    threads: int,
+    stack: ExitStack,
+) -> Group:
+    """The group of processes that are to do the same, this one with its threads and the kernels wanted."""
+    stack.enter_context(kept_threads())
+    torch.set_num_threads(threads_each(threads, process))
+    stack.enter_context(repeatable(config, device))
+    group = stack.enter_context(joined(process, device, config.training.rank_timeout))
+    refuse_other_orders(group, dataset, config)
+    return group
 
 
 def _opened(
@@ -104,8 +124,14 @@ def _opened(
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
         return stack.enter_context(Log(None)), History(), report
-    cut_behind(run / LOG, position.step, judged=str(position.step) in position.scores)
+    if lost := cut_behind(run / LOG, position):
+        report(Warned(lost))
     keep_settings(run, trainer.config)
+    for place, now in set_copies_aside(run).items():
+        told = "the run was copied without its links; remove that folder when you like"
+        report(
+            Warned(f"{place} is a folder, and not a link to a checkpoint: it is {now.name} now, for {told}")
+        )
     history = read_history(run / LOG)
     page = html_report(run, dataset, snapshot.identity, trainer, history, report)
     readers: list[Report] = [report, page]
@@ -113,7 +139,22 @@ def _opened(
         scalars = Scalars(run / FOLDER, position.step, report)
         stack.callback(scalars.close)
         readers.append(scalars)
+    if trainer.config.training.wandb:
+        follower = Follower(run, trainer.config, os.environ, report)
+        stack.callback(follower.close)
+        readers.append(follower)
     return stack.enter_context(Log(run / LOG)), history, to_each(readers)
+
+
+def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:
+    """What judges the model; tells where BLEU is not what one would expect."""
+    trainer, tokenizers = snapshot.trainer, snapshot.identity.tokenizers
+    settings = trainer.config.validation, translating(trainer.config)
+    judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)
+    validator = Validator(trainer.config, judge, trainer.model, snapshot.ema, snapshot.position)
+    if validator.wanted and (told := judge.in_characters):
+        report(Warned(told))
+    return validator
 
 
 def _loop(
@@ -123,7 +164,7 @@ def _loop(
     validator: Validator,
     log: Log,
     history: History,
-    verified: "Future[None]",
+    check: DatasetCheck,
     report: Report,
     stop_wanted: Callable[[], bool],
 ) -> Loop:
@@ -141,7 +182,7 @@ def _loop(
         saver=Saver(run, snapshot, config.checkpoints, clock, report),
         recorder=Recorder(config, position, clock, log, history, group.device, vocabulary, report),
         left_out=LeftOut(config, report),
-        verified=verified,
+        dataset=check,
         report=report,
     )
 
@@ -154,6 +195,8 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
         samplers(load_tokenizers(dataset.folder / TOKENIZERS), config.sampling)
     if config.training.tensorboard:
         require_tensorboard()
+    if config.training.wandb:
+        require_wandb()
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:

@@ -15,19 +15,37 @@ from nmt_cli.config import nearest
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.tokenizer import SIDES, Side
+from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import StartConfig
 from nmt_cli.training.step.optimizer import trained
+
+ROWS: Mapping[str, Side] = {
+    "source_embedding.matrix": "source",
+    "target_embedding.matrix": "target",
+    "output_matrix": "target",
+    "output_bias": "target",
+}
+"""Parameters that have a row for each entry of a vocabulary."""
 
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
     """Fill `model` with the weights of `config.model`; tells what was taken, and what was not.
 
-    Parameters that are missing, surplus or of another shape are an error, unless `config.allow` names them.
+    Of a model with another vocabulary it gets the rows of the pieces that both have; the others are as they
+    were drawn. Parameters that are missing, surplus or of another shape are an error, unless `config.allow`
+    names them.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, model_folder.CONFIG, model_folder.FORMAT)
-    _refuse_other(folder, read_identity(folder, description), identity)
+    theirs = read_identity(folder, description)
+    _refuse_other(folder, theirs, identity)
     tensors = read_tensors(weights_path(folder, description))
+    transferred = ""
+    if theirs.tokenizers.fingerprint != identity.tokenizers.fingerprint:
+        tensors = _by_piece(weights(model), tensors, theirs.tokenizers, identity.tokenizers)
+        transferred = f"; {_shared_in_words(theirs.tokenizers, identity.tokenizers)}"
     differing = _differing(weights(model), tensors)
     _check_allowed(folder, differing, config.allow)
     taken = {name: tensor for name, tensor in tensors.items() if name not in differing}
@@ -35,7 +53,8 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
         for name, tensor in taken.items():
             weights(model)[name].copy_(tensor)
     told = f"starting from {folder} ({len(taken)} of {len(weights(model))} parameters by name"
-    return f"{told}; as allowed: {'; '.join(differing.values())})" if differing else f"{told})"
+    allowed = f"; as allowed: {'; '.join(differing.values())}" if differing else ""
+    return f"{told}{allowed}){transferred}"
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
@@ -56,11 +75,6 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
 
 
 def _refuse_other(folder: Path, theirs: Identity, ours: Identity) -> None:
-    if theirs.tokenizers.fingerprint != ours.tokenizers.fingerprint:
-        raise UserError(
-            f"{folder} has another vocabulary than the dataset; make the dataset with the model's: "
-            f"nmt preprocess --reuse-tokenizer {folder}."
-        )
     if wrong := [
         f"{key} is {getattr(theirs.config, key)} there, but {getattr(ours.config, key)} here"
         for key in disagreements(theirs.config, ours.config, "use")
@@ -68,6 +82,41 @@ def _refuse_other(folder: Path, theirs: Identity, ours: Identity) -> None:
         raise UserError(
             f"{folder} is another kind of model: {'; '.join(wrong)}; set [model] as it was there."
         )
+
+
+def _by_piece(
+    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], from_them: Tokenizers, for_us: Tokenizers
+) -> dict[str, Tensor]:
+    """`theirs`, with rows for our vocabulary: those of pieces that both have, and our own."""
+    found = dict(theirs)
+    for name, side in ROWS.items():
+        if name in ours and name in theirs and ours[name].shape[1:] == theirs[name].shape[1:]:
+            pairs = _shared(from_them.side(side).vocabulary, for_us.side(side).vocabulary)
+            found[name] = ours[name].detach().clone()
+            found[name][list(pairs.values())] = theirs[name][list(pairs)].to(found[name])
+    return found
+
+
+def _shared(theirs: Vocabulary, ours: Vocabulary) -> dict[int, int]:
+    """The ids of what both have, theirs to ours: marks by what they mean, all else by how it is shown."""
+    marks = [(theirs.end, ours.end), (theirs.unknown, ours.unknown)]
+    if theirs.start is not None and ours.start not in (None, ours.end):
+        marks.append((theirs.start, ours.start))
+    special = ({first for first, _ in marks}, {second for _, second in marks})
+    known = {entry: i for i, entry in enumerate(ours.entries) if entry and i not in special[1]}
+    return dict(marks) | {
+        i: known[entry] for i, entry in enumerate(theirs.entries) if entry in known and i not in special[0]
+    }
+
+
+def _shared_in_words(theirs: Tokenizers, ours: Tokenizers) -> str:
+    sides: Sequence[Side] = SIDES[1:] if ours.recipe.joint else SIDES
+    told = []
+    for side in sides:
+        vocabulary = ours.side(side).vocabulary
+        count, of = len(_shared(theirs.side(side).vocabulary, vocabulary)), sum(map(bool, vocabulary.entries))
+        told.append(f"{count:,} of {of:,} {side} pieces" if len(sides) > 1 else f"{count:,} of {of:,} pieces")
+    return f"it has another vocabulary: {' and '.join(told)} are taken over, the others begin anew"
 
 
 def _differing(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> dict[str, str]:

@@ -24,7 +24,7 @@ COUNTS = (2, 3, 5, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Average:
     """The mean of some checkpoints; a single one is itself."""
 
     name: str
@@ -35,9 +35,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A candidate that was judged."""
+    """An average that was judged."""
 
-    candidate: Candidate
+    average: Average
     steps: Sequence[int | None]
     judgements: Sequence[Judgement]
     metric: str
@@ -47,34 +47,34 @@ class Trial:
     """By that metric on the first validation set; larger is better."""
 
 
-def candidates(run: Path) -> list[Candidate]:
+def averages(run: Path) -> list[Average]:
     """What a run offers, the simpler before the less simple: last, best, averages of more and more, EMA."""
     there = len(checkpoints(run))
-    found = [Candidate("last", newest(run, 1))]
+    found = [Average("last", newest(run, 1))]
     try:
         top = best(run, 1)
     except UserError:  # the run never validated
         top = []
     if top and top != found[0].folders:
-        found.append(Candidate("best", top))
+        found.append(Average("best", top))
     ema = [
         replace(each, name=f"EMA of {each.name}", file=EMA)
         for each in found
         if (each.folders[0] / EMA).exists()
     ]
     counts = [count for count in COUNTS if count <= there]
-    return [*found, *(Candidate(f"average of {count}", newest(run, count)) for count in counts), *ema]
+    return [*found, *(Average(f"average of {count}", newest(run, count)) for count in counts), *ema]
 
 
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
-    """Judge every candidate on the validation sets of the run's dataset, in full and in float32.
+    """Judge every average on the validation sets of the run's dataset, in full and in float32.
 
     Test sets are never looked at. Each trial is reported when it is done; all of them are returned, in order.
     """
-    wanted = candidates(run)
+    wanted = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
-    for file in {candidate.file for candidate in wanted}:
-        every = {folder for candidate in wanted if candidate.file == file for folder in candidate.folders}
+    for file in {average.file for average in wanted}:
+        every = {folder for average in wanted if average.file == file for folder in average.folders}
         parts |= {(file, part.place): part for part in read_parts(sorted(every), file)}
     identity = parts[WEIGHTS, wanted[0].folders[0]].identity
     dataset = _dataset(run, wanted[0].folders[0], identity)
@@ -86,12 +86,12 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
     judge = Judge(dataset, identity.tokenizers, whole, translated, alone, precision)
     model = identity.build().to(device)
     trials = []
-    for candidate in wanted:
-        mine = [parts[candidate.file, folder] for folder in candidate.folders]
-        load_weights(model, mean(mine), candidate.folders[0] / candidate.file)
+    for average in wanted:
+        mine = [parts[average.file, folder] for folder in average.folders]
+        load_weights(model, mean(mine), average.folders[0] / average.file)
         judgements = [judge.judge(model, split) for split in judge.sets]
         score = validation_score(judgements[0], config.metric)
-        trials.append(Trial(candidate, [part.step for part in mine], judgements, config.metric, score))
+        trials.append(Trial(average, [part.step for part in mine], judgements, config.metric, score))
         report(trials[-1])
     return trials
 

@@ -1,6 +1,6 @@
 """Judging a model on validation sets: loss on the references, and scores of its own translations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,13 +9,14 @@ import torch
 
 from nmt_cli.data.batch import assemble
 from nmt_cli.data.cut import micro_batches
-from nmt_cli.data.dataset import Dataset, Split, raw_lines
+from nmt_cli.data.dataset import Dataset, Sentences, Split, raw_lines
 from nmt_cli.data.plan import Indices
-from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.decoding.config import InputConfig, OutputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.scoring.metrics import Score, score
+from nmt_cli.scoring.config import BleuConfig, ScoreConfig
+from nmt_cli.scoring.metrics import Score, characters_instead, score
 from nmt_cli.scoring.perplexity import perplexity
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.training.config import TrainConfig, ValidationConfig
@@ -82,21 +83,28 @@ class Judge:
         """The validation sets, in the order in which they were given."""
         return [split for split in self.dataset.splits.values() if split.role == "valid"]
 
+    @property
+    def in_characters(self) -> str | None:
+        """Why BLEU counts characters though nobody asked for it; None where it does not."""
+        config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
+        return characters_instead(config, self.tokenizers.recipe.target_lang)
+
     @torch.no_grad()
-    def judge(self, model: Transformer, split: Split) -> Judgement:
-        """Loss on all pairs of a set, and scores of the translations."""
+    def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
+        """Loss on all pairs of a set, and scores of the translations; or on those pairs `only`."""
         training = model.training
         model.eval()
         losses: list[tuple[float, int]] = []
-        count = translated_lines(self.config, split)
-        for part in self._share(split):
-            losses.append(self._loss(model, split, part))
-        translations = self._translate(model, split, count)
+        lines = range(translated_lines(self.config, split)) if only is None else only
+        pairs = split if only is None else picked(split, only)
+        for part in self._share(pairs):
+            losses.append(self._loss(model, pairs, part))
+        translations = self._translate(model, split, lines)
         model.train(training)
         gathered = self.group.gather((losses, translations))
         nll, tokens = np.sum([loss for theirs, _ in gathered for loss in theirs], axis=0).tolist()
         everything = {line: text for _, theirs in gathered for line, text in theirs.items()}
-        return self._judgement(split, nll, int(tokens), [everything[line] for line in range(count)])
+        return self._judgement(split, nll, int(tokens), {line: everything[line] for line in lines})
 
     def _share(self, split: Split) -> list[Indices]:
         lengths = [np.diff(side.offsets) for side in (split.source, split.target)]
@@ -111,21 +119,23 @@ class Judge:
             losses = cross_entropy(*projected, part.labels, smoothing=0.0)
         return float(losses.nll), part.real_target_tokens
 
-    def _translate(self, model: Transformer, split: Split, count: int) -> dict[int, str]:
-        """Of the first `count` lines those of this rank, as `nmt translate` does it."""
+    def _translate(self, model: Transformer, split: Split, lines: Sequence[int]) -> dict[int, str]:
+        """Of these lines those of this rank, as `nmt translate` does it."""
         process = self.group.process
-        mine = range(process.rank, count, process.world)
+        mine = lines[process.rank :: process.world]
         raw = raw_lines(self.dataset, split, "source")
         translator = Translator(self.tokenizers, [model], self.translate)
         with self.precision.autocast():
             found = translator.translate([model], [raw[line] for line in mine])
         return {line: translation.text for line, translation in zip(mine, found, strict=True)}
 
-    def _judgement(self, split: Split, nll: float, tokens: int, translations: list[str]) -> Judgement:
-        references = raw_lines(self.dataset, split, "target")
+    def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
+        references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
         words = sum(len(line.split()) + 1 for line in references)  # comparable whatever the vocabulary
         lang = self.tokenizers.recipe.target_lang
-        scores = score(translations, [references[: len(translations)]], lang=lang)
+        bleu = BleuConfig(tokenizer="char" if self.in_characters else self.config.bleu_tokenizer)
+        config = ScoreConfig(bleu=bleu)
+        scores = score(translations, [[references[line] for line in translated]], config=config, lang=lang)
         return Judgement(
             name=split.name,
             nll=nll / tokens,
@@ -139,7 +149,11 @@ class Judge:
 def translating(config: TrainConfig) -> TranslateConfig:
     """How `nmt translate` would treat the lines, with the model of such a run."""
     search = SearchConfig(**asdict(config.search))
-    return TranslateConfig(search=search, input=InputConfig(longest=longest_sentence(config) - 1))
+    return TranslateConfig(
+        search=search,
+        input=InputConfig(longest=longest_sentence(config) - 1),
+        output=OutputConfig(trees="linearised"),  # as the references are
+    )
 
 
 def longest_sentence(config: TrainConfig) -> int:
@@ -157,6 +171,22 @@ def validation_score(judgement: Judgement, metric: str) -> float:
 def translated_lines(config: ValidationConfig, split: Split) -> int:
     """How many sentences of a set, from its first on, are translated."""
     return min(config.sentences or len(split), len(split))
+
+
+def longest_lines(split: Split, count: int, among: int) -> list[int]:
+    """So many of the first lines of a set, those with most tokens on both sides, in order."""
+    tokens = np.diff(split.source.offsets[: among + 1]) + np.diff(split.target.offsets[: among + 1])
+    return sorted(np.argsort(-tokens, kind="stable")[:count].tolist())
+
+
+def picked(split: Split, lines: Sequence[int]) -> Split:
+    """These lines of a set, as a set of its own."""
+    sides = []
+    for side in (split.source, split.target):
+        parts = [side.tokens[side.offsets[line] : side.offsets[line + 1]] for line in lines]
+        offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        sides.append(Sentences(np.concatenate(parts), offsets))
+    return Split(split.name, split.role, *sides)
 
 
 def sample_lines(count: int) -> list[int]:

@@ -1,14 +1,18 @@
 """Validations of a run: when they are due, what they say, and what follows from it for the learning rate."""
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from nmt_cli.data.dataset import Split
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.judging.stopping import plateaus
-from nmt_cli.training.judging.validation import Judge, Judgement, validation_score
+from nmt_cli.training.judging.validation import (
+    Judge,
+    Judgement,
+    longest_lines,
+    translated_lines,
+    validation_score,
+)
 from nmt_cli.training.position import Position
 from nmt_cli.training.step.ema import Ema
 
@@ -52,14 +56,20 @@ class Validator:
 
     def validate(self) -> list[Judgement]:
         """Judge the model on all validation sets, and remember what the first of them says."""
-        judgements = self.judgements(self.judge.sets)
+        with self._decoded():
+            judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
         # A checkpoint keeps the position as JSON, whose keys are strings.
         step = str(self.position.step)
         self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
         self.position.judged[step] = judgements[0].metrics
         return judgements
 
-    def judgements(self, sets: Sequence[Split]) -> list[Judgement]:
-        """What these sets say of the model; nothing is remembered."""
-        with self.ema.in_place() if self.ema else nullcontext():
-            return [self.judge.judge(self.model, split) for split in sets]
+    def try_out(self, sentences: int) -> None:
+        """Judge the model on the longest `sentences` of each set, which take most; nothing is remembered."""
+        with self._decoded():
+            for split in self.judge.sets:
+                among = translated_lines(self.config.validation, split)
+                self.judge.judge(self.model, split, longest_lines(split, sentences, among))
+
+    def _decoded(self) -> AbstractContextManager[None]:
+        return self.ema.in_place() if self.ema else nullcontext()

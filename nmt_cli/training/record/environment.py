@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from nmt_cli import __version__
+from nmt_cli.machine.atomic import room_for
 from nmt_cli.machine.devices import gpu_name, is_gpu, processor_name
+from nmt_cli.training.record.events import Report, Warned
 from nmt_cli.training.step.distributed import Process
 
 ENVIRONMENT = "environment.jsonl"
@@ -19,7 +21,7 @@ LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
 def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
-    """What may change the bits of a result, and how it was asked for."""
+    """The command, and all of the machine and its software that may change the bits of a result."""
     return {
         "command": list(command),
         "nmt": __version__,
@@ -34,19 +36,23 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
     }
 
 
-def keep_environment(run: Path, step: int, facts: Mapping[str, Any]) -> None:
-    """Add a line, "from this step on", unless the last one says the same."""
+def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
+    """Add a line, "from this step on", unless the last one says the same; damaged lines are told of."""
     path = run / ENVIRONMENT
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    if lines and _without_step(lines[-1]) == facts:
-        return
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": step, **facts}, ensure_ascii=False) + "\n")
+    content = path.read_bytes() if path.exists() else b""
+    known = [_without_step(line) for line in content.splitlines()]
+    if not known or known[-1] != facts:
+        text = json.dumps({"step": step, **facts}, ensure_ascii=False)
+        with room_for(path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("\n" * (not content.endswith(b"\n") and bool(content)) + text + "\n")
+    if damaged := known.count(None):
+        report(Warned(f"{path} has damaged lines ({damaged}), which are left as they are"))
 
 
-def _without_step(line: str) -> dict[str, Any]:
+def _without_step(line: bytes) -> dict[str, Any] | None:
+    """None where the line is damaged."""
     try:
         facts = json.loads(line)
         return {key: value for key, value in facts.items() if key != "step"}
-    except (ValueError, AttributeError):  # cut short by a full disk
-        return {}
+    except (ValueError, AttributeError):
+        return None

@@ -1,6 +1,7 @@
 """What happens in a run, for its readers: the terminal, the HTML report, TensorBoard.
 
-A reader is a function of one event. It has from the events what it shows, and is never asked for anything.
+A reader is a function that is called with each event. It shows what events hold and asks nobody else, and
+nobody asks a reader for anything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from nmt_cli.training.judging.validation import Judgement
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something worth a line."""
+    """A line for people to read."""
 
     text: str
 
@@ -27,7 +28,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What the run is at, told at every step; nothing is measured for it."""
+    """What the run is busy with, told at every step, and so without anything that has to be measured."""
 
     what: Literal["training", "validating", "saving"]
     step: int
@@ -39,12 +40,12 @@ class Logged:
     """Steps or validations were written to the log."""
 
     lines: Sequence[Mapping[str, Any]]
-    """As `log.jsonl` has them; what was not finite is None."""
+    """The lines as in `log.jsonl`; numbers that were not finite are None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Some steps were taken; the values are means over them."""
+    """Some steps were taken since the last such event; losses are means over their target tokens."""
 
     step: int
     max_steps: int
@@ -71,26 +72,27 @@ class Progress:
     """Steps that were left out because their loss or gradient was not finite."""
 
     memory: int
-    """Bytes that the device, or this process on a CPU, has held at most."""
+    """The most bytes held so far: of the GPU's memory, or by this process on a CPU."""
 
     bleu: tuple[float, float] | None
-    """The newest and the best on the first validation set, resumed parts of the run included."""
+    """The newest and the best on the first validation set, since the run first began; None before there are
+    any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """The model was judged."""
+    """The model was measured on the validation sets."""
 
     step: int
     judgements: Sequence[Judgement]
     best: bool
-    """Whether it was better than ever before."""
+    """Whether it was the best of the run so far."""
 
     seconds: float
     """How long it took."""
 
     decoded: str = "weights"
-    """What was judged: the weights themselves, or their moving average (ema)."""
+    """What was measured: the weights themselves ("weights"), or their moving average ("ema")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ Report = Callable[[Event], None]
 
 
 def to_each(readers: Sequence[Report]) -> Report:
-    """A report that tells every reader, in this order."""
+    """One function that passes each event to all `readers`, in this order."""
 
     def report(event: Event) -> None:
         for reader in readers:

@@ -1,4 +1,4 @@
-"""All that a run has measured so far, thinned to curves whose size does not grow with the run."""
+"""What a run has measured so far; steps are thinned to curves whose size does not grow with the run."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 POINTS = 600
-"""Of a long run's curves, at least; twice as many at most."""
+"""Points in the curves of a long run: from this many up to twice as many."""
 
 MEASURED = ("loss", "nll", "gradient_norm", "learning_rate", "tokens_per_second")
 
 
 @dataclass(slots=True)
 class Spread:
-    """Some values of one kind; those that were not finite are left out."""
+    """Count, sum and range of some values of one kind; those that were not finite are left out."""
 
     count: int = 0
     total: float = 0.0
@@ -30,14 +30,14 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """How far a run had come."""
+    """How far a run had come: totals since its first step."""
 
     step: int = 0
     epoch: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
     hours: float = 0.0
-    """Of taking steps; validating and saving are not in it."""
+    """Time spent on steps, without validating and saving."""
 
     skipped: int = 0
     """Steps left out, as they were not finite."""
@@ -45,7 +45,7 @@ class Moment:
 
 @dataclass(slots=True)
 class Point:
-    """A few steps in a row, up to a moment."""
+    """A point of the curves: a few steps in a row, the moment at their end, and each measurement's values."""
 
     end: Moment
     steps: int
@@ -54,7 +54,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """A line of the log that judges the model."""
+    """A validation: its line of the log, the set's name, and when it was."""
 
     at: Moment
     name: str
@@ -68,13 +68,13 @@ class Validation:
 
 @dataclass(slots=True)
 class History:
-    """The steps and validations of a run, from its first part on."""
+    """The steps and validations of a run since it first began, resumed or not."""
 
     now: Moment = Moment()
     points: list[Point] = field(default_factory=list)
     validations: list[Validation] = field(default_factory=list)
     _width: int = 1
-    """Steps that make a point."""
+    """How many steps a point stands for."""
 
     def add(self, lines: Iterable[dict[str, Any]]) -> None:
         """Take in the next lines of the log."""
@@ -96,7 +96,9 @@ class History:
         if self.points and self.points[-1].steps < self._width:
             _join(self.points[-1], Point(self.now, 1, values))
             return
-        if len(self.points) == 2 * POINTS:  # from now on a point stands for twice as many steps
+        if (
+            len(self.points) == 2 * POINTS
+        ):  # join them in pairs: memory and page stay small, however long the run
             for first, second in zip(self.points[::2], self.points[1::2], strict=True):
                 _join(first, second)
             self.points = self.points[::2]
@@ -105,7 +107,7 @@ class History:
 
 
 def read_history(log: Path) -> History:
-    """What earlier parts of a run have written into its log."""
+    """The history in the log of a run that is resumed; empty for a new one."""
     history = History()
     if log.exists():
         with log.open("rb") as file:
@@ -127,6 +129,7 @@ def _after(before: Moment, line: dict[str, Any]) -> Moment:
         epoch=line["epoch"],
         source_tokens=before.source_tokens + line["source_tokens"],
         target_tokens=before.target_tokens + line["target_tokens"],
+        # The log's speed is of steps alone, so this leaves out validating and saving.
         hours=before.hours + (line["target_tokens"] / speed / 3600 if speed else 0.0),
         skipped=before.skipped + line["skipped"],
     )

@@ -1,4 +1,4 @@
-"""`report.html`: a run at a glance, in one file that needs nothing else, written anew at each validation."""
+"""`report.html`: a whole run on one page, complete in one file, written anew at each validation."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,16 +24,16 @@ from nmt_cli.training.step.trainer import Trainer
 REPORT = "report.html"
 
 VALIDATIONS = 500
-"""Shown of each set at most."""
+"""Most validations of a set that its curves show."""
 
-SCRIPTS = ("charts.js", "page.js")
+SCRIPTS = ("charts.js", "curves.js", "page.js")
 """Of the page, in `page/`."""
 
 TRANSLATIONS = 40
 """Validations whose translations are shown, at most."""
 
 Sentences = Mapping[int, tuple[str, str]]
-"""Source and reference by line."""
+"""Source and reference by the number of their line, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class About:
     source_lang: str
     target_lang: str
     facts: Mapping[str, str]
-    """Whatever else is worth a line, by what to call it."""
+    """What else the report tells of the run, by label."""
 
     sentences: Mapping[str, Sentences]
     """Of each validation set, those whose translations are shown."""
@@ -53,12 +53,12 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class HtmlReport:
-    """Writes the report of a run anew whenever the run tells where it stands."""
+    """A reader of events (see `events.py`) that writes the report anew at each `Standing`."""
 
     run: Path
     about: About
     history: History
-    """The run's own, which the curves are drawn from."""
+    """The history that the run adds to, which curves are drawn from."""
 
     warn: Report
 
@@ -68,12 +68,12 @@ class HtmlReport:
             self.write(event)
 
     def write(self, standing: Standing) -> None:
-        """Replace the report as a whole; a full disk is no reason to stop."""
+        """Replace the report as a whole; if the disk is full, warn and let training go on."""
         unfinished = self.run / f".{REPORT}.unfinished"
         try:
             parts = resources.files("nmt_cli.training.record") / "page"
             page = compose("nmt train", parts, SCRIPTS, self._content(standing))
-            unfinished.write_text(page, encoding="utf-8")
+            unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
             unfinished.replace(self.run / REPORT)
         except OSError as error:
             unfinished.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ class HtmlReport:
 
     def _content(self, standing: Standing) -> dict[str, Any]:
         now, about = self.history.now, self.about
-        by_set = self._validations()
+        by_set = validations_by_set(self.history)
         return {
             "name": self.run.resolve().name,
             "languages": [about.source_lang, about.target_lang],
@@ -94,24 +94,13 @@ class HtmlReport:
             "skipped": now.skipped,
             "seconds": round(3600 * standing.spent.hours),
             "seconds_left": round(standing.seconds_left),
-            "curves": self._curves(),
-            "validations": [_judged(name, found) for name, found in by_set.items()],
+            "curves": curves(self.history),
+            "validations": [judged(name, found) for name, found in by_set.items()],
             "samples": [self._samples(name, found) for name, found in by_set.items()],
             "cost": _cost(standing.spent),
             "facts": list(about.facts.items()),
             "settings": as_toml(about.config),
         }
-
-    def _curves(self) -> dict[str, Any]:
-        points = self.history.points
-        measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
-        return {**_axes([point.end for point in points]), **measured}
-
-    def _validations(self) -> dict[str, list[Validation]]:
-        by_set: dict[str, list[Validation]] = {}
-        for validation in self.history.validations:
-            by_set.setdefault(validation.name, []).append(validation)
-        return by_set
 
     def _samples(self, name: str, found: Sequence[Validation]) -> dict[str, Any]:
         """The translations of a set's samples at some of its validations."""
@@ -121,6 +110,7 @@ class HtmlReport:
                 "line": line + 1,
                 "source": source,
                 "reference": reference,
+                # The log's keys are text, as JSON's are.
                 "translations": [validation.line["samples"].get(str(line), "") for validation in shown],
             }
             for line, (source, reference) in self.about.sentences.get(name, {}).items()
@@ -128,6 +118,21 @@ class HtmlReport:
         scores = [_rounded(validation.scores.get("bleu")) for validation in shown]
         steps = [validation.at.step for validation in shown]
         return {"set": name, "step": steps, "bleu": scores, "sentences": sentences}
+
+
+def curves(history: History) -> dict[str, Any]:
+    """What was measured at steps, as pages draw it."""
+    points = history.points
+    measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
+    return {**_axes([point.end for point in points]), **measured}
+
+
+def validations_by_set(history: History) -> dict[str, list[Validation]]:
+    """The validations of each set, oldest first."""
+    by_set: dict[str, list[Validation]] = {}
+    for validation in history.validations:
+        by_set.setdefault(validation.name, []).append(validation)
+    return by_set
 
 
 def _cost(spent: Spent) -> dict[str, Any]:
@@ -145,7 +150,7 @@ def _cost(spent: Spent) -> dict[str, Any]:
     }
 
 
-def _judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
+def judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
     """The curves of a validation set; its best ones are in them however many there are."""
     # Thinned evenly alone, the curve could lack the very point that the best checkpoint is from.
     best = {id(max(found, key=lambda v: v.scores.get(metric, 0.0))) for metric in found[0].scores}
@@ -185,7 +190,7 @@ def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To what can be seen; None where there is nothing to be drawn."""
+    """`value` to five digits, more can't be seen; None where there is nothing to draw."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
@@ -222,7 +227,7 @@ def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, 
 
 
 def _sentences(dataset: Dataset, split: Split, config: TrainConfig) -> Sentences:
-    """What the samples of a set's translations are to be compared with."""
+    """The source and reference of each line of a set whose translations are shown."""
     source, reference = (raw_lines(dataset, split, side) for side in SIDES)
     return {
         line: (source[line], reference[line])

@@ -1,8 +1,11 @@
-"""`log.jsonl`: one line for every step and every validation, each step once, whatever happens to the run."""
+"""`log.jsonl`: a line for every step and every validation; a step has one line however often a run is
+resumed."""
 
+import hashlib
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,18 +15,23 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.loader import LocalBatch
-from nmt_cli.machine.atomic import NO_ROOM
+from nmt_cli.machine.atomic import NO_ROOM, file_written_whole, unused
+from nmt_cli.training.position import Position
+from nmt_cli.training.record.salvage import salvaged
 
 LOG = "log.jsonl"
 
 
 class Log:
-    """Collects what steps measure on the device, and writes it in groups: one wait for many steps."""
+    """Collects measurements of steps, which are on the device, and writes many at a time, for one wait for
+    the device."""
 
     def __init__(self, path: Path | None) -> None:
         """Without a path, as on all ranks but the first, nothing is written."""
         # Unbuffered, a write on a full disk says how many bytes it has written, and the rest is tried later.
         self._file = path.open("ab", buffering=0) if path else None
+        self._hash = hashlib.sha256(path.read_bytes() if path else b"")
+        self._bytes = path.stat().st_size if path else 0
         self._taken: list[tuple[dict[str, Any], Tensor]] = []
         self._unwritten = b""
         self._since = time.perf_counter()
@@ -33,12 +41,17 @@ class Log:
         self._taken.append((_known(number, rate, batch), measured))
 
     @property
+    def written(self) -> tuple[int, str]:
+        """How many bytes the log has, and their SHA-256."""
+        return self._bytes, self._hash.hexdigest()
+
+    @property
     def age(self) -> float:
         """Seconds since the last flush."""
         return time.perf_counter() - self._since
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
-        """Write the lines of all steps since the last time, and return them; waits for the device.
+        """Write the lines of all steps since the last flush, and return them; waits for the device.
 
         `waiting` is the share of that time that was spent waiting for data.
         """
@@ -56,20 +69,23 @@ class Log:
         return lines
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines and see them reach the disk; where there is no room, try again next time."""
+        """Append lines and wait until they are on disk; if it is full, they are tried again next time."""
         if not self._file:
             return
         self._unwritten += b"".join(json.dumps(finite(line)).encode() + b"\n" for line in lines)
         try:
             while self._unwritten:
-                self._unwritten = self._unwritten[self._file.write(self._unwritten) or 0 :]
+                count = self._file.write(self._unwritten) or 0
+                self._hash.update(self._unwritten[:count])
+                self._bytes += count
+                self._unwritten = self._unwritten[count:]
             os.fsync(self._file.fileno())
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
 
     def restart_clock(self) -> None:
-        """Leave what was done besides steps out of their speed."""
+        """Begin to measure speed anew, after something that is no step, such as validation."""
         self._since = time.perf_counter()
 
     def __enter__(self) -> Self:
@@ -84,7 +100,7 @@ class Log:
 
 
 def _known(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
-    """What is known of a step before it is measured."""
+    """The part of a step's line that the host knows without waiting for the device."""
     return {
         "step": number,
         "epoch": batch.epoch,
@@ -106,36 +122,40 @@ def _line(known: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
         "gradient_norm": norm,
         "skipped": bool(bad),
     }
+    # fp32 and bf16 have no loss scale.
     return line if scale == 1.0 else {**line, "loss_scale": scale}
 
 
 def _filler(batch: LocalBatch) -> float:
-    """The share of filler in what this rank has worked on."""
+    """The share of filler in this rank's local batch."""
     filler = sum(part.filler for part in batch.micro_batches)
     real = sum(part.real_source_tokens + part.real_target_tokens for part in batch.micro_batches)
     return round(filler / max(filler + real, 1), 5)
 
 
 def finite(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The line with None for what is not finite, which JSON has no word for."""
+    """The line with None in place of numbers that are not finite, which JSON can't write."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
-def cut_behind(path: Path, step: int, judged: bool) -> None:
-    """Take off the lines of later steps, an unfinished last one, and validations of `step` yet to be made."""
-    if not path.exists():
-        return
-    lines = ((line, *_step_of(line)) for line in path.read_bytes().split(b"\n")[:-1])
-    whole = [line for line, number, valid in lines if number < step or (number == step and judged >= valid)]
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.write_bytes(b"".join(line + b"\n" for line in whole))
-    unfinished.replace(path)
+def cut_behind(path: Path, position: Position) -> str:
+    """Take off what was written after the checkpoint at `position`, and what is damaged before it.
 
-
-def _step_of(line: bytes) -> tuple[float, bool]:
-    """The step of a line, and whether it is a validation's; no step comes behind that of a damaged line."""
-    try:
-        content = json.loads(line)
-        return float(content["step"]), "valid" in content
-    except (ValueError, LookupError, TypeError):
-        return math.inf, False
+    Returns in words what is lost of the log, and where it is kept as it was; nothing where all is there.
+    """
+    content = path.read_bytes() if path.exists() else b""
+    ours, lost = content[: position.log_bytes], ""
+    # Checkpoints of older versions do not know the hash.
+    if not position.log_sha256 or hashlib.sha256(ours).hexdigest() != position.log_sha256:
+        ours, counted = salvaged(content, position)
+        if counted or position.log_sha256:
+            what = ", ".join(counted) or "some bytes changed"
+            lost = f"{path} is not what was written ({what}); whole lines stay"
+    if ours == content:
+        return lost
+    if lost:
+        shutil.copy(path, kept := unused(path))
+        lost = f"{lost}, and all of it as it was is {kept.name}"
+    with file_written_whole(path) as file:
+        file.write(ours)
+    return lost

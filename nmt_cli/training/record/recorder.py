@@ -1,4 +1,4 @@
-"""What a run writes down and tells: the log, its history, and the events that readers are told of."""
+"""What a run writes into its log, keeps in its history, and reports as events."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ class Recorder:
         vocabulary: int,
         report: Report,
     ) -> None:
-        """`vocabulary` is the target side's, which the cost of a step depends on."""
+        """`vocabulary` is the size of the target side's, for the cost of a step."""
         self._config, self._position, self._clock = config, position, clock
         self._log, self._history = log, history
         self._device, self._vocabulary = device, vocabulary
@@ -43,28 +43,29 @@ class Recorder:
 
     @property
     def late(self) -> bool:
-        """Whether steps wait for so long to be written that a reader of the log would wonder."""
+        """Whether steps are unwritten for so long that somebody who watches the log would wonder."""
         return self._log.age > SECONDS_BETWEEN_FLUSHES
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Remember the step that was just taken; see `Trainer.step` for what is `measured`."""
+        """Remember the step that was just taken; `measured` is what `Trainer.step` returned."""
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
-        """Write the steps since the last time, and return their lines.
+        """Write and report the steps since the last flush, and return their lines.
 
-        `waited` are the seconds that steps have waited for data since this process began.
+        `waited` is how many seconds steps have waited for data since this process began.
         """
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
         lines = self._log.flush(waiting)
+        self._position.log_bytes, self._position.log_sha256 = self._log.written
         if lines:
             self._keep(lines)
             self._report(self._progress(lines, waiting))
         return lines
 
     def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
-        """Write what the validation sets say."""
+        """Write and report a validation of all sets; for `decoded`, see `Validated`."""
         step = self._position.step
         lines = [{"step": step, "valid": each.name, "decoded": decoded, **each.line()} for each in judgements]
         self._log.write(lines)
@@ -72,18 +73,18 @@ class Recorder:
         self._report(Validated(step, judgements, best, seconds, decoded))
 
     def standing(self, state: State) -> None:
-        """Tell where the run stands, for those that make a report of all of it."""
+        """Report where the run stands, for readers that show the whole run."""
         self._report(Standing(state, self.spent(), self._clock.seconds_left))
 
     def spent(self) -> Spent:
-        """What all steps of the run have cost."""
+        """What all steps since the run first began have cost."""
         now = self._history.now
         flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
         seconds, device_seconds = self._clock.spent
         return Spent(flops, seconds / 3600, device_seconds / 3600)
 
     def restart_clock(self) -> None:
-        """Leave what was done besides steps out of their speed."""
+        """Begin to measure speed anew, after something that is no step, such as validation."""
         self._log.restart_clock()
 
     def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -92,7 +93,7 @@ class Recorder:
         self._report(Logged(written))
 
     def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
-        # One loss that is not finite would hide the mean of all others.
+        # Without steps that were left out: one loss that is not finite would make the mean so.
         good = [line for line in lines if not line["skipped"]] or lines
         tokens = sum(line["target_tokens"] for line in good)
         loss, nll = (

@@ -17,7 +17,7 @@ from nmt_cli.training.step.trainer import Trainer
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The parts of a run that a checkpoint keeps."""
+    """The live parts of a run that a checkpoint is made of."""
 
     identity: Identity
     trainer: Trainer
@@ -26,7 +26,8 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """All of them as they are now."""
+        """A checkpoint of them as they are now; its tensors are the live ones, to be written before the next
+        step."""
         trainer = self.trainer
         tensors = optimizer_tensors(trainer.model, trainer.optimizer) | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
@@ -50,13 +51,20 @@ class Saver:
 
     @property
     def age(self) -> float:
-        """Seconds since the newest checkpoint, or the last attempt at one."""
+        """Seconds since the newest checkpoint was written, or since the last attempt failed."""
         return time.perf_counter() - self._began
 
     def save(self) -> None:
-        """Write a checkpoint, on the first rank, and tidy up; `UserError` or `OSError` where that fails."""
-        self._began = time.perf_counter()  # where it fails, the next attempt is minutes away, not a step
+        """Write a checkpoint, on the first rank only, and remove old ones; `UserError` or `OSError` if it
+        fails.
+
+        All ranks call it.
+        """
+        self._began = (
+            time.perf_counter()
+        )  # set first: if saving fails, the next attempt is minutes away, not a step
         self._report(Doing("saving", self._position.step, self._position.epoch))
+        # Before the snapshot, which keeps the time that the run has taken.
         self._clock.note()
         if self._snapshot.trainer.group.process.first:
             folder = save_checkpoint(self._run, self._snapshot.identity, self._snapshot.checkpoint())
@@ -65,14 +73,15 @@ class Saver:
         self.step = self._position.step
 
     def best_steps(self) -> set[int]:
-        """The steps whose scores are the best, of those that were saved or could be saved now."""
+        """The `keep_best` steps with the best scores, among those that are saved and the present one."""
         there = {*checkpoints(self._run), self._position.step}
         scores = self._position.scores.items()
         ranked = sorted((-score, int(step)) for step, score in scores if int(step) in there)
         return {step for _, step in ranked[: self._config.keep_best]}
 
     def _tidy(self) -> None:
-        """Let `best` lead to the best checkpoint, and remove what need not be kept."""
+        """Point the link `best` at the best checkpoint, and remove those that are neither among the best nor
+        newest."""
         there, best = checkpoints(self._run), self.best_steps()
         if best:
             top = max(best, key=lambda step: self._position.scores[str(step)])

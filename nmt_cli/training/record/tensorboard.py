@@ -1,4 +1,4 @@
-"""The log's numbers as TensorBoard's files, for those who look at many runs with it."""
+"""Writes the log's numbers as TensorBoard's files."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +18,11 @@ MEASURED = (
 
 
 class Scalars:
-    """Writes lines of the log into a folder; what an earlier part of the run wrote of later steps is void."""
+    """A reader of events (see `events.py`) that writes lines of the log into a folder for TensorBoard."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
-        """`step` is the one that the run stands at."""
+        """`step` is where the run stands; TensorBoard then ignores what it wrote of later steps before."""
+        # Here, since TensorBoard need not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -32,6 +33,7 @@ class Scalars:
         self._records = RecordWriter(self._file)
         self._full = False
         self._put(file_version="brain.Event:2")
+        # TensorBoard drops all points from the step of such a mark on, as far as they were written before it.
         self._put(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def __call__(self, event: Event) -> None:
@@ -40,12 +42,12 @@ class Scalars:
             self.write(event.lines)
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Add a curve's point for each number; a full disk ends the curves, and not the run."""
+        """Add a point to a curve for each number; if the disk is full, warn and write no more."""
         if self._full:
             return
         try:
             for line in lines:
-                values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in _numbers(line)]
+                values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in numbers(line)]
                 self._put(step=line["step"], summary=self._summary(value=values))
             self._records.flush()
         except OSError as error:
@@ -53,7 +55,7 @@ class Scalars:
             self._report(Warned(f"no more curves for TensorBoard, training goes on: {error}"))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with suppress(OSError):  # a full disk may refuse what is left, as was told
             self._file.close()
 
@@ -72,7 +74,7 @@ def require_tensorboard() -> None:
         ) from error
 
 
-def _numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Curves and values of a line."""
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"

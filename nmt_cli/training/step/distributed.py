@@ -21,7 +21,7 @@ SLURM_PORTS = 29_500, 1_000
 """The first port, and how many there are for the jobs on a machine; the job's number chooses one."""
 
 WISHES = 4
-"""Bits that `Group.agree` sends."""
+"""How many bits `Group.agree` sends; each is a wish with a meaning of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,14 @@ class Process:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes."""
+        """Whether this is rank 0, the only one that writes files."""
         return self.rank == 0
 
 
 def process_from_environment() -> Process:
-    """What torchrun's variables say, or else Slurm's; one process alone where there are neither."""
+    """This process by torchrun's variables, or else by Slurm's; one process alone where there are neither."""
     env = os.environ
+    # Before Slurm, since a Slurm job may start torchrun.
     if "RANK" in env and "WORLD_SIZE" in env:
         local = int(env.get("LOCAL_RANK", 0)), int(env.get("LOCAL_WORLD_SIZE", 1))
         return Process(int(env["RANK"]), int(env["WORLD_SIZE"]), *local)
@@ -52,7 +53,9 @@ def process_from_environment() -> Process:
 
 def _process_from_slurm() -> Process:
     env = os.environ
+    # Slurm names no port: its job's number spreads the jobs of a machine over several.
     first, count = SLURM_PORTS
+    # A meeting point that was given stays.
     env.setdefault("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"]))
     env.setdefault("MASTER_PORT", str(first + int(env["SLURM_JOB_ID"]) % count))
     tasks = tasks_by_node(env["SLURM_TASKS_PER_NODE"])[int(env["SLURM_NODEID"])]
@@ -60,7 +63,7 @@ def _process_from_slurm() -> Process:
 
 
 def tasks_by_node(text: str) -> list[int]:
-    """Slurm's list of tasks, such as 4(x2),3 for 4, 4 and 3."""
+    """The tasks on each node from Slurm's list of them: "4(x2),3" is 4, 4 and 3."""
     return [
         int(tasks)
         for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -69,19 +72,19 @@ def tasks_by_node(text: str) -> list[int]:
 
 
 def first_host(nodes: str) -> str:
-    """The first of Slurm's list of hosts, such as node[07-09,12],other3."""
+    """The first host of Slurm's list of them: of "node[07-09,12],other3" it is node07."""
     return re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodes).split(",")[0]
 
 
 class LostContact(UserError):
-    """Other processes have ended, or can't be reached."""
+    """Some process that trains together with this one has ended or can't be reached."""
 
 
 class Group:
     """The processes that train together; one process alone sends nothing.
 
-    GPUs sum their tensors by nccl. Whatever else the processes tell each other goes through gloo, so that no
-    process waits for its GPU.
+    Tensors on GPUs are summed by nccl. All else that the processes tell each other goes through gloo, from
+    host to host, so that no process has to wait for its GPU.
     """
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
@@ -106,14 +109,14 @@ class Group:
                 dist.all_reduce(tensor)
 
     def share_first(self, tensors: Iterable[Tensor]) -> None:
-        """Put the first rank's tensors into everybody's, in place."""
+        """Copy the first rank's `tensors` into those of every rank, in place."""
         if self.process.world > 1:
             with _lost_contact(self.process):
                 for tensor in tensors:
                     dist.broadcast(tensor, src=0)
 
     def gather(self, thing: Thing) -> list[Thing]:
-        """Everybody's `thing`, by rank."""
+        """The `thing` of every rank, in order of rank."""
         if self.process.world == 1:
             return [thing]
         everybodys: list[Any] = [None] * self.process.world
@@ -122,7 +125,7 @@ class Group:
         return everybodys
 
     def from_first(self, thing: Thing) -> Thing:
-        """The first rank's `thing`."""
+        """The `thing` of the first rank, on every rank."""
         if self.process.world == 1:
             return thing
         holder = [thing]
@@ -131,13 +134,14 @@ class Group:
         return holder[0]
 
     def agree(self, wishes: int) -> int:
-        """What any rank wished (bits) at the step before; returns without waiting for the other ranks.
+        """Tell all ranks this rank's wishes (bits), and return what any rank wished one step before.
 
-        All ranks call it once a step. So a wish reaches all of them, its own rank too, after the same step.
+        All ranks call it once a step, and it does not wait for the slower ones. So all of them, the one with
+        the wish too, act on a wish after the same step.
         """
         if self.process.world == 1:
             return wishes
-        # The sum of this step is waited for at the next, when it has long arrived.
+        # What is sent now is waited for at the next step, when it has long arrived.
         flags = torch.tensor([wishes >> bit & 1 for bit in range(WISHES)], dtype=torch.uint8)
         with _lost_contact(self.process):
             work = dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._hosts, async_op=True)
@@ -156,7 +160,7 @@ class Group:
 @contextmanager
 def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
     """The group of this run, which is left however the block ends."""
-    with _lost_contact(process):
+    with _lost_contact(process), _port_free():
         group = Group(process, device, timeout)
     try:
         yield group
@@ -165,10 +169,24 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
 
 
 @contextmanager
+def _port_free() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if "EADDRINUSE" not in str(error):
+            raise
+        port = os.environ.get("MASTER_PORT")
+        raise UserError(
+            f"port {port}, where the processes are to meet, is in use; set MASTER_PORT to a free one for all."
+        ) from error
+
+
+@contextmanager
 def _lost_contact(process: Process) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
+        # Out of memory is a RuntimeError too, and is dealt with elsewhere.
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise LostContact(

@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights, which often translates better than they do."""
+"""The exponential moving average of the weights, which often translates better than the weights."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from nmt_cli.model.transformer import Transformer
 
 
 class Ema:
-    """A moving average of the weights of a model, which begins with what they are now."""
+    """A moving average of a model's weights, which begins as a copy of them."""
 
     def __init__(self, model: Transformer, decay: float) -> None:
         self._model, self._decay = model, decay
@@ -25,13 +25,15 @@ class Ema:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after a step; the smaller decay of early steps lets them be forgotten."""
+        """Update the average after a step."""
+        # Smaller in the first steps, so that the random first weights are soon forgotten.
         decay = min(self._decay, (1 + step) / (10 + step))
         lerp_all(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Give the model the average for its weights within the block; its own come back unchanged."""
+        """Replace the model's weights by the average within the block; after it they are as before, bit for
+        bit."""
         own = {name: parameter.detach().clone() for name, parameter in weights(self._model).items()}
         self._fill(self.tensors)
         try:

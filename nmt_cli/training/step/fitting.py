@@ -1,4 +1,4 @@
-"""How many tokens a device can work on at a time, found by trying."""
+"""How many tokens fit into the memory of a device at a time, found by trying."""
 
 import numpy as np
 import torch
@@ -15,9 +15,9 @@ HEADROOM = 0.9
 
 
 def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
-    """The most source plus target tokens for a micro-batch of a rank whose share of a batch is `share`.
+    """The most source plus target tokens of a micro-batch; `share` are those of a rank's local batch.
 
-    Batches of the longest pairs there may be are worked on, halved until one fits.
+    Tries a batch of the longest pairs that training may see, and halves it until it fits.
     """
     device, longest = trainer.precision.device, min(batch.longest, batch.tokens)
     tokens = max(share, 2 * longest)  # no micro-batch is larger than the share, whatever would fit

@@ -11,9 +11,9 @@ STATE = ("exp_avg", "exp_avg_sq", "step")
 
 
 class Gradients:
-    """The gradients of a model as one vector, of which every parameter's gradient is a part.
+    """The gradients of a model as one vector, of which every parameter's gradient is a view.
 
-    So to clear, sum over ranks, measure and scale them is one operation each.
+    So clearing them, summing them over ranks, their norm and scaling them is one operation each.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -21,6 +21,7 @@ class Gradients:
         self.flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
         parts = torch.split(self.flat, [p.numel() for p in parameters])
         for parameter, part in zip(parameters, parts, strict=True):
+            # Autograd adds in place to a gradient that is there, so it stays part of the vector.
             parameter.grad = part.view_as(parameter)
 
 
@@ -30,7 +31,7 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
-    """The fused kind, whose steps can be left out without waiting for the device."""
+    """Adam or AdamW, fused: the device itself can leave out a step, see `step_unless`."""
     kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return kind(
         model.parameters(),
@@ -43,7 +44,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What the optimiser knows of each parameter, by the parameter's name."""
+    """The optimiser's state of each parameter, by the parameter's name and what it is."""
     return {
         f"{name}.{what}": optimizer.state[parameter][what]
         for name, parameter in model.named_parameters()

@@ -6,7 +6,10 @@ from nmt_cli.training.config import ScheduleConfig
 
 
 def learning_rate(config: ScheduleConfig, step: int, width: int, max_steps: int, plateaus: int = 0) -> float:
-    """The rate at `step`, of which the first is 1, after `plateaus` times that validation stood still."""
+    """The learning rate of `step`, counted from 1.
+
+    `width` is the model's; `plateaus` is how often the rate was lowered because validation got no better.
+    """
     if config.kind == "noam":
         return (
             config.factor / math.sqrt(width) * min(1 / math.sqrt(step), step / math.sqrt(config.warmup) ** 3)
@@ -25,5 +28,5 @@ def learning_rate(config: ScheduleConfig, step: int, width: int, max_steps: int,
 
 
 def _way_down(config: ScheduleConfig, step: int, max_steps: int) -> float:
-    """The share of the steps between warm-up and end that were taken."""
+    """Which share of the steps between the end of warm-up and the last step has been taken."""
     return min(1.0, (step - config.warmup) / max(1, max_steps - config.warmup))

@@ -32,7 +32,7 @@ class MixedPrecision:
     device: torch.device
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The context that each forward is made in."""
+        """The context in which each forward pass is to run."""
         return autocast(self.device, self.dtype)
 
     @property
@@ -59,13 +59,14 @@ class LossScale:
         return {SCALE: self.scale, GOOD_STEPS: self.good_steps} if self.active else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what `tensors` gave, if it did."""
+        """Put back what `tensors` gave, if that was of a run with a loss scale."""
         if self.active and SCALE in tensors:
             self.scale.copy_(tensors[SCALE])
             self.good_steps.copy_(tensors[GOOD_STEPS])
 
     def update(self, bad: Tensor) -> None:
-        """Halve the scale after a step that was not finite, double it after many that were."""
+        """Halve the scale after a bad step (`bad` is 1), double it after `GROWTH_STEPS` good ones in a
+        row."""
         if self.active:
             update_loss_scale(self.scale, self.good_steps, bad, GROWTH_STEPS)
 
@@ -90,26 +91,33 @@ class Trainer:
         self._forward = forward
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
-        """Take a step and return [5]: sums of smoothed loss and NLL, gradient norm, 1 if left out, scale."""
+        """Take a step with learning rate `rate`, unless its gradients are not finite.
+
+        Returns [5], on the device: sums of smoothed loss and of NLL, gradient norm, 1 if the step was left
+        out, and the loss scale.
+        """
         losses = self._share(number, batch, loader)
         self.group.sum(self.gradients.flat)
         self.group.sum(losses)
+        # Of sums over all ranks, so that all of them find the same and leave out the same steps.
         norm = self.gradients.flat.norm() / self.scale.scale
         bad = (~(norm.isfinite() & losses.isfinite().all())).float()
         self._update(rate, norm, bad)
         measured = torch.stack([*losses, norm, bad, self.scale.scale])
+        # After it was measured: what is logged is the scale of this step.
         self.scale.update(bad)
         return measured
 
     def try_out(self, part: MicroBatch) -> None:
-        """Take all the memory that a step on `part` takes, and change no weight."""
+        """Use as much memory as a step on `part` does, without changing a weight."""
         self._forward_backward(part, part.real_target_tokens, torch.zeros(2, device=self.precision.device))
         nothing = torch.ones((), device=self.precision.device)
         self._update(0.0, nothing, bad=nothing)  # makes room for the optimiser's state
         self.gradients.flat.zero_()
 
     def _share(self, number: int, batch: LocalBatch, loader: Loader) -> Tensor:
-        """Gradients and losses of this rank's micro-batches; halves them all where memory runs out."""
+        """Add up gradients and losses of this rank's micro-batches; starts over with halves if memory runs
+        out."""
         while True:
             self.gradients.flat.zero_()
             losses = torch.zeros(2, device=self.gradients.flat.device)
@@ -137,6 +145,7 @@ class Trainer:
             batch = loader.halved(batch)
 
     def _forward_backward(self, part: MicroBatch, target_tokens: int, losses: Tensor) -> None:
+        # Tokens of the whole global batch: the sum over micro-batches and ranks is the gradient of its mean.
         factor = self.scale.scale / target_tokens
         with self.precision.autocast():
             decoded = self._forward(part.source_tokens, part.target_tokens, part.source, part.target)
@@ -151,6 +160,7 @@ class Trainer:
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
         if limit := self.config.optimizer.clip_norm:
+            # Where the norm is not finite, the factor is made 0; the step is left out anyway.
             self.gradients.flat.mul_((limit / norm.clamp(min=1e-6)).clamp(max=1.0).nan_to_num(0.0))
         for group in self.optimizer.param_groups:
             group["lr"] = rate

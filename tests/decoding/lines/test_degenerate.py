@@ -194,3 +194,50 @@ def test_human_translations_are_not_flagged() -> None:
     raised = [flagged(*pair) for pair in zip(sources, references, strict=True)]
     assert len(raised) == 29_000
     assert sum(map(bool, raised)) < 0.001 * len(raised)
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "pieces", "expected"),
+    [
+        ("One is. Two is. Three is.", "Eins ist.", (30, 10), True),
+        ("One is. Two is. Three is.", "Eins ist, zwei ist, drei ist.", (30, 25), False),
+        ("One is. Two is.", "Eins. Zwei.", (30, 10), False),
+        ("One is all there is.", "Eins.", (30, 12), False),
+    ],
+)
+def test_a_translation_that_lacks_sentences_is_flagged(
+    source: str, translation: str, pieces: tuple[int, int], expected: bool
+) -> None:
+    assert ("short" in flags(source, translation, *pieces)) is expected
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        *(
+            "<b>",
+            "</b>",
+            '<a href="x">',
+            "<br/>",
+            "{{name}}",
+            "{0}",
+            "${user.name}",
+            "%s",
+            "%1$s",
+            "%(name)d",
+        ),
+        *("https://example.org/a?b=c", "me.you@example.org"),
+    ],
+)
+def test_markup_placeholders_and_addresses_that_vanish_are_flagged(kept: str) -> None:
+    source = f"the house {kept} is small"
+    assert flags(source, "das Haus ist klein", 5, 5) == ("markup",)
+    assert flags(source, f"das Haus ist {kept} klein", 5, 5) == ()
+    assert flags(f"{source} {kept}", f"das Haus ist {kept} klein", 5, 5) == ("markup",)
+
+
+@pytest.mark.parametrize(
+    "text", ["100% sure", "5 < 6 and 7 > 3", "a set {of, things}", "write me @home", "50 %"]
+)
+def test_ordinary_text_is_no_markup(text: str) -> None:
+    assert "markup" not in flags(text, "das Haus ist klein", 5, 5)

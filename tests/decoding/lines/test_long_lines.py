@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import InputConfig, TooLong
-from nmt_cli.decoding.lines.long_lines import joined, longest_source, parts, shortened
+from nmt_cli.decoding.lines.long_lines import joined, longest_source, parts, sentences, shortened
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
@@ -257,3 +257,28 @@ class _Counting(Characters):
     def encode(self, text: str) -> list[int]:
         self.seen += len(text)
         return super().encode(self._run.sub("d", text) if self._run else text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [""]),
+        ("One.", ["One."]),
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("One. two", ["One. two"]),
+        (
+            "Mr. Smith is in. He said: (No.) Then he left.",
+            ["Mr. Smith is in.", "He said: (No.)", "Then he left."],
+        ),
+        ("Am 3. Mai kam J. S. Bach.", ["Am 3. Mai kam J. S. Bach."]),
+        ("It cost 3.50 euros. Yes.", ["It cost 3.50 euros.", "Yes."]),
+        ("一。二！三", ["一。", "二！", "三"]),
+        ("no end", ["no end"]),
+    ],
+)
+def test_sentences_end_where_people_end_them(text: str, expected: list[str]) -> None:
+    assert sentences(text, ()) == expected
+
+
+def test_each_sentence_starts_with_the_symbols_of_its_line() -> None:
+    assert sentences("<2de> One. Two.", ("<2de>",)) == ["<2de> One.", "<2de> Two."]

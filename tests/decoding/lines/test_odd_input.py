@@ -1,6 +1,7 @@
 """Input that the model was not made for is warned about once, with the line where it begins."""
 
 import gzip
+from collections.abc import Sequence
 from typing import get_args
 
 import pytest
@@ -139,3 +140,30 @@ def test_bytes_that_are_no_utf8_are_replaced_and_their_lines_counted() -> None:
     for number in range(3, 10):
         odd.text(number, b"\xc3")
     assert odd.report() == "lines 2, 3, 4, 5, 6 and 3 more: bytes that are not UTF-8 became U+FFFD"
+
+
+def in_language(lang: str, lines: Sequence[str]) -> list[str]:
+    odd = OddInput("char", Numbering.new((), []).vocabulary, lang)
+    found = (odd.warning(number, line, [KNOWN]) for number, line in enumerate(lines, start=1))
+    return [warning for warning in found if warning]
+
+
+GERMAN = [
+    "Das Haus ist klein und der Hund ist nicht in dem Haus",
+    "Die Frau geht mit dem Hund auf die Straße",
+] * 9
+
+
+def test_input_in_another_language_is_warned_about_once_with_its_line() -> None:
+    (told,) = in_language("en", GERMAN)
+    assert told.startswith("the input up to line ")
+    assert "looks like language de, but the model translates from en" in told
+
+
+@pytest.mark.parametrize("lang", ["de", "de-AT", "xx", ""])
+def test_input_in_the_right_language_or_in_one_that_nobody_knows_is_not(lang: str) -> None:
+    assert in_language(lang, GERMAN) == []
+
+
+def test_a_few_foreign_words_are_no_other_language() -> None:
+    assert in_language("en", ["He said: das ist der Hund, and the dog was in the house with you."] * 20) == []

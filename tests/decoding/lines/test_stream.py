@@ -18,6 +18,7 @@ from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.lines.incoming import lines_of
 from nmt_cli.decoding.lines.loading import Loaded, Where, load
+from nmt_cli.decoding.lines.queue import RequestQueue
 from nmt_cli.decoding.lines.stream import stream
 from nmt_cli.decoding.lines.translator import Line, Translation, Translator
 from nmt_cli.decoding.lines.workers import Workers
@@ -255,14 +256,19 @@ def test_an_error_of_the_caller_sends_everybody_home(streamed: Streamed) -> None
 def test_work_that_is_under_way_is_given_up_when_all_is_over(
     copier: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, under_way, over = Transformer.step, threading.Event(), threading.Event()
+    step, close = Transformer.step, RequestQueue.close
+    under_way, over = threading.Event(), threading.Event()
     steps: list[None] = []
 
     def slow(*arguments: Any) -> torch.Tensor:
         steps.append(None)
         under_way.set()
-        over.wait(PATIENCE)
+        assert over.wait(PATIENCE)
         return step(*arguments)
+
+    def closed(queue: RequestQueue) -> None:
+        close(queue)
+        over.set()
 
     def lines() -> Iterator[str]:
         yield "abcdefghijklmnopqrstuvwxyz " * 2
@@ -272,9 +278,9 @@ def test_work_that_is_under_way_is_given_up_when_all_is_over(
     config = replace(GREEDY, search=SearchConfig(beam=1, rows=1))
     before = set(threading.enumerate())
     monkeypatch.setattr(Transformer, "step", slow)
+    monkeypatch.setattr(RequestQueue, "close", closed)
     with pytest.raises(Broken):
         answers(through_workers(copier, lines(), config, 1))
-    over.set()
     assert_gone(set(threading.enumerate()) - before)
     assert len(steps) == 1
 

@@ -77,3 +77,31 @@ def test_a_line_of_which_a_part_does_not_fit_into_memory_has_failed(copier: Load
     line = copier.translator.line(1, f"{'a' * 40}. {'b' * 40}.")
     translation = copier.translator.translation(line, [[Hypothesis([5], -1.0, [-1.0, -1.0])], None])
     assert (translation.failed, translation.text, translation.flags) == (True, "", ())
+
+
+def test_banned_texts_stay_away_and_those_that_cannot_be_written_are_no_matter(copier: Loaded) -> None:
+    search = SearchConfig(beam=4, ban=("bc", "☃"))
+    free, strict = copier.translator, copier.translator.searching(search)
+    (kept,), (changed,) = (one.translate(copier.models, ["abcd"]) for one in (free, strict))
+    assert kept.text == "abcd"
+    assert "bc" not in changed.text
+    assert len(strict.banned) == 1
+
+
+def test_each_sentence_of_a_line_is_one_of_its_own_where_asked_for(copier: Loaded) -> None:
+    text = "abc de. Fg h! ij"
+    whole, split = (translator(copier, sentences=how).line(1, text) for how in ("keep", "split"))
+    assert len(whole.sentences) == 1
+    tokenizer = copier.translator.tokenizers.source
+    parts = ["abc de.", "Fg h! ij"]  # before a small letter no sentence ends
+    assert [list(sentence.tokens) for sentence in split.sentences] == list(map(tokenizer.encode, parts))
+    assert not split.too_long
+    assert split.pieces == sum(len(sentence.tokens) for sentence in split.sentences)
+
+
+def test_a_sentence_that_is_too_long_is_parted_and_the_others_are_not(copier: Loaded) -> None:
+    line = translator(copier, sentences="split").line(1, f"Ab. {'C ' * 40}cd. De.")
+    assert line.too_long
+    texts = [copier.translator.tokenizers.source.decode(sentence.tokens) for sentence in line.sentences]
+    assert (texts[0], texts[-1]) == ("Ab.", "De.")
+    assert len(texts) > 3

@@ -25,7 +25,7 @@ def test_models_are_compiled_where_it_pays_or_is_asked_for(
     assert compiled(tiny(f'training.compile="{setting}"'), torch.device(device)) is expected
 
 
-@pytest.mark.parametrize(("width", "told"), [("512", True), ("12", True), ("256", False)])
+@pytest.mark.parametrize(("width", "told"), [("520", True), ("12", True), ("512", False)])
 def test_a_gpu_that_does_without_our_kernel_is_told(
     tiny: Callable[..., TrainConfig], width: str, told: bool
 ) -> None:

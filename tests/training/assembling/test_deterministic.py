@@ -13,7 +13,7 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.assembling.deterministic import repeatable
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.environment import keep_environment
-from nmt_cli.training.record.events import Event, Progress
+from nmt_cli.training.record.events import Event, Progress, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
 
@@ -113,13 +113,28 @@ def test_versions_device_and_command_are_kept_once_while_they_stay_the_same(go: 
 
 def test_a_change_is_kept_with_the_step_from_which_it_holds(tmp_path: Path) -> None:
     for step, torch_version in ((0, "2.12"), (5, "2.12"), (9, "2.13")):
-        keep_environment(tmp_path, step, {"torch": torch_version})
+        keep_environment(tmp_path, step, {"torch": torch_version}, lambda told: pytest.fail(str(told)))
     assert lines(tmp_path) == [{"step": 0, "torch": "2.12"}, {"step": 9, "torch": "2.13"}]
 
 
-@pytest.mark.parametrize("left", ['{"step": 0, "tor', "", "[]"])
-def test_a_line_that_a_full_disk_cut_short_is_no_hindrance(tmp_path: Path, left: str) -> None:
-    (tmp_path / "environment.jsonl").write_text(f"{left}\n", encoding="utf-8")
-    keep_environment(tmp_path, 3, {"torch": "2.13"})
-    last = (tmp_path / "environment.jsonl").read_text(encoding="utf-8").splitlines()[-1]
-    assert json.loads(last) == {"step": 3, "torch": "2.13"}
+@pytest.mark.parametrize("left", [b'{"step": 0, "tor', b"\n", b"[]\n", b'{"torch": "\xff2.12"}\n'])
+def test_a_damaged_line_is_no_hindrance_and_counted(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "environment.jsonl").write_bytes(left)
+    told: list[Event] = []
+    for _ in range(2):
+        keep_environment(tmp_path, 3, {"torch": "2.13"}, told.append)
+    assert told == 2 * [
+        Warned(f"{tmp_path}/environment.jsonl has damaged lines (1), which are left as they are")
+    ]
+    before, last = (tmp_path / "environment.jsonl").read_bytes().splitlines()
+    assert (before, json.loads(last)) == (left.strip(), {"step": 3, "torch": "2.13"})
+
+
+def test_a_run_whose_environment_is_damaged_goes_on_with_a_warning(go: Go, run: Path) -> None:
+    go("training.max_steps=1")
+    (run / "environment.jsonl").write_bytes(b"\xff\n")
+    complete, events = go("training.max_steps=2")
+    assert complete
+    assert [event.text for event in events if isinstance(event, Warned)] == [
+        f"{run}/environment.jsonl has damaged lines (1), which are left as they are"
+    ]

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,14 +131,17 @@ def test_a_validation_that_fails_is_told_at_once(
 ) -> None:
     asked = []
 
-    def judge(self: Judge, model: Transformer, split: Split) -> Judgement:
-        asked.append((split.name, len(split)))
+    def judge(self: Judge, model: Transformer, split: Split, only: Sequence[int]) -> Judgement:
+        lengths = np.diff(split.source.offsets) + np.diff(split.target.offsets)
+        asked.append((split.name, sorted(lengths[[*only]]), sorted(lengths)[-len(only) :]))
         raise UserError("it can't be judged")
 
     monkeypatch.setattr(Judge, "judge", judge)
     assert complaint("validation.every_steps=1000") == "it can't be judged"
     assert_nothing_begun(run)
-    assert asked == [("dev", preflight_module.SENTENCES)]
+    ((name, tried, longest),) = asked
+    assert (name, len(tried)) == ("dev", preflight_module.SENTENCES)
+    assert tried == longest
 
 
 def short_of_memory(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:

@@ -224,6 +224,83 @@ def test_nothing_is_saved_at_the_end_before_the_dataset_is_checked(
     assert checkpoints(run) == {}
 
 
+@pytest.mark.parametrize("stop_at", [None, 1], ids=["a save is due", "somebody wants it to stop"])
+def test_nothing_is_saved_on_the_way_before_the_dataset_is_checked(
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint, stop_at: int | None
+) -> None:
+    step_taken = threading.Event()
+
+    def slow(dataset: Dataset) -> None:
+        step_taken.wait(PATIENCE)
+        raise UserError("it is not what was written")
+
+    def go_on_after_the_first_step(event: Event) -> None:
+        if isinstance(event, Progress):
+            threading.Timer(0.3, step_taken.set).start()
+
+    monkeypatch.setattr(run_module, "verify", slow)
+    told = complaint("checkpoints.every_steps=1", report=go_on_after_the_first_step, stop_at=stop_at)
+    assert told == "it is not what was written"
+    assert steps_of(run) == [1]
+    assert checkpoints(run) == {}
+
+
+@pytest.fixture
+def copied(tmp_path: Path, toy_dataset: Path) -> Path:
+    """`toy_dataset`, which may be changed here."""
+    return Path(shutil.copytree(toy_dataset, tmp_path / "copied"))
+
+
+def at_step(step: int, do: Callable[[], object]) -> Callable[[Event], None]:
+    def report(event: Event) -> None:
+        if isinstance(event, Doing) and (event.what, event.step) == ("training", step):
+            do()
+
+    return report
+
+
+def test_what_was_learnt_of_a_dataset_changed_on_the_way_is_not_saved(
+    go: Go, run: Path, copied: Path, complaint: Complaint
+) -> None:
+    path = copied / "train.source.tokens.npy"
+    before = path.read_bytes()
+
+    def change() -> None:
+        with path.open("r+b") as file:
+            file.write(last_bit(before))
+
+    settings = ("checkpoints.every_steps=2", "training.max_steps=6")
+    told = complaint(*settings, dataset=copied, report=at_step(3, change))
+    assert told.startswith(f"{path} was changed while it was in use")
+    assert list(checkpoints(run)) == [2]
+    path.write_bytes(before)
+    assert go(*settings, dataset=copied)[0]
+    assert steps_of(run) == [1, 2, 3, 4, 5, 6]
+
+
+def test_files_cut_short_on_the_way_are_told_and_do_not_end_the_process(
+    run: Path, copied: Path, complaint: Complaint
+) -> None:
+    path = copied / "train.target.tokens.npy"
+    settings = ("checkpoints.every_steps=2", "training.max_steps=1000")
+    told = complaint(*settings, dataset=copied, report=at_step(3, lambda: os.truncate(path, 200)))
+    assert told.startswith(f"{path} was changed while it was in use")
+    assert list(checkpoints(run)) == [2]
+
+
+def test_a_dataset_that_was_moved_is_told_when_the_run_is_saved(
+    go: Go, run: Path, tmp_path: Path, copied: Path, complaint: Complaint
+) -> None:
+    settings = ("validation.every_steps=4", "training.max_steps=6")
+    told = complaint(*settings, dataset=copied, report=at_step(2, lambda: copied.rename(tmp_path / "moved")))
+    assert told == (
+        "the dataset was moved, removed or replaced, so that nothing can be judged at step 4; "
+        "put it back, and the same command goes on from 4."
+    )
+    assert list(checkpoints(run)) == [4]
+    assert go(*settings, dataset=tmp_path / "moved")[0]
+
+
 def test_a_run_of_another_dataset_is_refused(
     go: Go,
     tmp_path: Path,
@@ -327,3 +404,34 @@ def test_bf16_trains_on_a_cpu(go: Go, run: Path) -> None:
     go("training.precision=bf16")
     assert np.isfinite([line["loss"] for line in lines_of(run)]).all()
     assert all(tensor.dtype == torch.float32 for tensor in tensors_of(checkpoints(run)[4]).values())
+
+
+def test_a_run_without_its_settings_goes_on_with_a_warning(go: Go, run: Path, complaint: Complaint) -> None:
+    go("training.max_steps=6", "checkpoints.every_steps=2")
+    whole = timeless(run)
+    shutil.rmtree(checkpoints(run)[6])
+    (run / "config.toml").unlink()
+    assert "model.norm: " in complaint("training.max_steps=6", "model.norm=pre")
+    assert not (run / "config.toml").exists()
+    _, events = go("training.max_steps=6")
+    assert [event.text for event in events if isinstance(event, Warned)] == [
+        f"{run}/config.toml is missing, so that no settings but the model's could be compared; "
+        "it is written anew"
+    ]
+    assert (timeless(run), (run / "config.toml").exists()) == (whole, True)
+
+
+def test_a_run_copied_without_its_links_goes_on_with_one_warning_for_each(
+    go: Go, run: Path, tmp_path: Path, digests: Callable[..., Any]
+) -> None:
+    settings = ("validation.every_steps=2", "checkpoints.every_steps=2")
+    go(*settings)
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    before = digests(copy / "last")
+    complete, events = go(*settings, "training.max_steps=8", out=copy)
+    assert complete
+    warned = [event.text for event in events if isinstance(event, Warned)]
+    assert [text.split(" is a folder, ")[0] for text in warned] == [f"{copy}/best", f"{copy}/last"]
+    assert (copy / "last").resolve() == checkpoints(copy)[8]
+    assert digests(copy / "last.1") == before
+    assert not [e for e in go(*settings, "training.max_steps=9", out=copy)[1] if isinstance(e, Warned)]

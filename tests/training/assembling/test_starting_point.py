@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 from nmt_cli.checkpoints.run_folder import checkpoints
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
+from nmt_cli.text.tokenizer import SIDES
+from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.record.events import Event, Note
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -154,13 +156,38 @@ def test_only_what_is_named_is_allowed_and_only_what_differs_is_named(
     assert told in complaint(init, *settings)
 
 
-def test_another_vocabulary_is_refused_with_the_way_out(
-    init: Init, parent: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str
+@pytest.mark.slow
+@pytest.mark.parametrize("tie", ["all", "decoder"])
+def test_of_a_model_with_another_vocabulary_the_shared_pieces_are_taken_over(
+    go: Go, tmp_path: Path, make: Callable[..., Outcome], toy: str, tie: str
 ) -> None:
-    make(tmp_path / "data", [toy], "tokenizer.kind=word")
-    message = complaint(init, 'start.allow=["*"]', dataset=tmp_path / "data")
-    assert message.startswith(f"{parent / 'last'} has another vocabulary than the dataset; make the dataset ")
-    assert "--reuse-tokenizer" in message
+    joint = "true" if tie == "all" else "false"
+    datasets = {}
+    for size in (40, 60):
+        datasets[size] = tmp_path / f"data-{size}"
+        settings = ("tokenizer.kind=bpe", f"tokenizer.vocab_size={size}", f"tokenizer.joint={joint}")
+        make(datasets[size], [toy], *settings)
+    parent, child, anew = (tmp_path / name for name in ("parent", "child", "anew"))
+    tied = f"model.tie={tie}"
+    go("training.seed=5", tied, dataset=datasets[40], out=parent)
+    _, events = go(f'start.model="{parent}"', *STILL, tied, dataset=datasets[60], out=child)
+    go(*STILL, tied, dataset=datasets[60], out=anew)
+    before, after, drawn = weights_of(parent), weights_of(child), weights_of(anew)
+    for name in after:
+        if not name.endswith("matrix"):
+            assert torch.equal(after[name], before[name])
+    (note,) = (text for text in notes(events) if text.startswith("starting from"))
+    for side in SIDES[1:] if tie == "all" else SIDES:
+        ours, theirs = (
+            load_tokenizers(datasets[size] / "tokenizer").side(side).vocabulary.entries for size in (60, 40)
+        )
+        name = "source_embedding.matrix" if side == "source" else "output_matrix"
+        shared = [entry for entry in ours if entry and entry in theirs]
+        for i, entry in enumerate(ours):
+            expected = before[name][theirs.index(entry)] if entry in shared else drawn[name][i]
+            assert torch.equal(after[name][i], expected)
+        assert 2 < len(shared) < sum(map(bool, ours))
+        assert f"{len(shared)} of {sum(map(bool, ours))} " in note
 
 
 def test_what_is_no_model_is_told(go: Go, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Selecting by validation: real candidates on a real set, and which of them is kept."""
+"""Selecting by validation: real averages on a real set, and which of them is kept."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from nmt_cli.checkpoints.model_folder import Identity, read_model
 from nmt_cli.checkpoints.run_folder import Checkpoint, checkpoints, read_state, save_checkpoint
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.errors import UserError
-from nmt_cli.training.judging.selection import Candidate, Trial, candidates, try_all, winner
+from nmt_cli.training.judging.selection import Average, Trial, averages, try_all, winner
 from nmt_cli.training.judging.validation import Judge, Judgement
 
 Go = Callable[..., Any]
@@ -28,7 +28,7 @@ def tried(run: Path) -> list[Trial]:
     return trials
 
 
-def names(found: list[Candidate]) -> dict[str, list[int]]:
+def names(found: list[Average]) -> dict[str, list[int]]:
     return {each.name: [int(folder.name[5:]) for folder in each.folders] for each in found}
 
 
@@ -53,7 +53,7 @@ def test_candidates_are_the_last_the_best_and_averages_of_as_many_as_there_are(
         save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": scores}))
         if step in (2, 6):
             assert (
-                names(candidates(run))
+                names(averages(run))
                 == {
                     2: {"last": [2], "best": [1], "average of 2": [1, 2]},
                     6: {
@@ -62,7 +62,7 @@ def test_candidates_are_the_last_the_best_and_averages_of_as_many_as_there_are(
                     },
                 }[step]
             )
-    found = names(candidates(run))
+    found = names(averages(run))
     assert list(found) == ["last", "best", *(f"average of {count}" for count in (2, 3, 5, 10))]
     assert found["average of 10"] == list(range(1, 11))
 
@@ -72,7 +72,7 @@ def test_there_is_no_best_but_the_last(run: Path, identity: Identity, scores: Ma
     weights = dict(identity.build().named_parameters())
     for step in (1, 2):
         save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": scores}))
-    assert names(candidates(run)) == {"last": [2], "average of 2": [1, 2]}
+    assert names(averages(run)) == {"last": [2], "average of 2": [1, 2]}
 
 
 def test_moving_averages_of_weights_are_candidates_where_there_are_some(
@@ -81,7 +81,7 @@ def test_moving_averages_of_weights_are_candidates_where_there_are_some(
     weights = dict(identity.build().named_parameters())
     for step in (1, 2):
         save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": {"1": 2.0}}, ema=weights))
-    found = candidates(run)
+    found = averages(run)
     names_found = ["last", "best", "average of 2", "EMA of last", "EMA of best"]
     assert names(found) == dict(zip(names_found, ([2], [1], [1, 2], [2], [1]), strict=True))
     assert [each.file for each in found] == ["model.safetensors"] * 3 + ["ema.safetensors"] * 2
@@ -98,11 +98,11 @@ def test_the_moving_average_wins_where_it_is_better_and_is_what_is_kept(
     save_checkpoint(run, identity, Checkpoint(100, noisy, {}, progress, ema=weights))
     shutil.rmtree(good)
     trials = tried(run)
-    assert [trial.candidate.name for trial in trials] == ["last", "EMA of last"]
+    assert [trial.average.name for trial in trials] == ["last", "EMA of last"]
     won = winner(trials)
     assert won is trials[1]
     assert trials[1].score > trials[0].score + 0.1
-    average(won.candidate.folders, tmp_path / "model", won.candidate.file)
+    average(won.average.folders, tmp_path / "model", won.average.file)
     kept = read_model(tmp_path / "model")
     assert all(torch.equal(p, weights[name]) for name, p in kept.transformer.named_parameters())
     (part,) = kept.description["averaged"]
@@ -130,7 +130,7 @@ def noisy(go: Go, run: Path, identity: Identity) -> Path:
 
 def test_the_average_wins_where_it_is_better_than_each(noisy: Path) -> None:
     trials = tried(noisy)
-    assert [trial.candidate.name for trial in trials] == ["last", "average of 2"]
+    assert [trial.average.name for trial in trials] == ["last", "average of 2"]
     assert [trial.steps for trial in trials] == [[101], [100, 101]]
     assert winner(trials) is trials[1]
     assert trials[1].score == -trials[1].judgements[0].nll > trials[0].score + 0.1
@@ -153,7 +153,7 @@ def test_the_sets_are_decoded_whole_although_training_took_some_sentences(go: Go
 
 def made_up(name: str, score: float) -> Trial:
     judgement = Judgement("dev", 1.0, 2.0, 3.0, [], [])
-    return Trial(Candidate(name, []), [], [judgement], "bleu", score)
+    return Trial(Average(name, []), [], [judgement], "bleu", score)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def made_up(name: str, score: float) -> Trial:
 def test_the_best_is_kept_and_of_equals_the_simplest(scores: list[float], kept: str) -> None:
     order = ["last", "best", "average of 2", "average of 3"]
     trials = [made_up(name, score) for name, score in zip(order, scores, strict=True)]
-    assert winner(trials).candidate.name == kept
+    assert winner(trials).average.name == kept
 
 
 def test_a_test_set_is_never_looked_at(

@@ -1,6 +1,7 @@
 """The judge against float64, pair by pair, and against `scoring` on its own translations."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -19,6 +20,7 @@ from nmt_cli.data.dataset import Dataset, Split, open_dataset
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import translate_ids
+from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import score
 from nmt_cli.text.subwords import UNKNOWN_TEXT
@@ -231,3 +233,47 @@ def test_the_sets_are_the_validation_sets_in_order_and_no_others(
     precision = MixedPrecision("fp32", CPU)
     sets = Judge(opened, identity.tokenizers, ALL, TRANSLATE, ALONE, precision).sets
     assert [split.name for split in sets] == ["second", "dev"]
+
+
+def test_some_lines_are_judged_as_they_are_among_all(
+    judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split
+) -> None:
+    lines = validation.longest_lines(valid, 3, among=20)
+    some = judge().judge(model, valid, lines)
+    assert list(some.translations) == [judgement.translations[line] for line in lines]
+    whole = brute_force(model, validation.picked(valid, lines))
+    assert some.nll == pytest.approx(
+        whole / sum(len(valid.target.tokens[a:b]) for a, b in bounds(valid, lines))
+    )
+
+
+def bounds(split: Split, lines: list[int]) -> list[tuple[int, int]]:
+    return [(int(split.target.offsets[line]), int(split.target.offsets[line + 1])) for line in lines]
+
+
+@pytest.mark.parametrize("lang", ["ja", "ko"])
+def test_a_language_whose_tokeniser_is_not_installed_is_counted_in_characters_and_told(
+    dataset: Dataset,
+    identity: Identity,
+    model: Transformer,
+    valid: Split,
+    monkeypatch: pytest.MonkeyPatch,
+    lang: str,
+) -> None:
+    for package in ("MeCab", "mecab_ko"):
+        monkeypatch.setitem(sys.modules, package, None)
+    recipe = replace(identity.tokenizers.recipe, target_lang=lang)
+    tokenizers, fp32 = replace(identity.tokenizers, recipe=recipe), MixedPrecision("fp32", CPU)
+    there = Judge(dataset, tokenizers, ALL, TRANSLATE, ALONE, fp32)
+    assert there.in_characters and f"pip install 'nmt-cli[{lang}]'" in there.in_characters
+    (bleu, _) = there.judge(model, valid).scores
+    assert "|tok:char|" in bleu.signature
+
+    named = ValidationConfig(bleu_tokenizer="13a")
+    chosen = Judge(dataset, tokenizers, named, TRANSLATE, ALONE, fp32)
+    assert chosen.in_characters is None
+    assert "|tok:13a|" in chosen.judge(model, valid).scores[0].signature
+
+    missing = ValidationConfig(bleu_tokenizer="ja-mecab" if lang == "ja" else "ko-mecab")
+    with pytest.raises(UserError, match=r"in training it is validation\.bleu_tokenizer"):
+        Judge(dataset, tokenizers, missing, TRANSLATE, ALONE, fp32).judge(model, valid)

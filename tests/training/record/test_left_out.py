@@ -35,3 +35,21 @@ def test_a_number_is_told_once_at_the_end_of_its_epoch(
     assert [text.split(" pairs")[0] for text in texts] == told
     assert all(("segments them" in text) is sampled for text in texts)
     assert all("more than 20 tokens on a side and are left out (batch.longest)" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("longest", "tokens", "told"),
+    [
+        (20, 30, "20 tokens on a side and are left out (batch.longest)"),
+        (30, 20, "20 tokens on a side and are left out (batch.tokens)"),
+    ],
+)
+def test_the_limit_that_left_them_out_is_named(
+    tiny: Callable[..., TrainConfig], longest: int, tokens: int, told: str
+) -> None:
+    events: list[Event] = []
+    left_out = LeftOut(tiny(f"batch.longest={longest}", f"batch.tokens={tokens}"), events.append)
+    left_out.seen(0, 5)
+    left_out.end()
+    (event,) = events
+    assert isinstance(event, Warned) and event.text.endswith(told)

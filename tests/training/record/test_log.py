@@ -1,5 +1,6 @@
 """`log.jsonl`: what a line holds, when it is written, and what a resumed run finds in it."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,8 +16,9 @@ from nmt_cli.data.batch import assemble
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.filler import Rounding
 from nmt_cli.data.loader import LocalBatch
+from nmt_cli.training.position import Position
 from nmt_cli.training.record import log as log_module
-from nmt_cli.training.record.events import Event
+from nmt_cli.training.record.events import Event, Warned
 from nmt_cli.training.record.log import Log, cut_behind
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -171,32 +173,131 @@ def test_filler_is_the_share_of_dummy_tokens(log: Log, dataset: Dataset) -> None
     assert log.flush()[0]["filler"] == round(part.filler / both, 5)
 
 
+def step(number: int, **changes: object) -> bytes:
+    """A line of a step."""
+    counts = {"epoch": 0, "source_tokens": 9, "target_tokens": 9, "tokens_per_second": 1.5}
+    return json.dumps({"step": number, **counts, "skipped": False, **changes}).encode() + b"\n"
+
+
+def valid(number: int, **changes: object) -> bytes:
+    """A line of a validation."""
+    numbers = {"nll": 1.0, "perplexity": None, "word_perplexity": 9.0, "bleu": 3}
+    line = {"step": number, "valid": "a", **numbers, "signatures": {"bleu": "x"}, **changes}
+    return json.dumps(line).encode() + b"\n"
+
+
+def at(step: int, *validated: int, log: bytes | None = None) -> Position:
+    """A position whose checkpoint knows the hash of this log, or none as older versions left it."""
+    known = (0, "") if log is None else (len(log), hashlib.sha256(log).hexdigest())
+    scores = {str(number): 1.0 for number in validated}
+    return Position(step=step, scores=scores, log_bytes=known[0], log_sha256=known[1])
+
+
+@pytest.mark.parametrize("hashed", [True, False], ids=["", "of an older version"])
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("ours", "behind"),
     [
-        (b"", b""),
-        (b'{"step": 1}\n{"step": 2}\n', b'{"step": 1}\n{"step": 2}\n'),
-        (b'{"step": 2}\n{"step": 3}\n{"step": 40}\n', b'{"step": 2}\n'),
-        (b'{"step": 2}\n{"step": 2, "valid": "dev"}\n', b'{"step": 2}\n{"step": 2, "valid": "dev"}\n'),
-        (b'{"step": 1}\n{"step": 2, "lo', b'{"step": 1}\n'),
-        (b'{"step": 1}\n{"step": 2}', b'{"step": 1}\n'),
-        (b'{"step": 1}\n\x00\x00\x00\n\n[]\n{"step": "x"}\n{}\n{"step": 2}\n', b'{"step": 1}\n{"step": 2}\n'),
-        (b'{"step": 3}\n', b""),
+        (step(1) + step(2), b""),
+        (step(1) + step(2), step(3) + step(40)),
+        (step(1) + step(2) + valid(2), step(3)[:9]),
+        (step(1) + step(2), b"\0\0\0\n\n[]\n"),
     ],
-    ids=["empty", "as it stands", "later steps", "validated", "half a line", "no end", "rubbish", "all"],
+    ids=["as it stands", "later steps", "half a line", "rubbish"],
 )
-def test_behind_the_restored_step_the_log_is_cut(path: Path, before: bytes, after: bytes) -> None:
-    path.write_bytes(before)
-    cut_behind(path, 2, judged=True)
-    assert path.read_bytes() == after
+def test_behind_the_restored_step_the_log_is_cut_without_a_word(
+    path: Path, ours: bytes, behind: bytes, hashed: bool
+) -> None:
+    path.write_bytes(ours + behind)
+    validated = (2,) if b"valid" in ours else ()
+    assert cut_behind(path, at(2, *validated, log=ours if hashed else None)) == ""
+    assert path.read_bytes() == ours
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_validation_that_will_be_made_again_is_cut_too(path: Path) -> None:
-    before = b'{"step": 1, "valid": "a"}\n{"step": 2}\n{"step": 2, "valid": "a"}\n'
-    path.write_bytes(before)
-    cut_behind(path, 2, judged=False)
-    assert path.read_bytes() == b'{"step": 1, "valid": "a"}\n{"step": 2}\n'
+    path.write_bytes(step(1) + valid(1) + step(2) + valid(2))
+    cut_behind(path, at(2, 1))
+    assert path.read_bytes() == step(1) + valid(1) + step(2)
+
+
+def test_a_run_that_begins_again_keeps_nothing(path: Path) -> None:
+    path.write_bytes(step(1) + b"{}\n" + step(2))
+    assert cut_behind(path, at(0)) == ""
+    assert path.read_bytes() == b""
+
+
+WHOLE = step(1) + step(2) + valid(2) + step(3)
+RUBBISH = (
+    *(b"", b"\0\0\0", b"[]", b'{"step": "x"}', b"{}", b'{"step": 2}', b'\xff{"step": 2}', b"[" * 9999),
+    *(step(2, skipped="no")[:-1], step(2, loss="x")[:-1], valid(2, samples={"1": 2})[:-1]),
+    *(valid(2, signatures={"ter": "x"})[:-1], valid(2, signatures=3)[:-1], valid(2, nll=[])[:-1]),
+)
+
+
+@pytest.mark.parametrize("hashed", [True, False], ids=["", "of an older version"])
+@pytest.mark.parametrize(
+    ("found", "stays", "told"),
+    [
+        *((step(1) + line + b"\n" + valid(2) + step(3), None, "1 damaged lines, 1 ") for line in RUBBISH),
+        (step(1) + valid(2) + step(3), None, "1 missing steps"),
+        (step(1) + step(2) + step(3), None, "1 missing validations"),
+        (step(1) + step(2)[:20], step(1), "2 missing steps, 1 missing validations"),
+        (b"", None, "3 missing steps, 1 missing validations"),
+    ],
+)
+def test_what_is_lost_of_the_log_is_counted_and_the_file_kept(
+    path: Path, found: bytes, stays: bytes | None, told: str, hashed: bool
+) -> None:
+    path.write_bytes(found)
+    position = at(3, 2, log=WHOLE if hashed else None)
+    said = cut_behind(path, position)
+    assert said.startswith(f"{path} is not what was written ({told}")
+    assert path.read_bytes() == b"".join(
+        line for line in found.splitlines(keepends=True) if line in WHOLE.splitlines(keepends=True)
+    )
+    if stays is not None or "damaged" in told:
+        assert said.endswith("; whole lines stay, and all of it as it was is log.jsonl.1")
+        assert (path.parent / "log.jsonl.1").read_bytes() == found
+    assert cut_behind(path, position).endswith("whole lines stay")  # it is not kept twice
+
+
+def test_a_number_that_changed_is_noticed_and_told(path: Path) -> None:
+    path.write_bytes(WHOLE.replace(b"1.5", b"1.7"))
+    said = cut_behind(path, at(3, 2, log=WHOLE))
+    assert said == f"{path} is not what was written (some bytes changed); whole lines stay"
+
+
+def test_lines_that_are_there_twice_are_taken_once(path: Path) -> None:
+    path.write_bytes(WHOLE + WHOLE + step(3, epoch=7))
+    assert cut_behind(path, at(3, 2)) == ""
+    assert path.read_bytes() == WHOLE
+
+
+def test_a_log_that_is_gone_is_told_and_where_there_is_none_yet_none_is_made(path: Path) -> None:
+    assert "3 missing steps" in cut_behind(path, at(3, 2, log=WHOLE))
+    assert cut_behind(path, at(0)) == ""
+    assert not path.exists()
+
+
+def test_a_log_knows_its_hash_after_whatever_happened_to_it(path: Path, full_disk: FullDisk) -> None:
+    path.write_bytes(b"before\n")
+    with Log(path) as log:
+        with full_disk(20):
+            log.write([{"step": 1}, {"step": 2}])
+        log.write([{"step": 3}])
+        content = path.read_bytes()
+        assert log.written == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_a_run_tells_what_was_lost_of_its_log_once(go: Go, tmp_path: Path) -> None:
+    log = tmp_path / "run/log.jsonl"
+    go("training.max_steps=4")
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join((lines[0], b"\xff" + lines[1], *lines[2:])))
+    warned = [e.text for e in go("training.max_steps=5")[1] if isinstance(e, Warned)]
+    assert ["1 damaged lines, 1 missing steps" in text for text in warned] == [True]
+    assert [line["step"] for line in lines_of(log)] == [1, 3, 4, 5]
+    assert not [e for e in go("training.max_steps=6")[1] if isinstance(e, Warned)]
 
 
 def test_lines_that_found_no_room_are_written_when_there_is_some(path: Path, full_disk: FullDisk) -> None:
@@ -206,11 +307,6 @@ def test_lines_that_found_no_room_are_written_when_there_is_some(path: Path, ful
     log.write([{"step": 3}])
     log.__exit__(None)
     assert [line["step"] for line in lines_of(path)] == [1, 2, 3]
-
-
-def test_where_there_is_no_log_yet_none_is_cut(path: Path) -> None:
-    cut_behind(path, 2, judged=True)
-    assert not path.exists()
 
 
 def test_a_runs_log_holds_every_step_and_every_validation_once(go: Go, tmp_path: Path) -> None:

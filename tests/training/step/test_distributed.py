@@ -1,10 +1,12 @@
 """Who takes part, by the variables of torchrun and of Slurm; and a group of one."""
 
 import os
+import socket
 
 import pytest
 import torch
 
+from nmt_cli.errors import UserError
 from nmt_cli.training.step.distributed import (
     Group,
     Process,
@@ -135,3 +137,16 @@ def test_one_process_alone_agrees_with_itself_at_once() -> None:
         tensor = torch.arange(3.0)
         group.sum(tensor)
         assert tensor.tolist() == [0, 1, 2]
+
+
+def test_a_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        setenv(monkeypatch, **child_environments(2, port)[0])
+        with (
+            pytest.raises(UserError, match=f"^port {port}, where the processes are to meet, is in use; set"),
+            joined(process_from_environment(), CPU, 5.0),
+        ):
+            pass

@@ -1,9 +1,6 @@
 "use strict";
-const run = pageData();
 const view = { axis: "step", zoom: null, hover: null, touched: 0 };
 const AXES = { step: "Steps", tokens: "Target tokens", hours: "Hours" };
-const NAMES = { bleu: "BLEU", chrf: "chrF", ter: "TER" };
-const RELOAD_SECONDS = 60;
 
 // ---- Elements
 
@@ -50,12 +47,6 @@ function precise(value) {
 }
 
 const score = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
-const scientific = (value) => {
-  const [digits, power] = value.toExponential(1).split("e");
-  return value
-    ? `${digits} × 10${[...String(Number(power))].map((d) => (d === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[d])).join("")}`
-    : "0";
-};
 
 function time(seconds) {
   const minutes = Math.floor(seconds / 60);
@@ -69,77 +60,10 @@ const known = (list) => list.filter((value) => value !== null);
 
 // ---- Curves
 
-function measured(name, field, index, map = (value) => value) {
-  const { mean, low, high } = run.curves[field];
-  const mapped = (list) => list.map((value) => (value === null ? null : map(value)));
-  return {
-    name,
-    at: run.curves,
-    mean: mapped(mean),
-    low: mapped(low),
-    high: mapped(high),
-    colour: colour(index),
-  };
-}
-
-function judged(set, values, index) {
-  return {
-    name: set.set,
-    at: set,
-    mean: values,
-    low: values,
-    high: values,
-    colour: colour(index),
-    dots: true,
-  };
-}
-
-const sets = (values, first) => run.validations.map((set, i) => judged(set, values(set), first + i));
-
-const CHARTS = [
-  {
-    title: "Loss",
-    unit: "nats a target token",
-    cut: true,
-    series: [
-      measured("training, smoothed", "loss", 0),
-      measured("training", "nll", 5),
-      ...sets((s) => s.nll, 1),
-    ],
-  },
-  {
-    title: "Perplexity",
-    unit: "log scale",
-    log: true,
-    cut: true,
-    series: [measured("training", "nll", 5, Math.exp), ...sets((s) => s.perplexity, 1)],
-  },
-  {
-    title: "BLEU",
-    unit: "sacrebleu, raw references",
-    best: true,
-    series: sets((s) => s.scores.bleu || [], 1),
-  },
-  { title: "Learning rate", unit: "", zero: true, series: [measured("rate", "learning_rate", 3)] },
-  {
-    title: "Throughput",
-    unit: "real target tokens a second, no filler",
-    zero: true,
-    series: [measured("tokens/s", "tokens_per_second", 2)],
-  },
-  {
-    title: "Gradient norm",
-    unit: "log scale, before clipping",
-    log: true,
-    spikes: true,
-    series: [measured("norm", "gradient_norm", 4)],
-  },
-];
-
 const SIZE = { height: 216, left: 50, right: 12, top: 8, bottom: 24 };
 
 function fullRange() {
-  const ends = [run.curves, ...run.validations].map((of) => last(of[view.axis]) || 0);
+  const ends = CHARTS.flatMap((chart) => chart.series).map((line) => last(line.at[view.axis]) || 0);
   return [0, Math.max(...ends, 1e-9)];
 }
 

@@ -162,6 +162,13 @@ function buildSamples(set) {
 
 // ---- Tables
 
+const scientific = (value) => {
+  const [digits, power] = value.toExponential(1).split("e");
+  return value
+    ? `${digits} × 10${[...String(Number(power))].map((d) => (d === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[d])).join("")}`
+    : "0";
+};
+
 function table(parent, head, rows, className = "") {
   const box = put(parent, "table", { className });
   if (head.length) {

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from recipes.quickstart import lexicon, numerals
-from recipes.quickstart.lexicon import Noun, Pair, Subject
+from nmt_cli.demo import lexicon, numerals
+from nmt_cli.demo.lexicon import Noun, Pair, Subject
 
 Item = TypeVar("Item")
 

@@ -1,24 +1,24 @@
-"""What a preprocess run is asked for, in a form that can be kept and compared with an earlier run's."""
+"""What a `preprocess` run is asked to do, and its description in the manifest, to compare later runs with."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.config import toml_literal
 from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Corpus, find, spool
 from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
+from nmt_cli.setting_values import toml_literal
 
 LINES_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """The inputs by name, and what to make of them."""
+class Job:
+    """The inputs as the user names them, and all settings."""
 
     source_lang: str
     target_lang: str
@@ -26,16 +26,17 @@ class Request:
     valid: Sequence[str] = ()
     test: Sequence[str] = ()
     reuse: str | None = None
-    """A dataset or model folder, a file of codes or a SentencePiece model, or two such as SOURCE:TARGET."""
+    """A dataset or model folder, a file of codes, a SentencePiece model or a list of words, or two such files
+    as SOURCE:TARGET."""
 
     config: PreprocessConfig = field(default_factory=PreprocessConfig)
     given: frozenset[str] = frozenset()
-    """The settings that somebody gave, by name, be it at their defaults."""
+    """Names of the settings that the user gave, also those given their default values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One corpus of a run, looked through once."""
+    """One corpus of a run, with its number of pairs and the hashes of its files."""
 
     role: Role
     corpus: Corpus
@@ -43,7 +44,7 @@ class Input:
     sha256: Sequence[str]
 
     def description(self) -> dict[str, Any]:
-        """For the manifest."""
+        """What the manifest says of it."""
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)
         return {
@@ -54,15 +55,16 @@ class Input:
         }
 
 
-def find_inputs(request: Request, spool_folder: Path) -> list[Input]:
-    """Every corpus of the run, train first; reads all of them once, to count and to hash."""
-    specs: dict[Role, Sequence[str]] = {"train": request.train, "valid": request.valid, "test": request.test}
+def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
+    """Every corpus of the run, train first; reads all of them once, to count and to hash.
+
+    What can be read only once, such as stdin, is copied to `spool_folder`.
+    """
+    specs: dict[Role, Sequence[str]] = {"train": job.train, "valid": job.valid, "test": job.test}
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
     found = [
-        (role, find(spec, request.source_lang, request.target_lang))
-        for role, some in specs.items()
-        for spec in some
+        (role, find(spec, job.source_lang, job.target_lang)) for role, some in specs.items() for spec in some
     ]
     _refuse_equal_names([corpus.name for role, corpus in found if role != "train"])
     named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
@@ -71,32 +73,32 @@ def find_inputs(request: Request, spool_folder: Path) -> list[Input]:
         for role, corpus in named
     ]
     for item in inputs:
-        if item.role != "train" and request.config.corpus.invalid_utf8 == "error":
+        if item.role != "train" and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)
     return inputs
 
 
 def _read_through(corpus: Corpus) -> None:
-    """Let what is wrong with a small set show now, and not after the training set is done."""
+    """Raise what is wrong with a valid or test set now, and not after hours of work on the training set."""
     for block in corpus.blocks(LINES_AT_ONCE):
         for number, pair in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
             decoded(pair[0], "error", corpus.place("source", number))
             decoded(pair[1], "error", corpus.place("target", number))
 
 
-def describe_request(request: Request, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
-    """All that decides what the dataset holds, for the manifest; `reused` tells an adopted tokeniser."""
+def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
+    """All that decides what the dataset holds, for the manifest; for `reused` see `reuse.Plan`."""
     return {
-        "source_lang": request.source_lang,
-        "target_lang": request.target_lang,
-        "settings": asdict(request.config),
+        "source_lang": job.source_lang,
+        "target_lang": job.target_lang,
+        "settings": asdict(job.config),
         "reused_tokenizer": reused,
         "inputs": [item.description() for item in inputs],
     }
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What the two descriptions disagree on, each as "what: old -> new"."""
+    """What two results of `describe_job` disagree on, each as "what: old -> new"."""
     before, after = dict(_facts(old)), dict(_facts(new))
     return [
         f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
@@ -106,7 +108,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What counts, in words; where a file lies does not."""
+    """What is compared, as text; files by content, so that they may be moved."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
     for section, settings in description["settings"].items():

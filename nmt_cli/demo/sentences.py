@@ -6,9 +6,9 @@ A pattern belongs here if its English has exactly one right German within this c
 from collections.abc import Callable
 from random import Random
 
-from recipes.quickstart import lexicon
-from recipes.quickstart.lexicon import HABEN, HAS, WAS, WERDEN, WURDE, Pair
-from recipes.quickstart.phrases import (
+from nmt_cli.demo import lexicon
+from nmt_cli.demo.lexicon import HABEN, HAS, WAS, WERDEN, WURDE, Pair
+from nmt_cli.demo.phrases import (
     before_noun,
     cardinal,
     chance,

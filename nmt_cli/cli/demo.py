@@ -1,0 +1,79 @@
+"""`nmt demo`: from nothing to scored translations, with the commands that one would type."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from nmt_cli import demo as grammar
+from nmt_cli.cli.options import FOLDER, Command, common
+from nmt_cli.errors import UserError
+
+SETTINGS = Path(grammar.__file__).parent
+SHOWN = 4
+"""Translations at the end."""
+
+
+@click.command(cls=Command, epilog="nmt demo --out demo")
+@click.option("--out", default=Path("demo"), type=FOLDER, show_default=True, help="Folder for all of it.")
+@common
+def demo(out: Path, quiet: bool) -> None:
+    """Make a small English-German corpus, train on it, translate and score: four minutes on two cores.
+
+    Each command is shown before it runs. Nothing is downloaded, and the same command again goes on.
+    """
+    from nmt_cli.demo.corpus import SIZES, corpus, write
+
+    (out / "corpus").mkdir(parents=True, exist_ok=True)
+    for split, size in SIZES.items():
+        write(corpus(split, size, seed=1), out / "corpus", split)
+    for words in commands(out):
+        if not quiet:
+            click.echo(f"\n$ {shlex.join(['nmt', *words])}", err=True)
+        _run([*words, "--quiet"] if quiet else words)
+    _show(out)
+    click.echo(
+        f"The training's curves: {out / 'training' / 'report.html'}. Now try: nmt translate {out / 'model'}"
+    )
+
+
+def commands(out: Path) -> list[list[str]]:
+    """What is run, in order, without `nmt`."""
+    sets = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"{out}/corpus/{split}")]
+    return [
+        [
+            *("preprocess", "--source-lang", "en", "--target-lang", "de", *sets),
+            *("--config", f"{SETTINGS}/preprocess.toml", "--out", f"{out}/dataset"),
+        ],
+        ["train", f"{out}/dataset", "--config", f"{SETTINGS}/train.toml", "--out", f"{out}/training"],
+        ["average-checkpoints", f"{out}/training", "--last", "3", "--out", f"{out}/model"],
+        [
+            *("translate", f"{out}/model", "--input", f"{out}/corpus/test.en"),
+            *("--output", f"{out}/translations.de"),
+        ],
+        ["score", "--reference", f"{out}/corpus/test.de", f"{out}/translations.de"],
+    ]
+
+
+def _run(words: list[str]) -> None:
+    """Run a command in a process of its own; it hears of Ctrl-C itself, and is waited for."""
+    with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code:
+        raise UserError(f"nmt {words[0]} ended with {code}; see what it says above.")
+
+
+def _show(out: Path) -> None:
+    """Print the first sentences with their translations."""
+    places = (out / "corpus" / "test.en", out / "translations.de")
+    columns = (path.read_text(encoding="utf-8").splitlines()[:SHOWN] for path in places)
+    for source, translation in zip(*columns, strict=True):
+        click.echo(f"\n{source}\n{translation}")
+    click.echo()

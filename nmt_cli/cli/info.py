@@ -1,0 +1,20 @@
+"""`nmt info`: what a folder or file is, and the numbers one wants of it."""
+
+from pathlib import Path
+
+import click
+
+from nmt_cli.cli.options import EXISTING, Command, common
+
+
+@click.command(cls=Command, epilog="nmt info run")
+@click.argument("path", type=EXISTING)
+@common
+def info(path: Path, quiet: bool) -> None:
+    """Say what PATH is: a dataset, run, checkpoint or model folder, a text, or another toolkit's model."""
+    from nmt_cli.cli.info_report import facts
+
+    rows = facts(path)
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        click.echo(f"{name:<{width}}  {value}")

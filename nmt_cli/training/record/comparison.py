@@ -1,0 +1,96 @@
+"""Several runs on one page: their curves, what differs in their settings, and what they ran on."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.errors import UserError
+from nmt_cli.machine.atomic import file_written_whole
+from nmt_cli.pages.compose import compose
+from nmt_cli.setting_values import toml_literal
+from nmt_cli.training.record.environment import ENVIRONMENT
+from nmt_cli.training.record.history import History, read_history
+from nmt_cli.training.record.html_report import curves, judged, validations_by_set
+from nmt_cli.training.record.log import LOG
+from nmt_cli.training.settings import CONFIG
+
+SCRIPTS = ("charts.js", "comparison.js")
+"""Of the page, in `page/`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a run folder says of a run."""
+
+    name: str
+    history: History
+    settings: Mapping[str, str]
+    """Each as a TOML file has it, by its whole name."""
+
+    environment: Mapping[str, Any]
+    """Of its newest part."""
+
+
+def write_comparison(runs: Sequence[Path], out: Path) -> None:
+    """Write the page of these run folders; it is there whole or not at all."""
+    kept = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
+    data = {"runs": [_content(run) for run in kept], "differences": differences(kept)}
+    parts = resources.files("nmt_cli.training.record") / "page"
+    with file_written_whole(out) as file:
+        file.write(compose("nmt report", parts, SCRIPTS, data).encode())
+
+
+def differences(runs: Sequence[Kept]) -> list[list[str]]:
+    """The settings that differ among them: name, and the value that each has, "" where it has none."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    rows = ([name, *(run.settings.get(name, "") for run in runs)] for name in names)
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _read(run: Path, name: str) -> Kept:
+    if not (run / CONFIG).is_file():
+        raise UserError(
+            f"{run} has no {CONFIG}, so it is no run folder; give what nmt train --out was given."
+        )
+    history = read_history(run / LOG)
+    if not history.points:
+        raise UserError(f"{run} has taken no step yet; train it first, or leave it out.")
+    sections = tomllib.loads((run / CONFIG).read_text(encoding="utf-8"))
+    settings = {
+        f"{s}.{key}": toml_literal(value) for s, keys in sections.items() for key, value in keys.items()
+    }
+    return Kept(name, history, settings, _environment(run / ENVIRONMENT))
+
+
+def _environment(path: Path) -> Mapping[str, Any]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for line in reversed(lines):
+        try:
+            facts: dict[str, Any] = json.loads(line)
+        except ValueError:  # cut short by a full disk
+            continue
+        return facts | {"command": " ".join(facts.get("command", []))}
+    return {}
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """The names of the folders, or where two are equal their paths."""
+    names = [run.resolve().name for run in runs]
+    return [str(run) if names.count(name) > 1 else name for run, name in zip(runs, names, strict=True)]
+
+
+def _content(run: Kept) -> dict[str, Any]:
+    now = run.history.now
+    return {
+        "name": run.name,
+        "step": now.step,
+        "tokens": now.target_tokens,
+        "hours": now.hours,
+        "curves": curves(run.history),
+        "validations": [judged(name, found) for name, found in validations_by_set(run.history).items()],
+        "environment": {fact: value for fact, value in run.environment.items() if value is not None},
+    }

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# All that needs a GPU, in three calls of at most ten minutes each, on a machine without internet.
+#
+# Where there is internet, in the root of a checkout; makes .gpu/ of wheels and data, 49 MB:
+#     recipes/benchmarks/gpu/half_hour.sh prepare /path/to/multi30k
+# On the machine with the GPU, in a copy of the checkout with .gpu/ in it; OUT names the folder for results:
+#     recipes/benchmarks/gpu/half_hour.sh a     is it right? how fast is attention?
+#     recipes/benchmarks/gpu/half_hour.sh b     whole training steps
+#     recipes/benchmarks/gpu/half_hour.sh c     as a user trains and translates, CTranslate2 beside it
+# Back in the checkout, with the results:
+#     recipes/benchmarks/gpu/half_hour.sh keep FOLDER
+# Every part has a limit of its own, so that one that hangs costs its share and no more.
+set -uo pipefail
+export PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+here=$PWD/.gpu
+bench=recipes.benchmarks
+
+prepare() { # MULTI30K
+    local get=(python3 -m pip download -q --no-deps --only-binary=:all: --python-version 3.12 --implementation cp)
+    for tag in manylinux_2_28 manylinux_2_27 manylinux_2_17 manylinux2014 manylinux1; do get+=(--platform "${tag}_x86_64"); done
+    mkdir -p .gpu/wheels .gpu/ct2 .gpu/multi30k
+    grep -qx '/.gpu/' .git/info/exclude || echo '/.gpu/' >> .git/info/exclude
+    "${get[@]}" -d .gpu/wheels sacremoses subword-nmt mock backports.zstd 'sentencepiece>=0.2.3' || exit 1
+    "${get[@]}" -d .gpu/ct2 ctranslate2 || exit 1
+    cp "$1"/{train,valid,test_2016_flickr,test_2017_flickr,test_2017_mscoco}.{en,de} .gpu/multi30k/ || exit 1
+    git rev-parse HEAD > .gpu/revision
+    du -sm .gpu
+}
+
+keep() { # FOLDER
+    local to
+    to=recipes/benchmarks/gpu/$(date +%F)
+    mkdir -p "$to" && cp "$1"/* "$to"/ && python3 -m $bench.gpu.report "$to"
+    echo "now show $to/report.md in recipes/benchmarks/README.md, and commit both"
+}
+
+setup() { # CALL
+    export OUT=${OUT:-/tmp/out} && mkdir -p "$OUT" /tmp/site
+    if [ -d "$here/wheels" ]; then
+        python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/site "$here"/wheels/*.whl
+    fi
+    export PYTHONPATH=/tmp/site:$PWD NMT_DATA=${NMT_DATA:-$here} TORCHINDUCTOR_CACHE_DIR=/tmp/inductor TRITON_CACHE_DIR=/tmp/triton
+    began=$SECONDS
+    echo "revision $(cat "$here/revision" 2>/dev/null || git rev-parse HEAD), $(date -u +%FT%TZ), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)" | tee "$OUT/$1.log"
+}
+
+part() { # NAME SECONDS COMMAND...: never longer than what is left of the call, of which 20 s are kept
+    local name=$1 limit=$2 left
+    left=$((${LIMIT:-580} - (SECONDS - began) - 20)) && shift 2
+    [ "$left" -lt 10 ] && echo "## $name: no time left" | tee -a "$OUT/$call.log" && return
+    [ "$limit" -gt "$left" ] && limit=$left
+    echo "## $name, at most $limit s" | tee -a "$OUT/$call.log"
+    timeout -k 5 "$limit" "$@" 2>&1 | tee -a "$OUT/$call.log"
+    echo "## $name: status ${PIPESTATUS[0]}, $((SECONDS - began)) s so far" | tee -a "$OUT/$call.log"
+}
+
+pytest() { # WORKERS ARGUMENTS: each worker compiles its own kernels; another torch's warnings are no failures
+    python3 -m pytest -q -n "$1" --dist load -p no:cacheprovider -W default --maxfail=25 "${@:2}"
+}
+export -f pytest
+
+call_a() {
+    part ceilings 60 python3 -m $bench.gpu.ceilings "$OUT/ceilings.json"
+    part "kernels" 230 bash -c 'pytest 12 tests/attention/test_fused_gpu.py tests/attention/test_fused.py tests/attention/test_padded.py tests/attention/test_dropout.py tests/loss'
+    part "model, batches" 80 bash -c 'pytest 6 -m gpu tests/model tests/data'
+    part "attention" 240 bash -c "for w in middle short long; do python3 -m $bench.attention wmt alike-\$w base | tee -a '$OUT/attention.md'; done"
+}
+
+call_b() {
+    part check 140 python3 -m $bench.gpu.step "$OUT/check.json" base check
+    part "base, compiled" 170 python3 -m $bench.gpu.step "$OUT/base-compiled.json" base compiled
+    part "base, eager" 50 python3 -m $bench.gpu.step "$OUT/base-eager.json" base eager
+    part "big, compiled" 170 python3 -m $bench.gpu.step "$OUT/big-compiled.json" big compiled
+    part "base, an eighth" 90 python3 -m $bench.gpu.step "$OUT/base-eighth.json" base compiled --tokens 3125
+}
+
+call_c() {
+    local cublas run=/tmp/run text=$NMT_DATA/multi30k
+    part preprocess 60 python3 -m nmt_cli preprocess --source-lang en --target-lang de --train "$text/train" --valid "$text/valid" \
+        --test "$text/test_2016_flickr" --tokenizer sentencepiece --vocab-size 10000 --workers 12 --out /tmp/dataset
+    part "nmt train" 200 python3 -m nmt_cli train /tmp/dataset --out $run --preset vaswani2017-base --max-steps 1500 --batch-tokens 8192 \
+        --set schedule.warmup=500 --set schedule.factor=0.6 --set model.residual_dropout=0.3 --validate-every 1500 --save-every 1500
+    cp $run/log.jsonl "$OUT/train-log.jsonl"
+    part "nmt translate" 60 bash -c "time python3 -m nmt_cli translate $run --device cuda < $text/test_2016_flickr.en > $OUT/test_2016.de && python3 -m nmt_cli score --reference $text/test_2016_flickr.de $OUT/test_2016.de"
+    part "search" 110 python3 -m $bench.gpu.search "$OUT/search-nmt.json" $run nmt
+    # CTranslate2 asks for cuBLAS 12 by name; where there is only 13, its functions of these names are the same.
+    python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/ct2 "$here"/ct2/*.whl
+    cublas=$(python3 -c 'import glob, sys; print(next(iter(p for d in sys.path for p in glob.glob(d + "/nvidia/*/lib/libcublas.so.1[23]"))))')
+    mkdir -p /tmp/shim && ln -sf "$cublas" /tmp/shim/libcublas.so.12 && ln -sf "${cublas/libcublas/libcublasLt}" /tmp/shim/libcublasLt.so.12
+    part "search, CTranslate2" 110 env PYTHONPATH="/tmp/ct2:$PYTHONPATH" LD_LIBRARY_PATH="/tmp/shim:$(dirname "$cublas"):${LD_LIBRARY_PATH:-}" \
+        python3 -m $bench.gpu.search "$OUT/search-ctranslate2.json" $run ctranslate2
+    part loss 60 bash -c "python3 -m $bench.loss speed | tee '$OUT/loss.md'"
+    part "attention: random, and big" 200 bash -c "for w in 'random base' 'alike-middle big'; do python3 -m $bench.attention wmt \$w | tee -a '$OUT/attention.md'; done"
+}
+
+call=${1:-}
+case $call in
+    prepare) prepare "${2:?the folder of Multi30k}" ;;
+    keep) keep "${2:?the folder of results}" ;;
+    a | b | c) setup "$call" && "call_$call" && python3 -m $bench.gpu.report "$OUT" ;;
+    *) sed -n '2,13p' "$0" && exit 2 ;;
+esac

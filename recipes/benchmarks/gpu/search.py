@@ -1,0 +1,122 @@
+"""Beam search alone, from ids to ids, with a trained model; ours or CTranslate2's.
+
+python -m recipes.benchmarks.gpu.search OUT.json MODEL nmt|ctranslate2     needs NMT_DATA
+"""
+
+import importlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.checkpoints.run_folder import find_model
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import translate_ids
+from nmt_cli.machine.devices import Precision
+from nmt_cli.model.packed import pack
+from nmt_cli.model.transformer import Transformer
+from recipes.benchmarks import translation_export as export
+from recipes.benchmarks.gpu.device import kernels_of, the_device, wait
+from recipes.benchmarks.translation_peers import BANNED, BEAM, END, Shape
+from recipes.benchmarks.translation_texts import Ids, multi30k, wmt_like
+
+ROWS = (1024, 2048, 4096)
+"""Hypotheses at a time, ours."""
+
+BATCHES = (64, 256, 512)
+"""Sentences at a time, CTranslate2's."""
+
+Translate = Callable[[Ids], list[int]]
+"""Sources to the lengths of their translations, end marks counted."""
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path, exists=True))
+@click.argument("kind", type=click.Choice(["nmt", "ctranslate2"]))
+@click.option("--sentences", default=3000, show_default=True, help="Of each text.")
+def main(out: Path, model: Path, kind: str, sentences: int) -> None:
+    """Measure, and write OUT, a row after each run."""
+    read = read_model(find_model(model))
+    tokenizers = read.identity.tokenizers
+    texts = {text.name: text.sources for text in (multi30k(tokenizers, 1000), wmt_like(tokenizers, 500))}
+    told: dict[str, Any] = {"kind": kind, "runs": []}
+    for name, translate in (ours if kind == "nmt" else ctranslate2)(read.transformer):
+        for text, sources in texts.items():
+            some = (sources * -(-sentences // len(sources)))[:sentences]
+            told["runs"].append({"how": name, "text": text, **_timed(translate, some)})
+            print(json.dumps(told["runs"][-1]), flush=True)
+            out.write_text(json.dumps(told, indent=1))
+        if kind == "nmt":
+            told["step"] = kernels_of(partial(translate, next(iter(texts.values()))[:512]))
+
+
+def ours(model: Transformer) -> Iterator[tuple[str, Translate]]:
+    """Our search in each precision."""
+    precisions: tuple[Precision, ...] = ("fp16", "bf16") if torch.cuda.is_available() else ("fp32",)
+    for precision in precisions:
+        here = deepcopy(model).to(the_device()).eval()
+        pack(here, precision)
+        for rows in ROWS:
+            config = SearchConfig(beam=BEAM, rows=rows, stop_early=True)
+            yield f"{precision}, {rows} rows", partial(_ours, here, config)
+
+
+def _ours(model: Transformer, config: SearchConfig, sources: Ids) -> list[int]:
+    found = translate_ids([model], [ids[:-1] for ids in sources], config)
+    return [len(best.tokens) + 1 for best, *_ in found]
+
+
+def ctranslate2(model: Transformer) -> Iterator[tuple[str, Translate]]:
+    """CTranslate2's search with the same weights."""
+    config, entries = model.config, len(model.target_vocabulary)
+    shape = Shape(
+        *(config.encoder_layers, config.decoder_layers, config.width, config.feed_forward, config.heads),
+        *(config.norm_epsilon, entries),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        export._export_ctranslate2(model, shape, "ctranslate2-float32", Path(folder))
+        translator = importlib.import_module("ctranslate2").Translator
+        for precision in ("float16", "int8_float16") if torch.cuda.is_available() else ("float32",):
+            device = the_device().type
+            them = translator(f"{folder}/ctranslate2-float32", device=device, compute_type=precision)
+            for size in BATCHES:
+                yield f"{precision}, batches of {size}", partial(_theirs, them, size)
+
+
+def _theirs(translator: Any, size: int, sources: Ids) -> list[int]:
+    pieces = [[*map(str, ids[:-1]), str(END)] for ids in sorted(sources, key=len, reverse=True)]
+    found = translator.translate_batch(
+        pieces,
+        beam_size=BEAM,
+        length_penalty=0.6,
+        suppress_sequences=[[str(BANNED)]],
+        max_decoding_length=150,
+        max_batch_size=size,
+    )
+    return [len(each.hypotheses[0]) + 1 for each in found]
+
+
+def _timed(translate: Translate, sources: Ids) -> dict[str, float]:
+    translate(sources[:200])
+    wait()
+    began = time.perf_counter()
+    lengths = translate(sources)
+    wait()
+    seconds = time.perf_counter() - began
+    return {
+        "sentences_per_second": round(len(sources) / seconds, 1),
+        "tokens_per_second": round(sum(lengths) / seconds),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Whole training steps, with lengths as in WMT; or whether kernels and compiler give what plain code gives.
+
+python -m recipes.benchmarks.gpu.step OUT.json base|big|toy compiled|eager|check [--tokens 25000]
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import numpy as np
+import torch
+
+from nmt_cli.attention import dispatch
+from nmt_cli.data.batch import MicroBatch
+from nmt_cli.data.filler import Rounding
+from nmt_cli.data.loader import Loader, LocalBatch
+from nmt_cli.loss.reference import IGNORED
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.cost import training_flops
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.optimizer import build_optimizer
+from nmt_cli.training.step.trainer import MixedPrecision, Trainer
+from recipes.benchmarks.gpu.device import kernels_of, seconds_of, the_device
+from recipes.benchmarks.lengths import Pairs, batches, wmt_like
+
+SIZES = {
+    "base": ModelConfig(),
+    "big": ModelConfig(width=1024, feed_forward=4096, heads=16, residual_dropout=0.3, embedding_dropout=0.3),
+    "toy": ModelConfig(encoder_layers=1, decoder_layers=1, width=32, feed_forward=32, heads=2),
+}
+ENTRIES = {"base": 37_000, "big": 37_000, "toy": 97}
+"""Of the vocabulary that both sides share."""
+TURNS = 3
+PEAK_TFLOPS = {"989": "of the data sheet", "798": "of products of this kind, as others measured"}
+"""bf16 on an H100 or H200."""
+
+How = Callable[[Transformer], Callable[..., Any]]
+
+
+def _eager(model: Transformer) -> Callable[..., Any]:
+    return model
+
+
+def _compiled(model: Transformer) -> Callable[..., Any]:
+    return torch.compile(model, dynamic=True)
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("size", type=click.Choice(list(SIZES)))
+@click.argument("mode", type=click.Choice(["compiled", "eager", "check"]))
+@click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
+def main(out: Path, size: str, mode: str, tokens: int) -> None:
+    """Measure or compare, and write OUT."""
+    told = {"size": size, "mode": mode, "tokens": tokens}
+    told |= check(size, tokens) if mode == "check" else measure(size, mode, tokens)
+    print(json.dumps({key: value for key, value in told.items() if key != "longest"}))
+    out.write_text(json.dumps(told, indent=1))
+
+
+def check(size: str, tokens: int) -> dict[str, Any]:
+    """Loss and gradients of our kernels and of compiled code, beside padded attention and eager code."""
+    shape = replace(SIZES[size], residual_dropout=0.0, embedding_dropout=0.0)
+    part = _batches(tokens, Rounding.of(tokens), ENTRIES[size])[1]
+    chosen, found = dispatch.implementation, {}
+    for name, how, padded in (
+        ("padded eager", _eager, True),
+        ("kernels eager", _eager, False),
+        ("kernels compiled", _compiled, False),
+    ):
+        dispatch.implementation = (lambda *_: "padded") if padded else chosen
+        one = _trainer(shape, ENTRIES[size], how)
+        losses = torch.zeros(2, device=the_device())
+        one.gradients.flat.zero_()
+        one._forward_backward(part, part.real_target_tokens, losses)
+        found[name] = (float(losses[0]) / part.real_target_tokens, one.gradients.flat.clone())
+    dispatch.implementation = chosen
+    loss, gradient = found["padded eager"]
+    off = {
+        name: {"loss": abs(other - loss), "gradient": float((g - gradient).norm() / gradient.norm())}
+        for name, (other, g) in found.items()
+    }
+    right = all(each["loss"] < 2e-3 and each["gradient"] < 3e-2 for each in off.values())
+    return {"off_by": off, "right": right}
+
+
+def measure(size: str, mode: str, tokens: int) -> dict[str, Any]:
+    """The time of a step over batches of all lengths, and what the host and the device do in it."""
+    shape, entries = SIZES[size], ENTRIES[size]
+    one = _trainer(shape, entries, _compiled if mode == "compiled" else _eager)
+    parts = _batches(tokens, Rounding.of(tokens) if mode == "compiled" else None, entries)
+    steps = [partial(one.step, 1, 1e-4, _local(part), cast(Loader, None)) for part in parts]
+    first = [round(seconds_of([step]), 2) for step in steps]
+    seconds_of(steps)
+    seconds = seconds_of(steps * TURNS) / TURNS
+    source, target = (
+        sum(getattr(part, f"real_{side}_tokens") for part in parts) for side in ("source", "target")
+    )
+    rate = training_flops(shape, entries, source, target) / seconds / 1e12
+    told = {
+        "ms_a_step": round(1e3 * seconds / len(parts), 2),
+        "target_tokens_per_second": round(target / seconds),
+        "TFLOPs": round(rate, 1),
+        "share_of_peak": {peak: round(rate / float(peak), 3) for peak in PEAK_TFLOPS},
+        "host_ms_a_step": round(statistics.median(map(_host_ms, steps)), 2),
+        "first_steps_s": first,
+        "loss": float(steps[-1]()[0]) / parts[-1].real_target_tokens,
+    }
+    if torch.cuda.is_available():
+        told["peak_GB"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
+    return told | kernels_of(steps[1])
+
+
+def _host_ms(step: Callable[[], object]) -> float:
+    """How long the host takes to ask for a step that the device has not begun."""
+    seconds_of([])
+    began = time.perf_counter()
+    step()
+    asked = time.perf_counter() - began
+    seconds_of([])
+    return 1e3 * asked
+
+
+def _batches(tokens: int, rounding: Rounding | None, entries: int) -> list[MicroBatch]:
+    """Of short, middling and long pairs, and one of all lengths."""
+    return [_batch(pairs, rounding, entries) for pairs in batches(wmt_like(), tokens).values()]
+
+
+def _batch(pairs: Pairs, rounding: Rounding | None, entries: int) -> MicroBatch:
+    lengths = [np.ascontiguousarray(pairs[:, side]) for side in (0, 1)]
+    dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
+    longest = rounding.reach(int(pairs.max())) if rounding else None
+    source, target = (Layout.of(np.concatenate(both), longest) for both in zip(lengths, dummies, strict=True))
+    draw = torch.Generator().manual_seed(1)
+    source_S, target_T = (
+        torch.randint(4, entries, (len(layout.segments),), generator=draw) for layout in (source, target)
+    )
+    labels = target_T.clone()
+    real_source, real_target = (int(side.sum()) for side in lengths)
+    labels[real_target:] = IGNORED
+    numbers = np.arange(len(pairs))
+    part = MicroBatch(numbers, source_S, target_T, labels, source, target, real_source, real_target)
+    return part.to(the_device())
+
+
+def _local(part: MicroBatch) -> LocalBatch:
+    return LocalBatch(
+        epoch=0,
+        number=0,
+        micro_batches=[part],
+        pairs=len(part.pairs),
+        source_tokens=part.real_source_tokens,
+        target_tokens=part.real_target_tokens,
+        dropped=0,
+    )
+
+
+def _trainer(shape: ModelConfig, size: int, how: How) -> Trainer:
+    torch.manual_seed(1)
+    device = the_device()
+    entries = Vocabulary(("",) * size, end=0, start=0, unknown=1)
+    model = Transformer(shape, entries, entries, joint=True).to(device)
+    config = TrainConfig(model=shape)
+    optimizer = build_optimizer(model, config.optimizer)
+    group = Group(Process(), device, 60)
+    return Trainer(model, optimizer, config, MixedPrecision("bf16", device), group, how(model))
+
+
+if __name__ == "__main__":
+    main()

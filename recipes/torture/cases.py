@@ -1,0 +1,149 @@
+"""Commands that read files, each with a folder of them to be damaged, and what came of the command."""
+
+import gzip
+import json
+import lzma
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipes.torture import forks
+
+GOLDEN = Path(__file__).resolve().parent.parent.parent / "tests" / "golden"
+MADE = "preprocess --source-lang en --target-lang de --workers 1 --quiet"
+CPU = "--threads 1 --device cpu"
+TRAINED = "--config {golden}/train.toml --device cpu --batch-tokens 300 --save-every 120 --validate-every 0"
+METRICS = "--metric bleu --metric chrf --metric ter --json"
+SUBWORDS = "--tokenizer bpe --vocab-size 96 --set text.words=raw"
+
+Result = Callable[[Path, bytes], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A command, and a folder of files that it reads."""
+
+    name: str
+    base: Path
+    """What is copied, and damaged in the copy."""
+
+    command: str
+    """The arguments of `nmt`; the copy is {at}."""
+
+    result: Result
+    """What came of it, given where the copy lies and what was printed."""
+
+    weight: int
+    """How often it has its turn."""
+
+    any_result: bool = False
+    """Other files may well mean another result: another text has another translation."""
+
+    def arguments(self, at: Path) -> list[str]:
+        """Of `nmt`, for a copy that lies there."""
+        return arguments(self.command, at)
+
+
+def arguments(command: str, at: Path) -> list[str]:
+    """The words of a command, with the places that it names."""
+    return [word.format(at=at, golden=GOLDEN) for word in command.split()]
+
+
+def cases(world: Path) -> list[Case]:
+    """All there are; `world` is what `make_world` made."""
+    valid = f"{MADE} --train {{golden}}/corpus/valid"
+    text = f"translate {{golden}}/model --input {{at}}/in.gz {CPU}"
+    model = f"translate {{at}} --input {{golden}}/corpus/valid.en {CPU}"
+    average = "average-checkpoints {at} --last 1 --out {at}/out"
+    resumed = f"train {{golden}}/dataset {TRAINED} --out {{at}} --max-steps 241"
+    trained = f"train {{at}} {TRAINED} --out {{at}}/out --max-steps 1"
+    anew = f"{MADE} --train {{golden}}/corpus/train --valid {{golden}}/corpus/valid {SUBWORDS} --overwrite"
+    corpora = f"{MADE} --train {{at}}/a --train {{at}}/b.tsv --valid {{at}}/d.en.sgm:{{at}}/d.de.sgm"
+    scores = f"score --reference {{at}}/d.de.sgm {{at}}/hyp.xz {METRICS}"
+    return [
+        Case("model", GOLDEN / "model", model, printed, 6),
+        Case("input", world / "text", text, nothing, 2, True),
+        Case("average", GOLDEN / "run", average, weights, 4),
+        Case("run", GOLDEN / "run", resumed, losses, 1),
+        Case("dataset", GOLDEN / "dataset", trained, lambda at, out: losses(at / "out", out), 1),
+        Case(
+            *("reused", GOLDEN / "dataset", f"{valid} --reuse-tokenizer {{at}} --out {{at}}/out"),
+            *(lambda at, out: tokens(at / "out", out), 4),
+        ),
+        Case("made anew", GOLDEN / "dataset", f"{anew} --out {{at}}", tokens, 1),
+        Case(
+            *(
+                "subwords",
+                world / "subwords",
+                f"{valid} --reuse-tokenizer {{at}}/joint.model --out {{at}}/out",
+            ),
+            *(nothing, 2, True),
+        ),
+        Case(
+            *("corpora", world / "corpora", f"{corpora} --tokenizer char --out {{at}}/out"),
+            *(nothing, 3, True),
+        ),
+        Case("scores", world / "scores", scores, nothing, 2, True),
+        Case("brackets", world / "trees", "score --reference {at}/ref.trees {at}/hyp", nothing, 1, True),
+        Case(
+            *("settings", world / "settings", "translate --settings --config {at}/settings.toml"),
+            *(nothing, 2, True),
+        ),
+    ]
+
+
+def printed(at: Path, out: bytes) -> object:
+    """What was printed."""
+    return out
+
+
+def nothing(at: Path, out: bytes) -> object:
+    """Whatever it may be."""
+    return None
+
+
+def weights(at: Path, out: bytes) -> object:
+    """The weights of an average."""
+    return (at / "out" / "model.safetensors").read_bytes()
+
+
+def losses(at: Path, out: bytes) -> object:
+    """The loss of the last step of a run."""
+    last = json.loads((at / "log.jsonl").read_bytes().splitlines()[-1])
+    return last["step"], last.get("loss")
+
+
+def tokens(at: Path, out: bytes) -> object:
+    """The arrays and texts of a dataset."""
+    return [path.read_bytes() for path in sorted(at.glob("*.*.*"))]
+
+
+def make_world(world: Path) -> None:
+    """Write the files of the commands that have none among the golden ones."""
+    english, german = ((GOLDEN / "corpus" / f"valid.{lang}").read_text("utf-8") for lang in ("en", "de"))
+    for name in ("text", "subwords", "corpora", "scores", "trees", "settings"):
+        (world / name).mkdir(parents=True)
+    (world / "text" / "in.gz").write_bytes(gzip.compress(english.encode()))
+    pairs = zip(english.splitlines(), german.splitlines(), strict=True)
+    corpora = world / "corpora"
+    (corpora / "a.en.gz").write_bytes(gzip.compress(english.encode()))
+    (corpora / "a.de").write_text(german, "utf-8")
+    (corpora / "b.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs), "utf-8")
+    for lang, text in (("en", english), ("de", german)):
+        kind = "src" if lang == "en" else "ref"
+        segments = "".join(f'<seg id="{i}">{line}</seg>\n' for i, line in enumerate(text.splitlines(), 1))
+        sgm = f'<{kind}set setid="t"><doc docid="d">\n{segments}</doc></{kind}set>\n'
+        (corpora / f"d.{lang}.sgm").write_text(sgm, "utf-8")
+    shutil.copy(corpora / "d.de.sgm", world / "scores" / "d.de.sgm")
+    (world / "scores" / "hyp.xz").write_bytes(lzma.compress(english.encode()))
+    tree = "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))\n"
+    (world / "trees" / "ref.trees").write_text(tree * 5)
+    (world / "trees" / "hyp").write_text("(S (NP-SBJ DT NN )NP-SBJ (VP VBZ )VP . )S\n" * 5)
+    ended = forks.run(["translate", "--settings"], world, 60)
+    (world / "settings" / "settings.toml").write_bytes(
+        ended.out.replace(b"\n#", b"\n").replace(b"\n ", b"\n# ")
+    )
+    learnt = f"{MADE} --train {{golden}}/corpus/train --vocab-size 60 --out {{at}}"
+    forks.run(arguments(learnt, world / "learnt"), world, 60)
+    shutil.copy(world / "learnt" / "tokenizer" / "joint.model", world / "subwords" / "joint.model")

@@ -1,0 +1,206 @@
+"""Faults in files: what disks and copies do to them, and what somebody might who means harm."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+VALUES: tuple[Any, ...] = (
+    *(
+        None,
+        True,
+        -1,
+        0,
+        1,
+        3.5,
+        1e308,
+        -5,
+        10**6,
+        10**18,
+        10**400,
+        "",
+        "x",
+        "\x1b[2J\x9b",
+        "../../etc/passwd",
+    ),
+    *("/dev/zero", "\ud800", "0" * 100_000, [], [[]], {}, {"x": 1}, ["x"], [0], [-1], [10**12]),
+)
+"""What may stand where something else should."""
+
+BYTES = (
+    b"\x00" * 100,
+    b"\xff\xfe" * 50,
+    b"\x1f\x8b" + b"x" * 100,
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"\n" * 10_000,
+    b"a = " + b"[" * 100_000,
+    b"\x93NUMPY\x01\x00\xff\xff" + b"{" * 65_535,
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<u2', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(128),
+    b"\xff" * 7 + b"\x7f{}",
+    b"#version: 0.2\n" + b"a " * 100_000,
+    "e\u0301\u0323".encode() * 20_000,
+)
+"""What may stand in place of the whole."""
+
+
+def bit(path: Path, random: Random) -> None:
+    """One bit is another one."""
+    content = bytearray(path.read_bytes())
+    if content:
+        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    _replace(path, bytes(content))
+
+
+def cut(path: Path, random: Random) -> None:
+    """It ends too early."""
+    content = path.read_bytes()
+    _replace(path, content[: random.randrange(len(content) or 1)])
+
+
+def empty(path: Path, random: Random) -> None:
+    """There is nothing in it."""
+    _replace(path, b"")
+
+
+def swapped(path: Path, random: Random) -> None:
+    """It is another file of the same folder."""
+    others = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]
+    if others:
+        _replace(path, random.choice(others).read_bytes())
+
+
+def missing(path: Path, random: Random) -> None:
+    """It is not there."""
+    path.unlink()
+
+
+def special(path: Path, random: Random) -> None:
+    """It is no ordinary file."""
+    path.unlink()
+    match random.randrange(4):
+        case 0:
+            os.mkfifo(path)
+        case 1:
+            path.symlink_to("/dev/zero")
+        case 2:
+            path.symlink_to(path.name)
+        case _:
+            path.mkdir()
+
+
+def hostile(path: Path, random: Random) -> None:
+    """Somebody has written it to do harm, with hashes that are right."""
+    if path.suffix == ".json" and random.random() < 0.8:
+        _hostile_json(path, random)
+    elif path.suffix == ".jsonl":
+        _hostile_lines(path, random)
+    elif path.suffix == ".toml" and random.random() < 0.8:
+        _hostile_toml(path, random)
+    else:
+        # A long line is translated, which takes as long as it takes.
+        _replace(path, random.choice(BYTES)[: 2000 if path.suffix == ".gz" else None])
+    for folder in (path.parent, path.parent.parent):
+        agree(folder)
+
+
+KINDS: Mapping[str, Callable[[Path, Random], None]] = {
+    "one bit": bit,
+    "cut": cut,
+    "empty": empty,
+    "swapped": swapped,
+    "missing": missing,
+    "special": special,
+    "hostile": hostile,
+}
+
+
+def agree(folder: Path) -> None:
+    """Make the hashes in a folder those of what is there now, as a forger would."""
+    tokenizer = folder / "tokenizer"
+    for name in ("config.json", "state.json", "dataset.json"):
+        path = folder / name
+        try:
+            told = json.loads(path.read_bytes())
+            for covered in told["files"]:
+                content = (folder / covered).read_bytes()
+                told["files"][covered] = {
+                    "bytes": len(content),
+                    "sha256": hashlib.sha256(content).hexdigest(),
+                }
+            if isinstance(told.get("tokenizer"), dict):
+                told["tokenizer"]["fingerprint"] = _fingerprint(tokenizer)
+            elif "tokenizer" in told and tokenizer.is_dir():
+                told["tokenizer"] = _fingerprint(tokenizer)
+            if "sha256" in told:
+                del told["sha256"]
+                told["sha256"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+            path.write_text(json.dumps(told, indent=1), encoding="utf-8")
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue  # it is no such file any more
+
+
+def _fingerprint(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _hostile_json(path: Path, random: Random) -> None:
+    told = json.loads(path.read_bytes())
+    places = list(_places(told))
+    if not places:
+        return
+    for _ in range(random.choice((1, 1, 1, 3))):
+        parent, key = random.choice(places)
+        if random.random() < 0.15 and isinstance(parent, dict):
+            parent.pop(key, None)
+        elif random.random() < 0.1 and isinstance(parent, dict):
+            parent[str(random.choice(VALUES))[:50]] = random.choice(VALUES)
+        elif isinstance(parent, dict) or key < len(parent):
+            parent[key] = random.choice(VALUES)
+    _replace(path, json.dumps(told).encode())
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    keys = (
+        list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    )
+    found = [(value, key) for key in keys]
+    for key in keys:
+        found += _places(value[key])
+    return found
+
+
+def _hostile_lines(path: Path, random: Random) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    number = random.randrange(len(lines))
+    told = json.loads(lines[number])
+    told[random.choice([*told])] = random.choice(VALUES)
+    lines[number] = random.choice(
+        [json.dumps(told).encode() + b"\n", b"\n", b"\xff\n", b"[" * 100_000 + b"\n"]
+    )
+    _replace(path, b"".join(lines))
+
+
+def _hostile_toml(path: Path, random: Random) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    settings = [number for number, line in enumerate(lines) if "=" in line]
+    number = random.choice(settings)
+    name = lines[number].partition("=")[0]
+    shown = random.choice(
+        ("-1", "0", "1e308", "nan", "true", '""', "[]", "{}", "9" * 5000, "1000000000000", '"\\u001b[2J"')
+    )
+    lines[number] = f"{name}= {shown}"
+    _replace(path, "\n".join(lines).encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Never in place: the file may be a link to that of others."""
+    path.unlink()
+    path.write_bytes(content)

@@ -1,0 +1,87 @@
+"""Shell completion: commands, presets, settings and folders, as the shells ask for them."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from nmt_cli.cli.main import nmt as group
+from nmt_cli.config import describe, preset_names
+from nmt_cli.training.config import TrainConfig
+
+Complete = Callable[[str], list[tuple[str, str]]]
+
+
+@pytest.fixture
+def complete(nmt: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch) -> Complete:
+    """What bash is told of the last word of a line: kinds and values."""
+
+    def complete(line: str) -> list[tuple[str, str]]:
+        monkeypatch.setenv("_NMT_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        result = nmt()
+        assert (result.returncode, result.stderr) == (0, "")
+        found = [row.partition(",") for row in result.stdout.splitlines()]
+        return [(kind, value) for kind, _, value in found if value or kind]
+
+    return complete
+
+
+def values(found: list[tuple[str, str]]) -> list[str]:
+    return [value for _, value in found]
+
+
+def test_commands_are_completed(complete: Complete) -> None:
+    assert values(complete("nmt ")) == sorted(group.commands)
+    assert values(complete("nmt tra")) == ["train", "translate"]
+
+
+def test_flags_and_presets_are_completed(complete: Complete) -> None:
+    assert "--init-from" in values(complete("nmt train --in"))
+    assert values(complete("nmt train --preset ")) == preset_names()
+
+
+def test_settings_are_completed_with_their_choices_or_defaults(complete: Complete) -> None:
+    assert values(complete("nmt translate m --set search.length_")) == [
+        "search.length_rule=gnmt",
+        "search.length_rule=power",
+        "search.length_penalty=0.6",
+    ]
+    offered = {value.partition("=")[0] for value in values(complete("nmt train d --set "))}
+    assert offered == {setting.name for setting in describe(TrainConfig)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("nmt train ", "nmt train data --out ", "nmt train data --init-from "),
+        *("nmt preprocess --out ", "nmt translate ", "nmt average-checkpoints "),
+    ],
+)
+def test_where_a_folder_is_wanted_folders_are_completed(complete: Complete, line: str) -> None:
+    assert complete(line) == [("dir", "")]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script(
+    nmt: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    monkeypatch.setenv("_NMT_COMPLETE", f"{shell}_source")
+    result = nmt()
+    assert result.returncode == 0
+    assert f"{shell}_complete" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+def test_bash_itself_completes(nmt_script: Path) -> None:
+    script = (
+        f'PATH="{nmt_script.parent}:$PATH"; eval "$(_NMT_COMPLETE=bash_source nmt)"; '
+        'COMP_WORDS=(nmt train --preset vas); COMP_CWORD=3; _nmt_completion nmt; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["vaswani2017-base", "vaswani2017-big"]

@@ -1,0 +1,56 @@
+"""`nmt demo`: what it runs, and that it comes to its end."""
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from nmt_cli.cli import demo as command
+from nmt_cli.demo import corpus
+
+Run = Callable[..., CompletedProcess[str]]
+
+TINY = """
+model.width = 8
+model.feed_forward = 16
+model.heads = 1
+model.encoder_layers = 1
+model.decoder_layers = 1
+batch.tokens = 500
+training.max_steps = 3
+checkpoints.every_steps = 1
+search.max_length = 12
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Settings of the demo with which it takes seconds; returns its folder."""
+    (tmp_path / "train.toml").write_text(TINY)
+    (tmp_path / "preprocess.toml").write_text(
+        "tokenizer.vocab_size = 200\ntokenizer.sentencepiece_model = 'bpe'\n"
+    )
+    monkeypatch.setattr(command, "SETTINGS", tmp_path)
+    monkeypatch.setattr(corpus, "SIZES", {"train": 300, "valid": 8, "test": 20})
+    return tmp_path / "out"
+
+
+@pytest.mark.slow
+def test_the_demo_goes_from_nothing_to_translations_and_shows_each_command(tiny: Path, nmt: Run) -> None:
+    result = nmt("demo", "--out", tiny)
+    assert result.returncode == 0, result.stderr
+    shown = [line[2:] for line in result.stderr.splitlines() if line.startswith("$ ")]
+    assert [shlex.split(line)[1] for line in shown] == [words[0] for words in command.commands(tiny)]
+    source = (tiny / "corpus" / "test.en").read_text().splitlines()
+    assert len((tiny / "translations.de").read_text().splitlines()) == len(source) == 20
+    assert all(f"\n{line}\n" in result.stdout for line in source[:4])
+    assert (tiny / "training" / "report.html").exists()
+
+
+def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "commands", lambda out: [["info", "/no/such/place"], ["info", str(out)]])
+    result = nmt("demo", "--out", tiny)
+    assert result.returncode == 1
+    assert result.stderr.endswith("Error: nmt info ended with 2; see what it says above.\n")

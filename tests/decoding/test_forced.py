@@ -1,0 +1,53 @@
+"""What models think of given translations, beside taking each token by itself."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.decoding import forced
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.forced import Pair, token_scores
+from nmt_cli.model.transformer import Transformer
+
+PAIRS: list[Pair] = [([5, 6, 7], [6, 5]), ([4], []), ([7, 7], [9, 4, 5, 6, 8]), ([5, 6, 7], [6, 5])]
+
+
+@pytest.fixture(scope="module")
+def models(made_models: Path) -> list[Transformer]:
+    return [read_model(made_models / name).transformer for name in ("copies", "loops")]
+
+
+def one_by_one(ensemble: Ensemble, pair: Pair) -> list[float]:
+    """As a search that has no choice would take the tokens."""
+    source, target = pair
+    end = ensemble.models[0].target_vocabulary.end
+    found = []
+    with torch.inference_mode():
+        caches = ensemble.start([source], 1)
+        previous = end  # these models begin with the end mark
+        for token in [*target, end]:
+            log_probs = ensemble.step(torch.tensor([previous]), torch.tensor([0]), caches, len(target) + 1)
+            found.append(float(log_probs[0, token]))
+            previous = token
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_each_token_scores_what_a_search_would_give_it(models: list[Transformer], count: int) -> None:
+    ensemble = Ensemble.of(models[:count], SearchConfig())
+    for scores, pair in zip(token_scores(ensemble, PAIRS), PAIRS, strict=True):
+        assert scores == pytest.approx(one_by_one(ensemble, pair), abs=1e-4)
+
+
+def test_pairs_keep_their_order_however_few_fit_at_a_time(
+    models: list[Transformer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensemble = Ensemble.of(models[:1], SearchConfig())
+    together = token_scores(ensemble, PAIRS)
+    monkeypatch.setattr(forced, "TOKENS", 1)
+    for few, many in zip(token_scores(ensemble, PAIRS), together, strict=True):
+        assert few == pytest.approx(many, abs=1e-5)
+    assert token_scores(ensemble, []) == []

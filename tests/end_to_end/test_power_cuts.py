@@ -1,0 +1,159 @@
+"""Whatever moment a kill or a power cut comes at, what is found afterwards is whole."""
+
+import hashlib
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli import config as settings
+from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
+from nmt_cli.checkpoints.run_folder import (
+    BEST,
+    Checkpoint,
+    checkpoints,
+    find_model,
+    keep_only,
+    point,
+    read_optimizer,
+    read_state,
+    save_checkpoint,
+    sweep,
+)
+from nmt_cli.data.dataset import TOKENIZERS, open_dataset
+from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.verify import verify
+from nmt_cli.machine.atomic import file_written_whole, folder_written_whole, recover
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.position import Position
+from nmt_cli.training.record.log import LOG, cut_behind
+from nmt_cli.training.settings import CONFIG, keep_settings
+from tests.power_cuts import Recording
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at open files by way of /proc")
+
+
+def test_the_recording_finds_what_is_not_told_to_reach_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_bytes(b"old")
+
+    def careless() -> None:
+        (tmp_path / "out" / "new").write_bytes(b"new")
+        (tmp_path / "out" / "new").replace(tmp_path / "out" / "file")
+
+    found = {(place / "file").read_bytes() for place in Recording(tmp_path / "out", careless).kept(tmp_path)}
+    assert found == {b"old", b"new", b""}
+
+
+def test_a_file_is_the_old_or_the_new_one(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "file").write_bytes(b"old")
+
+    def write() -> None:
+        with file_written_whole(out / "file") as file:
+            file.write(b"new")
+
+    kept = Recording(out, write).kept(tmp_path / "kept")
+    assert {(place / "file").read_bytes() for place in kept} == {b"old", b"new"}
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_dataset_made_anew_is_the_old_or_the_new_one(
+    tmp_path: Path,
+    make: Callable[..., Outcome],
+    toy: str,
+    can_exchange: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr("nmt_cli.machine.atomic.exchanged", lambda one, other: False)
+    (tmp_path / "there").mkdir()
+    out = tmp_path / "there" / "out"
+    make(out, [toy])
+    recording = Recording(out.parent, lambda: make(out, [toy], "filter.max_words=5", overwrite=True))
+    seen = set()
+    for place in recording.kept(tmp_path / "kept"):
+        if can_exchange:
+            assert (place / "out" / "dataset.json").exists()
+        recover(place / "out")
+        dataset = open_dataset(place / "out")
+        verify(dataset)
+        seen.add(dataset.manifest["settings"]["filter"]["max_words"])
+    assert len(seen) == 2
+
+
+def test_settings_and_log_of_a_run_are_the_old_or_the_new_ones(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    old, new = (settings.read(TrainConfig, assignments=[f"training.max_steps={steps}"]) for steps in (5, 7))
+    keep_settings(run, old)
+    lines = [b'{"step": 1}\n', b'{"step": 2}\n']
+    (run / LOG).write_bytes(b"".join(lines))
+
+    def go_on() -> None:
+        keep_settings(run, new)
+        first = hashlib.sha256(lines[0]).hexdigest()
+        cut_behind(run / LOG, Position(step=1, log_bytes=len(lines[0]), log_sha256=first))
+
+    found, logs = set(), set()
+    for place in Recording(run, go_on).kept(tmp_path / "kept"):
+        found.add(settings.read(TrainConfig, place / CONFIG).training.max_steps)
+        logs.add((place / LOG).read_bytes())
+    assert (found, logs) == ({5, 7}, {b"".join(lines), lines[0]})
+
+
+@pytest.fixture
+def saved(toy_dataset: Path) -> tuple[Identity, Callable[[Path, int], None]]:
+    """A model, and what saves a checkpoint of it in a run folder, the only one that is kept."""
+    sizes = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward=32)
+    identity = Identity(sizes, load_tokenizers(toy_dataset / TOKENIZERS), {})
+    torch.manual_seed(1)
+    tensors = weights(identity.build())
+
+    def save(run: Path, step: int) -> None:
+        place = save_checkpoint(run, identity, Checkpoint(step, tensors, {"x": torch.ones(step)}, {}))
+        point(run, BEST, place)
+        keep_only(run, {step})
+
+    return identity, save
+
+
+def test_a_run_has_the_old_or_the_new_checkpoint(
+    tmp_path: Path, saved: tuple[Identity, Callable[[Path, int], None]]
+) -> None:
+    _, save = saved
+    run = tmp_path / "run"
+    run.mkdir()
+    save(run, 1)
+    seen = set()
+    for place in Recording(run, lambda: save(run, 2)).kept(tmp_path / "kept"):
+        assert read_model(find_model(place)).description["step"] in (1, 2)
+        sweep(place)
+        for step, whole in checkpoints(place).items():
+            assert read_state(whole)["step"] == step
+            assert len(read_optimizer(whole)["x"]) == step
+        seen.add((*checkpoints(place),))
+    assert seen == {(1,), (1, 2), (2,)}
+
+
+def test_an_average_is_the_old_or_the_new_model(
+    tmp_path: Path, saved: tuple[Identity, Callable[[Path, int], None]]
+) -> None:
+    identity, _ = saved
+    (tmp_path / "there").mkdir()
+    out = tmp_path / "there" / "out"
+
+    def write(name: str) -> None:
+        torch.manual_seed(len(name))
+        with folder_written_whole(out) as folder:
+            write_model(folder, replace(identity), weights(identity.build()), {"name": name})
+
+    write("old")
+    kept = Recording(out.parent, lambda: write("newer")).kept(tmp_path / "kept")
+    assert {read_model(place / "out").description["name"] for place in kept} == {"old", "newer"}

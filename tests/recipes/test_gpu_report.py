@@ -1,0 +1,42 @@
+"""The half hour on a GPU: its programs run where there is none, and its report says what was missed."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from recipes.benchmarks.gpu import report, step
+
+HALF_HOUR = Path(report.__file__).with_name("half_hour.sh")
+
+
+def test_a_report_has_prediction_measurement_and_verdict_and_says_what_is_missing(tmp_path: Path) -> None:
+    measured = {"ms_a_step": 27.5, "host_ms_a_step": 12.0, "share_of_peak": {"989": 0.4, "798": 0.5}}
+    (tmp_path / "base-compiled.json").write_text(json.dumps(measured))
+    (tmp_path / "check.json").write_text(json.dumps({"right": False, "off_by": {}}))
+    result = CliRunner().invoke(report.main, [str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "| base, compiled: ms a step | 26 to 28 | 27.5 | <= 25 | missed |" in result.output
+    assert "| base, compiled: host ms a step | 15 | 12.0 | <= 15 | met |" in result.output
+    assert "| base, eager: ms a step | 31 | not measured | | |" in result.output
+    assert "gives: NO" in result.output
+    assert (tmp_path / "report.md").read_text() == result.output
+
+
+@pytest.mark.slow
+def test_steps_are_measured_on_a_cpu_too_to_try_the_program(tmp_path: Path) -> None:
+    out = tmp_path / "toy.json"
+    result = CliRunner().invoke(step.main, [str(out), "toy", "eager", "--tokens", "100"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(out.read_text())
+    assert told["ms_a_step"] > 0
+    assert 3 < told["loss"] < 10
+
+
+def test_the_script_says_how_it_is_used_and_is_sound() -> None:
+    told = subprocess.run(["bash", HALF_HOUR], capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (2, "")
+    assert "prepare /path/to/multi30k" in told.stdout
+    assert subprocess.run(["bash", "-n", HALF_HOUR], check=False).returncode == 0

@@ -1,0 +1,80 @@
+"""The campaign against files: its mutations, its verdicts, and a slice of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from recipes.torture.cases import GOLDEN, Case, nothing, printed
+from recipes.torture.files import judged
+from recipes.torture.forks import Ended
+from recipes.torture.lines import line_of_any_kind
+from recipes.torture.mutations import KINDS, agree
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="waits for processes as Linux does")
+
+ROOT = GOLDEN.parent.parent
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mutation_changes_the_file_the_same_way_each_time_and_no_other(tmp_path: Path, kind: str) -> None:
+    seen = []
+    for place in (tmp_path / "one", tmp_path / "other"):
+        place.mkdir()
+        (place / "kept").write_bytes(b"other content")
+        os.link(place / "kept", place / "kept too")
+        (place / "file").write_bytes(b"some content")
+        KINDS[kind](place / "file", Random(5))
+        assert (place / "kept").read_bytes() == (place / "kept too").read_bytes() == b"other content"
+        seen.append((place / "file").read_bytes() if (place / "file").is_file() else None)
+    assert seen[0] == seen[1] != b"some content"
+
+
+def test_a_forger_makes_hashes_agree(tmp_path: Path) -> None:
+    from nmt_cli.checkpoints.model_folder import read_model
+
+    folder = tmp_path / "model"
+    subprocess.run(["cp", "-r", GOLDEN / "model", folder], check=True)
+    told = json.loads((folder / "config.json").read_bytes())
+    told["nmt"] = "another"
+    (folder / "config.json").write_text(json.dumps(told))
+    agree(folder)
+    assert read_model(folder).description["nmt"] == "another"
+
+
+@pytest.mark.parametrize(
+    ("ended", "any_result", "outcome"),
+    [
+        (Ended(0, b"same", ""), False, "identical"),
+        (Ended(0, b"other", ""), False, "wrong"),
+        (Ended(0, b"other", ""), True, "identical"),
+        (Ended(1, b"", "Error: config.json is damaged"), False, "clean"),
+        (Ended(1, b"", "Error: a fault of nmt's own (KeyError: 'x')"), False, "wrong"),
+        (Ended(1, b"", "Traceback (most recent call last):\nKeyError"), False, "wrong"),
+        (Ended(1, b"", "Error: \x1b[2J is missing"), False, "wrong"),
+        (Ended(-11, b"", ""), True, "wrong"),
+        (Ended(None, b"", ""), True, "wrong"),
+    ],
+)
+def test_the_verdict_on_a_command(ended: Ended, any_result: bool, outcome: str) -> None:
+    case = Case("x", GOLDEN, "", nothing if any_result else printed, 1, any_result)
+    assert judged(case, GOLDEN, ended, None if any_result else b"same", forged=False)[0] == outcome
+
+
+def test_lines_of_any_kind_have_no_end_in_them() -> None:
+    lines = [line_of_any_kind(Random(number)) for number in range(300)]
+    assert not any(b"\n" in line for line in lines)
+    assert len({*lines}) > 200
+
+
+def test_a_slice_of_the_campaign_finds_nothing_wrong() -> None:
+    command = [sys.executable, "-m", "recipes.torture.files", "--mutations", "16", "--lines", "100"]
+    command += [f"--case={name}" for name in ("model", "average", "reused", "scores", "settings")]
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, **one_thread})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("| all | 17 |")

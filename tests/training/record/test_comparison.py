@@ -1,0 +1,68 @@
+"""Several runs on one page, made of what is in their folders."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from nmt_cli.errors import UserError
+from nmt_cli.training.record.comparison import write_comparison
+from nmt_cli.training.record.events import Event
+
+Go = Callable[..., tuple[bool, list[Event]]]
+GOLDEN = Path(__file__).parents[2] / "golden" / "run"
+
+
+def content_of(page: Path) -> dict[str, Any]:
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
+    )
+    content: dict[str, Any] = json.loads(found)
+    return content
+
+
+@pytest.fixture
+def runs(go: Go, tmp_path: Path) -> list[Path]:
+    """Two that differ in their seed, one of them with a validation."""
+    folders = [tmp_path / "a" / "one", tmp_path / "b" / "one"]
+    go("training.seed=1", "validation.every_steps=2", out=folders[0])
+    go("training.seed=2", "training.max_steps=3", out=folders[1])
+    return folders
+
+
+def test_curves_scores_environment_and_what_differs_are_those_of_the_runs(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    write_comparison([*runs, GOLDEN], tmp_path / "page.html")
+    content = content_of(tmp_path / "page.html")
+    one, two, golden = content["runs"]
+    assert [one["name"], two["name"], golden["name"]] == [*map(str, runs), "run"]
+    assert [run["curves"]["step"] for run in (one, two)] == [[1, 2, 3, 4], [1, 2, 3]]
+    lines = [json.loads(line) for line in (runs[0] / "log.jsonl").read_text("utf-8").splitlines()]
+    judged = [line for line in lines if "valid" in line]
+    assert one["validations"][0]["scores"]["bleu"] == [float(f"{line['bleu']:.5g}") for line in judged]
+    assert two["validations"] == []
+    assert golden["environment"]["torch"] == "2.13.0+cpu"
+    assert golden["environment"]["command"].startswith("nmt train dataset --config")
+    differing = {name: values for name, *values in content["differences"]}
+    assert differing["training.seed"][:2] == ["1", "2"]
+    assert "model.tie" not in differing
+
+
+def test_a_folder_that_is_no_run_is_refused_and_nothing_is_written(runs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no config\.toml, so it is no run folder"):
+        write_comparison([runs[0], tmp_path], tmp_path / "page.html")
+    (runs[1] / "log.jsonl").write_text("")
+    with pytest.raises(UserError, match="has taken no step yet"):
+        write_comparison(runs, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_command_writes_the_page(tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]) -> None:
+    done = nmt("report", GOLDEN, GOLDEN, "--out", tmp_path / "page.html")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{tmp_path / 'page.html'}: 2 runs\n")
+    assert len(content_of(tmp_path / "page.html")["runs"]) == 2
