@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import common
+from nmt_cli.cli.options import Command, common
 
 EXAMPLES = 3
 
 
-@click.command()
+@click.command(cls=Command, epilog="nmt export run --format huggingface --check --out exported")
 @click.argument("model", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--format",

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import common
+from nmt_cli.cli.options import Command, common
 
 
-@click.command("import")
+@click.command("import", cls=Command, epilog="nmt import opus-mt-en-de --out model")
 @click.argument("source", metavar="SOURCE")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
 @click.option("--source-lang", help="Its source language, where SOURCE does not say so.")

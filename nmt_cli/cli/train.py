@@ -52,8 +52,8 @@ class Stop:
     metavar="NAME",
     type=click.Choice(settings.preset_names()),
     help="A model and how to train it: vaswani2017-base, vaswani2017-big (the paper's two), t2t-base, "
-    "t2t-big (Tensor2Tensor's later ones: norm first), iwslt14 (small data), tiny (Multi30k), small "
-    "(benchmarks), parsing (section 6.3). Settings win over it.",
+    "t2t-big (Tensor2Tensor's: norm first), iwslt14 (small data), tiny (Multi30k), small (benchmarks), "
+    "marian-base (exports), parsing (section 6.3). Settings win over it.",
 )
 @click.option("--max-steps", type=int, help="Steps of the whole run.")
 @click.option("--batch-tokens", type=int, help="Tokens of a step on each side, over all devices.")
