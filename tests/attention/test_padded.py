@@ -75,14 +75,17 @@ def test_what_stands_in_other_segments_never_reaches_a_segment(random_ragged: Ma
 def test_the_compiler_may_fuse_what_comes_before() -> None:
     """What makes the queries, keys and values then has no memory of its own that could be looked at."""
     layout = Layout.of([3, 1, 4])
-    packed = torch.randn(8, 3, 2, 4)
+    packed = torch.randn(8, 3, 2, 4, requires_grad=True)
 
     def attend(packed_T3HD: Tensor) -> Tensor:
         q, k, v = (packed_T3HD * 2).unbind(1)
         return padded.attend(q, k, v, layout, layout)
 
     compiled = torch.compile(attend, fullgraph=True)
-    torch.testing.assert_close(compiled(packed), attend(packed))
+    ours, theirs = compiled(packed), attend(packed)
+    torch.testing.assert_close(ours, theirs)
+    gradients = [torch.autograd.grad(out.square().sum(), packed)[0] for out in (ours, theirs)]
+    torch.testing.assert_close(*gradients)
 
 
 @again

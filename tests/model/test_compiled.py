@@ -65,8 +65,9 @@ def test_inductors_code_gives_the_same(
 ) -> None:
     model = build(replace(CONFIG, norm="pre", encoder_window=3, decoder_window=4))
     compiled = torch.compile(lambda *inputs: model.logits(model(*inputs)), fullgraph=True, dynamic=True)
-    for lengths in LENGTHS[2:4]:
-        assert_alike(compiled, model, batch(*lengths))
+    inputs = batch(*LENGTHS[3])
+    with torch.no_grad():  # with gradients there is twice as much to compile, of the same operators
+        assert (compiled(*inputs) - model.logits(model(*inputs))).abs().max() < 1e-5
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by PyTorch's compiler

@@ -1,6 +1,5 @@
 """The quickstart recipe as a user meets it: a corpus with right German, a model, and its score."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -8,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -49,20 +49,15 @@ search.max_length = 12
 """
 
 
-def test_the_recipe_goes_from_nothing_to_a_score_and_translations(tmp_path: Path) -> None:
-    recipe, out = tmp_path / "recipes" / "quickstart", tmp_path / "out"
-    shutil.copytree(SCRIPT.parent, recipe, ignore=shutil.ignore_patterns("run"))
-    settings = (recipe / "preprocess.toml").read_text(encoding="utf-8")
-    (recipe / "preprocess.toml").write_text(settings.replace("1504", "200"), encoding="utf-8")
-    (recipe / "train.toml").write_text(TINY, encoding="utf-8")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", recipe / "run.sh", out, "--train", "300", "--valid", "8", "--test", "20"],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+def test_the_recipe_goes_from_nothing_to_a_score_and_translations(
+    tmp_path: Path, recipe: Callable[..., CompletedProcess[str]]
+) -> None:
+    copied, out = tmp_path / "recipes" / "quickstart", tmp_path / "out"
+    shutil.copytree(SCRIPT.parent, copied, ignore=shutil.ignore_patterns("run"))
+    settings = (copied / "preprocess.toml").read_text(encoding="utf-8")
+    (copied / "preprocess.toml").write_text(settings.replace("1504", "200"), encoding="utf-8")
+    (copied / "train.toml").write_text(TINY, encoding="utf-8")
+    done = recipe(copied, out, "--train", 300, "--valid", 8, "--test", 20)
     assert done.returncode == 0, done.stderr
     report = done.stdout[done.stdout.index("20 lines") :]
     assert re.search(r"stdin +│ +\d+\.\d\d │ +\d+\.\d\d │", report)

@@ -26,10 +26,10 @@ def test_after_the_first_epoch_nothing_is_compiled_any_more(
         if isinstance(event, Progress):
             seen[event.step] = counters["stats"]["unique_graphs"]
 
-    limits = ("training.max_epochs=3", "training.max_steps=900", "training.log_every=1")
+    limits = ("training.max_epochs=2", "training.max_steps=900", "training.log_every=1")
     complete, _ = go("training.compile=on", *limits, report=count)
     assert complete
-    epoch = len(seen) // 3
+    epoch = len(seen) // 2
     graphs = list(seen.values())
     assert 1 <= graphs[0] <= graphs[epoch] <= 4
     assert set(graphs[epoch:]) == {graphs[epoch]}
