@@ -63,7 +63,7 @@ def test_a_compiled_model_gives_the_same_and_is_compiled_twice_at_most(
 def test_inductors_code_gives_the_same(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
-    model = build(replace(CONFIG, norm="pre", encoder_window=3, decoder_window=4))
+    model = build(replace(CONFIG, norm="pre"))
     compiled = torch.compile(lambda *inputs: model.logits(model(*inputs)), fullgraph=True, dynamic=True)
     inputs = batch(*LENGTHS[3])
     with torch.no_grad():  # with gradients there is twice as much to compile, of the same operators
