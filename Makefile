@@ -28,8 +28,9 @@ test: install
 test-gpu: install  ## the tests that need a CUDA device
 	$(VENV)/python3 -m pytest -m gpu
 
-torture: install  ## faults without end: TORTURE="--seed 2 --minutes 5" for others, or fewer
-	$(VENV)/python3 -m recipes.torture.training $(TORTURE)
+torture: install  ## faults for twenty minutes; TORTURE="--seed 2" for others
+	$(VENV)/python3 -m recipes.torture.training --minutes 10 $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.files --mutations 1200 --lines 20000 $(TORTURE)
 
 check: install  ## all that CI runs
 	$(VENV)/ruff format --check .
