@@ -106,6 +106,7 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert not loaded & HEAVY
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     result = python("-m", "nmt_cli", "--version")
     assert (result.returncode, result.stdout.splitlines()[0]) == (0, f"nmt {__version__}")
@@ -150,6 +151,7 @@ def test_a_second_signal_does_not_disturb_the_cleaning_up(first: int, code: int,
     assert (result.returncode, result.stdout) == (code, "cleaned up\n")
 
 
+@pytest.mark.slow
 def test_a_termination_that_we_came_to_ignore_stays_ignored() -> None:
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     ending = (
@@ -217,6 +219,7 @@ def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
     assert "UserError" in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_reader_of_stdout_that_went_away_is_141_without_a_word(
     start_nmt: Callable[..., Popen[str]],
 ) -> None:

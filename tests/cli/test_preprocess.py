@@ -255,6 +255,7 @@ def test_files_that_can_not_be_meant_are_one_clear_line(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
 def test_a_vocabulary_larger_than_the_text_names_one_that_works(
     nmt_preprocess: Run, tmp_path: Path, toy: str, kind: str

@@ -107,6 +107,7 @@ def test_what_the_command_prints_is_what_sacrebleus_command_prints(nmt: Run, ref
         assert found["signature"] == signature
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("-",)], ids=["no HYP", "-"])
 def test_without_a_file_hypotheses_come_from_stdin(ref: Path, arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "nmt_cli", "score", "--reference", str(ref), "--json", *arguments]
@@ -133,6 +134,7 @@ def modules_loaded_by(*arguments: object) -> set[str]:
     return set(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_scoring_loads_no_torch_and_help_nothing_heavy(ref: Path) -> None:
     metrics = [word for name in ("bleu", "paper-bleu", "chrf", "ter") for word in ("--metric", name)]
     loaded = modules_loaded_by("--reference", ref, ref, *metrics)

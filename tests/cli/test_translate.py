@@ -92,6 +92,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert not set(result.stderr.split()) & {"torch", "safetensors", "numpy", "sacrebleu", "rich"}
 
 
+@pytest.mark.slow
 def test_translations_go_to_stdout_and_the_rest_to_stderr(run: Run) -> None:
     result = run()
     assert (result.returncode, result.stdout) == (0, "abc\nde\n")

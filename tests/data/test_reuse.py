@@ -40,6 +40,7 @@ def pieces(folder: Path) -> list[str]:
     return [tokenizer.vocabulary.entries[i] for side, tokenizer in sides for i in side.tokens.tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
 def test_a_dataset_folder_lends_its_tokeniser_with_all_its_settings(

@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from nmt_cli.decoding.choose import best
 END = 3
 
 
+@pytest.mark.slow
 @given(
     sentences=st.integers(1, 4),
     places=st.integers(1, 6),

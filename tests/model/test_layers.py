@@ -275,6 +275,7 @@ def test_activation_dropout_falls_behind_the_activation() -> None:
     assert torch.equal(found, layer.outer(dropout(F.gelu(layer.inner(x)), 0.4, training=True)))
 
 
+@pytest.mark.slow
 def test_attention_dropout_leaves_the_output_as_it_is_on_average() -> None:
     module, x = filled(SelfAttention(replace(CONFIG, attention_dropout=0.3), causal=False)), tokens()
     torch.manual_seed(0)

@@ -144,6 +144,7 @@ def test_int8_errs_on_average_as_rounding_does() -> None:
     assert error.square().mean().sqrt() < 1.1 * expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 def test_several_threads_may_use_it_at_once(
     precision: Precision, build: Callable[..., Transformer], batch: Callable[..., Batch]

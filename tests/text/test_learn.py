@@ -122,6 +122,7 @@ def test_with_less_coverage_only_the_rarest_characters_are_unknown(kind: Any, co
     assert min(counts[c] for c in seen if seen[c]) >= max(counts[c] for c in seen if not seen[c])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", EXTRAS, ids=named)
 @pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
 def test_a_vocabulary_larger_than_the_text_supports_names_the_one_to_take(

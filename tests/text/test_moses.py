@@ -42,6 +42,7 @@ def test_tokenising_adds_and_removes_nothing_but_blanks(lang: str, text: str) ->
     assert words == " ".join(words.split())
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
 def test_detokenising_words_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:

@@ -101,6 +101,7 @@ def test_normalising_any_text_twice_changes_nothing(name: str, text: str) -> Non
     assert NORMALIZERS[name](once) == once
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(name=st.sampled_from(list(NORMALIZERS)), text=TEXTS)
 def test_normalised_text_has_no_control_characters_and_no_blanks_but_single_spaces(

@@ -34,6 +34,7 @@ def learnt(kind: str, symbols: tuple[str, ...] = ()) -> Tokenizer:
     return learn_tokenizers(recipe, config, {"source": LINES, "target": LINES}).source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "config"), [("unigram", ALPHA), ("pieces of bpe", DROPOUT), ("bpe", DROPOUT)]
 )

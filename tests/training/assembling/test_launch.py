@@ -97,6 +97,7 @@ def test_a_wish_to_stop_reaches_all(run: Run, tmp_path: Path, number: int, name:
     assert (tmp_path / "told-1").exists()
 
 
+@pytest.mark.slow
 def test_who_still_saves_when_the_others_have_ended_is_left_in_peace(run: Run, tmp_path: Path) -> None:
     """A second signal would mean to end at once, which is what `Stop` makes of it."""
     script = """

@@ -50,6 +50,7 @@ def assert_nothing_begun(run: Path) -> None:
     assert not (run / "checkpoints").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["off", "on"])
 def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
     go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: str

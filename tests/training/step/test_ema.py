@@ -106,6 +106,7 @@ def judged(dataset: Dataset, identity: Identity, folder: Path, name: str) -> flo
     return judge.judge(model, judge.sets[0]).nll
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ema", "decoded"), [(0.9, "ema"), (0.0, "weights")])
 def test_validation_decodes_it_and_says_which_it_decoded(
     go: Go, run: Path, dataset: Dataset, identity: Identity, ema: float, decoded: str
