@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV := .venv/bin
 PAGES = --no-config --line-width 110 $(shell find nmt_cli -name '*.js' -o -name '*.css')
-TESTS = OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
+# What Python compiles is kept, whatever the environment says: tests start hundreds of processes.
+TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
 
 .PHONY: install demo quick test test-gpu torture check release-check format bench bench-gpu gpu-report
 

@@ -101,7 +101,7 @@ def test_a_run_goes_on_with_another_number_of_processes(
     tmp_path: Path, toy_dataset: Path, alone: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
     words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 12)
-    for steps, devices in ((8, 2), (16, 1), (STEPS, 2)):
+    for steps, devices in ((8, 2), (STEPS, 1)):
         more = ("--max-steps", steps, "--devices", devices, "--max-tokens-per-device", 200 + steps)
         code, stderr = finish(start_nmt(*words, *more))
         assert code == 0, stderr
