@@ -9,7 +9,7 @@ import numpy
 
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exported import named_entries, travelling
+from nmt_cli.interop.exported import model_losses, named_entries, travelling
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.text.vocabulary import Vocabulary
@@ -37,14 +37,7 @@ Written by `nmt export`. The end mark is added to the source by itself.
 
 def losses(model: Model) -> list[str]:
     """What it can't do as the model does."""
-    config = model.identity.config
-    wanted = {
-        "d_k": (config.d_k, config.width // config.heads),
-        "d_v": (config.d_v, config.width // config.heads),
-        "encoder_window": (config.encoder_window, 0),
-        "decoder_window": (config.decoder_window, 0),
-    }
-    return [f"model.{name} is {value}" for name, (value, can) in wanted.items() if value != can]
+    return model_losses(model.identity.config)
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 
+from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.charsmap import with_normalization
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.normalize import Normalizer
@@ -26,6 +27,14 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
     if strange := [symbol for symbol in recipe.symbols if not symbol.startswith(">>")]:
         found.append(f"the symbol {strange[0]} would be text to them, unless it were written >>so<<")
     return found
+
+
+def model_losses(config: ModelConfig, **can: object) -> list[str]:
+    """Settings that are not what another toolkit's models can be, by name; these four no other can at all."""
+    usual = config.width // config.heads
+    wanted = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0, **can}
+    found = {name: getattr(config, name) for name in wanted}
+    return [f"model.{name} is {value}" for name, value in found.items() if value != wanted[name]]
 
 
 def travelling(side: Tokenizer, recipe: Recipe) -> bytes:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from nmt_cli.checkpoints.files import write_tensors
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exported import named_entries, travelling
+from nmt_cli.interop.exported import model_losses, named_entries, travelling
 from nmt_cli.interop.huggingface import (
     CONFIG,
     GENERATION,
@@ -64,17 +64,8 @@ Written by `nmt export`; `nmt import` makes of it the model that it was.
 def losses(model: Model) -> list[str]:
     """What `transformers` can't do as the model does."""
     config = model.identity.config
-    wanted: dict[str, tuple[object, object]] = {
-        "d_k": (config.d_k, config.width // config.heads),
-        "d_v": (config.d_v, config.width // config.heads),
-        "encoder_window": (config.encoder_window, 0),
-        "decoder_window": (config.decoder_window, 0),
-        "positions": (config.positions, "sinusoidal"),
-        "first_position": (config.first_position, 0),
-    }
-    if config.norm == "pre":
-        wanted["tie"] = (config.tie, "all")  # Pegasus has one matrix for everything
-    return [f"model.{name} is {value}" for name, (value, can) in wanted.items() if value != can]
+    pegasus = {"tie": "all"} if config.norm == "pre" else {}  # it has one matrix for everything
+    return model_losses(config, positions="sinusoidal", first_position=0, **pegasus)
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:

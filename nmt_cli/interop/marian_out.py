@@ -10,7 +10,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.model_folder import Model, weights
 from nmt_cli.errors import UserError
 from nmt_cli.interop import marian_yaml
-from nmt_cli.interop.exported import named_entries, travelling
+from nmt_cli.interop.exported import model_losses, named_entries, travelling
 from nmt_cli.interop.marian import NORMS, PARTS, SETTINGS
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, theirs
 from nmt_cli.model.config import ModelConfig
@@ -77,16 +77,9 @@ UNUSED: Mapping[str, Any] = {
 def losses(model: Model) -> list[str]:
     """What Marian can't do as the model does."""
     config = model.identity.config
-    wanted = {
-        "d_k": (config.d_k, config.width // config.heads),
-        "d_v": (config.d_v, config.width // config.heads),
-        "encoder_window": (config.encoder_window, 0),
-        "decoder_window": (config.decoder_window, 0),
-        "positions": (config.positions, "marian"),
-        "first_position": (config.first_position, 0),
-        "start": ("zeros" if model.transformer.start is None else "mark", "zeros"),
-    }
-    found = [f"model.{name} is {value}" for name, (value, can) in wanted.items() if value != can]
+    found = model_losses(config, positions="marian", first_position=0)
+    if model.transformer.start is not None:
+        found.append("model.start is mark")
     return found + (["model.activation is gelu"] if config.activation == "gelu" else [])
 
 

@@ -25,7 +25,7 @@ from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import Transformer
 from recipes.benchmarks import translation_export as export
 from recipes.benchmarks.gpu.device import kernels_of, the_device, wait
-from recipes.benchmarks.translation_peers import BANNED, BEAM, END, Shape
+from recipes.benchmarks.translation_peers import ALPHA, BEAM, END, Shape
 from recipes.benchmarks.translation_texts import Ids, multi30k, wmt_like
 
 ROWS = (1024, 2048, 4096)
@@ -66,7 +66,9 @@ def ours(model: Transformer) -> Iterator[tuple[str, Translate]]:
         here = deepcopy(model).to(the_device()).eval()
         pack(here, precision)
         for rows in ROWS:
-            config = SearchConfig(beam=BEAM, rows=rows, stop_early=True)
+            config = SearchConfig(
+                beam=BEAM, length_rule="power", length_penalty=ALPHA, rows=rows, stop_early=True
+            )
             yield f"{precision}, {rows} rows", partial(_ours, here, config)
 
 
@@ -97,8 +99,8 @@ def _theirs(translator: Any, size: int, sources: Ids) -> list[int]:
     found = translator.translate_batch(
         pieces,
         beam_size=BEAM,
-        length_penalty=0.6,
-        suppress_sequences=[[str(BANNED)]],
+        length_penalty=ALPHA,
+        disable_unk=True,
         max_decoding_length=150,
         max_batch_size=size,
     )

@@ -30,7 +30,7 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.optimizer import build_optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
-from recipes.benchmarks.gpu.device import kernels_of, seconds_of, the_device
+from recipes.benchmarks.gpu.device import kernels_of, seconds_of, the_device, wait
 from recipes.benchmarks.lengths import Pairs, batches, wmt_like
 
 SIZES = {
@@ -123,11 +123,11 @@ def measure(size: str, mode: str, tokens: int) -> dict[str, Any]:
 
 def _host_ms(step: Callable[[], object]) -> float:
     """How long the host takes to ask for a step that the device has not begun."""
-    seconds_of([])
+    wait()
     began = time.perf_counter()
     step()
     asked = time.perf_counter() - began
-    seconds_of([])
+    wait()
     return 1e3 * asked
 
 
