@@ -18,7 +18,7 @@ install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 	touch $@
 
 demo: install  ## the quickstart recipe, end to end
-	PATH="$(CURDIR)/$(VENV):$$PATH" recipes/quickstart/run.sh
+	PATH="$(abspath $(VENV)):$$PATH" recipes/quickstart/run.sh
 
 quick: install  ## the tests that need no patience: under 90 s on two cores, for while you write
 	$(TESTS) -m "not slow" --hypothesis-profile quick
