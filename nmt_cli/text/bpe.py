@@ -1,17 +1,13 @@
-"""Byte-pair encoding of words as subword-nmt learns and applies it; pieces can't be mistaken for text.
+"""Byte-pair encoding of words as subword-nmt applies it; pieces can't be mistaken for text.
 
 In subword-nmt's files `</w>` marks a piece that ends its word, and in its output `piece@@` one that does not.
 Here a piece is a pair: its surface, and whether it ends its word. So `@@` and `</w>` in a text are just text.
 """
 
-import contextlib
-import io
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from subword_nmt.apply_bpe import check_vocab_and_split
 from subword_nmt.apply_bpe import encode as apply_merges
-from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_TEXT
@@ -137,19 +133,6 @@ class Bpe:
         common = (piece for piece, i in self._numbers.items() if i not in too_rare)
         # An empty set would mean that there is no filter.
         return {surface if final else surface + SEPARATOR for surface, final in common} | {SEPARATOR}
-
-
-def learn_codes(counts: Counter[str], merges: int) -> str:
-    """The content of a codes file with at most `merges` merges, fewer where no pair occurs twice."""
-    # A word that holds the learner's own end mark would teach it merges that can't be told from others.
-    words = [f"{word} {count}" for word, count in counts.items() if WORD_END not in word]
-    # The learner fails where there is no pair of characters.
-    if not any(len(word.split()[0]) > 1 for word in words):
-        return HEADER + "\n"
-    codes = io.StringIO()
-    with contextlib.redirect_stderr(io.StringIO()):
-        learn_bpe(words, codes, merges, is_dict=True)
-    return codes.getvalue()
 
 
 def cut_codes(codes: str, alphabet: str, room: int) -> str:

@@ -7,6 +7,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.text import bpe
 from nmt_cli.text.bpe import Bpe
 from nmt_cli.text.config import TokenizerConfig
+from nmt_cli.text.merges import learn_codes
 from nmt_cli.text.pieces import Pieces, learn_pieces
 from nmt_cli.text.subwords import BYTES, Subwords
 from nmt_cli.text.units import Characters, Words
@@ -47,7 +48,7 @@ def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[i
 def _codes(lines: Sequence[str], alphabet: str, room: int, config: TokenizerConfig) -> str:
     counts = Counter(word for line in lines for word in line.split())
     if config.merges:
-        codes = bpe.learn_codes(counts, config.merges)
+        codes = learn_codes(counts, config.merges)
         _enough(len(bpe.parse_codes(codes)), config.merges, "merges", "--set tokenizer.merges=")
         return codes
     # Each character is two pieces, inside of words and at their end; byte fallback has one to end words.
@@ -59,7 +60,7 @@ def _codes(lines: Sequence[str], alphabet: str, room: int, config: TokenizerConf
             "raise --vocab-size or lower tokenizer.character_coverage."
         )
     # Different merges can give the same piece, so a few more are learnt than there is room for.
-    codes = bpe.cut_codes(bpe.learn_codes(counts, config.vocab_size), alphabet, left)
+    codes = bpe.cut_codes(learn_codes(counts, config.vocab_size), alphabet, left)
     pieces = bpe.pieces_of(bpe.parse_codes(codes), alphabet)
     most = len(pieces) + config.vocab_size - room + config.byte_fallback
     _enough(most, config.vocab_size, "vocabulary entries", "--vocab-size ")

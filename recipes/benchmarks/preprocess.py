@@ -1,6 +1,7 @@
 """Times `nmt preprocess`, and what others have for the same work. Prints tables to keep in README.md.
 
 python recipes/benchmarks/preprocess.py                        multi30k, scale and opening
+python recipes/benchmarks/preprocess.py learning               byte-pair merges, against subword-nmt's learner
 python recipes/benchmarks/preprocess.py peers --fairseq BIN    against subword-nmt and fairseq in BIN, a
                                                                virtual environment's bin folder
 """
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ import click
 import numpy as np
 
 from nmt_cli.data.dataset import FILTER_REPORT, MANIFEST, side_path
+from nmt_cli.text.merges import learn_compiled, learn_plain
 from nmt_cli.text.moses import Moses
 
 LANGUAGES = ("en", "de")
@@ -87,6 +90,35 @@ def multi30k(repeats: int) -> None:
             f"\nMoses words of train.{lang}, detokenised: {same:,} of {len(lines):,} lines come back", end=""
         )
         print(f" ({100 * same / len(lines):.2f} %)")
+
+
+@main.command()
+@click.option("--merges", default=10_000)
+@click.option("--repeats", default=3)
+def learning(merges: int, repeats: int) -> None:
+    """Learning merges from both sides of Multi30k: seconds of the processor, in turns, and whether codes are
+    the same."""
+    from nmt_cli.text import compiled
+
+    data = _data() / "multi30k"
+    texts = [(data / f"train.{language}").read_text() for language in LANGUAGES]
+    words = Counter(word for text in texts for word in text.split())
+    learn_compiled(compiled, {"ab": 2}, 1)  # compiles
+    spent: dict[str, list[float]] = {"subword-nmt": [], "nmt": []}
+    for _ in range(repeats):
+        start = time.process_time()
+        theirs = learn_plain(words, merges)
+        middle = time.process_time()
+        ours = learn_compiled(compiled, words, merges)
+        spent["subword-nmt"].append(middle - start)
+        spent["nmt"].append(time.process_time() - middle)
+        assert ours == theirs
+    print(f"\n| {merges:,} merges of {len(words):,} words | CPU seconds (median of {repeats}) |\n|---|---|")
+    for learner, seconds in spent.items():
+        print(f"| {learner} | {statistics.median(seconds):.2f} |")
+    print(
+        f"\nThe same codes; {statistics.median(spent['subword-nmt']) / statistics.median(spent['nmt']):.1f}x"
+    )
 
 
 @main.command()

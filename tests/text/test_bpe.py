@@ -14,8 +14,9 @@ from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.learn_bpe import learn_bpe
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.bpe import Bpe, characters_of, cut_codes, learn_codes, parse_codes, pieces_of
+from nmt_cli.text.bpe import Bpe, characters_of, cut_codes, parse_codes, pieces_of
 from nmt_cli.text.learn import too_rare
+from nmt_cli.text.merges import learn_codes
 from nmt_cli.text.subwords import UNKNOWN_PIECE
 
 SYLLABLES = "ka ke ki ko ku ma me mi mo mu schä schö ß n".split()

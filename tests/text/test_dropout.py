@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from subword_nmt.apply_bpe import encode
 
 from nmt_cli.text import dropout
-from nmt_cli.text.bpe import Bpe, learn_codes, parse_codes
+from nmt_cli.text.bpe import Bpe, parse_codes
 from nmt_cli.text.dropout import BpeDropout
+from nmt_cli.text.merges import learn_codes
 
 NEARLY_NEVER = 1e-12
 TIMES = 20_000
