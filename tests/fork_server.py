@@ -1,7 +1,8 @@
 """Processes that run `nmt` at once: forks of one that has loaded what `nmt` needs, torch above all.
 
 `fork_server.py PATH` serves at the socket PATH until its stdin ends; `fork_server.py PATH run ARGUMENT ...`
-is `nmt ARGUMENT ...` in a fork of it. `tests.forked` is the door for tests in Python.
+is `nmt ARGUMENT ...` in a fork of it. `tests.forked` is the door for tests in Python. The processes of
+`nmt` that such a fork starts, for `nmt train --devices 2`, are forks of it in turn.
 """
 
 # The client is started for each `nmt` of a shell script, so that only what loads in no time stands here.
@@ -134,6 +135,47 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
+def _fork_instead() -> None:
+    """Have the `nmt` that this `nmt` starts be forks of it."""
+    import subprocess
+    from functools import partial
+
+    popen: Any = subprocess.Popen
+
+    def start(command: list[str], env: dict[str, str] | None = None, **options: Any) -> Any:
+        if command[:3] == [sys.executable, "-m", "nmt_cli"]:
+            sys.stdout.flush()
+            request = {"arguments": command[3:], "environment": env or dict(os.environ), "session": False}
+            # What runs before the program that a fork becomes never returns.
+            run = partial(_run, {**request, "folder": os.getcwd()})  # noqa: PTH109
+            # A new Python ignores SIGPIPE, as this one does.
+            options |= {"preexec_fn": run, "restore_signals": False}
+        return popen(command, env=env, **options)
+
+    subprocess.Popen = start  # type: ignore[assignment,misc]
+
+
+def _run(request: dict[str, Any]) -> NoReturn:
+    """Be the `nmt` that was asked for, in a fork whose streams are the right ones."""
+    import runpy
+    import traceback
+
+    os.closerange(3, 1024)  # of the process above; it waits for one of them
+    for number in filter(lambda number: callable(signal.getsignal(number)), signal.valid_signals()):
+        signal.signal(number, signal.SIG_DFL)
+    _become(request, [])
+    code = 1
+    try:
+        runpy.run_module("nmt_cli", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    os._exit(code)
+
+
 def _load() -> None:
     import gc
     import importlib
@@ -170,6 +212,7 @@ def _main(path: str, arguments: list[str]) -> None:
     server = _Server(path)
     _load()
     server.serve()
+    _fork_instead()
     import runpy
 
     try:

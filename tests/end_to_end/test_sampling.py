@@ -109,13 +109,11 @@ def test_two_ranks_go_on_with_the_batches_that_one_began(
     ]
 
 
-def test_validation_is_never_sampled(
-    tmp_path: Path, dataset: Path, nmt: Callable[..., CompletedProcess[str]]
-) -> None:
+def test_validation_is_never_sampled(tmp_path: Path, dataset: Path, run_nmt: Callable[..., bytes]) -> None:
     still = ("--set", "schedule.factor=1e-20", "--max-steps", 2, "--validate-every", 1)
     plain = ("--set", "sampling.source_dropout=0.0", "--set", "sampling.target_dropout=0.0")
-    assert nmt(*arguments(dataset, tmp_path / "sampled", *still)).returncode == 0
-    assert nmt(*arguments(dataset, tmp_path / "plain", *still, *plain)).returncode == 0
+    run_nmt(*arguments(dataset, tmp_path / "sampled", *still))
+    run_nmt(*arguments(dataset, tmp_path / "plain", *still, *plain))
     sampled, plain_lines = lines_of(tmp_path / "sampled"), lines_of(tmp_path / "plain")
     assert sampled[0]["target_tokens"] != plain_lines[0]["target_tokens"]
     first, second, *others = (
@@ -125,17 +123,16 @@ def test_validation_is_never_sampled(
 
 
 def test_pairs_that_outgrow_the_limit_are_counted_for_each_epoch(
-    tmp_path: Path, dataset: Path, nmt: Callable[..., CompletedProcess[str]]
+    tmp_path: Path, dataset: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
     limits = ("--set", "batch.longest=20", "--set", "training.max_epochs=3", "--validate-every", 0)
-    result = nmt(*arguments(dataset, tmp_path / "run", *limits))
-    assert result.returncode == 0
+    stderr = finish(start_nmt(*arguments(dataset, tmp_path / "run", *limits)))
     steps = lines_of(tmp_path / "run")
     for epoch in (0, 1):
         left_out = 300 - sum(step["pairs"] for step in steps if step["epoch"] == epoch)
         told = f"{left_out} pairs, as epoch {epoch} segments them, have more than 20 tokens on a side"
         assert left_out > 0
-        assert told in " ".join(result.stderr.split())
+        assert told in " ".join(stderr.split())
 
 
 @pytest.mark.parametrize("setting", ["source_dropout=0.1", "target_alpha=0.2"])

@@ -2,14 +2,12 @@
 
 import json
 import random
-import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from subprocess import Popen
+from subprocess import CompletedProcess, Popen
 
 import pytest
 
@@ -50,11 +48,12 @@ def weights_of(run: Path) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path) -> Path:
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path, run_nmt: Callable[..., bytes]
+) -> Path:
     """A run from its first step to its last."""
     out = tmp_path_factory.mktemp("undisturbed") / "run"
-    command = [sys.executable, "-m", "nmt_cli", *map(str, arguments(toy_dataset, out))]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    run_nmt(*arguments(toy_dataset, out))
     return out
 
 
@@ -164,18 +163,16 @@ def test_a_setting_that_changes_on_the_way_is_told_and_one_that_cannot_is_refuse
 
 
 def test_a_disk_too_full_for_a_checkpoint_is_told_before_the_first_step(
-    tmp_path: Path, toy_dataset: Path, undisturbed: Path
+    tmp_path: Path,
+    toy_dataset: Path,
+    undisturbed: Path,
+    full_disk: Callable[[int], AbstractContextManager[None]],
+    nmt: Callable[..., CompletedProcess[str]],
 ) -> None:
     run = tmp_path / "run"
     size = (undisturbed / "last" / "model.safetensors").stat().st_size
-    command = [sys.executable, "-m", "nmt_cli", *map(str, arguments(toy_dataset, run, "--save-every", 15))]
-    result = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1000, size - 1000)),
-        check=False,
-    )
+    with full_disk(size - 1000):
+        result = nmt(*arguments(toy_dataset, run, "--save-every", 15))
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert result.stderr.startswith(f"Error: {run}/checkpoints can't be written: ")
     assert not (run / "checkpoints").exists()

@@ -76,24 +76,19 @@ def alone(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path, run_nmt: 
     return out
 
 
-@pytest.mark.parametrize("launcher", ["--devices", "torchrun"])
 def test_two_processes_take_the_steps_of_one(
-    tmp_path: Path,
-    toy_dataset: Path,
-    alone: Path,
-    start: Callable[..., Popen[str]],
-    start_nmt: Callable[..., Popen[str]],
-    launcher: str,
+    tmp_path: Path, toy_dataset: Path, alone: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
-    words = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
-    if launcher == "torchrun":
-        process = start([*TORCHRUN, "-m", "nmt_cli", *words])
-    else:
-        process = start_nmt(*words, "--devices", 2)
-    code, stderr = finish(process)
+    more = ("--max-steps", STEPS, "--validate-every", 12, "--devices", 2)
+    code, stderr = finish(start_nmt(*arguments(toy_dataset, tmp_path / "run", *more)))
     assert code == 0, stderr
-    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
-    for ours, theirs in zip(validations(tmp_path / "run"), validations(alone), strict=True):
+    assert_alike(tmp_path / "run", alone)
+
+
+def assert_alike(run: Path, alone: Path) -> None:
+    """Losses and validations."""
+    assert losses(run) == pytest.approx(losses(alone), rel=1e-4)
+    for ours, theirs in zip(validations(run), validations(alone), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-3)
 
 
@@ -122,14 +117,14 @@ def test_processes_without_a_pair_of_their_own_hang_nobody(
     assert 1 in {json.loads(line)["pairs"] for line in log}
 
 
-def test_one_process_out_of_memory_takes_its_share_again_and_nothing_changes(
+def test_under_torchrun_one_process_out_of_memory_takes_its_share_again_and_nothing_changes(
     tmp_path: Path, toy_dataset: Path, alone: Path, start: Callable[..., Popen[str]]
 ) -> None:
     (tmp_path / "in_trouble.py").write_text(IN_TROUBLE)
     words = arguments(toy_dataset, tmp_path / "run", "--max-steps", STEPS, "--validate-every", 12)
     code, stderr = finish(start([*TORCHRUN, tmp_path / "in_trouble.py", *words]))
     assert code == 0, stderr
-    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)
+    assert_alike(tmp_path / "run", alone)
 
 
 def test_a_process_that_dies_takes_all_down(
