@@ -2,16 +2,15 @@
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sentencepiece
 import torch
 from torch import nn
-from transformers import MarianConfig, MarianMTModel
 
-Marian = Callable[..., MarianMTModel]
+if TYPE_CHECKING:  # it takes seconds to load, also where none of these tests is run
+    from transformers import MarianMTModel
 
 CODES = [">>fra<<", ">>deu<<"]
 LETTERS = {"source": "abdefgil", "target": "nprstäöeu"}
@@ -45,7 +44,7 @@ def pieces(path: Path) -> list[str]:
     return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
 
 
-def random_weights(model: MarianMTModel, end: int) -> None:
+def random_weights(model: "MarianMTModel", end: int) -> None:
     """Such that translations differ, and most of them end, after a few pieces or many."""
     spreads = {
         "layer_norm.weight": 0.2,
@@ -62,8 +61,10 @@ def random_weights(model: MarianMTModel, end: int) -> None:
     model.final_logits_bias[0, end] = 4.5
 
 
-def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -> MarianMTModel:
+def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -> "MarianMTModel":
     """Write what `transformers` would: `vocabularies` are shared, separate, or untied."""
+    from transformers import MarianConfig, MarianMTModel
+
     folder.mkdir(parents=True)
     spms = {side: spm(folder, side) for side in LETTERS}
     known = {side: pieces(path) for side, path in spms.items()}

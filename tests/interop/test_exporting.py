@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from nmt_cli.api import load
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
@@ -90,6 +89,8 @@ def test_transformers_alone_reads_and_scores_an_exported_model_alike(
 ) -> None:
     export(model, "huggingface", tmp_path / "theirs")
     lines = [source for source, _ in toy_pairs[:16]]
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
     untyped: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs")
     batch = tokenizer(lines, return_tensors="pt", padding=True)

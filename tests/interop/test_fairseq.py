@@ -12,7 +12,6 @@ import numpy
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.errors import UserError
@@ -26,6 +25,8 @@ WIDTH, LAYERS = 32, 2
 
 def m2m100(size: int) -> Any:
     """fairseq's pre-norm Transformer as transformers has it: positions from 2, by its own rule."""
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+
     torch.manual_seed(5)
     sizes: dict[str, Any] = {
         "d_model": WIDTH,

@@ -4,13 +4,12 @@ import random
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from transformers import MarianMTModel, MarianTokenizer
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig
@@ -19,6 +18,11 @@ from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read
 from nmt_cli.ragged import Layout
 from tests.interop.conftest import CODES, marian_folder, sentences
+
+if TYPE_CHECKING:
+    from transformers import MarianMTModel
+
+Pair: TypeAlias = "tuple[Path, MarianMTModel, Model]"
 
 KINDS: dict[str, dict[str, Any]] = {
     "shared": {},
@@ -36,9 +40,7 @@ LINES = [
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def pair(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, MarianMTModel, Model]:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Their folder, their model, and ours."""
     folder = tmp_path_factory.mktemp("marian") / "theirs"
     theirs = marian_folder(folder, **KINDS[request.param])
@@ -51,12 +53,14 @@ def imported(folder: Path, out: Path, **wanted: Any) -> Model:
 
 
 def tokenized(folder: Path, lines: list[str]) -> list[list[int]]:
+    from transformers import MarianTokenizer
+
     tokenizer: Any = MarianTokenizer.from_pretrained(folder)
     return [tokenizer(line).input_ids for line in lines]
 
 
 @torch.no_grad()
-def their_logits(theirs: MarianMTModel, sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
+def their_logits(theirs: "MarianMTModel", sources: list[list[int]], targets: list[list[int]]) -> torch.Tensor:
     padding = theirs.config.pad_token_id or 0
     source, target = (
         pad_sequence([torch.tensor(x) for x in ids], batch_first=True, padding_value=padding)
@@ -76,16 +80,18 @@ def our_logits(ours: Model, sources: list[list[int]], targets: list[list[int]]) 
         return model.logits(model(source, target, *layouts))
 
 
-def test_lines_become_the_ids_that_their_tokeniser_gives(pair: tuple[Path, MarianMTModel, Model]) -> None:
+def test_lines_become_the_ids_that_their_tokeniser_gives(pair: Pair) -> None:
     folder, _, ours = pair
     tokenizer = ours.identity.tokenizers.source
     found = [tokenizer.vocabulary.ended(tokenizer.encode(tokenizer.prepare(line))) for line in LINES]
     assert found == tokenized(folder, LINES)
 
 
-def test_any_ids_become_the_text_that_their_tokeniser_gives(pair: tuple[Path, MarianMTModel, Model]) -> None:
+def test_any_ids_become_the_text_that_their_tokeniser_gives(pair: Pair) -> None:
     """Pieces of the source's subword model among them, where both share a vocabulary."""
     folder, _, ours = pair
+    from transformers import MarianTokenizer
+
     tokenizer: Any = MarianTokenizer.from_pretrained(folder)
     target = ours.identity.tokenizers.target
     marks = {target.vocabulary.end, target.vocabulary.unknown, *target.vocabulary.never}
@@ -96,7 +102,7 @@ def test_any_ids_become_the_text_that_their_tokeniser_gives(pair: tuple[Path, Ma
         assert target.decode(ids).split() == tokenizer.decode(ids).split()
 
 
-def test_logits_are_theirs_in_double_precision(pair: tuple[Path, MarianMTModel, Model]) -> None:
+def test_logits_are_theirs_in_double_precision(pair: Pair) -> None:
     folder, theirs, ours = pair
     sources = tokenized(folder, LINES[:8])
     size = len(ours.identity.tokenizers.target.vocabulary)
@@ -110,9 +116,7 @@ def test_logits_are_theirs_in_double_precision(pair: tuple[Path, MarianMTModel, 
 
 
 @pytest.mark.parametrize("beam", [1, 4, 6])
-def test_generate_finds_the_same_translations_with_the_same_scores(
-    pair: tuple[Path, MarianMTModel, Model], beam: int
-) -> None:
+def test_generate_finds_the_same_translations_with_the_same_scores(pair: Pair, beam: int) -> None:
     folder, theirs, ours = pair
     sources = tokenized(folder, LINES)
     known = ours.identity.tokenizers.target.vocabulary

@@ -6,15 +6,13 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import MarianMTModel
-from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
 from nmt_cli.checkpoints.model_folder import Model, read_model, weights
 from nmt_cli.errors import UserError
@@ -24,6 +22,9 @@ from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read
 from nmt_cli.ragged import Layout
 from tests.interop.conftest import marian_folder, sentences
+
+if TYPE_CHECKING:
+    from transformers import MarianMTModel
 
 HAS_MARIAN = importlib.util.find_spec("pymarian") is not None
 
@@ -42,13 +43,13 @@ print(found if isinstance(found, str) else "\\n".join(found))
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MarianMTModel]:
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, MarianMTModel]":
     folder = tmp_path_factory.mktemp("marian") / "theirs"
     return folder, marian_folder(folder)
 
 
 @pytest.fixture(scope="module")
-def faithful(theirs: tuple[Path, MarianMTModel]) -> Model:
+def faithful(theirs: "tuple[Path, MarianMTModel]") -> Model:
     """What OPUS-MT's model was before transformers' converter."""
     out = theirs[0].parent / "ours"
     write(read(str(theirs[0]), Wanted(positions="marian")), out)
@@ -69,12 +70,14 @@ def logits(model: Model, source: list[int], target: list[int]) -> torch.Tensor:
 
 
 def test_positions_of_marian_restore_what_a_model_was_trained_with(
-    theirs: tuple[Path, MarianMTModel], faithful: Model
+    theirs: "tuple[Path, MarianMTModel]", faithful: Model
 ) -> None:
     """The padding that the converter added is gone too."""
     assert len(faithful.identity.tokenizers.target.vocabulary) == theirs[1].config.vocab_size - 1
     assert faithful.identity.config.positions == "marian"
     source, target = [5, 9, 30, 0], [7, 31, 12, 0]
+    from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+
     table = M2M100SinusoidalPositionalEmbedding.get_embedding(64, 32)
     changed: Any = theirs[1]
     kept = changed.model.encoder.embed_positions.weight.detach().clone()

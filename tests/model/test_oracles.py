@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from transformers import MarianConfig, MarianMTModel
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import translate_ids
@@ -21,12 +20,17 @@ from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from transformers import MarianMTModel
+
 PAD, VOCABULARY, WIDTH = 40, 41, 32
 KNOWN = Vocabulary(("",) * VOCABULARY, end=0, start=PAD, unknown=1, never=(PAD,))
 
 
-def marian(**settings: Any) -> MarianMTModel:
+def marian(**settings: Any) -> "MarianMTModel":
     """A model at random, with weights, gains and biases large enough to matter."""
+    from transformers import MarianConfig, MarianMTModel
+
     shape = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": WIDTH, "max_position_embeddings": 32}
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     ids = {"vocab_size": VOCABULARY, "pad_token_id": PAD, "decoder_start_token_id": PAD, "eos_token_id": 0}
@@ -42,7 +46,7 @@ def marian(**settings: Any) -> MarianMTModel:
 
 
 @torch.no_grad()
-def copied(theirs: MarianMTModel, config: ModelConfig, known: Vocabulary = KNOWN) -> Transformer:
+def copied(theirs: "MarianMTModel", config: ModelConfig, known: Vocabulary = KNOWN) -> Transformer:
     """Ours with their weights; channels are permuted, as their sines come first and ours take turns."""
     ours = Transformer(config, known, known, joint=config.tie == "all").eval()
     turns = torch.arange(WIDTH).view(2, WIDTH // 2).T.flatten()
@@ -100,7 +104,7 @@ def _copy_norm(to: Residual, norm: nn.LayerNorm, turns: Tensor) -> None:
 
 
 def marians_logits(
-    model: MarianMTModel, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
+    model: "MarianMTModel", source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> Tensor:
     sources, targets = (
         pad_sequence([ids[part] for part in layout.slices()], batch_first=True, padding_value=PAD)
@@ -112,7 +116,7 @@ def marians_logits(
     return torch.cat([row[:n] for row, n in zip(logits_BTV, target.lengths.tolist(), strict=True)])
 
 
-def model_config(theirs: MarianMTModel) -> ModelConfig:
+def model_config(theirs: "MarianMTModel") -> ModelConfig:
     config, (encoder, decoder) = theirs.config, (theirs.model.encoder, theirs.model.decoder)
     output = theirs.lm_head.weight
     both, one = encoder.embed_tokens.weight is output, decoder.embed_tokens.weight is output
@@ -215,7 +219,7 @@ def test_step_by_step_is_the_whole_forward_whatever_a_target_starts_with(start: 
 
 
 def generated(
-    theirs: MarianMTModel, source: list[int], beam: int, penalty: float
+    theirs: "MarianMTModel", source: list[int], beam: int, penalty: float
 ) -> tuple[list[int], float] | None:
     """What `transformers` finds, under the rules that both have.
 

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
@@ -36,6 +35,8 @@ def test_sines_and_cosines_take_turns_with_the_papers_wavelengths(width: int) ->
 @pytest.mark.parametrize(("width", "first"), [(4, 0), (64, 0), (64, 2), (512, 1)])
 def test_marians_slowest_wave_is_a_ten_thousandth_of_the_quickest(width: int, first: int) -> None:
     """As M2M100, fairseq and Marian lay them out: all sines, then all cosines; here they take turns."""
+    from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+
     theirs = M2M100SinusoidalPositionalEmbedding.get_embedding(FIRST_ROWS + first, width)[first:]
     found = Sinusoids(width, "marian", first)(torch.arange(FIRST_ROWS), FIRST_ROWS)
     assert (found[:, 0::2] - theirs[:, : width // 2]).abs().max() <= 1e-4

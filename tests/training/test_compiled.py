@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from nmt_cli.training.record.events import Event, Progress
 
@@ -17,6 +16,8 @@ Go = Callable[..., tuple[bool, list[Event]]]
 def test_after_the_first_epoch_nothing_is_compiled_any_more(
     go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torch._dynamo.utils import counters  # it loads Triton, before others have said how
+
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
     torch._dynamo.reset()
     counters.clear()
