@@ -348,6 +348,21 @@ def start_nmt(start: Callable[..., Popen[str]], fork_server: Path) -> Iterator[C
 
 
 @pytest.fixture(scope="session")
+def tiny_settings() -> str:
+    """Lines of a settings file for `nmt train`, with which recipes and the demo train in no time."""
+    return """
+model.width = 8
+model.feed_forward = 16
+model.heads = 2
+model.encoder_layers = 1
+model.decoder_layers = 1
+batch.tokens = 500
+checkpoints.every_steps = 1
+search.max_length = 12
+"""
+
+
+@pytest.fixture(scope="session")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model folders, none of them trained: `copies` gives back its source, `silent` says nothing, `loops`
     says "a" without end, `other` knows other characters. They take 63 characters at a time."""

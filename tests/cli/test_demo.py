@@ -1,34 +1,26 @@
 """`nmt demo`: what it runs, and that it comes to its end."""
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 
 from nmt_cli.cli import demo as command
 from nmt_cli.demo import corpus
+from tests.forked import Forked
 
 Run = Callable[..., CompletedProcess[str]]
 
-TINY = """
-model.width = 8
-model.feed_forward = 16
-model.heads = 1
-model.encoder_layers = 1
-model.decoder_layers = 1
-batch.tokens = 500
-training.max_steps = 3
-checkpoints.every_steps = 1
-search.max_length = 12
-"""
-
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tiny(tmp_path: Path, tiny_settings: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Settings of the demo with which it takes seconds; returns its folder."""
-    (tmp_path / "train.toml").write_text(TINY)
+    (tmp_path / "train.toml").write_text(f"{tiny_settings}training.max_steps = 3\n")
     (tmp_path / "preprocess.toml").write_text(
         "tokenizer.vocab_size = 200\ntokenizer.sentencepiece_model = 'bpe'\n"
     )
@@ -38,7 +30,14 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_the_demo_goes_from_nothing_to_translations_and_shows_each_command(tiny: Path, nmt: Run) -> None:
+def test_the_demo_goes_from_nothing_to_translations_and_shows_each_command(
+    tiny: Path, nmt: Run, fork_server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forked(words: list[str]) -> Forked[bytes]:
+        assert words[:3] == [sys.executable, "-m", "nmt_cli"]
+        return Forked(fork_server, words[3:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    monkeypatch.setattr(command, "subprocess", SimpleNamespace(Popen=forked))
     result = nmt("demo", "--out", tiny)
     assert result.returncode == 0, result.stderr
     shown = [line[2:] for line in result.stderr.splitlines() if line.startswith("$ ")]

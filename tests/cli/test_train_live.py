@@ -172,11 +172,11 @@ def test_a_terminal_that_goes_away_does_not_end_the_run(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_nmt_train_shows_it(toy_dataset: Path, tmp_path: Path) -> None:
+def test_nmt_train_shows_it(toy_dataset: Path, tmp_path: Path, nmt_script: Path) -> None:
     settings = ("model.width=16", "model.feed_forward=32", "model.heads=2", "model.encoder_layers=1")
     more = ("model.decoder_layers=1", "batch.tokens=400", "training.max_steps=3", "training.log_every=1")
     words = [word for setting in (*settings, *more) for word in ("--set", setting)]
-    command = [sys.executable, "-m", "nmt_cli", "train", toy_dataset, "--out", tmp_path / "run", *words]
+    command = [nmt_script, "train", toy_dataset, "--out", tmp_path / "run", *words]
     text = on_a_terminal([str(word) for word in (*command, "--device", "cpu")])
     assert "step 3 of 3" in text
     assert "real tokens/s" in text

@@ -16,24 +16,16 @@ from nmt_cli.demo import corpus as grammar
 
 Recipe = Callable[..., CompletedProcess[str]]
 SIZES = {"train": 120, "valid": 4, "test_2016_flickr": 4}
-TINY = """
-model.width = 8
-model.feed_forward = 16
-model.encoder_layers = 1
-model.decoder_layers = 1
-batch.tokens = 500
-search.max_length = 12
-"""
 
 
 @pytest.fixture(scope="module")
-def copied(recipe_copy: Callable[[str], Path]) -> Path:
+def copied(recipe_copy: Callable[[str], Path], tiny_settings: str) -> Path:
     """A copy of the recipe with settings for little text, and text in a folder beside it."""
     recipe = recipe_copy("back-translation")
     place = recipe.parents[1]
     settings = (recipe / "preprocess.toml").read_text(encoding="utf-8")
     (recipe / "preprocess.toml").write_text(settings.replace("4000", "120"), encoding="utf-8")
-    (recipe / "train.toml").write_text(TINY, encoding="utf-8")
+    (recipe / "train.toml").write_text(tiny_settings, encoding="utf-8")
     (place / "text").mkdir()
     for name, size in SIZES.items():
         pairs = grammar.corpus(name.partition("_")[0], size, seed=1)

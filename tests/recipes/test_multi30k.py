@@ -20,16 +20,6 @@ from recipes.multi30k import results
 Recipe = Callable[..., CompletedProcess[str]]
 
 SIZES = {"train": 300, "valid": 4, "test_2016_flickr": 4}
-TINY = """
-model.width = 8
-model.feed_forward = 16
-model.encoder_layers = 1
-model.decoder_layers = 1
-batch.tokens = 500
-checkpoints.every_steps = 1
-search.max_length = 12
-validation.every_steps = 2
-"""
 
 
 def write_corpus(folder: Path, ending: str, *, lowercase: bool) -> None:
@@ -48,7 +38,7 @@ def write_corpus(folder: Path, ending: str, *, lowercase: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def copied(recipe_copy: Callable[[str], Path]) -> Path:
+def copied(recipe_copy: Callable[[str], Path], tiny_settings: str) -> Path:
     """A copy of the recipe with settings for little text, and text beside it."""
     copy = recipe_copy("multi30k")
     place = copy.parents[1]
@@ -58,7 +48,9 @@ def copied(recipe_copy: Callable[[str], Path]) -> Path:
         settings = (copy / text / "preprocess.toml").read_text(encoding="utf-8")
         assert small in settings
         (copy / text / "preprocess.toml").write_text(settings.replace("10000", "200"), encoding="utf-8")
-        (copy / text / "tiny.toml").write_text(TINY, encoding="utf-8")
+        (copy / text / "tiny.toml").write_text(
+            f"{tiny_settings}validation.every_steps = 2\n", encoding="utf-8"
+        )
     return copy
 
 

@@ -37,26 +37,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return parent / "some" / "folder", finished.stdout
 
 
-TINY = """
-model.width = 8
-model.feed_forward = 16
-model.encoder_layers = 1
-model.decoder_layers = 1
-batch.tokens = 500
-training.max_steps = 3
-checkpoints.every_steps = 1
-search.max_length = 12
-"""
-
-
 def test_the_recipe_goes_from_nothing_to_a_score_and_translations(
-    tmp_path: Path, recipe: Callable[..., CompletedProcess[str]]
+    tmp_path: Path, recipe: Callable[..., CompletedProcess[str]], tiny_settings: str
 ) -> None:
     copied, out = tmp_path / "recipes" / "quickstart", tmp_path / "out"
     shutil.copytree(SCRIPT.parent, copied, ignore=shutil.ignore_patterns("run"))
     settings = (copied / "preprocess.toml").read_text(encoding="utf-8")
     (copied / "preprocess.toml").write_text(settings.replace("1504", "200"), encoding="utf-8")
-    (copied / "train.toml").write_text(TINY, encoding="utf-8")
+    (copied / "train.toml").write_text(f"{tiny_settings}training.max_steps = 3\n", encoding="utf-8")
     done = recipe(copied, out, "--train", 300, "--valid", 8, "--test", 20)
     assert done.returncode == 0, done.stderr
     report = done.stdout[done.stdout.index("20 lines") :]
