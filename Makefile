@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv/bin
 PAGES = --no-config --line-width 110 $(shell find nmt_cli -name '*.js' -o -name '*.css')
 # What Python compiles is kept, whatever the environment says: tests start hundreds of processes.
-TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile
+TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo quick test test-gpu torture check release-check format bench bench-gpu gpu-report
 

@@ -41,9 +41,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("nmt"), max_examples=10)
 hypothesis.settings.load_profile("nmt")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background jobs ignore Ctrl-C, and what they start inherits that: the tests are to send it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's background jobs ignore Ctrl-C, and nohup's the end of the terminal; what they start inherits that,
+# and the tests are to send both.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -75,10 +77,12 @@ def _is_slow(path: Path) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make quick` leaves out what is slow."""
+    """`make quick` leaves out what is slow; `make test` begins with it, so that no process has it to do while
+    the others have ended."""
     for item in items:
         if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: not _is_slow(item.path))
 
 
 def known(size: int) -> Vocabulary:

@@ -79,11 +79,10 @@ def assert_deserted(group: int) -> None:
     assert members(group) == []
 
 
-@pytest.mark.parametrize("workers", [2, 3])
 def test_every_byte_is_the_same_for_any_number_of_workers(
-    tmp_path: Path, nmt: Run, large_arguments: list[str], large_dataset: Path, digests: Digests, workers: int
+    tmp_path: Path, nmt: Run, large_arguments: list[str], large_dataset: Path, digests: Digests
 ) -> None:
-    result = nmt(*large_arguments, "--workers", workers, "--out", tmp_path / "out")
+    result = nmt(*large_arguments, "--workers", 3, "--out", tmp_path / "out")
     assert result.returncode == 0
     assert digests(tmp_path / "out") == digests(large_dataset)
 
