@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.preprocess import Outcome
     from nmt_cli.decoding.lines.given_pairs import Alignment, Scored
     from nmt_cli.decoding.lines.loading import Loaded
-    from nmt_cli.decoding.lines.translator import Translation
+    from nmt_cli.decoding.lines.translator import Translation, Translator
     from nmt_cli.decoding.lines.workers import Workers
     from nmt_cli.machine.devices import Precision
     from nmt_cli.machine.processes import Progress
@@ -141,15 +142,94 @@ class Model:
         >>> abc.candidates[0].tokens
         ['a', 'b', 'c', '</s>']
         """
-        from nmt_cli.decoding.ensemble import Ensemble
         from nmt_cli.decoding.lines.stream import stream
 
-        translator = self.loaded.translator
-        if search:
-            Ensemble.of(self.loaded.models, search)  # refuses settings that do not suit the models
-            translator = translator.searching(search)
+        translator = self._searching(search)
         search = translator.config.search
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
+
+    def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
+        """The translation of a whole text, each sentence by itself; blanks and line breaks stay as they are.
+
+        >>> model.translate_text("One is.  Two is.\\n\\n  Three is. ")
+        'One is.  Two is.\\n\\n  Three is. '
+        """
+        sentences, blanks = self.sentences(text)
+        return self.joined(self.translate(sentences, search), blanks)
+
+    def sentences(self, text: str) -> tuple[list[str], list[str]]:
+        """The sentences of a text, for any of the methods that take lines, and the blanks behind each.
+
+        Blanks and line breaks at the start of the text are behind an empty sentence.
+
+        >>> model.sentences("One is.  Two is.\\n")
+        (['One is.', 'Two is.'], ['  ', '\\n'])
+        """
+        found = self.loaded.translator.split(text)
+        return [sentence for sentence, _ in found], [blanks for _, blanks in found]
+
+    def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
+        """The translations of `sentences` as one text, with the same blanks, as the target language has them.
+
+        >>> model.joined(["Eins ist.", "Zwei ist."], ["  ", "\\n"])
+        'Eins ist.  Zwei ist.\\n'
+        """
+        return self.loaded.translator.joined(translations, blanks)
+
+    async def atranslate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
+        """As `translate`, for programs with an event loop, which it never blocks.
+
+        Who cancels it takes its sentences out of the queue, and out of the batch that is running.
+
+        >>> asyncio.run(model.atranslate(["abc", "", "de"]))
+        ['abc', '', 'de']
+        """
+        return [text async for text in self.astream(lines, search)]
+
+    async def astream(self, lines: Iterable[str], search: SearchConfig | None = None) -> AsyncIterator[str]:
+        """As `stream`, for programs with an event loop.
+
+        >>> async def main():
+        ...     async for text in model.astream(["abc", "de"]):
+        ...         print(text)
+        >>> asyncio.run(main())
+        abc
+        de
+        """
+        async with aclosing(self.atranslations(lines, search)) as translations:
+            async for translation in translations:
+                yield translation.text
+
+    async def atranslations(
+        self, lines: Iterable[str], search: SearchConfig | None = None
+    ) -> AsyncGenerator[Translation]:
+        """As `translations`, for programs with an event loop.
+
+        >>> async def main():
+        ...     async for translation in model.atranslations(["abc"], SearchConfig(beam=2, n_best=2)):
+        ...         print(len(translation.candidates))
+        >>> asyncio.run(main())
+        2
+        """
+        import asyncio
+
+        from nmt_cli.decoding.lines.async_stream import async_stream
+
+        translator = self._searching(search)
+        queue = (await asyncio.to_thread(self._started)).queue
+        found = async_stream(translator, queue, lines, translator.config.search)
+        async with aclosing(found) as translations:
+            async for translation in translations:
+                yield translation
+
+    async def atranslate_text(self, text: str, search: SearchConfig | None = None) -> str:
+        """As `translate_text`, for programs with an event loop.
+
+        >>> asyncio.run(model.atranslate_text("One is.\\n\\nTwo is."))
+        'One is.\\n\\nTwo is.'
+        """
+        sentences, blanks = self.sentences(text)
+        return self.joined(await self.atranslate(sentences, search), blanks)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """The log-probability of each translation, given its source; computed in the calling thread.
@@ -184,6 +264,22 @@ class Model:
 
         return align_pairs(self.loaded, list(pairs))
 
+    def start(self) -> None:
+        """Start the workers, unless they are; else the first translation does.
+
+        >>> model.start()
+        """
+        self._started()
+
+    @property
+    def queued(self) -> int:
+        """How many sentences wait or are being translated, of all requests together.
+
+        >>> model.queued
+        0
+        """
+        return self._workers.queue.unfinished if self._workers else 0
+
     def close(self) -> None:
         """End the workers; what is under way in other threads is a `RuntimeError` there."""
         with self._changing:
@@ -200,6 +296,14 @@ class Model:
     def _kept(self, translations: Iterator[Translation]) -> Iterator[Translation]:
         """The same; as long as anybody has them, there is somebody who has the model."""
         yield from translations
+
+    def _searching(self, search: SearchConfig | None) -> Translator:
+        from nmt_cli.decoding.ensemble import Ensemble
+
+        if not search:
+            return self.loaded.translator
+        Ensemble.of(self.loaded.models, search)  # refuses settings that do not suit the models
+        return self.loaded.translator.searching(search)
 
     def _started(self) -> Workers:
         from nmt_cli.decoding.lines.workers import Workers

@@ -1,5 +1,6 @@
 """The library: one object that any threads may use, and a program around it that stays as it was."""
 
+import asyncio
 import doctest
 import os
 import random
@@ -50,6 +51,7 @@ def test_what_the_documentation_shows_is_what_comes_out(
     small = ["model.width=16", "model.feed_forward=16", "model.heads=2", "model.encoder_layers=1"]
     small += ["model.decoder_layers=1", "training.max_steps=1", "validation.every_steps=0"]
     example.globs |= {
+        "asyncio": asyncio,
         "folder": folder,
         "corpus": toy,
         "dataset": toy_dataset if "train" in example.name else tmp_path / "dataset",
@@ -64,6 +66,8 @@ def test_what_the_documentation_shows_is_what_comes_out(
 
 def test_every_method_has_an_example() -> None:
     methods = {"translate", "stream", "translations", "score", "token_scores", "align"}
+    methods |= {"translate_text", "sentences", "joined", "start", "queued"}
+    methods |= {"atranslate", "astream", "atranslations", "atranslate_text"}
     names = {f"nmt_cli.api.Model.{name}" for name in methods}
     assert names | {f"nmt_cli.api.{name}" for name in ("load", "preprocess", "train")} == {
         example.name for example in examples()

@@ -7,8 +7,8 @@ from typing import Literal
 
 import regex
 
-from nmt_cli.decoding.lines.long_lines import sentences
 from nmt_cli.decoding.lines.noted import Noted
+from nmt_cli.text.sentences import sentences
 
 Flag = Literal["empty", "looping", "copied", "length", "short", "markup"]
 
@@ -98,7 +98,7 @@ def _copies(source: str, translation: str) -> bool:
 
 
 def _loses_sentences(source: str, translation: str) -> bool:
-    before, after = (len(sentences(text, ())) for text in (source, translation))
+    before, after = (len(sentences(text)) for text in (source, translation))
     return before > after
 
 

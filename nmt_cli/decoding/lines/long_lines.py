@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.decoding.config import InputConfig, TooLong
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.sentences import sentences
 from nmt_cli.text.tokenizer import Tokenizer
 
 CLOSING = "[\"'”’»)\\]」』）]*"
 SENTENCE_END = re.compile(rf"[.!?…؟۔।॥։]{CLOSING}(?= )|[。！？｡]{CLOSING}")
-ABBREVIATION = re.compile(r"\b(?:\w|\d+|Mr|Mrs|Ms|Dr|Prof|St|Nr|No|Art|Abs|Hr|Fr|Sr|Sra|bzw|vs|ca)\.$")
 CLAUSE_END = re.compile(rf"[;:,،؛–—]{CLOSING}(?= )|[、，；：]{CLOSING}")
 
 WITHOUT_BLANKS = ("zh", "ja")
@@ -45,17 +45,13 @@ def longest_source(config: InputConfig, model: ModelConfig, trained: int | None 
     return (min(known, most) if most else known) - 1
 
 
-def sentences(text: str, symbols: Sequence[str]) -> list[str]:
-    """The sentences of a prepared `text`; symbols that it starts with start each of them.
-
-    None ends behind a number, a single letter or a title, nor before a small letter.
-    """
-    head, body = _apart(text, symbols, most=len(text))
-    ends = [match.end() for match in SENTENCE_END.finditer(body)]
-    ends = [end for end in ends if not body[end : end + 2].strip()[:1].islower()]
-    places = [0, *(end for end in ends if not ABBREVIATION.search(body[max(0, end - 8) : end])), len(body)]
-    found = [body[start:end].strip() for start, end in pairwise(places)]
-    return [head + sentence for sentence in found if sentence] or [text]
+def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]:
+    """The sentences of a raw `text`, each with the blanks behind it; symbols that it starts with start each
+    of them."""
+    begins = len(text) - len(text.lstrip())
+    head, body = _apart(text[begins:], symbols, most=len(text))
+    found = [(head + sentence if sentence else "", blanks) for sentence, blanks in sentences(body, lang)]
+    return [("", text[:begins]), *found] if begins else found
 
 
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
@@ -69,10 +65,17 @@ def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> l
             return []
 
 
-def joined(translations: Sequence[str], lang: str) -> str:
-    """The translations of a line's parts as one text of `lang`."""
-    blank = "" if without_region(lang) in WITHOUT_BLANKS else " "
-    return blank.join(translation for translation in translations if translation)
+def joined(translations: Sequence[str], blanks: Sequence[str], lang: str) -> str:
+    """The translations of sentences, or of parts of them, as one text of `lang`.
+
+    `blanks` stand behind each of them in the source, and behind its translation too; but between two on a
+    line is one blank, or none, as the language has it.
+    """
+    usual = "" if without_region(lang) in WITHOUT_BLANKS else " "
+    text = []
+    for here, after, following in zip(translations, blanks, [*translations[1:], ""], strict=True):
+        text += [here, usual if here and following and after in ("", " ") else after]
+    return "".join(text)
 
 
 def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:

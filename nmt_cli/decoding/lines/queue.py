@@ -14,6 +14,9 @@ from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.request import Queued, Request
 from nmt_cli.decoding.lines.translator import Line
 
+Done = tuple[Line, list[list[Hypothesis] | None]]
+"""A line with the hypotheses of each of its sentences."""
+
 
 class Closed(Exception):
     """The queue was closed: a worker is to drop its batch."""
@@ -25,7 +28,10 @@ class RequestQueue:
     def __init__(self, workers: int) -> None:
         """`workers` is how many workers take from it."""
         self._workers = workers
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # the garbage collector may close it in any thread, at any time
+        self._work = threading.Condition(self._lock)
+        """Workers wait for it while no sentence does."""
+
         self._requests: dict[int, Request] = {}
         """By number. A request that a worker has taken from goes to the end, so that all get their turn."""
 
@@ -38,68 +44,87 @@ class RequestQueue:
         """Whether nothing more will be translated."""
         return self._closed
 
-    def open(self, search: SearchConfig, window: int) -> Request:
-        """A new request, to be translated with `search`, of which at most `window` lines are held at a
-        time."""
-        with self._changed:
-            request = Request(next(self._numbers), search, window)
+    @property
+    def unfinished(self) -> int:
+        """How many sentences wait or are being translated."""
+        with self._lock:
+            return sum(request.unfinished for request in self._requests.values())
+
+    def open(self, search: SearchConfig, window: int, told: Callable[[], None] = lambda: None) -> Request:
+        """A new request, to be translated with `search`, of which at most `window` lines are held at a time.
+
+        `told` is called in any thread when `next_now` may have something; it must not block.
+        """
+        with self._lock:
+            changed = threading.Condition(self._lock)
+            request = Request(next(self._numbers), search, window, changed, told)
             self._requests[request.number] = request
             return request
 
     def add(self, request: Request, line: Line) -> bool:
         """Add a line, waiting until its window has room; False if the request was closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._open(request) or request.has_room(line))
+        with self._lock:
+            request.changed.wait_for(lambda: not self._open(request) or request.has_room(line))
             if self._open(request):
                 request.add(line)
-                self._changed.notify_all()
+                self._work.notify_all()
             return self._open(request)
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
         """Note that a request gets no more lines; `error`, if there is one, is raised by `next`."""
-        with self._changed:
+        with self._lock:
             request.complete, request.error = True, error
-            self._changed.notify_all()
+            request.awaken()
 
-    def next(
-        self, request: Request, before_waiting: Callable[[], None]
-    ) -> tuple[Line, list[list[Hypothesis] | None]] | None:
+    def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:
         """Wait for the next line of a request, in order; returns it with the hypotheses of each of its
         sentences.
 
         None at the end of the request, and for a sentence that did not fit into memory. `before_waiting` is
         called first if the line is not done yet. Raises what ended the reading or the workers.
         """
-        with self._changed:
-            if done := self._next(request):
-                return done
-            if request.ended:
-                return None
+        if (done := self.next_now(request)) or request.ended:
+            return done
         # Not under the lock, as it may block: it writes out what the caller holds back.
         before_waiting()
-        with self._changed:
-            while not (done := self._next(request)) and not request.ended:
-                self._changed.wait()
+        with self._lock:
+            while not (done := self.next_now(request)) and not request.ended:
+                request.changed.wait()
             return done
 
-    def close_request(self, request: Request) -> None:
-        """Drop a request and what waits of it; returns once no thread tokenises a line of it any more."""
-        with self._changed:
+    def next_now(self, request: Request) -> Done | None:
+        """As `next`, but None also where the line is not done yet."""
+        with self._lock:
+            if error := request.error or self._error:
+                raise error
+            if self._closed:
+                raise RuntimeError("the model was closed; load it again.")
+            if done := request.next_done():
+                request.changed.notify_all()  # there is room for a line
+            return done
+
+    def drop(self, request: Request) -> None:
+        """Forget a request and what waits of it."""
+        with self._lock:
             self._requests.pop(request.number, None)
-            self._changed.notify_all()
+            request.awaken()
+
+    def close_request(self, request: Request) -> None:
+        """Drop a request; returns once no thread tokenises a line of it any more."""
+        self.drop(request)
         with request.reading:
             pass
 
     def is_open(self, request: Request) -> bool:
         """Whether the request, and the queue, are still open."""
-        with self._changed:
+        with self._lock:
             return self._open(request)
 
     def turn(self) -> "Turn | None":
         """Wait until some sentence waits, and return a turn for a worker with an empty batch; None once
         closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._waiting())
+        with self._lock:
+            self._work.wait_for(lambda: self._closed or self._waiting())
             return None if self._closed else Turn(self, self._waiting()[0].search)
 
     def take(
@@ -110,7 +135,7 @@ class RequestQueue:
         If the request that has waited longest has other settings, the list is empty, so that the worker's
         batch runs empty and its next turn is that request's.
         """
-        with self._changed:
+        with self._lock:
             self.refuse_closed()
             waiting = self._waiting()
             if not waiting or waiting[0].search != search:
@@ -130,18 +155,17 @@ class RequestQueue:
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """See `nmt_cli.decoding.engine.Queue`; sentences of closed requests are dropped."""
-        with self._changed:
+        with self._lock:
             for sentence in sentences:
                 if request := self._request_of(sentence):
                     request.put(sentence)
-            self._changed.notify_all()
+            self._work.notify_all()
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
         """Note the hypotheses of a sentence, best first; None if it did not fit into memory."""
-        with self._changed:
+        with self._lock:
             if request := self._request_of(sentence):
-                request.found[sentence.key] = hypotheses
-                self._changed.notify_all()
+                request.finish(sentence, hypotheses)
 
     def refuse_closed(self) -> None:
         """Raise `Closed` once closed."""
@@ -150,20 +174,12 @@ class RequestQueue:
 
     def close(self, error: BaseException | None = None) -> None:
         """End all work; `error`, if that is why, is raised in the callers of all open requests."""
-        with self._changed:
+        with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
-            self._changed.notify_all()
-
-    def _next(self, request: Request) -> tuple[Line, list[list[Hypothesis] | None]] | None:
-        if error := request.error or self._error:
-            raise error
-        if self._closed:
-            raise RuntimeError("the model was closed; load it again.")
-        done = request.next_done()
-        if done:
-            self._changed.notify_all()
-        return done
+            self._work.notify_all()
+            for request in self._requests.values():
+                request.awaken()
 
     def _open(self, request: Request) -> bool:
         return not self._closed and request.number in self._requests

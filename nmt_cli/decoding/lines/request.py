@@ -2,7 +2,7 @@
 
 import threading
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from nmt_cli.decoding.config import SearchConfig
@@ -27,6 +27,12 @@ class Request:
     window: int
     """Most lines that are held at a time: how far reading may be ahead of the output."""
 
+    changed: threading.Condition
+    """Told of what its caller, or its reader, waits for."""
+
+    told: Callable[[], None]
+    """Called at the same time."""
+
     lines: dict[int, Line] = field(default_factory=dict)
     waiting: dict[int, list[Sentence]] = field(default_factory=dict)
     """Sentences that wait for a worker, in groups of half a window of lines each, by the number of the group.
@@ -47,8 +53,16 @@ class Request:
     error: BaseException | None = None
     """Why the input could not be read to its end."""
 
+    unfinished: int = 0
+    """How many sentences wait or are being translated."""
+
     reading: threading.RLock = field(default_factory=threading.RLock)
     """Held while a line is tokenised; closing the request takes it too, so after that no thread tokenises."""
+
+    def awaken(self) -> None:
+        """Let caller and reader look again."""
+        self.changed.notify_all()
+        self.told()
 
     def has_room(self, line: Line) -> bool:
         """Whether `line` is within the window: lines are numbered from 1, in order."""
@@ -57,8 +71,11 @@ class Request:
     def add(self, line: Line) -> None:
         """Add `line`, and let its sentences wait for a worker."""
         self.lines[line.number] = line
+        self.unfinished += len(line.sentences)
         for one in line.sentences:
             self.put(Queued(one.key, one.tokens, one.prefix, one.banned, one.tree, self.number))
+        if not line.sentences:
+            self.awaken()
 
     def put(self, sentence: Sentence) -> None:
         """Let a sentence wait for a worker; also one that was taken and is put back."""
@@ -72,6 +89,13 @@ class Request:
         if not self.waiting[oldest]:
             del self.waiting[oldest]
         return chosen
+
+    def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
+        """Note the hypotheses of a sentence; its caller is told if it waits for that line."""
+        self.found[sentence.key] = hypotheses
+        self.unfinished -= 1
+        if sentence.key // PARTS == self.given_back + 1:
+            self.awaken()
 
     def next_done(self) -> tuple[Line, list[list[Hypothesis] | None]] | None:
         """Remove the next line in order and return it with its sentences' hypotheses; None if it is not

@@ -26,14 +26,15 @@ def stream(
     request = queue.open(search, translator.config.input.window)
     try:
         # A daemon, since reading may block for ever: Python would wait for any other thread before it ends.
-        threading.Thread(target=_read, args=(translator, queue, request, lines), daemon=True).start()
+        threading.Thread(target=read_lines, args=(translator, queue, request, lines), daemon=True).start()
         while done := queue.next(request, before_waiting):
             yield translator.translation(*done)
     finally:
         queue.close_request(request)
 
 
-def _read(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
+def read_lines(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
+    """Add `lines` to a request, in a thread of its own, until it is closed."""
     try:
         for number, raw in enumerate(lines, start=1):
             # SentencePiece is C++: if Python ends while a daemon thread is inside, the process crashes. So

@@ -10,7 +10,7 @@ from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
-from nmt_cli.decoding.lines.long_lines import joined, longest_source, sentences, shortened
+from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened, split
 from nmt_cli.decoding.lines.parses import tree_symbols, written_out
 from nmt_cli.decoding.tree_rules import TreeWanted
 from nmt_cli.model.transformer import Transformer
@@ -67,6 +67,9 @@ class Line:
     prefix_unknown: bool
     """The translation's given beginning has an unknown in it."""
 
+    blanks: Sequence[str] = ("",)
+    """What stands behind each of `sentences`, nothing behind the last."""
+
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -116,15 +119,12 @@ class Translator:
         """Line `number` of the input, prepared, as sentences that are not too long for the models."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         tokenizer, target = self.tokenizers.source, self.tokenizers.target
-        text = tokenizer.prepare(source)
-        texts = sentences(text, tokenizer.symbols) if self.config.input.sentences == "split" else [text]
-        encoded = [tokenizer.encode(each) for each in texts]
-        pieces = sum(map(len, encoded))
-        if too_long := max(map(len, encoded)) > self.longest:
-            texts = [
-                part for each, ids in zip(texts, encoded, strict=True) for part in self._fitting(each, ids)
-            ]
-            encoded = [tokenizer.encode(each) for each in texts]
+        cut = self.split(source) if self.config.input.sentences == "split" else [(source, "")]
+        texts = [(tokenizer.prepare(each), blanks) for each, blanks in cut]
+        encoded = [(each, tokenizer.encode(each), blanks) for each, blanks in texts if each]
+        pieces = sum(len(ids) for _, ids, _ in encoded)
+        if too_long := any(len(ids) > self.longest for _, ids, _ in encoded):
+            encoded = [part for sentence in encoded for part in self._fitting(*sentence)]
         begins = target.encode(target.prepare(prefix)) if prefix else []
         parts = [
             Sentence(
@@ -134,15 +134,28 @@ class Translator:
                 banned=self.banned,
                 tree=TreeWanted(self.trees, len(each.split())) if self.trees else None,
             )
-            for part, (each, ids) in enumerate(zip(texts, encoded, strict=True))
-            if each
+            for part, (each, ids, _) in enumerate(encoded)
         ]
-        return Line(number, source, parts, pieces, too_long, target.vocabulary.unknown in begins)
+        between = [blanks for _, _, blanks in encoded[:-1]]
+        unknown = target.vocabulary.unknown in begins
+        return Line(number, source, parts, pieces, too_long, unknown, [*between, ""])
 
-    def _fitting(self, text: str, ids: Sequence[int]) -> list[str]:
+    def split(self, text: str) -> list[tuple[str, str]]:
+        """The sentences of a raw `text`, each with the blanks behind it."""
+        return split(text, self.tokenizers.source.symbols, self.tokenizers.recipe.source_lang)
+
+    def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
+        """The translations of what `split` found, as one text."""
+        return joined(translations, blanks, self.tokenizers.recipe.target_lang)
+
+    def _fitting(self, text: str, ids: list[int], blanks: str) -> list[tuple[str, list[int], str]]:
+        """A prepared sentence, or what is to be translated of it, in parts that fit."""
         if len(ids) <= self.longest:
-            return [text]
-        return shortened(text, self.longest, self.config.input.too_long, self.tokenizers.source)
+            return [(text, ids, blanks)]
+        tokenizer = self.tokenizers.source
+        found = shortened(text, self.longest, self.config.input.too_long, tokenizer)
+        between = [*(" " for _ in found[1:]), blanks]
+        return [(part, tokenizer.encode(part), after) for part, after in zip(found, between, strict=False)]
 
     def translation(self, line: Line, found: Sequence[Sequence[Hypothesis] | None]) -> Translation:
         """The translation of `line`, from the hypotheses `found` for each of its sentences, best first.
@@ -174,9 +187,11 @@ class Translator:
     def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
-        texts = [target.restore(target.decode(part.tokens)) for part in parts]
+        texts = (target.restore(target.decode(part.tokens)) for part in parts)
+        said = [(text, blanks) for text, blanks in zip(texts, line.blanks, strict=True) if text]
+        blanks = [blanks for _, blanks in said[:-1]] + [""] * bool(said)
         # A model may have learnt to write line ends, but a line must give a line.
-        text = joined([LINE_ENDS.sub(" ", one) for one in texts], self.tokenizers.recipe.target_lang)
+        text = LINE_ENDS.sub(" ", self.joined([text for text, _ in said], blanks))
         if self.trees and self.config.output.trees == "bracketed":
             text = written_out(text, self.tokenizers.source.prepare(line.raw).split())
         return Candidate(

@@ -299,7 +299,7 @@ def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Stream
     forever.set()
 
 
-@pytest.mark.parametrize("late", ["_read", "_work"])
+@pytest.mark.parametrize("late", ["read_lines", "_work"])
 def test_an_interrupt_while_a_thread_starts_leaves_it_nothing_to_do(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:

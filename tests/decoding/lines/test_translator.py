@@ -105,3 +105,9 @@ def test_a_sentence_that_is_too_long_is_parted_and_the_others_are_not(copier: Lo
     texts = [copier.translator.tokenizers.source.decode(sentence.tokens) for sentence in line.sentences]
     assert (texts[0], texts[-1]) == ("Ab.", "De.")
     assert len(texts) > 3
+
+
+def test_blanks_between_sentences_stay_and_those_that_end_lines_become_one(copier: Loaded) -> None:
+    lines = ["Ab.  Cd.", " Ab.\u2028Cd. ", "Ab. \x00 Cd.", ""]
+    found = translator(copier, sentences="split").translate(copier.models, lines)
+    assert [one.text for one in found] == ["Ab.  Cd.", "Ab. Cd.", "Ab. Cd.", ""]
