@@ -9,7 +9,7 @@ from nmt_cli.language import without_region
 CLOSING = "\"'”’“»«›‹)\\]}」』）】》〉"
 """Quotes and brackets; some open in one language and close in another, and right behind a mark they close."""
 
-MARKS = ".!?…‥؟۔।॥։።။៕"
+MARKS = ".!?…‥؟۔।॥։።\u17d4\u17d5"
 DENSE_MARKS = "。！？｡।॥"
 """Those that end a sentence also where no blank follows."""
 
@@ -42,6 +42,7 @@ ENDING = ("a.m", "p.m")
 UNIT = re.compile(r"\d\s?[^\W\d_]$")
 I_AFTER_A_WORD = re.compile(r"[a-z] I$")
 
+NUMBERED = re.compile(r"([^\W\d_]+)\.?\s\d+$")
 ROMAN = re.compile("[IVX]{2,}")
 WITH_ORDINALS = frozenset("bs cs da de et fi gsw hr hu is lb lv nb nn no pl sk sl sr sv tr".split())
 """Languages in which "3." may be "third"."""
@@ -62,6 +63,7 @@ ABBREVIATIONS: dict[str, frozenset[str]] = {
         "et": "hr pr dr prof nt nr lk",
         "fi": "hra rva tri prof toim esim ts ks nro puh",
         "fr": "mm mme mmes mlle mlles dr pr me mgr st ste av cf env tél p.ex",
+        "hi": "डॉ श्री प्रो",
         "hr": "gosp dr prof sv ul br npr tj tzv",
         "hu": "dr prof id ifj özv st pl ún ill kb tel",
         "it": "sig sigg sigra sig.ra sig.na dott dott.ssa prof prof.ssa ing avv arch geom on cfr es tel",
@@ -163,15 +165,19 @@ def _shortens(before: str, ahead: str, language: str) -> bool:
     match = WORD.search(before)
     word = match.group() if match else ""
     if word.isdecimal():
-        ordinals = not language or language in WITH_ORDINALS
-        return len(word) <= 2 and (ordinals or word == before)
+        what = NUMBERED.search(before)
+        counts = not what or not _wants_number(what[1])
+        return len(word) <= 2 and counts and (not language or language in WITH_ORDINALS or word == before)
     if len(word) == 1 and word.lower() != word.upper():
         return not UNIT.search(before) and not I_AFTER_A_WORD.search(before)
     if WITH_STOPS.fullmatch(word):
         return word.casefold() not in ENDING
     if ROMAN.fullmatch(word):
         return language in WITH_ORDINALS
-    small = word.casefold()
-    if ahead.isdigit() and (small in BEFORE_NUMBERS or small.endswith("str")):
+    if ahead.isdigit() and _wants_number(word):
         return True
-    return small in ABBREVIATIONS.get(language, ANYWHERE)
+    return word.casefold() in ABBREVIATIONS.get(language, ANYWHERE)
+
+
+def _wants_number(word: str) -> bool:
+    return word.casefold() in BEFORE_NUMBERS or word.endswith("str")
