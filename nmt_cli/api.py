@@ -66,8 +66,7 @@ def load(
 
     Translates on `devices` GPUs, or with as many `threads` of the processor, by default all that this process
     may use. `precision` is fp16 on a GPU by default and fp32 elsewhere. Without `config`, an imported model
-    decodes as its owner does. `UserError` says what is wrong with a
-    folder or a setting.
+    decodes as its owner does. `UserError` says what is wrong with a folder or a setting.
 
     >>> model = load(folder, device="cpu", threads=2)
     >>> model.translate(["abc def"])
@@ -158,9 +157,7 @@ class Model:
         return self.joined(self.translate(sentences, search), blanks)
 
     def sentences(self, text: str) -> tuple[list[str], list[str]]:
-        """The sentences of a text, for any of the methods that take lines, and the blanks behind each.
-
-        Blanks and line breaks at the start of the text are behind an empty sentence.
+        """The sentences of a text and the blanks behind each; those at its start are behind an empty one.
 
         >>> model.sentences("One is.  Two is.\\n")
         (['One is.', 'Two is.'], ['  ', '\\n'])
@@ -179,7 +176,7 @@ class Model:
     async def atranslate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
         """As `translate`, for programs with an event loop, which it never blocks.
 
-        Who cancels it takes its sentences out of the queue, and out of the batch that is running.
+        Where it is cancelled, its sentences leave the queue and the running batch.
 
         >>> asyncio.run(model.atranslate(["abc", "", "de"]))
         ['abc', '', 'de']
@@ -228,8 +225,8 @@ class Model:
         >>> asyncio.run(model.atranslate_text("One is.\\n\\nTwo is."))
         'One is.\\n\\nTwo is.'
         """
-        sentences, blanks = self.sentences(text)
-        return self.joined(await self.atranslate(sentences, search), blanks)
+        lines, blanks = self.sentences(text)
+        return self.joined(await self.atranslate(lines, search), blanks)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
         """The log-probability of each translation, given its source; computed in the calling thread.
@@ -265,10 +262,7 @@ class Model:
         return align_pairs(self.loaded, list(pairs))
 
     def start(self) -> None:
-        """Start the workers, unless they are; else the first translation does.
-
-        >>> model.start()
-        """
+        """Start the workers, unless they are; else the first translation does."""
         self._started()
 
     @property
@@ -279,6 +273,11 @@ class Model:
         0
         """
         return self._workers.queue.unfinished if self._workers else 0
+
+    @property
+    def restarts(self) -> int:
+        """How many worker processes died, so that others translated again what they had."""
+        return self._workers.restarts if self._workers else 0
 
     def close(self) -> None:
         """End the workers; what is under way in other threads is a `RuntimeError` there."""

@@ -8,18 +8,24 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nmt_cli import api, config
 from nmt_cli.api import InputConfig, Model, SearchConfig, TrainConfig, TranslateConfig, UserError, load
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
 
 PATIENCE = 60.0
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no other process")
 SMALL_WINDOW = TranslateConfig(input=InputConfig(window=40))
 
 
@@ -32,6 +38,12 @@ def folder(made_models: Path) -> Path:
 @pytest.fixture(scope="module", params=[1, 2], ids=["one thread", "two processes"])
 def model(folder: Path, request: pytest.FixtureRequest) -> Iterator[Model]:
     with load(folder, device="cpu", threads=request.param, config=SMALL_WINDOW) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def copier(folder: Path) -> Iterator[Model]:
+    with load(folder, device="cpu", threads=1, config=TranslateConfig(search=SearchConfig(beam=1))) as loaded:
         yield loaded
 
 
@@ -66,7 +78,7 @@ def test_what_the_documentation_shows_is_what_comes_out(
 
 def test_every_method_has_an_example() -> None:
     methods = {"translate", "stream", "translations", "score", "token_scores", "align"}
-    methods |= {"translate_text", "sentences", "joined", "start", "queued"}
+    methods |= {"translate_text", "sentences", "joined", "queued"}
     methods |= {"atranslate", "astream", "atranslations", "atranslate_text"}
     names = {f"nmt_cli.api.Model.{name}" for name in methods}
     assert names | {f"nmt_cli.api.{name}" for name in ("load", "preprocess", "train")} == {
@@ -226,16 +238,140 @@ def test_a_plain_script_that_used_many_threads_before_works_ends_and_may_be_fork
     assert (result.returncode, result.stdout, result.stderr) == (0, "abc de\nabc de\ngh\n", "")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no other process")
-def test_after_a_worker_was_killed_the_next_call_has_new_ones(folder: Path) -> None:
+@linux
+def test_lines_of_a_process_that_was_killed_are_translated_by_another(folder: Path) -> None:
+    lines = a_few(300, seed=3)
     with load(folder, device="cpu", threads=2) as model:
-        assert model.translate(["abc"]) == ["abc"]
+        model.start()
         assert model._workers
-        model._workers.processes[0].kill()
-        with pytest.raises(UserError, match="was killed, most likely for want of memory"):
-            for _ in range(1000):
-                model.translate(["abc"])
+        found = []
+        for number, text in enumerate(model.stream(lines)):
+            found.append(text)
+            if number in (0, 50, 100):
+                pid = model._workers.processes[number % 3 % 2].process.pid
+                assert pid
+                os.kill(pid, signal.SIGKILL)
+        assert found == lines
+        assert model.restarts > 0
         assert model.translate(["abc"]) == ["abc"]
+
+
+@linux
+def test_an_idle_process_that_was_killed_is_replaced(folder: Path) -> None:
+    with load(folder, device="cpu", threads=2) as model:
+        for _ in range(3):
+            assert model.translate(["abc", "de"] * 20) == ["abc", "de"] * 20
+            assert model._workers
+            for process in model._workers.processes:
+                process.process.kill()
+        assert model.translate(["abc"]) == ["abc"]
+
+
+@linux
+def test_the_request_of_a_sentence_that_kills_processes_fails_and_others_do_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Transformer.encode
+
+    def deadly(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
+        if 40 in source.lengths:  # with its end mark
+            os.kill(os.getpid(), signal.SIGKILL)
+        return encode(model, source_S, source)
+
+    monkeypatch.setattr(Transformer, "encode", deadly)
+    others = [line for line in a_few(60, seed=4)]
+    with load(folder, device="cpu", threads=2) as model, ThreadPoolExecutor(3) as pool:
+        bad = pool.submit(model.translate, ["abc", "a" * 39, "de"])
+        good = [pool.submit(model.translate, others) for _ in range(2)]
+        with pytest.raises(UserError, match=r"line 2, 3 times in a row: .* was killed"):
+            bad.result(PATIENCE)
+        assert [one.result(PATIENCE) for one in good] == [others] * 2
+        assert model.restarts == 3
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_sentences_of_a_request_that_is_left_are_not_counted_any_more(model: Model) -> None:
+    stream = model.stream(iter(["abcdefgh" * 7] * 35))
+    next(stream)
+    assert model.queued > 0
+    stream.close()  # type: ignore[attr-defined]  # it is a generator
+    assert model.queued == 0
+
+
+def test_an_event_loop_goes_on_while_models_translate_and_no_thread_is_left(model: Model) -> None:
+    texts = [a_few(15, seed) for seed in range(20)]
+    beats = 0
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0.001)
+
+    async def streamed(lines: Sequence[str]) -> list[str]:
+        return [text async for text in model.astream(lines, SearchConfig(beam=2))]
+
+    async def main() -> list[list[str]]:
+        heart = asyncio.create_task(beat())
+        found = await asyncio.gather(
+            *map(model.atranslate, texts), *map(streamed, texts), model.atranslate([])
+        )
+        heart.cancel()
+        return found
+
+    model.start()
+    before = set(threading.enumerate())
+    assert asyncio.run(main()) == [*texts, *texts, []]
+    assert beats > 5
+    until(lambda: set(threading.enumerate()) <= before)
+
+
+def test_a_task_that_is_cancelled_takes_its_sentences_along(model: Model) -> None:
+    def endless() -> Iterator[str]:
+        while True:
+            yield "abcdefgh" * 7
+
+    async def main() -> None:
+        task = asyncio.create_task(model.atranslate(endless()))
+        while not model.queued:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert model.queued == 0
+        assert await model.atranslate(["abc"]) == ["abc"]
+
+    before = set(threading.enumerate())
+    model.start()
+    asyncio.run(main())
+    until(
+        lambda: (
+            not any(thread.name.endswith("(read_lines)") for thread in set(threading.enumerate()) - before)
+        )
+    )
+
+
+def test_errors_reach_who_awaits(model: Model) -> None:
+    def lines() -> Iterator[str]:
+        yield "abc"
+        raise ValueError("the disk is gone")
+
+    with pytest.raises(ValueError, match="the disk is gone"):
+        asyncio.run(model.atranslate(lines()))
+    with pytest.raises(UserError, match=r"search\.weights has 2 numbers"):
+        asyncio.run(model.atranslate(["abc"], SearchConfig(weights=(1.0, 2.0))))
+
+
+@given(text=st.text("ab. \n\r\u2028\t!A", max_size=60))
+def test_whole_texts_keep_all_their_blanks_and_line_breaks(copier: Model, text: str) -> None:
+    """By a model that gives back its input."""
+    assert copier.translate_text(text) == text
 
 
 def test_importing_it_loads_nothing_heavy() -> None:

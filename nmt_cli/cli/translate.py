@@ -194,4 +194,5 @@ def _translations(
     report.begin(odd)
     for translation in model.translations(lines, before_waiting=flush):
         report.line(translation)
+        report.restarts(model.restarts)
         yield translation

@@ -124,7 +124,7 @@ class Reporter:
         self._quiet, self._prompt = quiet, prompt
         self._odd: OddInput | None = None
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
-        self._lines, self._since = 0, time.monotonic()
+        self._lines, self._since, self._restarts = 0, time.monotonic(), 0
         self._bar = Progress(
             TextColumn("{task.completed:,.0f} lines"),
             TextColumn("{task.fields[rate]}"),
@@ -172,6 +172,15 @@ class Reporter:
             )
         rate = self._lines / max(time.monotonic() - self._since, 1e-9)
         self._bar.update(self._task, completed=self._lines, rate=f"{rate:,.1f}/s")
+
+    def restarts(self, count: int) -> None:
+        """So many worker processes died by now, and others took their place."""
+        if count > self._restarts == 0:
+            self._warn(
+                "a process that translates was killed, most likely for want of memory; its lines are "
+                "translated again. Take fewer --threads if it goes on."
+            )
+        self._restarts = count
 
     def _end(self) -> None:
         for warning in self._degenerate.report():

@@ -132,6 +132,10 @@ class Beams:
         """Drop all hypotheses of sentences of which at least `enough` have ended."""
         self.totals = self.totals.masked_fill((self.ended >= enough)[:, None], -torch.inf)
 
+    def give_up(self, sentences: Tensor) -> None:
+        """Drop all hypotheses of `sentences`, numbers in the batch."""
+        self.totals = self.totals.index_fill(0, sentences, -torch.inf)
+
     def take(self, sentences: Tensor) -> None:
         """Keep only `sentences`, numbers in the batch, in this order."""
         # Every field is a tensor whose first axis is the sentences.

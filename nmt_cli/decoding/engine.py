@@ -1,6 +1,6 @@
 """The search loop over a batch that is kept full: sentences that are done leave, others take their slots."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 from nmt_cli.decoding.config import SearchConfig
@@ -45,11 +45,12 @@ def translated(
     ensemble: Ensemble,
     config: SearchConfig,
     queue: Queue,
-    before_step: Callable[[], None] = lambda: None,
+    gone: Callable[[Sequence[Sentence]], Collection[int]] = lambda running: (),
 ) -> Iterator[Found]:
     """Translate until batch and queue are empty; yields sentences as they are done, in any order.
 
-    `before_step` is called before each step of the batch; an exception in it ends the search.
+    `gone` is called before each step with the sentences of the batch, and says by their places there which
+    of them nobody wants any more; these leave. An exception in it ends the search.
     """
     rows = config.rows or (MOST_ROWS if is_gpu(ensemble.device) else ROWS_ON_CPU)
     slots = max(1, rows // config.places)
@@ -67,7 +68,9 @@ def translated(
                     joining = []
             if not search.sentences:
                 return
-            before_step()
+            if leaving := gone(search.sentences):
+                search.drop(leaving)
+                continue
             yield from search.step()
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):

@@ -1,6 +1,6 @@
 """What goes into a search and what comes out of it."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from nmt_cli.decoding.tree_rules import TreeWanted
@@ -24,6 +24,11 @@ class Sentence:
 
     tree: TreeWanted | None = None
     """Its translations are linearised trees over its words."""
+
+    @property
+    def identity(self) -> Hashable:
+        """What no other sentence in its queue has."""
+        return self.key
 
 
 @dataclass(frozen=True, slots=True)

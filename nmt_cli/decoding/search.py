@@ -1,6 +1,6 @@
 """A batch in search: sentences come in, take steps together, and leave when nothing can get better."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
 import torch
@@ -73,6 +73,16 @@ class Search:
         self._ages, self._caps = [*self._ages, *(0 for _ in sentences)], [*self._caps, *caps]
         self._trees = self._trees or any(sentence.tree for sentence in sentences)
         self._bans = [*self._bans, *(bans_of(sentence.banned) for sentence in sentences)]
+
+    @torch.inference_mode()
+    def drop(self, places: Collection[int]) -> None:
+        """Let some of `sentences`, by their numbers there, leave without being done."""
+        assert self._beams is not None
+        here = [i for i, active in enumerate(self._active) if active]
+        leaving = [here[place] for place in places]
+        for i in leaving:
+            self._active[i] = False
+        self._beams.give_up(torch.tensor(leaving, dtype=torch.int64, device=self._beams.totals.device))
 
     @torch.inference_mode()
     def step(self) -> list[Done]:

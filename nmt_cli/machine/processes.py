@@ -1,19 +1,22 @@
 """Child processes: tasks shared among workers, with results in order, and what every child needs to end
 well."""
 
+import mmap
 import multiprocessing
 import os
 import pickle
 import signal
+import stat
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, TypeVar
 
 from nmt_cli.errors import UserError
@@ -186,3 +189,32 @@ def _signals_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class SharedCount:
+    """A number that processes which are forked from this one see grow."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(mmap.mmap(-1, 8)).cast("Q")
+
+    @property
+    def value(self) -> int:
+        """What it is now."""
+        return self._memory[0]
+
+    def increase(self) -> None:
+        """Add one; not by several threads at a time."""
+        self._memory[0] += 1
+
+
+def let_go_of_sockets(kept: Collection[int]) -> None:
+    """Close the sockets that this forked process got from its parent, but those `kept`.
+
+    Else a connection that the parent closes would stay open. Their numbers are not given away again: there
+    are objects that believe to own them.
+    """
+    with suppress(OSError), Path(os.devnull).open("rb") as nothing:
+        for number in (int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
+            with suppress(OSError):
+                if number not in kept and stat.S_ISSOCK(os.fstat(number).st_mode):
+                    os.dup2(nothing.fileno(), number, inheritable=False)

@@ -144,7 +144,8 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     from nmt_cli.decoding.ensemble import Ensemble
     from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
     from nmt_cli.decoding.lines.worker import NextTurn, translate_turns
-    from nmt_cli.decoding.lines.worker_process import worker_process
+    from nmt_cli.decoding.lines.worker_process import WorkerProcess
+    from nmt_cli.machine.processes import SharedCount
     from nmt_cli.model.packed import pack
 
     torch.set_num_threads(1)
@@ -175,8 +176,13 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
                 assert hypotheses
                 targets[sentence.key] = list(hypotheses[0].tokens)
 
-            def before_step(self) -> None:
-                """Nothing ends the work."""
+            def gone(self, running: Sequence[Sentence]) -> Sequence[int]:
+                """All are wanted to the end."""
+                return ()
+
+            def lost(self, sentences: Sequence[Sentence], how: str) -> None:
+                """No figure is to be had of a process that died."""
+                raise RuntimeError(how)
 
         def work_on(work: Callable[[NextTurn], None], share: Sequence[int]) -> None:
             turns = iter([Share([Sentence(i, sources[i][:-1]) for i in share])])
@@ -186,8 +192,11 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
             work_on(partial(translate_turns, [model]), order)
             return targets
         with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-            hired = [stack.enter_context(worker_process([model])).translate_turns for _ in range(workers)]
-            list(pool.map(work_on, hired, (order[start::workers] for start in range(workers))))
+            hired = [WorkerProcess([model], SharedCount()) for _ in range(workers)]
+            for process in hired:
+                stack.callback(process.close)
+            works = [process.translate_turns for process in hired]
+            list(pool.map(work_on, works, (order[start::workers] for start in range(workers))))
         return targets
 
     return translate

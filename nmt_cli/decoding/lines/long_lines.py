@@ -73,7 +73,7 @@ def joined(translations: Sequence[str], blanks: Sequence[str], lang: str) -> str
     """
     usual = "" if without_region(lang) in WITHOUT_BLANKS else " "
     text = []
-    for here, after, following in zip(translations, blanks, [*translations[1:], ""], strict=True):
+    for here, after, following in zip(translations, blanks, [*translations[1:], ""], strict=False):
         text += [here, usual if here and following and after in ("", " ") else after]
     return "".join(text)
 

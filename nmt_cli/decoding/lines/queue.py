@@ -6,16 +6,24 @@ wait that sentences of like length get into one batch.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from itertools import count
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.request import Queued, Request
-from nmt_cli.decoding.lines.translator import Line
+from nmt_cli.decoding.lines.translator import PARTS, Line
+from nmt_cli.errors import UserError
+from nmt_cli.machine.processes import SharedCount
 
 Done = tuple[Line, list[list[Hypothesis] | None]]
 """A line with the hypotheses of each of its sentences."""
+
+
+MOST_DEATHS = 3
+"""The request of a sentence that so many processes died of is given up. From the last but one on it is tried
+alone, so that those beside it are not taken for the cause."""
 
 
 class Closed(Exception):
@@ -35,7 +43,13 @@ class RequestQueue:
         self._requests: dict[int, Request] = {}
         """By number. A request that a worker has taken from goes to the end, so that all get their turn."""
 
+        self._suspects: list[Queued] = []
+        """Sentences that two processes died of, or of others in the same batch; each is tried alone."""
+
         self._numbers = count()
+        self.departures = SharedCount()
+        """Grows when sentences were dropped that may be in a batch, and when the queue is closed."""
+
         self._error: BaseException | None = None
         self._closed = False
 
@@ -106,7 +120,9 @@ class RequestQueue:
     def drop(self, request: Request) -> None:
         """Forget a request and what waits of it."""
         with self._lock:
-            self._requests.pop(request.number, None)
+            if self._requests.pop(request.number, None) and request.unfinished:
+                self.departures.increase()
+                self._suspects = [one for one in self._suspects if one.request != request.number]
             request.awaken()
 
     def close_request(self, request: Request) -> None:
@@ -124,8 +140,13 @@ class RequestQueue:
         """Wait until some sentence waits, and return a turn for a worker with an empty batch; None once
         closed."""
         with self._lock:
-            self._work.wait_for(lambda: self._closed or self._waiting())
-            return None if self._closed else Turn(self, self._waiting()[0].search)
+            self._work.wait_for(lambda: self._closed or self._suspects or self._waiting())
+            if self._closed:
+                return None
+            if self._suspects:
+                alone = self._suspects.pop()
+                return Turn(self, self._requests[alone.request].search, [alone])
+            return Turn(self, self._waiting()[0].search)
 
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
@@ -133,12 +154,12 @@ class RequestQueue:
         """See `nmt_cli.decoding.engine.Queue`; takes only from requests with the settings `search`.
 
         If the request that has waited longest has other settings, the list is empty, so that the worker's
-        batch runs empty and its next turn is that request's.
+        batch runs empty and its next turn is that request's; so it is where a sentence has to be tried alone.
         """
         with self._lock:
-            self.refuse_closed()
+            self._refuse_closed()
             waiting = self._waiting()
-            if not waiting or waiting[0].search != search:
+            if self._suspects or not waiting or waiting[0].search != search:
                 return []
             alike = [request for request in waiting if request.search == search]
             together = sum(len(some) for request in alike for some in request.waiting.values())
@@ -161,25 +182,50 @@ class RequestQueue:
                     request.put(sentence)
             self._work.notify_all()
 
+    def lost(self, sentences: Sequence[Sentence], how: str) -> None:
+        """Return sentences of which a process died, `how` says in which way; the request of one that did so
+        for the third time fails."""
+        with self._lock:
+            for sentence in sentences:
+                if not (request := self._request_of(sentence)):
+                    continue
+                assert isinstance(sentence, Queued)
+                again = replace(sentence, deaths=sentence.deaths + 1)
+                if again.deaths == MOST_DEATHS:
+                    line = again.key // PARTS
+                    request.error = UserError(f"line {line:,}, {MOST_DEATHS} times in a row: {how}")
+                    request.awaken()
+                elif again.deaths == MOST_DEATHS - 1:
+                    self._suspects.append(again)
+                else:
+                    request.put(again)
+            self._work.notify_all()
+
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
         """Note the hypotheses of a sentence, best first; None if it did not fit into memory."""
         with self._lock:
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)
 
-    def refuse_closed(self) -> None:
-        """Raise `Closed` once closed."""
-        if self._closed:
-            raise Closed
+    def gone(self, running: Sequence[Sentence]) -> list[int]:
+        """The places in `running` of sentences whose requests were closed; raises `Closed` once all is."""
+        with self._lock:
+            self._refuse_closed()
+            return [place for place, sentence in enumerate(running) if not self._request_of(sentence)]
 
     def close(self, error: BaseException | None = None) -> None:
         """End all work; `error`, if that is why, is raised in the callers of all open requests."""
         with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
+                self.departures.increase()
             self._work.notify_all()
             for request in self._requests.values():
                 request.awaken()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Closed
 
     def _open(self, request: Request) -> bool:
         return not self._closed and request.number in self._requests
@@ -199,11 +245,24 @@ class Turn:
     Settings can't be mixed in a batch. See `worker.Turn` for what it promises.
     """
 
-    def __init__(self, queue: RequestQueue, search: SearchConfig) -> None:
-        self._queue, self.search = queue, search
-        self.put_back, self.finish = queue.put_back, queue.finish
-        self.before_step = queue.refuse_closed
+    def __init__(
+        self, queue: RequestQueue, search: SearchConfig, alone: Sequence[Queued] | None = None
+    ) -> None:
+        """`alone`, if given, are all the sentences there will be."""
+        self._queue, self.search, self._alone = queue, search, alone
+        self._seen = queue.departures.value
+        self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
+
+    def gone(self, running: Sequence[Sentence]) -> Collection[int]:
+        """See `worker.Turn`."""
+        if (departures := self._queue.departures.value) == self._seen:
+            return ()
+        self._seen = departures
+        return self._queue.gone(running)
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
         """See `nmt_cli.decoding.engine.Queue`."""
-        return self._queue.take(self.search, slots, tokens, running)
+        if self._alone is None:
+            return self._queue.take(self.search, slots, tokens, running)
+        alone, self._alone = self._alone, ()
+        return [*alone]

@@ -2,7 +2,7 @@
 
 import threading
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from nmt_cli.decoding.config import SearchConfig
@@ -16,6 +16,13 @@ class Queued(Sentence):
     """A sentence with the number of its request; its key is unique only within the request."""
 
     request: int = 0
+    deaths: int = 0
+    """How many processes died while they translated it."""
+
+    @property
+    def identity(self) -> Hashable:
+        """What no other sentence in its queue has."""
+        return self.request, self.key
 
 
 @dataclass(slots=True)
@@ -73,7 +80,7 @@ class Request:
         self.lines[line.number] = line
         self.unfinished += len(line.sentences)
         for one in line.sentences:
-            self.put(Queued(one.key, one.tokens, one.prefix, one.banned, one.tree, self.number))
+            self.put(Queued(one.key, one.tokens, one.prefix, one.banned, one.tree, request=self.number))
         if not line.sentences:
             self.awaken()
 

@@ -1,7 +1,7 @@
 """A worker's loop, in a thread or a process of its own: take a turn in the queue, translate it, take the
 next."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from nmt_cli.decoding.config import SearchConfig
@@ -23,8 +23,13 @@ class Turn(Queue, Protocol):
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
         """Hand over the hypotheses of a sentence, best first; None if it does not fit into memory."""
 
-    def before_step(self) -> None:
-        """Called before each step of the batch; an exception ends the work."""
+    def gone(self, running: Sequence[Sentence]) -> Collection[int]:
+        """Called before each step of the batch: the places in `running` of those that nobody wants any more.
+
+        An exception ends the work."""
+
+    def lost(self, sentences: Sequence[Sentence], how: str) -> None:
+        """Return sentences that were being translated by a process that died, in the way that `how` says."""
 
 
 NextTurn = Callable[[], Turn | None]
@@ -35,7 +40,7 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn) -> None:
     """Translate until there are no more turns."""
     while turn := next_turn():
         ensemble = Ensemble.of(models, turn.search)
-        for found in translated(ensemble, turn.search, turn, turn.before_step):
+        for found in translated(ensemble, turn.search, turn, turn.gone):
             turn.finish(*found)
 
 

@@ -2,17 +2,18 @@
 
 The process is forked, so that all workers share the memory of the weights, and computes with one thread. The
 queue stays in the parent: the process sends a message over a pipe for each method of a turn, and a thread of
-the parent calls that method and sends the result back.
+the parent calls that method and sends the result back. Where the process dies, another takes its place, and
+what it was translating goes back into the queue.
 """
 
 import multiprocessing
 import signal
+import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Hashable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -21,107 +22,165 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.worker import NextTurn, Turn, translate_turns
 from nmt_cli.errors import UserError
-from nmt_cli.machine.processes import child, obey_parent, portable
+from nmt_cli.machine.processes import SharedCount, child, let_go_of_sockets, obey_parent, portable
 from nmt_cli.model.transformer import Transformer
 
+STARTING = threading.RLock()
+"""Held while a process is forked, or found dead. One that is forked by another thread just then would inherit
+the ends of our pipes and keep them open, and the death of our process would not be noticed."""
 
-@dataclass(frozen=True, slots=True)
+MOST_DEATHS_IDLE = 3
+"""So many processes in a row may die before they have translated anything; then no other is started."""
+
+WARNING = ".*multi-threaded.*fork"
+"""Of locks that other threads hold just now, which stay locked in the child; but the child takes none but
+those it makes itself."""
+
+
 class WorkerProcess:
-    """The parent's side of a worker process."""
+    """The parent's side of a worker process, and of those that follow it."""
 
-    process: BaseProcess
-    connection: Connection
+    def __init__(self, models: Sequence[Transformer], departures: SharedCount) -> None:
+        """`departures` grows whenever `Turn.gone` has something new to say."""
+        self._models, self._departures = models, departures
+        self.restarts = 0
+        """How many processes died and were replaced."""
+
+        self._closed = False
+        self._idle_deaths = 0
+        self._turn: Turn | None = None
+        self._held: dict[Hashable, Sentence] = {}
+        """What the process is translating."""
+
+        with STARTING:
+            self._start()
 
     def translate_turns(self, next_turn: NextTurn) -> None:
         """Answer the process, which runs `worker.translate_turns`, until there are no more turns; to be
         called once."""
-        turn: Turn | None = None
         while True:
-            asked, told = self._receive()
+            try:
+                asked, told = self.connection.recv()
+            except (EOFError, OSError):
+                self._replace()
+                continue
             if asked == "turn":
-                turn = next_turn()
-                self._send(turn.search if turn else None)
-                if turn is None:
+                self._turn = next_turn()
+                self._send(self._turn.search if self._turn else None)
+                if self._turn is None:
                     return
             elif asked == "failed":
                 raise told
-            elif turn is not None:
-                if asked == "take":
-                    self._send(turn.take(*told))
-                elif asked == "put back":
-                    turn.put_back(told)
-                elif asked == "finish":
-                    turn.finish(*told)
-                else:
-                    turn.before_step()
+            elif self._turn is not None:
+                self._answer(self._turn, asked, told)
 
     def kill(self) -> None:
-        """End the process at once; a thread in `translate_turns` then gets an error."""
-        self.process.kill()
+        """End the process at once and for good; a thread in `translate_turns` then gets an error."""
+        with STARTING:
+            self._closed = True
+            self.process.kill()
+
+    def close(self) -> None:
+        """The same, and wait until it has ended."""
+        self.kill()
+        self._stack.close()
+
+    def _answer(self, turn: Turn, asked: str, told: Any) -> None:
+        if asked == "take":
+            taken = turn.take(*told)
+            self._held |= {sentence.identity: sentence for sentence in taken}
+            self._send(taken)
+        elif asked == "put back":
+            self._let_go(told)
+            turn.put_back(told)
+        elif asked == "finish":
+            self._let_go([told[0]])
+            self._idle_deaths = 0
+            turn.finish(*told)
+        else:
+            places = turn.gone(told)
+            self._let_go([told[place] for place in places])
+            self._send(places)
+
+    def _let_go(self, sentences: Sequence[Sentence]) -> None:
+        for sentence in sentences:
+            self._held.pop(sentence.identity, None)
 
     def _send(self, answer: object) -> None:
-        with suppress(OSError):  # the process is dead: `_receive` says so next
+        with suppress(OSError):  # the process is dead: the next to be received says so
             self.connection.send(answer)
 
-    def _receive(self) -> tuple[str, Any]:
-        try:
-            message: tuple[str, Any] = self.connection.recv()
-        except (EOFError, OSError) as end:
-            # For its exit code. SIGKILL is what the system sends where memory runs out.
-            self.process.join()
-            if self.process.exitcode != -signal.SIGKILL:
-                code = self.process.exitcode
-                raise UserError(f"a process that translates crashed, with exit code {code}.") from end
-            raise UserError(
-                "a process that translates was killed, most likely for want of memory; take fewer --threads, "
-                "or fewer hypotheses at a time: --set search.rows=64."
-            ) from end
-        return message
+    def _replace(self) -> None:
+        """Start another process in place of one that died, and return what it was translating."""
+        with STARTING:
+            self.process.join()  # for its exit code
+            how = _told(self.process.exitcode)
+            self._idle_deaths += 1
+            if self._closed or (self._idle_deaths >= MOST_DEATHS_IDLE and not self._held):
+                raise UserError(how)
+            self._stack.close()
+            self._start()
+            self.restarts += 1
+            if self._closed:  # by the garbage collector, meanwhile
+                self.process.kill()
+        held, self._held = [*self._held.values()], {}
+        if held and self._turn:
+            self._turn.lost(held, how)
 
-
-@contextmanager
-def worker_process(models: Sequence[Transformer]) -> Iterator[WorkerProcess]:
-    """Start a process that translates with `models`; it is killed at the end of the block."""
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe()
-    process = fork.Process(target=_serve, args=(theirs, models), daemon=True)
-    with ExitStack() as stack:
-        with warnings.catch_warnings():
-            # The warning is of locks that other threads hold just now, which stay locked in the child; but
-            # the child takes none but those it makes itself.
-            warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+    def _start(self) -> None:
+        fork = multiprocessing.get_context("fork")
+        ours, theirs = fork.Pipe()
+        arguments = (theirs, self._models, self._departures)
+        process = fork.Process(target=_serve, args=arguments, daemon=True)
+        with ExitStack() as stack, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=WARNING, category=DeprecationWarning)
             try:
                 stack.enter_context(child(process, ours, theirs))
             except OSError as error:
                 told = f"can't start a process for each of the --threads ({error.strerror}); take fewer."
                 raise UserError(told) from error
-        yield WorkerProcess(process, ours)
+            self.process, self.connection, self._stack = process, ours, stack.pop_all()
 
 
-def _serve(connection: Connection, models: Sequence[Transformer]) -> None:
+def _told(code: int | None) -> str:
+    # SIGKILL is what the system sends where memory runs out.
+    if code != -signal.SIGKILL:
+        return f"a process that translates crashed, with exit code {code}."
+    return (
+        "a process that translates was killed, most likely for want of memory; take fewer --threads, or "
+        "fewer hypotheses at a time: --set search.rows=64."
+    )
+
+
+def _serve(connection: Connection, models: Sequence[Transformer], departures: SharedCount) -> None:
     """The worker process: translate turns until the parent has no more, and report an error to it."""
+    let_go_of_sockets([connection.fileno()])
     obey_parent()
     # All of this process computes with one thread. Those of PyTorch's pool did not survive the fork, and it
     # would wait for them for ever.
     torch.set_num_threads(1)
     try:
-        translate_turns(models, lambda: _next_turn(connection))
+        translate_turns(models, lambda: _next_turn(connection, departures))
     except BaseException as error:
         connection.send(("failed", portable(error)))
 
 
-def _next_turn(connection: Connection) -> "_TurnOfParent | None":
+def _next_turn(connection: Connection, departures: SharedCount) -> "_TurnOfParent | None":
     connection.send(("turn", None))
+    seen = departures.value
     search: SearchConfig | None = connection.recv()
-    return _TurnOfParent(connection, search) if search else None
+    return _TurnOfParent(connection, search, departures, seen) if search else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _TurnOfParent:
     """A turn whose methods are calls to the parent, over the pipe."""
 
     connection: Connection
     search: SearchConfig
+    departures: SharedCount
+    seen: int
+    """What `departures` was when the parent was last asked who is gone."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
         """See `nmt_cli.decoding.engine.Queue`."""
@@ -137,6 +196,16 @@ class _TurnOfParent:
         """See `Turn`."""
         self.connection.send(("finish", (sentence, hypotheses)))
 
-    def before_step(self) -> None:
+    def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """See `Turn`."""
-        self.connection.send(("step", None))
+        # In nearly all steps nobody has left, and nothing need be asked.
+        if (departures := self.departures.value) == self.seen:
+            return ()
+        self.seen = departures
+        self.connection.send(("gone", running))
+        places: Collection[int] = self.connection.recv()
+        return places
+
+    def lost(self, sentences: Sequence[Sentence], how: str) -> None:
+        """See `Turn`; never called, as this process can't outlive itself."""
+        raise NotImplementedError

@@ -8,13 +8,9 @@ from functools import partial
 
 from nmt_cli.decoding.lines.queue import Closed, RequestQueue
 from nmt_cli.decoding.lines.worker import NextTurn, translate_in_thread
-from nmt_cli.decoding.lines.worker_process import worker_process
+from nmt_cli.decoding.lines.worker_process import STARTING, WorkerProcess
 from nmt_cli.machine.devices import can_be_forked
 from nmt_cli.model.transformer import Transformer
-
-_STARTING = threading.Lock()
-"""Held while processes are forked. A process forked by another thread just then would inherit the ends of our
-pipes and keep them open, and the death of our process would not be noticed."""
 
 
 class Workers:
@@ -28,9 +24,12 @@ class Workers:
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
         self._threads: list[threading.Thread] = []
-        with _STARTING, ExitStack() as stack:
+        with STARTING, ExitStack() as stack:
             forked = len(models) > 1 and can_be_forked(models[0][0].device)
-            self.processes = [stack.enter_context(worker_process(some)) for some in models if forked]
+            self.processes: list[WorkerProcess] = []
+            for some in models if forked else ():
+                self.processes.append(WorkerProcess(some, self.queue.departures))
+                stack.callback(self.processes[-1].close)
             stack.callback(self._join)  # undone before the pipes are closed, on which the threads wait
             for process in self.processes:
                 stack.callback(process.kill)
@@ -45,6 +44,11 @@ class Workers:
         """Whether they still translate: not closed, not failed, and started by this very process, not before
         a fork."""
         return not self.queue.closed and os.getpid() == self._owner
+
+    @property
+    def restarts(self) -> int:
+        """How many worker processes died and were replaced."""
+        return sum(process.restarts for process in self.processes)
 
     def close(self) -> None:
         """End the workers, and whatever they are translating; without effect in a forked copy of the

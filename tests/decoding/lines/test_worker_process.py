@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.worker import translate_turns
-from nmt_cli.decoding.lines.worker_process import worker_process
+from nmt_cli.decoding.lines.worker_process import MOST_DEATHS_IDLE, WorkerProcess
 from nmt_cli.errors import UserError
+from nmt_cli.machine.processes import SharedCount
 from nmt_cli.model.transformer import Transformer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
@@ -26,6 +29,12 @@ def model(made_models: Path) -> Transformer:
     return read_model(made_models / "copies").transformer
 
 
+@contextmanager
+def worker_process(model: Transformer, departures: SharedCount | None = None) -> Iterator[WorkerProcess]:
+    with closing(WorkerProcess([model], departures or SharedCount())) as process:
+        yield process
+
+
 class Turn(ListQueue):
     """Keeps what is found."""
 
@@ -33,15 +42,20 @@ class Turn(ListQueue):
         super().__init__([Sentence(key, tokens) for key, tokens in enumerate(sources)])
         self.search = search
         self.found: dict[int, list[Hypothesis] | None] = {}
-        self.steps = 0
+        self.died: list[tuple[int, str]] = []
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
         """See `nmt_cli.decoding.lines.worker.Turn`."""
         self.found[sentence.key] = hypotheses
 
-    def before_step(self) -> None:
+    def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """See `nmt_cli.decoding.lines.worker.Turn`."""
-        self.steps += 1
+        return ()
+
+    def lost(self, sentences: Sequence[Sentence], how: str) -> None:
+        """See `nmt_cli.decoding.lines.worker.Turn`."""
+        self.died += [(sentence.key, how) for sentence in sentences]
+        self.put_back(sentences)
 
 
 def turns() -> list[Turn]:
@@ -56,13 +70,12 @@ def test_it_finds_what_is_found_without_a_process_turn_after_turn(model: Transfo
         if work is here:
             translate_turns([model], lambda taking=taking: next(taking, None))  # type: ignore[misc]
         else:
-            with worker_process([model]) as process:
+            with worker_process(model) as process:
                 process.translate_turns(lambda taking=taking: next(taking, None))  # type: ignore[misc]
     for mine, its in zip(here, there, strict=True):
         assert {key: [one.tokens for one in some or []] for key, some in mine.found.items()} == {
             key: [one.tokens for one in some or []] for key, some in its.found.items()
         }
-        assert mine.steps == its.steps > 0
         assert its.found[0] and its.found[0][0].tokens == [5, 6, 7]
 
 
@@ -73,7 +86,7 @@ def test_what_goes_wrong_there_is_raised_here(model: Transformer, monkeypatch: p
     mine = os.getpid()
     monkeypatch.setattr(Transformer, "encode", fails)
     taking = iter(turns())
-    with worker_process([model]) as process, pytest.raises(ValueError, match="in another process: True"):
+    with worker_process(model) as process, pytest.raises(ValueError, match="in another process: True"):
         process.translate_turns(lambda: next(taking, None))
 
 
@@ -81,16 +94,69 @@ def test_what_goes_wrong_there_is_raised_here(model: Transformer, monkeypatch: p
     ("number", "told"),
     [(signal.SIGKILL, "was killed, most likely for want of memory"), (signal.SIGTERM, "crashed, with exit")],
 )
-def test_its_death_is_an_error_that_says_how(model: Transformer, number: int, told: str) -> None:
+def test_after_its_death_another_translates_what_it_had(model: Transformer, number: int, told: str) -> None:
     class Deadly(Turn):
-        """Ends the process in the midst of its work."""
+        """Ends the first two processes in the midst of their work."""
 
-        def before_step(self) -> None:
-            assert process.process.pid
-            os.kill(process.process.pid, number)
+        def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+            taken = super().take(slots, tokens, running)
+            if process.restarts < 2:
+                assert process.process.pid
+                os.kill(process.process.pid, number)
+            return taken
 
-    with worker_process([model]) as process, pytest.raises(UserError, match=told):
-        process.translate_turns(lambda: Deadly(SearchConfig(), [[5, 6]]))
+    turn = Deadly(SearchConfig(beam=2), [[5, 6], [7]])
+    taking = iter([turn, turn, turn])
+    with worker_process(model) as process:
+        process.translate_turns(lambda: next(taking, None))
+        assert process.restarts == 2
+    assert sorted(key for key, _ in turn.died) == [0, 0, 1, 1]
+    assert all(told in how for _, how in turn.died)
+    assert {key: [*(found or [])[0].tokens] for key, found in turn.found.items()} == {0: [5, 6], 1: [7]}
+
+
+def test_processes_that_die_before_they_have_work_are_not_replaced_for_ever(model: Transformer) -> None:
+    def dies() -> Turn:
+        process.process.kill()
+        return Turn(SearchConfig(), [[5, 6]])
+
+    with worker_process(model) as process, pytest.raises(UserError, match="most likely for want of memory"):
+        process.translate_turns(dies)
+    assert process.restarts == MOST_DEATHS_IDLE - 1
+
+
+def test_what_nobody_wants_any_more_leaves_its_batch(model: Transformer) -> None:
+    departures = SharedCount()
+    asked: list[int] = []
+
+    class Left(Turn):
+        """The first sentence is given up once it runs."""
+
+        def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+            departures.increase()
+            return super().take(slots, tokens, running)
+
+        def gone(self, running: Sequence[Sentence]) -> Collection[int]:
+            asked.append(len(running))
+            return [place for place, sentence in enumerate(running) if sentence.key == 0]
+
+    turn = Left(SearchConfig(beam=2), [[5] * 20, [6] * 30, [7] * 10])
+    taking = iter([turn])
+    with worker_process(model, departures) as process:
+        process.translate_turns(lambda: next(taking, None))
+    assert asked[0] == 3
+    assert sorted(turn.found) == [1, 2]
+
+
+def test_a_connection_that_the_parent_closes_is_closed(model: Transformer) -> None:
+    here, there = socket.socketpair()
+    with worker_process(model) as process:
+        here.settimeout(60)
+        taking = iter(turns())
+        process.translate_turns(lambda: next(taking, None))
+        there.close()
+        assert here.recv(1) == b""
+    here.close()
 
 
 def test_an_end_of_the_work_in_the_parent_kills_it(model: Transformer) -> None:
@@ -98,11 +164,11 @@ def test_an_end_of_the_work_in_the_parent_kills_it(model: Transformer) -> None:
         """Nobody wants more."""
 
     class Last(Turn):
-        """Is not wanted any more when its first step begins."""
+        """Is not wanted any more when it begins."""
 
-        def before_step(self) -> None:
+        def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
             raise Enough
 
-    with pytest.raises(Enough), worker_process([model]) as process:
+    with pytest.raises(Enough), worker_process(model) as process:
         process.translate_turns(lambda: Last(SearchConfig(), [[5, 6]]))
     assert process.process.exitcode == -signal.SIGKILL
