@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt_cli import api, config
@@ -297,7 +297,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def test_sentences_of_a_request_that_is_left_are_not_counted_any_more(model: Model) -> None:
-    stream = model.stream(iter(["abcdefgh" * 7] * 35))
+    stream = model.stream(iter(["a", *["abcdefgh" * 7] * 35]))  # done after two steps, and after 57
     next(stream)
     assert model.queued > 0
     stream.close()  # type: ignore[attr-defined]  # it is a generator
@@ -368,10 +368,23 @@ def test_errors_reach_who_awaits(model: Model) -> None:
         asyncio.run(model.atranslate(["abc"], SearchConfig(weights=(1.0, 2.0))))
 
 
-@given(text=st.text("ab. \n\r\u2028\t!A", max_size=60))
-def test_whole_texts_keep_all_their_blanks_and_line_breaks(copier: Model, text: str) -> None:
-    """By a model that gives back its input."""
-    assert copier.translate_text(text) == text
+SENTENCES = st.sampled_from(["Ab cd.", "A", "So a!", "Is it?", "So... a", "3.5 b"])
+BLANKS = st.text(" \n\r\u2028\t", min_size=1, max_size=4).filter(lambda blanks: blanks != "\t")
+
+
+@settings(max_examples=15)
+@given(start=st.text(" \n", max_size=4), parts=st.lists(st.tuples(SENTENCES, BLANKS), max_size=6))
+def test_whole_texts_keep_all_their_blanks_and_line_breaks(
+    copier: Model, start: str, parts: Sequence[tuple[str, str]]
+) -> None:
+    """By a model that gives back its input; blanks within a sentence become one."""
+    text = start + "".join(sentence + blanks for sentence, blanks in parts)
+    expected = "".join(
+        " ".join(sentence.split()) + blanks for sentence, blanks in zip(*copier.sentences(text), strict=True)
+    )
+    assert copier.translate_text(text) == expected
+    for break_ in "\n\r\u2028":
+        assert expected.count(break_) == text.count(break_)
 
 
 def test_importing_it_loads_nothing_heavy() -> None:

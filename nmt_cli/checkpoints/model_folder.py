@@ -5,6 +5,7 @@
 average of the weights, `ema.safetensors`; where there is one, it is what was validated, and what translates.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -167,9 +168,12 @@ def read_identity(folder: Path, description: Mapping[str, Any]) -> Identity:
 
 def _check_trained_on(told: Any) -> None:
     """Raise `ValueError` where it is not what a dataset says of itself; lines are cut by what it says."""
-    longest = told.get("longest") if isinstance(told, dict) else 0
+    told = told if isinstance(told, dict) else {"longest": 0}
+    longest, ratio = told.get("longest"), told.get("length_ratio", 1.0)
     if longest is not None and (type(longest) is not int or longest < 2):
         raise ValueError(f"trained_on has no longest sentence: {longest!r}")
+    if type(ratio) is not float or not 0 <= ratio < math.inf:
+        raise ValueError(f"trained_on has no length_ratio: {ratio!r}")
 
 
 @torch.no_grad()

@@ -177,8 +177,8 @@ class Reporter:
         """So many worker processes died by now, and others took their place."""
         if count > self._restarts == 0:
             self._warn(
-                "a process that translates was killed, most likely for want of memory; its lines are "
-                "translated again. Take fewer --threads if it goes on."
+                "a process that translates died, and its lines are translated again. If it happens often, "
+                "memory may be short: take fewer --threads."
             )
         self._restarts = count
 

@@ -179,30 +179,27 @@ def test_when_it_is_killed_the_processes_of_its_threads_end_too(started: Started
 
 
 @on_linux
-@pytest.mark.parametrize(
-    ("number", "why"),
-    [
-        (signal.SIGKILL, b"was killed, most likely for want of memory; take fewer --threads,"),
-        (signal.SIGSEGV, b"crashed, with exit code -11."),
-    ],
-)
-def test_the_end_of_a_threads_process_is_one_line_of_error(
-    started: Started, made_models: Path, tmp_path: Path, number: int, why: bytes
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_lines_of_processes_that_die_are_translated_again_with_one_warning(
+    started: Started, made_models: Path, number: int
 ) -> None:
-    arguments = (made_models / "copies", *SEVERAL, "--output", tmp_path / "out")
-    flood = Popen(["yes", "abc def gh"], stdout=PIPE)
-    assert flood.stdout
-    with flood, started(*arguments, stdin=flood.stdout.fileno()) as process:
-        while len(others := children_of(process)) < 3:
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.kill(others.pop(1), number)
-        code, told = end_of(process)
-        assert (code, told.count(b"\n")) == (1, 1)
-        assert told.startswith(b"Error: a process that translates " + why)
-        flood.kill()
-    wait_for_the_end_of(others)
-    assert not [*tmp_path.iterdir()]
+    lines = [b"%dabc\n" % number for number in range(400)]
+    with started(made_models / "copies", *SEVERAL) as process:
+        assert answer(process, lines[0]) == lines[0]
+        children = children_of(process)
+        assert process.stdin
+        process.stdin.write(b"".join(lines[1:200]))
+        process.stdin.flush()
+        for child in children:
+            os.kill(child, number)
+        output, errors = process.communicate(b"".join(lines[200:]), PATIENCE)
+    assert output.splitlines(keepends=True) == lines[1:]
+    told = errors.decode().splitlines()
+    assert [line for line in told if not line.startswith("400 lines in")] == [
+        "Warning: a process that translates died, and its lines are translated again. If it happens often, "
+        "memory may be short: take fewer --threads."
+    ]
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("threads", [ONE_THREAD, SEVERAL])

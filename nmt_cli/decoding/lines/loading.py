@@ -1,8 +1,9 @@
 """Loads models from their folders, for translating on one or more devices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -67,20 +68,25 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
         for device in first_devices(where.device, where.devices):
             if not is_gpu(device):
                 set_own_threads(1)
-            tokenizers, models, trained = _read(paths, device)
+            tokenizers, models, told = _read(paths, device)
             for model in models:
                 pack(model, where.precision or usual_translating_precision(device), min(threads, cores))
             Ensemble.of(models, config.search)  # refuses settings that do not suit the models
             copies.append(models)
-    translator = Translator(tokenizers, models, config, trained)
+    # Not every model folder tells.
+    trained = min(filter(None, (one.get("longest") for one in told)), default=None)
+    ratio = max(one.get("length_ratio", 1.0) for one in told)
+    translator = Translator(tokenizers, models, config, trained, ratio)
     if not is_gpu(device):
         kernels()  # compiled here and once: worker processes are forked from this one
         return Loaded(translator, copies * threads)
     return Loaded(translator, copies)
 
 
-def _read(paths: Sequence[Path], device: torch.device) -> tuple[Tokenizers, list[Transformer], int | None]:
-    """The tokenisers, the models, and the most tokens of a sentence that all of them were trained on."""
+def _read(
+    paths: Sequence[Path], device: torch.device
+) -> tuple[Tokenizers, list[Transformer], list[Mapping[str, Any]]]:
+    """The tokenisers, the models, and what each was trained on."""
     places = [find_model(path) for path in paths]
     read = [read_model(place, device) for place in places]
     first = read[0].identity.tokenizers
@@ -90,6 +96,4 @@ def _read(paths: Sequence[Path], device: torch.device) -> tuple[Tokenizers, list
                 f"{path} has another vocabulary than {paths[0]}; an ensemble needs models that were trained "
                 "on one dataset."
             )
-    # Not every model folder tells.
-    longest = [model.identity.trained_on.get("longest") for model in read]
-    return first, [model.transformer for model in read], min(filter(None, longest), default=None)
+    return first, [model.transformer for model in read], [model.identity.trained_on for model in read]

@@ -144,8 +144,7 @@ class RequestQueue:
             if self._closed:
                 return None
             if self._suspects:
-                alone = self._suspects.pop()
-                return Turn(self, self._requests[alone.request].search, [alone])
+                return Turn(self, self._requests[self._suspects[0].request].search, alone=True)
             return Turn(self, self._waiting()[0].search)
 
     def take(
@@ -173,6 +172,16 @@ class RequestQueue:
                     # To the end: the others have their turn first.
                     self._requests[request.number] = self._requests.pop(request.number)
             return chosen
+
+    def take_suspect(self, search: SearchConfig) -> list[Sentence]:
+        """Take a sentence that is to be tried alone, if there still is one with these settings."""
+        with self._lock:
+            self._refuse_closed()
+            for one in self._suspects:
+                if self._requests[one.request].search == search:
+                    self._suspects.remove(one)
+                    return [one]
+            return []
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """See `nmt_cli.decoding.engine.Queue`; sentences of closed requests are dropped."""
@@ -245,11 +254,10 @@ class Turn:
     Settings can't be mixed in a batch. See `worker.Turn` for what it promises.
     """
 
-    def __init__(
-        self, queue: RequestQueue, search: SearchConfig, alone: Sequence[Queued] | None = None
-    ) -> None:
-        """`alone`, if given, are all the sentences there will be."""
-        self._queue, self.search, self._alone = queue, search, alone
+    def __init__(self, queue: RequestQueue, search: SearchConfig, *, alone: bool = False) -> None:
+        """`alone`: of a single sentence, one that may be deadly."""
+        self._queue, self.search = queue, search
+        self._alone, self._taken = alone, False
         self._seen = queue.departures.value
         self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
 
@@ -262,7 +270,7 @@ class Turn:
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
         """See `nmt_cli.decoding.engine.Queue`."""
-        if self._alone is None:
+        if not self._alone:
             return self._queue.take(self.search, slots, tokens, running)
-        alone, self._alone = self._alone, ()
-        return [*alone]
+        taken, self._taken = self._taken, True
+        return [] if taken else self._queue.take_suspect(self.search)

@@ -101,9 +101,11 @@ class Translator:
         models: Sequence[Transformer],
         config: TranslateConfig,
         trained: int | None = None,
+        length_ratio: float = 1.0,
     ) -> None:
-        """`trained` is the most tokens of a sentence in training, end mark counted, where that is known."""
-        self.tokenizers, self.config = tokenizers, config
+        """`trained` is the most tokens of a sentence in training, end mark counted, where that is known;
+        `length_ratio` is how many target tokens there were for each source token."""
+        self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self.trees = tree_symbols(tokenizers.target)
@@ -172,7 +174,7 @@ class Translator:
             text = candidates[0].text if candidates else ""
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
-            odd = flags(line.raw, text, source_pieces, pieces)
+            odd = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
         return Translation(line, candidates, odd, failed)
 
     def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:

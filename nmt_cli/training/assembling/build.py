@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt_cli.attention.dispatch import WIDEST, implementation
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset
+from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split
 from nmt_cli.data.filler import Rounding
 from nmt_cli.data.loader import Cut, Loader
 from nmt_cli.data.resegment import Resegmented
@@ -49,8 +49,14 @@ def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
             name: file["sha256"] for name, file in manifest["files"].items() if name.startswith(f"{TRAIN}.")
         },
         "longest": longest_sentence(config),
+        "length_ratio": _length_ratio(dataset.splits[TRAIN]),
     }
     return Identity(config.model, load_tokenizers(dataset.folder / TOKENIZERS), trained_on)
+
+
+def _length_ratio(train: Split) -> float:
+    """Target tokens for each source token."""
+    return round(int(train.target.offsets[-1]) / max(1, int(train.source.offsets[-1])), 3)
 
 
 def build_trainer(
