@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from nmt_cli import api, config
 from nmt_cli.api import InputConfig, Model, SearchConfig, TrainConfig, TranslateConfig, UserError, load
+from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 
@@ -104,6 +106,53 @@ def test_eight_threads_get_what_each_would_get_alone(model: Model) -> None:
     together = threading.Barrier(1)
     assert found == [work(number) for number in range(8)]
     assert [lines for lines, _, _ in found] == texts
+
+
+@pytest.fixture(scope="module")
+def undecided(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """A model whose weights are drawn by lot, so that its hypotheses are all about as good as each other."""
+    tokenizers = read_model(folder).identity.tokenizers
+    shape = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=64, heads=4)
+    identity = Identity(shape, tokenizers, {})
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        drawn = identity.build().eval()
+    out = tmp_path_factory.mktemp("undecided") / "model"
+    out.mkdir()
+    write_model(out, identity, weights(drawn), {"step": 1})
+    with load(out, device="cpu", threads=2) as loaded:
+        yield loaded
+
+
+def test_what_comes_out_does_not_depend_on_who_else_is_there(undecided: Model) -> None:
+    """Id for id, in eight threads with four settings at a time, also where others leave in the midst."""
+    ways = [
+        SearchConfig(beam=1),
+        SearchConfig(beam=3, n_best=2),
+        SearchConfig(beam=4, length_penalty=1.0, max_length=20),
+        SearchConfig(sample=True, n_best=2, top_k=5, seed=3),
+    ]
+
+    def found(number: int) -> list[list[Sequence[int]]]:
+        together.wait()
+        some = undecided.translations(texts[number], ways[number % 4])
+        return [[part.tokens for one in each.candidates for part in one.parts] for each in some]
+
+    def leaves() -> None:
+        together.wait()
+        for _ in range(3):
+            stream = undecided.stream(texts[0] * 5, ways[1])
+            next(stream)
+            stream.close()  # type: ignore[attr-defined]  # it is a generator
+
+    texts = [a_few(8, seed) for seed in range(8)]
+    together = threading.Barrier(9, timeout=PATIENCE)
+    with ThreadPoolExecutor(9) as pool:
+        left = pool.submit(leaves)
+        crowded = list(pool.map(found, range(8)))
+        left.result(PATIENCE)
+    together = threading.Barrier(1)
+    assert crowded == [found(number) for number in range(8)]
 
 
 def test_long_requests_do_not_hold_up_short_ones(model: Model) -> None:

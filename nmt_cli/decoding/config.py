@@ -22,8 +22,8 @@ class InputConfig:
     places ("split"), only its first part is ("cut"), or nothing of it ("skip")."""
 
     sentences: Literal["keep", "split"] = setting("keep", everyday=True)
-    """A line of several sentences is translated as it is ("keep"), or each of its sentences by itself, which
-    suits models that were trained on single sentences ("split")."""
+    """A line of several sentences is translated as it is ("keep"), or each of its sentences by itself, with
+    the same blanks between them, which suits models that were trained on single sentences ("split")."""
 
     longest: int = setting(0, least=0)
     """Most source pieces of a line, or of a part of one, the end mark not counted; 0 is what the model was

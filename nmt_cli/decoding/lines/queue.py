@@ -202,7 +202,8 @@ class RequestQueue:
                 again = replace(sentence, deaths=sentence.deaths + 1)
                 if again.deaths == MOST_DEATHS:
                     line = again.key // PARTS
-                    request.error = UserError(f"line {line:,}, {MOST_DEATHS} times in a row: {how}")
+                    told = f"line {line:,}, {MOST_DEATHS} times in a row: {how}"
+                    request.error = request.error or UserError(told)
                     request.awaken()
                 elif again.deaths == MOST_DEATHS - 1:
                     self._suspects.append(again)

@@ -10,6 +10,7 @@ from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.decoding.lines.queue import Closed, RequestQueue
 from nmt_cli.decoding.lines.request import Queued, Request
 from nmt_cli.decoding.lines.translator import PARTS, Line
+from nmt_cli.errors import UserError
 
 ONE, OTHER = SearchConfig(beam=1), SearchConfig(beam=2)
 ROOM = 1 << 20
@@ -69,6 +70,58 @@ def test_what_did_not_fit_is_taken_again_unless_its_request_is_closed() -> None:
     queue.put_back(taken)
     queue.finish(taken[-1], None)
     assert owners(queue.take(ONE, 4, ROOM, [])) == [kept.number] * 2
+
+
+def test_a_sentence_that_was_lost_twice_is_tried_alone_and_given_up_after_the_third_time() -> None:
+    queue = RequestQueue(1)
+    request, other = (request_of(queue, ONE, 2) for _ in range(2))
+    for _ in range(2):
+        turn = queue.turn()
+        assert turn
+        running = turn.take(9, ROOM, [])
+        assert len(running) == 4
+        queue.lost(running, "it was killed.")
+    late = request_of(queue, ONE, 1)
+    assert queue.take(ONE, 9, ROOM, []) == []  # so that batches run empty
+    for _ in range(4):
+        alone = queue.turn()
+        assert alone
+        running = alone.take(9, ROOM, [])
+        assert len(running) == 1
+        assert alone.take(9, ROOM, running) == []
+        if owners(running) == [request.number]:
+            queue.lost(running, "it was killed.")
+        else:
+            queue.finish(running[0], [])
+    with pytest.raises(UserError, match=r"line \d, 3 times in a row: it was killed"):
+        queue.next(request, lambda: None)
+    assert queue.next(other, lambda: None)
+    assert owners(queue.take(ONE, 9, ROOM, [])) == [late.number]
+
+
+def test_who_waits_to_be_tried_alone_is_not_lost_with_a_process_that_never_took_it() -> None:
+    queue = RequestQueue(1)
+    request = request_of(queue, ONE, 1)
+    for _ in range(2):
+        queue.lost(queue.take(ONE, 1, ROOM, []), "it was killed.")
+    turns = [queue.turn(), queue.turn()]
+    assert [owners(turn.take(1, ROOM, [])) for turn in turns if turn] == [[request.number], []]
+
+
+def test_a_worker_is_told_once_of_those_that_left() -> None:
+    queue = RequestQueue(1)
+    kept, closed = (request_of(queue, ONE, 2) for _ in range(2))
+    turn = queue.turn()
+    assert turn
+    running = turn.take(4, ROOM, [])
+    assert queue.unfinished == 4
+    assert list(turn.gone(running)) == []
+    queue.close_request(closed)
+    assert [owners([running[place]]) for place in turn.gone(running)] == [[closed.number]] * 2
+    assert list(turn.gone(running)) == []
+    assert queue.unfinished == 2
+    queue.finish(running[owners(running).index(kept.number)], [])
+    assert queue.unfinished == 1
 
 
 def test_closing_it_wakes_callers_and_workers() -> None:
