@@ -190,6 +190,12 @@ def test_lines_are_cut_by_no_absurd_length(folder: Path, longest: object) -> Non
     assert "config.json is damaged (trained_on has no longest sentence" in complaint(folder)
 
 
+@pytest.mark.parametrize("ratio", [-1.0, 1, "all", None, float("nan"), float("inf")])
+def test_translations_are_called_short_by_no_absurd_ratio(folder: Path, ratio: object) -> None:
+    describe(folder, {"trained_on": {"longest": 9, "length_ratio": ratio}})
+    assert "config.json is damaged (trained_on has no length_ratio" in complaint(folder)
+
+
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other/model.safetensors"])
 def test_a_description_names_no_file_outside_its_folder(folder: Path, name: str) -> None:
     description = json.loads((folder / "config.json").read_bytes())

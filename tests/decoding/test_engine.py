@@ -173,6 +173,29 @@ def test_memory_that_ends_while_the_batch_is_put_in_order_loses_no_sentence(
     assert not left
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_who_is_gone_takes_no_further_step_and_the_others_get_what_they_would(seed: int, beam: int) -> None:
+    chosen = random.Random(seed)
+    room, config = Room(), replace(TO_THE_CAP, beam=beam, rows=5 * beam)
+    ensemble = Ensemble.of([model_in(room)], config)
+    left: set[int] = set()
+
+    def gone(running: Sequence[Sentence]) -> list[int]:
+        places = [place for place in range(len(running)) if chosen.random() < 0.15]
+        assert not left & {sentence.key for sentence in running}
+        left.update(running[place].key for place in places)
+        return places
+
+    waiting = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(SOURCES)])
+    found = {
+        one.key: list((some or [])[0].tokens) for one, some in translated(ensemble, config, waiting, gone)
+    }
+    assert left and found.keys() == set(range(len(SOURCES))) - left
+    everything = found_in(Room(), config, SOURCES)
+    assert found == {key: everything[key] for key in found}
+
+
 def test_a_batch_that_was_too_large_is_not_tried_again() -> None:
     room = Room("encode", sentences=3)
     found_in(room, TO_THE_CAP, sources(*[6] * 24))

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,30 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.machine.processes import crew, in_child, in_order
+from nmt_cli.machine.processes import SharedCount, crew, in_child, in_order, let_go_of_sockets
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_sees_a_count_grow_and_keeps_no_socket_but_those_it_is_to_keep() -> None:
+    count, (here, there), (kept, other) = SharedCount(), socket.socketpair(), socket.socketpair()
+    count.increase()
+    if not (child := os.fork()):
+        let_go_of_sockets([kept.fileno()])
+        kept.send(b"ready")
+        kept.recv(1)
+        kept.send(str(count.value).encode())
+        os._exit(0)
+    here.settimeout(60)
+    assert other.recv(9) == b"ready"
+    there.close()
+    assert here.recv(1) == b""  # else the child would still hold the other end
+    count.increase()
+    other.send(b"!")
+    assert other.recv(9) == b"2"
+    os.waitpid(child, 0)
+    for end in (here, kept, other):
+        end.close()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
