@@ -30,7 +30,7 @@ STARTING = threading.RLock()
 the ends of our pipes and keep them open, and the death of our process would not be noticed."""
 
 MOST_DEATHS_IDLE = 3
-"""So many processes in a row may die before they have translated anything; then no other is started."""
+"""So many in a row may die before they have taken anything to translate; then no other is started."""
 
 WARNING = ".*multi-threaded.*fork"
 """Of locks that other threads hold just now, which stay locked in the child; but the child takes none but
@@ -62,10 +62,14 @@ class WorkerProcess:
             try:
                 asked, told = self.connection.recv()
             except (EOFError, OSError):
+                if self._closed:  # by a thread that may hold the lock and wait for this one
+                    raise UserError("the model was closed.") from None
                 self._replace()
                 continue
             if asked == "turn":
                 self._turn = next_turn()
+                if not self.process.is_alive():  # killed while it waited, so it may have been a good one
+                    self._idle_deaths = 0
                 self._send(self._turn.search if self._turn else None)
                 if self._turn is None:
                     return
@@ -115,14 +119,12 @@ class WorkerProcess:
         with STARTING:
             self.process.join()  # for its exit code
             how = _told(self.process.exitcode)
-            self._idle_deaths += 1
-            if self._closed or (self._idle_deaths >= MOST_DEATHS_IDLE and not self._held):
+            self._idle_deaths = 0 if self._held else self._idle_deaths + 1
+            if self._closed or self._idle_deaths >= MOST_DEATHS_IDLE:
                 raise UserError(how)
             self._stack.close()
             self._start()
             self.restarts += 1
-            if self._closed:  # by the garbage collector, meanwhile
-                self.process.kill()
         held, self._held = [*self._held.values()], {}
         if held and self._turn:
             self._turn.lost(held, how)
@@ -140,6 +142,8 @@ class WorkerProcess:
                 told = f"can't start a process for each of the --threads ({error.strerror}); take fewer."
                 raise UserError(told) from error
             self.process, self.connection, self._stack = process, ours, stack.pop_all()
+        if self._closed:  # by the garbage collector, meanwhile
+            process.kill()
 
 
 def _told(code: int | None) -> str:

@@ -13,6 +13,7 @@ import pytest
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue
+from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lines.worker import translate_turns
 from nmt_cli.decoding.lines.worker_process import MOST_DEATHS_IDLE, WorkerProcess
@@ -115,14 +116,23 @@ def test_after_its_death_another_translates_what_it_had(model: Transformer, numb
     assert {key: [*(found or [])[0].tokens] for key, found in turn.found.items()} == {0: [5, 6], 1: [7]}
 
 
-def test_processes_that_die_before_they_have_work_are_not_replaced_for_ever(model: Transformer) -> None:
-    def dies() -> Turn:
-        process.process.kill()
-        return Turn(SearchConfig(), [[5, 6]])
-
+def test_processes_that_die_before_they_work_are_not_replaced_for_ever(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ensemble, "of", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with worker_process(model) as process, pytest.raises(UserError, match="most likely for want of memory"):
-        process.translate_turns(dies)
+        process.translate_turns(lambda: Turn(SearchConfig(), [[5, 6]]))
     assert process.restarts == MOST_DEATHS_IDLE - 1
+
+
+def test_one_that_is_killed_while_it_waits_is_replaced_however_often(model: Transformer) -> None:
+    def after_its_death() -> Turn | None:
+        process.process.kill()
+        process.process.join()
+        return Turn(SearchConfig(), [[5, 6]]) if process.restarts < 2 * MOST_DEATHS_IDLE else None
+
+    with worker_process(model) as process:
+        process.translate_turns(after_its_death)
 
 
 def test_what_nobody_wants_any_more_leaves_its_batch(model: Transformer) -> None:
