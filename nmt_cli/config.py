@@ -26,9 +26,10 @@ from nmt_cli.setting_values import converted, toml_literal, wanted
 Config = TypeVar("Config")
 Value = TypeVar("Value")
 
-Kind = Literal["shape", "use", "training only"]
+Kind = Literal["shape", "use", "training only", "whole run"]
 """What a model setting decides: how many weights there are and their shapes; how weights are used, which with
-another value may fit, but mean something else; or nothing once training is over."""
+another value may fit, but mean something else; or nothing once training is over. The settings of training
+that a run keeps from its first step to its last are of kind "whole run"."""
 
 HOLDS = {"at least": operator.ge, "more than": operator.gt, "less than": operator.lt, "at most": operator.le}
 
