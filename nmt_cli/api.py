@@ -27,7 +27,8 @@ from nmt_cli.training.config import TrainConfig
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.preprocess import Outcome
-    from nmt_cli.decoding.lines.given_pairs import Alignment, Scored
+    from nmt_cli.decoding.hypotheses import Scored
+    from nmt_cli.decoding.lines.given_pairs import Alignment
     from nmt_cli.decoding.lines.loading import Loaded
     from nmt_cli.decoding.lines.translator import Translation
     from nmt_cli.decoding.lines.workers import Workers

@@ -18,7 +18,7 @@ from nmt_cli.checkpoints.files import (
     write_description,
     write_tensors,
 )
-from nmt_cli.checkpoints.foreign import IMPORTED, Toolkit, foreign_kind
+from nmt_cli.checkpoints.foreign import IMPORTED, ForeignKind, foreign_kind
 from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
@@ -183,7 +183,7 @@ def keep_only(run: Path, steps: set[int]) -> None:
             shutil.rmtree(going)
 
 
-def _cure(path: Path, toolkit: Toolkit) -> str:
+def _cure(path: Path, toolkit: ForeignKind) -> str:
     if toolkit in IMPORTED:
         return f"make it one: nmt import {path} --out MODEL"
     return "name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
