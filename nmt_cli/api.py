@@ -212,6 +212,7 @@ class Model:
                 if self._workers:
                     self._workers.close()
                 self._workers = Workers(self.loaded.workers)
+                # Unlike `__del__` this is called also when the program ends with the model still in use.
                 weakref.finalize(self, self._workers.close)
             return self._workers
 
@@ -291,6 +292,7 @@ def train(
     process = process_from_environment()
     where = device_of_rank(device, process.local_rank)
     paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
+    # Training seeds PyTorch's generators, and they are the caller's.
     with torch.random.fork_rng([where] if is_gpu(where) else []):
         complete = train_run(*paths, settings, process, where, report, stop_wanted, command, threads or 0)
     return Trained(paths[1], complete)

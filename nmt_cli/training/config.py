@@ -82,7 +82,7 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.kind == "noam" and not self.warmup:
+        if self.kind == "noam" and not self.warmup:  # the rule divides by it
             raise UserError("warmup is 0; with noam take at least 1.")
         if self.kind == "noam" and changed(self, "peak"):
             raise UserError("peak has no effect with noam, which has factor; leave it out.")
@@ -246,6 +246,7 @@ class TrainConfig:
                 f"a {self.schedule.kind} schedule has to know the last step; "
                 "give training.max_steps in place of max_epochs."
             )
+        # A sentence of more tokens than a batch holds is left out too.
         most = min(self.batch.longest, self.batch.tokens)
         if 0 < self.model.limit < most:
             raise UserError(

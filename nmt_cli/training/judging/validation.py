@@ -151,6 +151,7 @@ def translating(config: TrainConfig) -> TranslateConfig:
     search = SearchConfig(**asdict(config.search))
     return TranslateConfig(
         search=search,
+        # That setting counts pieces alone, without end mark.
         input=InputConfig(longest=longest_sentence(config) - 1),
         output=OutputConfig(trees="linearised"),  # as the references are
     )
