@@ -208,6 +208,7 @@ class Model:
         with self._changing:
             if self._closed:
                 raise RuntimeError("the model was closed; load it again.")
+            # Not usable where they failed, or where this process is a fork of the one that started them.
             if not self._workers or not self._workers.usable:
                 if self._workers:
                     self._workers.close()

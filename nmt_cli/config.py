@@ -219,6 +219,7 @@ def describe(config: type[object]) -> list[Setting]:
 
 def given_names(file: Path | None, assignments: Sequence[str], flags: Mapping[str, object]) -> frozenset[str]:
     """The settings that somebody gave, be it at their defaults."""
+    # What is wrong with them, `read` says.
     return frozenset(item.name for item in _given(file, assignments, flags, problems=[]))
 
 

@@ -70,6 +70,7 @@ def _pickled_names(path: Path, *names: str) -> set[str]:
     if path.suffix not in (".pt", ".pth"):
         return set()
     pickled = _zipped_start(path) if is_zipfile(path) else _start(path, PICKLE_BYTES)
+    # A pickle has a text as an X, its length in four bytes, and the text.
     return {name for name in names if b"X" + len(name).to_bytes(4, "little") + name.encode() in pickled}
 
 

@@ -151,6 +151,7 @@ def point(run: Path, name: str, place: Path) -> None:
     """Let RUN/`name` lead to a checkpoint; there is no moment at which it leads nowhere."""
     fresh = run / f".{name}.new"
     fresh.unlink(missing_ok=True)
+    # Relative, so that a run can be moved as a whole.
     fresh.symlink_to(place.relative_to(run))
     fresh.replace(run / name)
 
@@ -179,6 +180,7 @@ def keep_only(run: Path, steps: set[int]) -> None:
     for step, place in checkpoints(run).items():
         if step not in steps:
             going = place.with_name(f".{place.name}.unfinished")
+            # Renamed first: a kill while its files are removed must not leave half a checkpoint.
             place.rename(going)
             shutil.rmtree(going)
 

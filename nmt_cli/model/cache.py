@@ -153,7 +153,7 @@ class DecodingCache:
         come the sentences of `others`, which have taken no step yet."""
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
-        room = live + BLOCK * self.places
+        room = live + BLOCK * self.places  # a step takes a node for each place
         wide = F.pad(alive, (0, max(0, room - alive.shape[1])))
         order = torch.sort(wide, dim=1, descending=True, stable=True).indices
         order = order[:, :room].clamp(max=alive.shape[1] - 1)

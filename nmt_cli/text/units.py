@@ -19,6 +19,8 @@ class Characters:
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
         if not self._bytes:
+            # `map` and not a loop, which takes a fifth longer, and is most of the work where pieces are
+            # characters.
             return list(map(self._numbers.get, text, repeat(UNKNOWN_PIECE)))
         pieces: list[int] = []
         for character in text:

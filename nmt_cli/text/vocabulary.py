@@ -147,6 +147,8 @@ class Numbering:
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
         # The unknown mark is no piece's: as text it shows as unknown.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
+        # An array, since NumPy reads its memory as it lies: all pieces of a block of lines are looked up at
+        # once.
         return cls(vocabulary, symbols, array("I", [*ids, vocabulary.unknown]), pieces)
 
 

@@ -103,6 +103,7 @@ class Judge:
         model.train(training)
         gathered = self.group.gather((losses, translations))
         nll, tokens = np.sum([loss for theirs, _ in gathered for loss in theirs], axis=0).tolist()
+        # Each rank took every so-many-th line, so they have to be put in order again.
         everything = {line: text for _, theirs in gathered for line, text in theirs.items()}
         return self._judgement(split, nll, int(tokens), {line: everything[line] for line in lines})
 
