@@ -199,7 +199,8 @@ class Model:
         self.close()
 
     def _kept(self, translations: Iterator[Translation]) -> Iterator[Translation]:
-        """The same; as long as anybody has them, there is somebody who has the model."""
+        """The same translations, from a generator that holds on to the model: whoever still iterates keeps
+        its workers alive."""
         yield from translations
 
     def _started(self) -> Workers:

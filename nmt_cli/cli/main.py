@@ -111,7 +111,7 @@ def main() -> NoReturn:
 
 
 def _hear_signals() -> None:
-    """But for those that it was started to ignore."""
+    """Let SIGTERM and Ctrl-C end the command in order, unless it was started to ignore them."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
     # A shell starts background jobs with SIGINT ignored, and that is to stay so.
@@ -120,7 +120,8 @@ def _hear_signals() -> None:
 
 
 def _open_streams() -> None:
-    """Those that are closed hold nothing and take everything; else the next file to open would be one."""
+    """Put /dev/null in the place of closed standard streams: the next file to be opened would take the number
+    of one of them, and get what is printed."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             if (opened := os.open(os.devnull, os.O_RDWR)) != number:
@@ -130,7 +131,7 @@ def _open_streams() -> None:
 
 def _failed(message: str, code: int) -> int:
     if "--debug" in sys.argv:
-        raise
+        raise  # called within an `except`, so with the traceback
     told = printable(message)
     if len(told) > MOST_SHOWN:  # a damaged file may be quoted in it
         told = f"{told[: MOST_SHOWN // 2]} … {told[-MOST_SHOWN // 2 :]}"

@@ -22,7 +22,7 @@ BLOCK = 8
 """Room in a tree is made for this many more steps at a time."""
 
 GRAIN = 8
-"""Nodes are made use of in such numbers."""
+"""`DecodingCache.used` is rounded up to this where it is too small, so that it need not grow at each step."""
 
 
 @dataclass(slots=True)
