@@ -19,6 +19,7 @@ def test_another_language_is_told_once_there_is_enough_of_it() -> None:
 
 def test_the_right_language_with_a_few_foreign_lines_is_no_other() -> None:
     assert guessed("de", *[GERMAN, GERMAN, ENGLISH] * 20) is None
+    assert guessed("de", *[GERMAN, ENGLISH, ENGLISH] * 20) is None  # a mixed text is no wrong file
 
 
 def test_of_a_language_without_a_list_nothing_is_said() -> None:

@@ -99,6 +99,14 @@ def test_of_batches_segmentation_and_model_only_what_ends_with_training_can_chan
     ]
 
 
+def test_what_else_a_run_keeps_to_its_end_is_this() -> None:
+    others = [name for name in FIXED if not name.startswith(("batch.", "sampling.", "model."))]
+    assert sorted(others) == [
+        *("optimizer.kind", "start.allow", "start.model", "training.seed"),
+        *("validation.bleu_tokenizer", "validation.metric", "validation.sentences"),
+    ]
+
+
 def test_settings_that_cannot_be_read_are_told_with_their_file(tmp_path: Path, tiny: Tiny) -> None:
     (tmp_path / "config.toml").write_text("[model\nwidth", encoding="utf-8")
     with pytest.raises(UserError, match=r"config\.toml is not a TOML file"):

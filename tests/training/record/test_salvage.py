@@ -48,7 +48,8 @@ def test_a_line_that_readers_could_not_read_counts_as_damaged() -> None:
     assert lost == ["2 damaged lines", "1 missing steps"]
 
 
-def test_a_step_twice_is_kept_once_and_a_validation_that_is_gone_is_missed() -> None:
-    kept, lost = salvaged(log(step(1), step(2), step(2), step(3)), AT_3)
+def test_a_step_twice_is_kept_as_first_written_and_a_validation_that_is_gone_is_missed() -> None:
+    again = step(2).replace(b'"loss": 1.0', b'"loss": 9.0')
+    kept, lost = salvaged(log(step(1), step(2), again, step(3)), AT_3)
     assert kept == log(step(1), step(2), step(3))
     assert lost == ["1 missing validations"]
