@@ -28,7 +28,8 @@ from nmt_cli.training.config import TrainConfig
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.preprocess import Outcome
-    from nmt_cli.decoding.lines.given_pairs import Alignment, Scored
+    from nmt_cli.decoding.hypotheses import Scored
+    from nmt_cli.decoding.lines.given_pairs import Alignment
     from nmt_cli.decoding.lines.loading import Loaded
     from nmt_cli.decoding.lines.translator import Translation, Translator
     from nmt_cli.decoding.lines.workers import Workers
@@ -293,7 +294,8 @@ class Model:
         self.close()
 
     def _kept(self, translations: Iterator[Translation]) -> Iterator[Translation]:
-        """The same; as long as anybody has them, there is somebody who has the model."""
+        """The same translations, from a generator that holds on to the model: whoever still iterates keeps
+        its workers alive."""
         yield from translations
 
     def _searching(self, search: SearchConfig | None) -> Translator:
@@ -310,10 +312,12 @@ class Model:
         with self._changing:
             if self._closed:
                 raise RuntimeError("the model was closed; load it again.")
+            # Not usable where they failed, or where this process is a fork of the one that started them.
             if not self._workers or not self._workers.usable:
                 if self._workers:
                     self._workers.close()
                 self._workers = Workers(self.loaded.workers)
+                # Unlike `__del__` this is called also when the program ends with the model still in use.
                 weakref.finalize(self, self._workers.close)
             return self._workers
 
@@ -393,6 +397,7 @@ def train(
     process = process_from_environment()
     where = device_of_rank(device, process.local_rank)
     paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
+    # Training seeds PyTorch's generators, and they are the caller's.
     with torch.random.fork_rng([where] if is_gpu(where) else []):
         complete = train_run(*paths, settings, process, where, report, stop_wanted, command, threads or 0)
     return Trained(paths[1], complete)

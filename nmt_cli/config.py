@@ -26,9 +26,10 @@ from nmt_cli.setting_values import converted, toml_literal, wanted
 Config = TypeVar("Config")
 Value = TypeVar("Value")
 
-Kind = Literal["shape", "use", "training only"]
+Kind = Literal["shape", "use", "training only", "whole run"]
 """What a model setting decides: how many weights there are and their shapes; how weights are used, which with
-another value may fit, but mean something else; or nothing once training is over."""
+another value may fit, but mean something else; or nothing once training is over. The settings of training
+that a run keeps from its first step to its last are of kind "whole run"."""
 
 HOLDS = {"at least": operator.ge, "more than": operator.gt, "less than": operator.lt, "at most": operator.le}
 
@@ -102,7 +103,7 @@ def setting(
     everyday: bool = False,
 ) -> Value:
     """A field of a section; of a list, the bounds are those of each item. `--help` shows everyday ones."""
-    limits = dict(zip(HOLDS, (least, above, below, most), strict=True))
+    limits = dict(zip(HOLDS, (least, above, below, most), strict=True))  # in the order of HOLDS
     bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
     return field(default=default, metadata={"bounds": bounds, "kind": kind, "everyday": everyday})
 
@@ -167,6 +168,7 @@ def read(
             values[section][key] = value
     if problems:
         raise UserError("; ".join(problems))
+    # Only now: sections check values against each other, which says little while some can't even be read.
     built = {name: _built(name, cls, values[name], given, problems) for name, cls in sections.items()}
     if problems:
         raise UserError("; ".join(problems))
@@ -217,6 +219,7 @@ def describe(config: type[object]) -> list[Setting]:
 
 def given_names(file: Path | None, assignments: Sequence[str], flags: Mapping[str, object]) -> frozenset[str]:
     """The settings that somebody gave, be it at their defaults."""
+    # What is wrong with them, `read` says.
     return frozenset(item.name for item in _given(file, assignments, flags, problems=[]))
 
 
@@ -294,6 +297,7 @@ def _given(
 
 def _from_file(file: Path) -> Iterator[Given]:
     try:
+        # Editors on Windows begin files with a mark; and a path in a file need not be UTF-8.
         sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))
     except RecursionError as error:
         raise UserError(f"{file} is not a TOML file of settings: it is nested too deeply") from error
@@ -315,6 +319,7 @@ def _from_assignment(text: str, problems: list[str]) -> Given | None:
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
+        # A text needs no quotation marks here: the shell would take them away.
         parsed = value
     return Given(name.strip(), parsed, "--set")
 
@@ -353,6 +358,7 @@ def _built(
 def _meanings(section: Any) -> dict[str, str]:
     """The text under each field of a dataclass and of those that it extends, folded to one line."""
     inherited = [_meanings(base) for base in section.__bases__ if is_dataclass(base)]
+    # From the source code, as Python itself does not keep a text below a field.
     tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     own = {

@@ -7,9 +7,11 @@ from typing import Any, Literal, get_args, get_origin
 
 def toml_literal(value: object) -> str:
     """`value` as one would write it in a TOML file."""
+    # TOML writes true, Python True.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
+        # JSON leaves the character 7F as it is, which TOML forbids.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(toml_literal, value)) + "]"
@@ -27,6 +29,7 @@ def converted(value: object, kind: Any) -> object | None:
             else [None]
         )
         return None if None in items else tuple(items)
+    # Not `isinstance`, for which true and false are whole numbers.
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is float and not math.isfinite(value):

@@ -166,4 +166,5 @@ def _is_average(folder: Path) -> bool:
     except (OSError, UserError, ValueError):
         return False
     names = {path.name for path in folder.iterdir()}
+    # With anything else in it the folder is somebody's, and stays.
     return AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS}

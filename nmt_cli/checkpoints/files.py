@@ -32,6 +32,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
+        # safetensors has the system's number in its message alone, and a full disk must be known as one.
         number = re.search(r"os error (\d+)", str(error))
         code = int(number[1]) if number else errno.EIO
         raise OSError(code, os.strerror(code), str(path)) from error
@@ -111,5 +112,6 @@ def refuse_not_finite(path: Path, name: str, tensor: Tensor) -> None:
 def _check(path: Path, written: Mapping[str, Any]) -> None:
     if not path.is_file():
         raise UserError(f"{path} is missing; copy it again, or use another checkpoint.")
+    # The size first, which costs nothing; hashing reads the whole file.
     if path.stat().st_size != written.get("bytes") or size_and_hash(path) != written:
         raise damaged(path, "not the bytes that were written")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal, get_args
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
-Toolkit = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
+ForeignKind = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
 
-IMPORTED: tuple[Toolkit, ...] = ("Hugging Face", "Marian", "fairseq")
+IMPORTED: tuple[ForeignKind, ...] = ("Hugging Face", "Marian", "fairseq")
 """Those whose models `nmt import` takes."""
 
 CTRANSLATE2_MARK = b"\x10\x00TransformerSpec\x00"
@@ -19,7 +19,7 @@ PICKLE_BYTES = 1 << 24
 """The keys of a checkpoint stand before its numbers; so much of it holds them all."""
 
 
-def foreign_kind(path: Path) -> Toolkit | None:
+def foreign_kind(path: Path) -> ForeignKind | None:
     """Whose model the folder or file at `path` is; None for our own, and for what is nobody's."""
     known: tuple[Callable[[Path], bool], ...] = (
         _is_huggingface,
@@ -29,9 +29,9 @@ def foreign_kind(path: Path) -> Toolkit | None:
         _is_opennmt,
     )
     places = [path, *sorted(path.iterdir())] if path.is_dir() else [path]
-    for toolkit, holds in zip(get_args(Toolkit), known, strict=True):
+    for toolkit, holds in zip(get_args(ForeignKind), known, strict=True):
         if any(holds(place) for place in places):
-            found: Toolkit = toolkit
+            found: ForeignKind = toolkit
             return found
     return None
 
@@ -70,6 +70,7 @@ def _pickled_names(path: Path, *names: str) -> set[str]:
     if path.suffix not in (".pt", ".pth"):
         return set()
     pickled = _zipped_start(path) if is_zipfile(path) else _start(path, PICKLE_BYTES)
+    # A pickle has a text as an X, its length in four bytes, and the text.
     return {name for name in names if b"X" + len(name).to_bytes(4, "little") + name.encode() in pickled}
 
 

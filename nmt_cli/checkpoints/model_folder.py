@@ -183,6 +183,7 @@ def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) 
     _refuse_other_shapes(_shapes_of(wanted), _shapes_of(tensors), path)
     for name, parameter in wanted.items():
         refuse_not_finite(path, name, tensors[name])
+        # Takes the tensor itself, which is mapped from the file: no weight is held twice.
         if parameter.is_meta:
             torch.utils.swap_tensors(parameter, torch.nn.Parameter(tensors[name]))  # type: ignore[no-untyped-call]
         else:

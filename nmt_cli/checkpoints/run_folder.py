@@ -18,7 +18,7 @@ from nmt_cli.checkpoints.files import (
     write_description,
     write_tensors,
 )
-from nmt_cli.checkpoints.foreign import IMPORTED, Toolkit, foreign_kind
+from nmt_cli.checkpoints.foreign import IMPORTED, ForeignKind, foreign_kind
 from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
@@ -151,6 +151,7 @@ def point(run: Path, name: str, place: Path) -> None:
     """Let RUN/`name` lead to a checkpoint; there is no moment at which it leads nowhere."""
     fresh = run / f".{name}.new"
     fresh.unlink(missing_ok=True)
+    # Relative, so that a run can be moved as a whole.
     fresh.symlink_to(place.relative_to(run))
     fresh.replace(run / name)
 
@@ -179,11 +180,12 @@ def keep_only(run: Path, steps: set[int]) -> None:
     for step, place in checkpoints(run).items():
         if step not in steps:
             going = place.with_name(f".{place.name}.unfinished")
+            # Renamed first: a kill while its files are removed must not leave half a checkpoint.
             place.rename(going)
             shutil.rmtree(going)
 
 
-def _cure(path: Path, toolkit: Toolkit) -> str:
+def _cure(path: Path, toolkit: ForeignKind) -> str:
     if toolkit in IMPORTED:
         return f"make it one: nmt import {path} --out MODEL"
     return "name a folder that nmt train, nmt average-checkpoints or nmt import wrote"

@@ -56,6 +56,7 @@ def average_checkpoints(
     """
     ways = {"--last": last, "--best": best, "--every-minutes": every_minutes, "--select": select or None}
     given = [flag for flag, value in ways.items() if value is not None]
+    # These two go together: how many, and how far apart.
     if len(given) > 1 and given != ["--last", "--every-minutes"]:
         raise click.UsageError(f"{given[0]} and {given[1]} choose in different ways; take one of them.")
 
@@ -73,6 +74,7 @@ def average_checkpoints(
             raise click.UsageError(f"{given[0]} is for the checkpoints of one run; name its folder alone.")
         places = choice.named(models)
     elif select:
+        # Decoding takes long; that its result can't be written is better told before.
         check_replaceable(out, [])
         check_place(out)
         places, file = _selected(run, quiet)

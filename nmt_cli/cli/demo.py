@@ -59,6 +59,7 @@ def commands(out: Path) -> list[list[str]]:
 
 def _run(words: list[str]) -> None:
     """Run a command in a process of its own; it hears of Ctrl-C itself, and is waited for."""
+    # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:
             code = process.wait()

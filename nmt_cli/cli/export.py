@@ -38,6 +38,7 @@ def export(model: Path, form: str, out: Path, precision: str, check: bool, quiet
     from nmt_cli.interop.exporting import export as write
     from nmt_cli.interop.foreign import check_free
 
+    # Before the model is read, which can take long.
     check_free(out)
     read = read_model(find_model(model))
     notes = write(read, form, out, precision)  # type: ignore[arg-type]
@@ -56,6 +57,7 @@ def _check(model: Path, form: str, out: Path) -> None:
     from nmt_cli.scoring.metrics import score
 
     early = form in ("ctranslate2", "argos")  # as CTranslate2 ends
+    # Scores over lengths, as the others' searches have them; ours is by default the paper's rule.
     search = SearchConfig(length_rule="power", length_penalty=1.0, max_length=60, stop_early=early)
     with load(model, device="cpu", threads=1, config=TranslateConfig(search=search)) as loaded:
         lines = made_up(loaded.loaded.translator.tokenizers.source)

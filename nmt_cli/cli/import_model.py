@@ -36,6 +36,7 @@ def import_model(
     from nmt_cli.interop.foreign import Wanted, check_free, write
     from nmt_cli.interop.importing import read
 
+    # Before anything is downloaded.
     check_free(out)
     foreign = read(source, Wanted(source_lang, target_lang, positions))  # type: ignore[arg-type]
     write(foreign, out)

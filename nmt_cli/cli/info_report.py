@@ -62,6 +62,7 @@ def kind(path: Path) -> str | None:
 
 
 def _is_binary(start: bytes) -> bool:
+    # The first bytes of gzip, xz, zstd and bzip2: a packed text is a text.
     packed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
     return b"\0" in start and not packed
 
@@ -114,6 +115,7 @@ def _settings(run: Path) -> TrainConfig:
 
 
 def _of_state(state: Mapping[str, Any], limit: str = "") -> Facts:
+    # Files count epochs from 0, people from 1.
     step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {state['seconds'] / 3600:.2g} h"
     judged = state.get("judged")
     if not judged:
@@ -127,6 +129,7 @@ def _of_model(folder: Path) -> Facts:
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     model, recipe = identity.config, identity.tokenizers.recipe
+    # Read off the file's header, not off a model that would have to be built first.
     count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
     sides = identity.tokenizers.source, identity.tokenizers.target
     averaged = [part.get("step") for part in description.get("averaged", [])]

@@ -28,6 +28,7 @@ from nmt_cli.machine.atomic import NO_ROOM
 FAILED, READER_GONE = 1, 141
 MOST_SHOWN = 2000
 """Characters of an error."""
+# The name by which click's completion scripts ask.
 COMPLETE = "_NMT_COMPLETE"
 
 
@@ -39,6 +40,7 @@ def _versions(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
     click.echo(f"nmt {__version__}")
+    # Not above: it takes seconds, and --help is to be there at once.
     import torch
 
     from nmt_cli.machine.devices import gpu_name, processor_name, usable_devices
@@ -80,6 +82,7 @@ def main() -> NoReturn:
     # OpenMP's threads would wait in busy loops, many times slower where others use the machine too.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
+        # Not `nmt.main()`, which answers Ctrl-C and a reader that went away itself, both with exit code 1.
         with nmt.make_context("nmt", sys.argv[1:]) as context:
             nmt.invoke(context)
         code = 0
@@ -94,6 +97,7 @@ def main() -> NoReturn:
         exec("")  # or else Python, if the signal came within exec(), ends by it although it was caught
         code = _failed("interrupted.", EXIT_CODES[signal.SIGINT])
     except BrokenPipeError:
+        # Python flushes stdout once more at its end, which would fail again and tell of it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = READER_GONE
     except UserError as error:
@@ -107,15 +111,17 @@ def main() -> NoReturn:
 
 
 def _hear_signals() -> None:
-    """But for those that it was started to ignore."""
+    """Let SIGTERM and Ctrl-C end the command in order, unless it was started to ignore them."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
+    # A shell starts background jobs with SIGINT ignored, and that is to stay so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def _open_streams() -> None:
-    """Those that are closed hold nothing and take everything; else the next file to open would be one."""
+    """Put /dev/null in the place of closed standard streams: the next file to be opened would take the number
+    of one of them, and get what is printed."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             if (opened := os.open(os.devnull, os.O_RDWR)) != number:
@@ -125,7 +131,7 @@ def _open_streams() -> None:
 
 def _failed(message: str, code: int) -> int:
     if "--debug" in sys.argv:
-        raise
+        raise  # called within an `except`, so with the traceback
     told = printable(message)
     if len(told) > MOST_SHOWN:  # a damaged file may be quoted in it
         told = f"{told[: MOST_SHOWN // 2]} … {told[-MOST_SHOWN // 2 :]}"

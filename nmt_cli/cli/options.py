@@ -61,6 +61,7 @@ class CommandWithSettings(Command):
         required = [param for param in self.params if param.required]
         for param in required:
             param.required = not ctx.meta[ALL]
+        # click takes the words off the list as it reads them.
         given = [*args]
         try:
             return super().parse_args(ctx, args)
@@ -72,6 +73,8 @@ class CommandWithSettings(Command):
             raise click.UsageError(f"No such option '{error.option_name}': {hint}", ctx) from error
         finally:
             for param in required:
+                # The parameters belong to the command, which may be called again in the same process, as
+                # tests do.
                 param.required = True
 
     def _hint(self, option: str) -> str | None:
@@ -89,6 +92,7 @@ class CommandWithSettings(Command):
             f"Settings (--set KEY=VALUE, or --config FILE.toml; all of them: {ctx.command_path} {ALL})"
         ):
             names = [f"{setting.name} = {toml_literal(setting.default)}" for setting in shown]
+            # click puts two blanks before a name and two behind it.
             room = formatter.width - max(map(len, names)) - 4
             rows = zip(names, (_meaning(setting, room) for setting in shown), strict=True)
             formatter.write_dl(list(rows), col_max=formatter.width)
@@ -147,6 +151,7 @@ def chosen(
     note = _ignore if context.params["quiet"] else _tell
     found = read(config, file, assignments, flags, preset, note, defaults)
     if context.meta[ALL]:
+        # As bytes: a path among the settings need not be UTF-8.
         click.echo(as_commented_toml(found).encode(errors="surrogateescape"), nl=False)
         context.exit()
     return found

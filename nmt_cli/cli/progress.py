@@ -45,6 +45,7 @@ class _Stages:
     def __call__(self, stage: str, done: int, total: int) -> None:
         if stage != self._stage:
             self.finish()
+            # 0 says that the whole is not known yet.
             self._bars.add_task(stage, total=total or None)
             self._stage = stage
         self._bars.update(self._bars.task_ids[-1], completed=done)
@@ -67,6 +68,7 @@ class _Lines:
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._shown = stage, now, now
+        # Before anything is done the rate is 0, by which the time left is divided.
         if done and now - self._shown >= SECONDS_BETWEEN_LINES:
             rate = done / (now - self._started)
             left = (total - done) / rate

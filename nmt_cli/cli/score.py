@@ -72,7 +72,7 @@ def score(
     """
     config = chosen(ScoreConfig, file, assignments)
     given = settings.given_names(file, assignments, {})
-    inputs = hypotheses or (Path("-"),)
+    inputs = hypotheses or (Path("-"),)  # stdin
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
         click.echo("Reading hypotheses from the terminal; Ctrl-D ends them.", err=True)
     if model or source:

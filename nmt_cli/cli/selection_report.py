@@ -28,6 +28,7 @@ def say(trial: Trial) -> None:
 def show(trials: Sequence[Trial], won: Trial) -> None:
     """Print the table to stdout, plain columns where that is no terminal; the winner has a star."""
     terminal = sys.stdout.isatty()
+    # A program that reads it wants columns, and no lines around them.
     table = Table(box=box.HEAVY_HEAD if terminal else None)
     table.add_column("")
     table.add_column("candidate")

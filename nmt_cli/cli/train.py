@@ -106,6 +106,7 @@ def train(
         "training.seed": seed,
         "validation.every_steps": validate_every,
         "checkpoints.every_steps": save_every,
+        # Absolute: the run folder keeps the settings, and may be gone on with from elsewhere.
         "start.model": str(init_from.resolve()) if init_from else None,
         "training.deterministic": deterministic or None,
     }
@@ -134,6 +135,7 @@ def _forecast(
     process = process_from_environment()
     if threads:
         set_own_threads(threads)
+    # Under torchrun all processes come here, and one forecast is enough.
     if process.first:
         where, world = device_of_rank(device, process.local_rank), max(devices, process.world)
         found = forecast(dataset, out, config, world, where, Reporter(quiet))
@@ -164,6 +166,7 @@ def _run(
     if devices > 1 and process.world > 1 and not launcher:
         raise click.UsageError("--devices is for one process alone; torchrun and Slurm have started several.")
     if devices > 1 and process.world == 1:
+        # For its errors, which otherwise each of the processes would tell.
         open_dataset(dataset)
         return run_on_devices(
             sys.argv[1:],
@@ -173,6 +176,7 @@ def _run(
         )
 
     def stop_wanted() -> bool:
+        # A launcher that was killed can't stop its processes; they notice that they have another parent.
         orphaned = launcher not in (0, os.getppid())
         return bool(stop.signal) or orphaned
 
@@ -187,6 +191,7 @@ def _run(
             command=command,
         )
         report.end(out, trained.complete)
+    # No signal came to who lost its launcher; it counts as terminated.
     return 0 if trained.complete else EXIT_CODES[stop.signal or signal.SIGTERM]
 
 

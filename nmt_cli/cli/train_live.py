@@ -116,6 +116,7 @@ def _figures(progress: Progress, bleu: tuple[float, float] | None) -> Renderable
     for _ in range(4):
         grid.add_column(no_wrap=True)
     so_far = f"{bleu[0]:.2f}, best {bleu[1]:.2f}" if bleu else "not yet"
+    # The number of e^20 is too wide for its column, and e^710 for a float.
     perplexity = f"{math.exp(progress.nll):,.2f}" if progress.nll < 20 else "huge"
     grid.add_row(
         _figure("loss", f"{progress.loss:.4f}"),

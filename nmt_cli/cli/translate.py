@@ -102,6 +102,7 @@ def translate(
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
         flush = _nothing if target else outgoing.flush
         translations = _translations(model, lines, report, flush)
+        # These put more on a line than a test set or a column has room for.
         plain = form == "json" or config.search.n_best > 1 or config.output.alignments
         written = Lines() if plain else form_of(source, target, segments, recipe.target_lang)
         done = stack.enter_context(closing(translations))
@@ -122,11 +123,13 @@ def _chosen(
 
     from nmt_cli.checkpoints.run_folder import own_search
 
+    # With sampling they have no effect, which would be an error that nobody here made.
     unused = ("beam", "stop_early") if config.search.sample else ()
     own = {f"search.{name}": value for name, value in own_search(models[0]).items() if name not in unused}
     if own and not quiet:
         told = ", ".join(f"{name}={value}" for name, value in own.items())
         click.echo(f"{models[0]} comes with settings of its own: {told}", err=True)
+    # Read once more, since what is given wins over what the model brings, and not the other way round.
     return chosen(TranslateConfig, file, assignments, flags, defaults=own) if own else config
 
 

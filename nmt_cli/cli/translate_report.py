@@ -36,6 +36,7 @@ def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[s
     if n_best == 1:
         text = translation.text + (last[0] if last else none)
         return form.line(translation.line.number, translation.line.raw, text)
+    # As in the n-best lists of Moses, which others' tools read.
     number = translation.line.number - 1
     lines = [
         f"{number} ||| {one.text} ||| logprob= {one.log_probability:.6f} ||| {one.score:.6f}{more}\n"

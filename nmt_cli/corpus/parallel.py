@@ -76,11 +76,12 @@ class Corpus:
 
     def _name(self, side: Literal["source", "target"]) -> str:
         if self.names:
-            return self.names[0 if side == "source" else -1]
+            return self.names[0 if side == "source" else -1]  # one name where one file has both sides
         return str(self.source if side == "source" else self.target)
 
     def _sides(self, size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
         if self.form == "lines":
+            # `count` found them equally long before; a file that has changed since must not pass as shorter.
             return zip(files.blocks(self.source, size), files.blocks(self.target, size), strict=True)
         pairs = self._pairs()
         blocks = iter(lambda: list(islice(pairs, size)), [])
@@ -220,4 +221,5 @@ def _name(file: Path, lang: str = "") -> str:
     name = file.name
     while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem
+    # WMT calls the source of a set newstest2014-deen-src.de.sgm.
     return name.removesuffix("-src")

@@ -80,7 +80,7 @@ def _segments(content: bytes, document: re.Match[bytes], inside: Tags) -> Iterat
     begin: re.Match[bytes] | None = None
     for tag in inside:
         if _begins(tag, b"seg") and begin is None:
-            if tag[3].endswith(b"/"):
+            if tag[3].endswith(b"/"):  # an empty one: <seg id="3"/>
                 yield Segment(name, _attribute(tag[3], b"id"), b"")
             else:
                 begin = tag

@@ -48,6 +48,7 @@ class Columns:
 
     def line(self, number: int, source: str, text: str) -> bytes:
         """See `Form`."""
+        # A model may have learnt to write tabs, but a row must keep its two columns.
         return "\t".join([source, text.replace("\t", " ")]).encode() + b"\n"
 
 
@@ -111,7 +112,7 @@ class TestSet:
 
 def kind_of(path: Path | None) -> Kind:
     """What is in a file, by the endings of its name; stdin and stdout, which have none, are lines."""
-    for ending in map(str.lower, path.suffixes[-2:] if path else ()):
+    for ending in map(str.lower, path.suffixes[-2:] if path else ()):  # of two, for .tsv.gz
         if ending == ".tsv":
             return "tsv"
         if ending in sgm.SUFFIXES:

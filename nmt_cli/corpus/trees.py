@@ -180,6 +180,7 @@ class _Builder:
     def _close(self) -> str:
         label = self._open.pop()
         self._open_of[label] -= 1
+        # Nothing stands in it, or only traces: it is taken out again.
         if self._symbols[-1] == f"({label}":
             self._symbols.pop()
             self.empty = True

@@ -53,13 +53,13 @@ class PreprocessConfig:
 class BatchConfig:
     """What is in a global batch, which one step of the optimiser sees; lengths count the end mark."""
 
-    tokens: int = setting(25_000, least=1)
+    tokens: int = setting(25_000, least=1, kind="whole run")
     """Most source tokens, and most target tokens, in the global batch of a step."""
 
-    longest: int = setting(256, least=1, everyday=True)
+    longest: int = setting(256, least=1, kind="whole run", everyday=True)
     """Pairs with more tokens on either side, or with more than a batch holds, are left out and counted."""
 
-    shard_pairs: int = setting(2_000_000, least=1)
+    shard_pairs: int = setting(2_000_000, least=1, kind="whole run")
     """Pairs planned at a time, drawn from all over the corpus: more take more memory, and longer to start."""
 
     def __post_init__(self) -> None:

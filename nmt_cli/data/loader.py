@@ -130,6 +130,7 @@ class Loader:
                 self._look()
                 step = prepare(self._batches.split(batch.epoch), batch, self._cut)
                 if has_own_memory(self._device):
+                    # A GPU copies from pinned memory while the host goes on.
                     pinned = [part.pin_memory() for part in step.micro_batches]
                     step = replace(step, micro_batches=pinned)
                 self._ready.put(step)

@@ -56,6 +56,8 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
     progress("reading", 0, 0)
     with ExitStack() as stack:
         with room_for(out):
+            # Beside the dataset, which needs more room than it: the system's own temporary folder may be
+            # small.
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
             inputs = find_inputs(job, spool_folder)
@@ -103,6 +105,7 @@ def _make(
         if item.role != "train"
     }
     train = encode_training_set(job.config, tokenizers, folder, report, workers, progress)
+    # Before the manifest is written, which names every file that is there.
     shutil.rmtree(folder / WORK)
     (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8", errors="backslashreplace")
     return report, {TRAIN: train, **evaluation}, tokenizers

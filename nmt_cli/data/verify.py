@@ -66,7 +66,9 @@ def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple
             f"goes from {offsets[0]:,} to {offsets[-1]:,}, but there are {len(tokens):,} tokens",
         )
     for start in range(0, len(offsets) - 1, AT_ONCE):
+        # In parts, as what is mapped may be larger than the memory.
         some = offsets[start : start + AT_ONCE + 1]
+        # Equal ones would be a sentence without even its end mark.
         if not (some[1:] > some[:-1]).all():
             place = start + int(np.argmin(some[1:] > some[:-1]))
             yield "offsets.npy", f"does not increase at sentence {place:,}"

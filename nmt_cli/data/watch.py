@@ -36,6 +36,7 @@ class Watch:
             if (now := os.fstat(file).st_mtime_ns) == self._times[path]:
                 continue
             with os.fdopen(os.dup(file), "rb") as content:
+                # The copy can be closed without ours, but the two share one position.
                 content.seek(0)
                 found = hashlib.file_digest(content, "sha256").hexdigest()
             if found != self._written[str(path.relative_to(self._folder))].get("sha256"):

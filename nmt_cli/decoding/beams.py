@@ -42,8 +42,8 @@ class Choice:
 
 @dataclass(slots=True)
 class Beams:
-    """See the module; a place not in use has the total -inf, an entry of the best K not found yet the score
-    -inf."""
+    """All hypotheses of the batch as tensors. A place not in use has the total -inf, an entry of the best K
+    that is not found yet the score -inf."""
 
     ages: Tensor
     """[B]: how many tokens the hypotheses of each sentence have."""
@@ -126,6 +126,7 @@ class Beams:
         """Drop hypotheses that can no longer beat the worst of their sentence's best K ended ones."""
         # One more on either side, since lengths count the end mark.
         bound = rule.bound(self.totals, self.ages[:, None] + 1, self.caps[:, None] + 1)
+        # What can only get as good as the worst of them changes nothing, so equality is enough.
         self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
 
     def give_up_where_enough_ended(self, enough: int) -> None:
@@ -144,6 +145,7 @@ class Beams:
 
     def join(self, others: Beams) -> None:
         """Put the sentences of `others` behind those that are here."""
+        # Both get the larger room of the two, as tensors that are joined must have the same shape.
         for each, other in ((self, others), (others, self)):
             each._make_room(other.tokens.shape[2])
         for field in fields(self):
@@ -193,5 +195,6 @@ def _grown(x_BNT: Tensor, parents_BM: Tensor, newest_BM: Tensor, ages_B: Tensor)
 
 
 def _hypothesis(score: float, length: int, tokens: Sequence[int], totals: Sequence[float]) -> Hypothesis:
+    # A step knows sums; each token's own score is the difference of two.
     sums = [0.0, *islice(totals, length)]
     return Hypothesis(tokens[: length - 1], score, [after - before for before, after in pairwise(sums)])

@@ -35,6 +35,7 @@ def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, dive
         tokens_RW = tokens_RW.new_zeros(sentences * places, width).index_copy_(0, rows_R, tokens_RW)
     totals_BW = totals_RW.view(sentences, -1)
     ranked_BW = totals_BW - diversity * _ranks(totals_BW, width) if diversity else totals_BW
+    # Each of N hypotheses can end in one way only, so of 2N ways at least N go on.
     ranked, where = ranked_BW.topk(min(2 * places, places * width))
     totals = totals_BW.gather(1, where) if diversity else ranked
     tokens, parents = tokens_RW.view(sentences, -1).gather(1, where), where // width
@@ -80,12 +81,14 @@ def drawn(
     shaped = (log_probs_RV / config.temperature).softmax(-1)
     ordered, tokens = shaped.sort(-1, descending=True)
     before = ordered.cumsum(-1) - ordered
+    # By what stands before a token, so that the likeliest is always kept.
     keep = before < config.top_p
     if config.top_k:
         keep[:, config.top_k :] = False
     kept = ordered * keep
     upto = kept.cumsum(-1)
     place = (upto <= chances_R[:, None] * upto[:, -1:]).sum(-1, keepdim=True)
+    # Rounding may put the lot behind the last token that is kept.
     last = (kept > 0).sum(-1, keepdim=True) - 1
     token_R1 = tokens.gather(1, place.minimum(last))
     total_R = log_probs_RV.gather(1, token_R1)[:, 0] + totals_BN.flatten()[rows_R]
@@ -105,6 +108,7 @@ def chances(
     mixed = np.full(len(keys), seed, dtype=np.uint64)
     for part in (keys, places, ages):
         mixed = _mixed(mixed ^ np.asarray(part, dtype=np.uint64))
+    # The upper 24 bits: as many as the mantissa of an fp32 holds, so 1 is never reached.
     shares: NDArray[np.float32] = (mixed >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
     return shares
 

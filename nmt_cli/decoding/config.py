@@ -74,6 +74,7 @@ class BeamConfig:
     a live one that would have become better is missed. By itself, a search goes on as long as one may."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
+        # Validation once had all settings of a search, and old runs keep them in their files.
         "n_best": Gone(ONE, 1),
         "unknown": Gone(ONE, False),
         "sample": Gone(ONE, False),

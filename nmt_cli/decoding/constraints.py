@@ -32,6 +32,7 @@ def ban_sequences(
             banned = bans_R[row].get(tuple(tokens[age - length : age]), ()) if length <= age else ()
             rows += [row] * len(banned)
             ids += banned
+    # Were the end banned, a hypothesis would have to go on to its longest.
     ends_R = log_probs_RV[:, end].clone()
     log_probs_RV[rows, ids] = -torch.inf
     log_probs_RV[:, end] = ends_R
@@ -48,6 +49,7 @@ def ban_repeated(log_probs_RV: Tensor, tokens_RT: Tensor, ages_R: Tensor, size: 
     written_RW = starts_W <= ages_R[:, None] - size
     again_RW = (rows_RWN[:, :, :-1] == last_RM[:, None]).all(-1) & written_RW
     banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
+    # Windows that do not match point at the end mark, which is allowed again below.
     banned_RV.scatter_(1, rows_RWN[:, :, -1].masked_fill(~again_RW, end), True)
     banned_RV[:, end] = False
     log_probs_RV.masked_fill_(banned_RV, -torch.inf)
@@ -59,6 +61,8 @@ def penalise_repeated(
     """Multiply the log-probabilities of what the hypothesis has already by `penalty`."""
     places_T = torch.arange(tokens_RT.shape[1], device=ages_R.device)
     written_RT = places_T < ages_R[:, None]
+    # What is not written yet counts as the end mark, whose factor is 1.
     seen_RT = tokens_RT.masked_fill(~written_RT, end)
     factors_RT = torch.where(seen_RT == end, 1.0, penalty)
+    # A token written twice is penalised once: both of its entries have the same value.
     log_probs_RV.scatter_(1, seen_RT, log_probs_RV.gather(1, seen_RT) * factors_RT)

@@ -109,6 +109,7 @@ def take_longest(
         return []
     # The longest first: what joins later is shorter, and the batch is never padded any further.
     longest = max(len(sentence.tokens) + 1 for sentence in (ascending[-1], *running))
+    # A sentence that would be alone is taken whatever its length, or it would wait forever.
     fitting = max(tokens // longest - len(running), 0 if running else 1)
     count = min(slots, fitting, len(ascending))
     chosen = ascending[len(ascending) - count :]

@@ -42,7 +42,7 @@ def _log_probs(
 ) -> Tensor:
     """[T, V], fp32."""
     decoded_TD = model(source_S, target_T, source, target)
-    return model.logits(decoded_TD).float().log_softmax(-1)
+    return model.logits(decoded_TD).float().log_softmax(-1)  # in fp32, as a search has them
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:

@@ -43,3 +43,19 @@ class Hypothesis:
 
     token_scores: Sequence[float]
     """The log-probability of each token, and of the end mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The log-probabilities that models give a translation, be it given or found."""
+
+    tokens: Sequence[str]
+    """Its pieces, and the end mark; a line in parts has one after each part."""
+
+    token_scores: Sequence[float]
+    """The log-probability of each of `tokens`."""
+
+    @property
+    def log_probability(self) -> float:
+        """Of the whole translation."""
+        return sum(self.token_scores)

@@ -60,6 +60,7 @@ class Search:
         pieces = [len(sentence.tokens) for sentence in sentences]
         caps = config.caps(pieces, self._ensemble.longest)
         least = [max(len(one.prefix), one.tree.words if one.tree else 0) for one in sentences]
+        # What is given, a prefix or the words of a tree, must fit whatever the settings say.
         caps = [max(both) for both in zip(caps, least, strict=True)]
         on_device = torch.tensor(caps, device=self._ensemble.device)
         beams = Beams.begin(on_device, places, places if config.sample else 1, config.n_best)
@@ -98,6 +99,7 @@ class Search:
         choice = self._choice(log_probs, rows, beams.totals)
         beams.follow(choice, self._rule, longest, self._coverage())
         if not self._config.sample:
+            # Not of samples, which are drawn, not compared.
             beams.give_up_hopeless(self._rule)
             if self._config.stop_early:
                 beams.give_up_where_enough_ended(self._config.beam)
@@ -124,6 +126,8 @@ class Search:
         if any(token is not None for token in must):
             of_row = [must[sentence] for sentence in (rows // self._config.places).tolist()]
             each = ((row, token) for row, token in enumerate(of_row) if token is not None)
+            # Copied before anything is banned: a prefix may hold what the settings forbid, at the model's own
+            # score.
             forced = [(row, token, log_probs_RV[row, token].clone()) for row, token in each]
         log_probs_RV.index_fill_(1, self._banned, -torch.inf)
         heeding = self._config.constrained or self._trees
@@ -134,6 +138,7 @@ class Search:
             log_probs_RV[:, self._end].masked_fill_(too_early, -torch.inf)
         if ends_R is not None:
             self._heed_history(log_probs_RV, rows)
+            # A hypothesis to which the rules leave no token ends, though it may be early.
             nothing_left_R = (log_probs_RV == -torch.inf).all(1)
             log_probs_RV[nothing_left_R, self._end] = ends_R[nothing_left_R]
         for row, token, kept in forced:
@@ -158,6 +163,7 @@ class Search:
 
     def _tree_rules(self, tokens_RT: Tensor, ages_R: Tensor, sentences_R: Tensor) -> Tensor:
         """[R, V]: what may come next where trees are written, and anything elsewhere."""
+        # Each path is one token longer than some path of the step before, so older ones are of no use.
         known, self._written = self._written, {}
         trees: list[tuple[Written, TreeWanted] | None] = []
         room: list[int] = []
@@ -180,6 +186,7 @@ class Search:
             return None
         weights = self._ensemble.weights
         each = [w * cache.covered() for w, cache in zip(weights, self._caches, strict=True)]
+        # As in GNMT more than 1 counts as 1; and the logarithm of no attention must stay finite.
         got_BNS = torch.stack(each).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
         pieces_BS = F.pad(self._caches[0].source_seen[:, 1:], (0, 1))  # all but the end marks
         out: Tensor = penalty * (got_BNS.log() * pieces_BS[:, None]).sum(2)
@@ -193,6 +200,7 @@ class Search:
     def _leave(self, beams: Beams) -> list[Done]:
         """Those that are done; they go on to have their places in the tensors until it pays to clear them."""
         goes_on = beams.in_use.any(1).tolist()
+        # True > False: in search before this step, and no more.
         left = [i for i, (before, now) in enumerate(zip(self._active, goes_on, strict=True)) if before > now]
         self._active = goes_on
         found = beams.found(torch.tensor(left, device=beams.totals.device)) if left else []
@@ -205,6 +213,7 @@ class Search:
         beams.take(on_device)
         for cache, other in zip_longest(self._caches, others):
             cache.take(on_device, other)
+        # Every list that has an entry a sentence, as the tensors have a row.
         for name in ("_sentences", "_ages", "_caps", "_bans", "_active"):
             values = getattr(self, name)
             setattr(self, name, [values[i] for i in stay])

@@ -73,6 +73,7 @@ def allowed_next(
         symbols, missing = wanted.symbols, wanted.words - tree.tags
         if missing > 0:
             allowed_RV[row, list(symbols.tags)] = True
+            # A new bracket takes two tokens: itself, and what closes it.
             if room >= missing + len(tree.open) + 2:
                 allowed_RV[row, list(symbols.closing)] = True
         if tree.open and not tree.empty:

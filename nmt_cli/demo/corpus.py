@@ -17,6 +17,7 @@ PATIENCE = 100_000
 
 def split_of(english: str) -> str:
     """The one set an English sentence may be in, whatever the seed and the sizes."""
+    # Not Python's own hash, which differs from process to process.
     shard = zlib.crc32(english.encode("utf-8")) % 40
     return {0: "test", 1: "valid"}.get(shard, "train")
 

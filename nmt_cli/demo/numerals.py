@@ -32,7 +32,7 @@ def english_cardinal(number: int) -> str:
     words = f"{english_cardinal(count)} {unit}"
     if not rest:
         return words
-    return f"{words} {'and ' if rest < 100 else ''}{english_cardinal(rest)}"
+    return f"{words} {'and ' if rest < 100 else ''}{english_cardinal(rest)}"  # British
 
 
 def _check(number: int) -> None:
@@ -82,14 +82,14 @@ def _german_below_hundred(number: int) -> str:
     if number < 20:
         return GERMAN_SMALL[number]
     tens, ones = divmod(number, 10)
-    head = "ein" if ones == 1 else GERMAN_SMALL[ones]
+    head = "ein" if ones == 1 else GERMAN_SMALL[ones]  # einundzwanzig, not einsundzwanzig
     return f"{head}und{GERMAN_TENS[tens]}" if ones else GERMAN_TENS[tens]
 
 
 def english_year(year: int) -> str:
     """A year from 1100 to 2099: "nineteen oh five", "two thousand and seven", "twenty fourteen"."""
     century, rest = divmod(year, 100)
-    if 2000 <= year < 2010:
+    if 2000 <= year < 2010:  # nobody says "twenty oh seven"
         return english_cardinal(year)
     tail = "hundred" if rest == 0 else f"oh {english_cardinal(rest)}" if rest < 10 else english_cardinal(rest)
     return f"{english_cardinal(century)} {tail}"
@@ -131,8 +131,9 @@ def german_clock(hour: int, minute: int) -> str:
     """The same time in German, where half past seven is "halb acht" and 7.25 is "fünf vor halb acht"."""
     now, following = german_cardinal(hour), german_cardinal(_next_hour(hour))
     if minute == 0 or minute % 5:
-        spoken_hour = "ein" if hour == 1 else now
+        spoken_hour = "ein" if hour == 1 else now  # "ein Uhr", though one counts "eins"
         return f"{spoken_hour} Uhr" + (f" {german_cardinal(minute)}" if minute else "")
+    # The five minutes before and after a half hour are counted from it.
     around_half = {25: "fünf vor halb", 30: "halb", 35: "fünf nach halb"}
     if minute in around_half:
         return f"{around_half[minute]} {following}"

@@ -55,7 +55,7 @@ def before_noun(rng: Random, low: int, high: int, step: int = 1) -> Pair:
 
 
 def _not_one(number: int) -> int:
-    return number + 1 if number % 100 == 1 else number
+    return number + 1 if number % 100 == 1 else number  # see `german_before_noun`
 
 
 def few(rng: Random) -> Pair:

@@ -65,6 +65,7 @@ def errand(rng: Random) -> Pair:
     return Pair(
         f"{who.en} {who.agree(en_modal)} {task.en} because the {vehicle.en} leaves at {time.en}.",
         f"{who.de} {who.agree(de_modal)} {task.de}, "
+        # In a subordinate clause the prefix stands at its verb: "abfährt".
         f"weil {article} {vehicle.de} um {time.de} ab{vehicle.leaves}.",
     )
 
@@ -187,7 +188,7 @@ def event(rng: Random) -> Pair:
 
 def invitation(rng: Random) -> Pair:
     who, count, people, what = subject(rng), few(rng), pick(rng, lexicon.PEOPLE), pick(rng, lexicon.EVENTS)
-    to = "zur" if what.gender == "f" else "zum"
+    to = "zur" if what.gender == "f" else "zum"  # zu der, zu dem
     return Pair(
         f"{who.en} {who.agree(HAS)} invited {count.en} {people.en} to the {what.en}.",
         f"{who.de} {who.agree(HABEN)} {count.de} {people.de} {to} {what.de} eingeladen.",

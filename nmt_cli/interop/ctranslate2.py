@@ -12,6 +12,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.interop.exported import model_losses, named_entries, travelling
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import sinusoids
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
 
 POSITIONS = 1024
@@ -53,10 +54,10 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     return []
 
 
-def specification(model: Model) -> Any:
-    """All that its file is made of."""
+def filled(model: Transformer) -> Any:
+    """The specification of its layers with its weights, but without vocabularies."""
     specs = _package().specs
-    config, tokenizers = model.identity.config, model.identity.tokenizers
+    config = model.config
     activation = getattr(specs.common_spec.Activation, ACTIVATIONS[config.activation])
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
@@ -64,22 +65,29 @@ def specification(model: Model) -> Any:
         pre_norm=config.norm == "pre",
         activation=activation,
     )
-    given = {name: tensor.detach().numpy() for name, tensor in weights(model.transformer).items()}
+    given = {name: tensor.detach().numpy() for name, tensor in weights(model).items()}
     output = given["output_matrix"]
     target = given.get("target_embedding.matrix", output)
     spec.encoder.embeddings[0].weight = given.get("source_embedding.matrix", target)
     spec.decoder.embeddings.weight, spec.decoder.projection.weight = target, output
-    known = tokenizers.target.vocabulary
-    if known.never or "output_bias" in given:
+    never = list(model.target_vocabulary.never)
+    if never or "output_bias" in given:
         bias = given.get("output_bias", numpy.zeros(len(output), numpy.float32)).copy()
-        bias[list(known.never)] = NEVER
+        bias[never] = NEVER
         spec.decoder.projection.bias = bias
     for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
         _fill_stack(stack, name, given, config)
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    return spec
+
+
+def specification(model: Model) -> Any:
+    """All that its file is made of."""
+    spec, tokenizers = filled(model.transformer), model.identity.tokenizers
+    known = tokenizers.target.vocabulary
     spec.register_source_vocabulary(named_entries(tokenizers.source.vocabulary))
     spec.register_target_vocabulary(named_entries(known))
     _set_marks(spec, tokenizers.source.vocabulary, known, model.transformer.start)
-    spec.config.layer_norm_epsilon = config.norm_epsilon
     return spec
 
 

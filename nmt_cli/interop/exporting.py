@@ -4,16 +4,14 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
 from nmt_cli.interop import argos, ctranslate2, huggingface_out, marian_out
 from nmt_cli.interop.exported import text_losses
 from nmt_cli.machine.atomic import folder_written_whole
+from nmt_cli.machine.devices import Precision
 from nmt_cli.text.tokenizer import Tokenizer
-
-Precision = Literal["fp32", "fp16", "int8"]
 
 
 @dataclass(frozen=True, slots=True)

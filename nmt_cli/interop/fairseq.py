@@ -86,6 +86,7 @@ def _settings(found: Mapping[Any, Any], file: Path) -> Told:
     merged: dict[str, Any] = {}
     config = found.get("cfg")
     parts = [config.get(name) for name in ("task", "model")] if isinstance(config, Mapping) else []
+    # Old versions wrote args, new ones cfg, and some both.
     for part in [found.get("args"), *parts]:
         if isinstance(part, argparse.Namespace):
             merged |= vars(part)
@@ -121,6 +122,7 @@ def _vocabulary(path: Path) -> Vocabulary:
         piece, _, count = line.rpartition(" ")
         if not piece or not count.isdigit():
             raise UserError(f"{path}, line {number}: {line[:40]!r} is no piece and its count; copy it again.")
+        # Fillers, and texts spelt like marks, have rows of the embeddings, but must not be found as text.
         entries.append("" if piece.startswith(FILLER) or piece in MARKS else piece)
     if len({*filter(None, entries)}) < sum(map(bool, entries)):
         raise UserError(f"{path} has a piece twice; copy it again.")
@@ -131,7 +133,7 @@ def _vocabulary(path: Path) -> Vocabulary:
 def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     made: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if name.endswith((".version", "_float_tensor")):
+        if name.endswith((".version", "_float_tensor")):  # of old versions, for themselves
             continue
         made |= dict(_renamed(name, tensor))
     own = [

@@ -94,6 +94,7 @@ def write(foreign: Foreign, out: Path) -> None:
 def _for_training(config: ModelConfig) -> str:
     """The settings of `nmt train` that go on training a model."""
     lines = [f"{name} = {toml_literal(value)}" for name, value in asdict(config).items()]
+    # Given beside other positions it would be refused, as it has no effect.
     left_out = ["longest"] if config.positions != "learned" else []
     kept = [line for line in lines if line.split(" ")[0] not in left_out]
     return "\n".join(["# nmt train DATASET --config this file --init-from this folder", "[model]", *kept, ""])

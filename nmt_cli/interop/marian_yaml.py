@@ -50,9 +50,11 @@ def vocabulary(text: str, where: str) -> dict[str, int]:
         line = line.rstrip("\r")
         if not line.strip() or line.startswith(("---", "# ")):
             continue
+        # YAML writes a long key so, and its id on the next line.
         if line.startswith("? "):
             waiting = line[2:]
             continue
+        # From the right, since a piece may hold colons.
         key, colon, value = line.rpartition(":")
         if waiting is not None and not key:
             key, waiting = waiting, None

@@ -40,6 +40,7 @@ def read_pickled(path: Path) -> Any:
         pass  # that it can't be read is no fault of what is in it
     allowed: dict[str, Any] = {"argparse.Namespace": argparse.Namespace}
     allowed |= {name: part for part, name in NUMPYS}
+    # The unpickler stops at the first name that it does not know, so each attempt learns of one more.
     for _ in range(MOST_CLASSES):
         try:
             with warnings.catch_warnings(), safe_globals([(part, name) for name, part in allowed.items()]):

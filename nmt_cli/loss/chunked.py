@@ -16,7 +16,7 @@ CHUNK = 512
 """Tokens of a chunk on the CPU: smaller ones slow the matrix products, larger ones leave the cache."""
 
 
-class Rows(Protocol):
+class RowLosses(Protocol):
     """The part between the matrix products: the logits of a chunk to losses, and in place to their
     gradient."""
 
@@ -45,7 +45,7 @@ def cross_entropy(
     return Losses(smoothed, nll)
 
 
-@torch.library.custom_op("nmt_cli::losses_and_gradients", mutates_args=(), device_types="cpu")
+@torch.library.custom_op("nmt::losses_and_gradients", mutates_args=(), device_types="cpu")
 def losses_and_gradients(
     x_TD: Tensor,
     weight_VD: Tensor,
@@ -86,7 +86,7 @@ def walk(
     x_gradient: bool,
     weight_gradient: bool,
     *,
-    rows: Rows,
+    rows: RowLosses,
     chunk: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Do what `losses_and_gradients` promises, with `rows` for each `chunk` of tokens."""
@@ -122,7 +122,7 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """`Rows` of PyTorch's operations, in place, since passes over a chunk in the cache are cheap."""
+    """`RowLosses` of PyTorch's operations, in place, since passes over a chunk in the cache are cheap."""
     z_CV = logits_CV.to(losses_2C.dtype)
     counts_C = targets_C != IGNORED
     # IGNORED is no index: any that is one will do, its results are thrown away.

@@ -1,4 +1,4 @@
-"""`chunked.Rows` as one Triton kernel, a program for each row of logits.
+"""`chunked.RowLosses` as one Triton kernel, a program for each row of logits.
 
 Axes: C tokens of a chunk, V entries of the vocabulary.
 """
@@ -77,7 +77,7 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """See `chunked.Rows`. A target that is neither in the vocabulary nor IGNORED makes its losses NaN."""
+    """See `chunked.RowLosses`; a target neither in the vocabulary nor IGNORED makes its losses NaN."""
     tokens, entries = logits_CV.shape
     _rows_kernel[(tokens,)](
         logits_CV,

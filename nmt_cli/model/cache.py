@@ -22,7 +22,7 @@ BLOCK = 8
 """Room in a tree is made for this many more steps at a time."""
 
 GRAIN = 8
-"""Nodes are made use of in such numbers."""
+"""`DecodingCache.used` is rounded up to this where it is too small, so that it need not grow at each step."""
 
 
 @dataclass(slots=True)
@@ -98,6 +98,7 @@ class DecodingCache:
         sentences, places, room = self.paths.shape
         in_use = torch.zeros(sentences * places, dtype=torch.bool, device=self.paths.device)
         in_use[rows_R] = True
+        # Where a place is not in use its node stays on no path, and is free again in the next step.
         self.paths.scatter_(2, nodes_BN[:, :, None], in_use.view(sentences, places, 1))
         self.depths.scatter_(1, nodes_BN, self.ages[:, None].expand_as(nodes_BN))
         seen = self.paths[:, :, : self.used]
@@ -137,12 +138,14 @@ class DecodingCache:
     def _free_nodes(self) -> Tensor:
         """[B, N]: for each place a node that no path goes through."""
         alive = self.paths[:, :, : self.used].any(1)
+        # All sentences have as many nodes as the one that needs most.
         needed = int(alive.sum(1).max()) + self.places
         if needed > self.used:
             if needed > self.paths.shape[2]:
                 self.take(torch.arange(len(self.ages), device=self.paths.device))
             self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
             alive = self.paths[:, :, : self.used].any(1)
+        # False sorts before True, so the nodes on no path come first.
         return alive.sort(dim=1, stable=True).indices[:, : self.places]
 
     def take(self, sentences: Tensor, others: DecodingCache | None = None) -> None:
@@ -150,13 +153,15 @@ class DecodingCache:
         come the sentences of `others`, which have taken no step yet."""
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
-        room = live + BLOCK * self.places
+        room = live + BLOCK * self.places  # a step takes a node for each place
         wide = F.pad(alive, (0, max(0, room - alive.shape[1])))
         order = torch.sort(wide, dim=1, descending=True, stable=True).indices
         order = order[:, :room].clamp(max=alive.shape[1] - 1)
+        # `order` ends in repeats of some node where a sentence has fewer live ones; no path may lead there.
         behind = torch.arange(room, device=order.device) >= alive.sum(1, keepdim=True)
         paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.places, -1))
         depths = self.depths[sentences].gather(1, order)
+        # The sentence with the longest source may have left, and then all others are padded less.
         longest = int(self.source_seen[sentences].sum(1).max()) if len(sentences) else 0
         more = len(others.ages) if others else 0
         self.paths = F.pad(paths & ~behind[:, None], (0, 0, 0, 0, 0, more))
@@ -188,6 +193,7 @@ def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, more: int) -> Te
     first_BH1 = ((sentences[:, None] * heads + each_head) * room)[:, :, None]
     index_BHM = first_BH1 + order_BM[:, None]
     out_BHMC = x_BHMC.new_empty(len(sentences) + more, heads, order_BM.shape[1], channels)
+    # New memory may hold NaN, and that times an attention weight of 0 is NaN.
     out_BHMC[len(sentences) :] = 0.0
     taken = out_BHMC[: len(sentences)].view(-1, channels)
     torch.index_select(x_BHMC.reshape(-1, channels), 0, index_BHM.flatten(), out=taken)

@@ -23,7 +23,7 @@ def training_flops(config: ModelConfig, vocabulary: int, source_tokens: int, tar
     values with each other, which depend on the lengths of the sentences, are left out: 1 % in translation.
     """
     d, heads = config.width, config.heads
-    own = d * heads * (2 * config.d_k + config.d_v) + heads * config.d_v * d
+    own = d * heads * (2 * config.d_k + config.d_v) + heads * config.d_v * d  # q, k, v; output
     feed_forward = 2 * d * config.feed_forward
     cross_target, cross_source = d * heads * (config.d_k + config.d_v), d * heads * (config.d_k + config.d_v)
     encoder = config.encoder_layers * (own + feed_forward)

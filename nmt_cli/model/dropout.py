@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 CHANCES = 1 << 16
-EVERY_BIT = -(1 << 63)
+EVERY_BIT = -(1 << 63)  # drawing from the least int64 on makes all 64 bits random
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
@@ -27,7 +27,9 @@ class _Dropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(EVERY_BIT, None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
+        # However near to 1, something stays: what does is scaled by 1 / (1 - probability).
         chances = min(round(probability * CHANCES), CHANCES - 1)
+        # The 16 bits are read as signed, from -CHANCES / 2 on.
         factors = torch.ge(
             bits, chances - CHANCES // 2, out=torch.empty_like(x, memory_format=torch.contiguous_format)
         )

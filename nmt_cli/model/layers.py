@@ -15,6 +15,7 @@ from nmt_cli.ragged import Layout
 SEEDS = 1 << 62
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    # In place: backward needs only its result, and nobody else reads what it was given.
     "relu": F.relu_,
     "gelu": F.gelu,
     "swish": F.silu,
@@ -28,6 +29,7 @@ INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.Linear:
     """Several projections of one input in one matrix, each drawn as if it stood alone (Xavier, uniform)."""
     linear = nn.Linear(inputs, sum(outputs), bias=bias)
+    # The range of the draws depends on the number of outputs, and is to be that of each projection.
     for rows in torch.split(linear.weight.detach(), list(outputs)):
         nn.init.xavier_uniform_(rows, gain)
     if bias:

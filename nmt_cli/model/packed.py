@@ -92,6 +92,7 @@ def _rounded(matrix: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | Non
     weight, bias = (None if x is None else x.detach() for x in matrix)
     assert weight is not None
     least, most = weight.aminmax(dim=1)
+    # A row of zeros must not be divided by 0.
     scale = torch.maximum(-least, most).clamp(min=torch.finfo(weight.dtype).tiny) / 127
     rounded = (weight / scale[:, None]).round_().to(torch.int8)
     return torch_private.int8_weight(rounded, scale), bias

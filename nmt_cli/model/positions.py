@@ -17,6 +17,7 @@ def sinusoids(count: int, width: int, rule: str = "sinusoidal", first: int = 0) 
 
     `rule` is the setting `positions`, and `first` the place of the first row.
     """
+    # In double precision: in fp32 the angles of far positions lose the digits that matter.
     places = torch.arange(first, first + count, dtype=torch.float64)[:, None]
     slowest = width // 2 - 1 if rule == "marian" else width // 2
     angles = places / WAVELENGTH ** (torch.arange(width // 2, dtype=torch.float64) / slowest)
@@ -36,6 +37,7 @@ class Sinusoids(nn.Module):
     def forward(self, positions: Tensor, longest: int) -> Tensor:
         """The vectors of `positions`, all of which are less than `longest`."""
         if longest > self.table.shape[0]:
+            # Twice what is needed, or each longer sentence would make a table.
             self.table = sinusoids(2 * longest, *self.rule).to(self.table)
         return self.table[positions]
 
@@ -50,6 +52,7 @@ class LearnedPositions(nn.Module):
     def forward(self, positions: Tensor, longest: int) -> Tensor:
         """The vectors of `positions`, all of which are less than `longest`, which may be rounded up."""
         known = self.table.shape[0]
+        # The first half is known on the host; the second one waits for the device.
         if longest > known and (tokens := int(positions.max()) + 1) > known:
             raise UserError(
                 f"a sentence has {tokens} tokens, but the model has learned {known} positions (model.longest)"

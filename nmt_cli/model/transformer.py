@@ -93,6 +93,7 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.encoder_norm, self.decoder_norm = (LAST_NORMS[config.norm](config) for _ in range(2))
+        # Set by `packed.pack` where a translator computes with other numbers than the weights'.
         self.packed_output: Callable[[Tensor], Tensor] | None = None
         self.cache_dtype: torch.dtype | None = None
         """Of the keys and values that decoding keeps; None for that of the weights."""
@@ -110,6 +111,8 @@ class Transformer(nn.Module):
     def forward(self, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout) -> Tensor:
         """[T, D]: what foretells each token of the target, given the source and the tokens before it."""
         encoded_SD = self.encode(source_S, source)
+        # Over the whole flat batch: what moves from one sentence to the next, `_embedded` replaces by the
+        # start.
         x_TD = self._embedded(target_T.roll(1), target.positions, target.longest)
         for layer in self.decoder:
             x_TD = layer(x_TD, encoded_SD, target, source)
@@ -164,6 +167,7 @@ class Transformer(nn.Module):
         what is given for a hypothesis without tokens does not matter."""
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
         sentences_R = step.rows.from_places // cache.places
+        # The rows are rounded up, see `Rows`; what the dummies get does not matter.
         tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
         x_RD = self._embedded(tokens_R, cache.ages[sentences_R], longest)
         for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
@@ -190,6 +194,7 @@ class Transformer(nn.Module):
         unseen_BHS1 = ~seen_BS[:, None, :, None]
         dtype = self.cache_dtype or keys_values[0].dtype
         all_padded = (padded(x.to(dtype), source) for x in keys_values)
+        # Padding is weighed with 0, but must be finite for that.
         keys, values = (x.masked_fill(unseen_BHS1, 0.0).contiguous() for x in all_padded)
         own = (len(source.lengths), self.config.heads, room)
         return LayerCache(

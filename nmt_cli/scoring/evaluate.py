@@ -144,6 +144,7 @@ def _systems(
         if test
         else []
     )
+    # The paper's protocol is for whole texts: multi-bleu gives sentences without a match of four words 0.
     by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
     return [
         System(
@@ -207,6 +208,7 @@ def _refuse_what_has_no_effect(evaluation: Evaluation, metrics: Sequence[AnyMetr
 def _refuse_too_long_for_ter(read: Sequence[texts.Text]) -> None:
     for text in read:
         for number, line in enumerate(text.lines, start=1):
+            # The length in characters is known at once, and no line has more words than characters.
             if len(line) > MOST_WORDS_OF_TER and (words := len(line.split())) > MOST_WORDS_OF_TER:
                 raise UserError(
                     f"{text.name} line {number:,} has {words:,} words, and TER of more than "

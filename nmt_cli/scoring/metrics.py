@@ -91,6 +91,7 @@ class Measure:
 
     def sentences(self, hypotheses: Lines) -> SentenceScores:
         """The score of each line by itself; BLEU then leaves out n-grams longer than the line."""
+        # One of its own: BLEU counts single sentences otherwise, see `effective_order` below.
         counter = _counter(self.metric, self._config, self._lang, None)
         scores = [
             counter.sentence_score(hypothesis, references)
@@ -160,7 +161,7 @@ def _counter(metric: Metric, config: ScoreConfig, lang: str, references: Sequenc
         case "bleu" | "paper-bleu":
             return _bleu(metric, config, lang, references)
         case "chrf" | "chrf++":
-            order = 2 if metric == "chrf++" else 0
+            order = 2 if metric == "chrf++" else 0  # the ++ are words and pairs of words
             return CHRF(word_order=order, lowercase=config.chrf.lowercase, references=references)
         case "ter":
             ter = config.ter

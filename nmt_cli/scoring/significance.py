@@ -40,7 +40,7 @@ def compare(
             {measure.metric: measure.counter},
             references=None,
             test_type="bs" if test == "bootstrap" else "ar",
-            n_samples=config.samples,
+            n_samples=config.samples,  # 0 is sacrebleu's own number
             # With -1 there would be no confidence intervals for randomization; with 0 they are drawn, after
             # the trials.
             n_ar_confidence=-1 if test == "bootstrap" else 0,

@@ -33,15 +33,19 @@ def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
     """What becomes of each character, and of each way to write a composed one."""
     for code in range(1, 0x110000):
         character = chr(code)
+        # Unassigned, half of a pair, private: most codes are, and normalisation leaves them alone.
         if unicodedata.category(character) in ("Cn", "Cs", "Co"):
             continue
         became = " " if character.isspace() else normalize(character)
         if became != character:
             yield character, became
         parts = unicodedata.decomposition(character)
+        # What stands behind a "<…>" is alike, not the same; whether it is to be replaced `normalize` has said
+        # above.
         if not parts or parts.startswith("<"):
             continue
         once = "".join(chr(int(part, 16)) for part in parts.split())
+        # With two marks on it a character is taken apart in two steps, and a text may have it after either.
         for written in {once, unicodedata.normalize("NFD", character)}:
             if len(written) > 1 and (became := normalize(written)) != written:
                 yield written, became
@@ -95,6 +99,7 @@ def _field(message: bytes, number: int) -> bytes:
 
 def _replaced(message: bytes, number: int, content: bytes) -> bytes:
     rest = b"".join(message[start:end] for found, start, _, end in _fields(message) if found != number)
+    # The order of the fields does not matter in a protocol buffer.
     return rest + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
 
 

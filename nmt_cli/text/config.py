@@ -113,21 +113,21 @@ class TokenizerConfig:
 class SamplingConfig:
     """How train is segmented anew for each epoch; validation and translation never are."""
 
-    source_dropout: float = setting(0.0, least=0, below=1)
+    source_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
     """BPE-dropout: probability that a merge is left out on the source side, 0.1 as a rule; 0 for none. For
     bpe, and SentencePiece's bpe models."""
 
-    target_dropout: float = setting(0.0, least=0, below=1)
+    target_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
     """The same for the target side."""
 
-    source_alpha: float = setting(0.0, least=0)
+    source_alpha: float = setting(0.0, least=0, kind="whole run")
     """Sampling: the source side's segmentations are drawn by their probability to the power of this, 0.2 as a
     rule, smaller ones draw more evenly; 0 for none. For SentencePiece's unigram models."""
 
-    target_alpha: float = setting(0.0, least=0)
+    target_alpha: float = setting(0.0, least=0, kind="whole run")
     """The same for the target side."""
 
-    nbest: int = setting(0, least=2, most=512, or_zero=True)
+    nbest: int = setting(0, least=2, most=512, or_zero=True, kind="whole run")
     """Draw from this many of a line's likeliest segmentations; 0 for all there are."""
 
     def __post_init__(self) -> None:

@@ -1,6 +1,7 @@
 """Subword models of the simplest kinds: every character, or every word, is a piece."""
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from nmt_cli.text.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_TEXT
 
@@ -18,7 +19,9 @@ class Characters:
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
         if not self._bytes:
-            return [self._numbers.get(character, UNKNOWN_PIECE) for character in text]
+            # `map` and not a loop, which takes a fifth longer, and is most of the work where pieces are
+            # characters.
+            return list(map(self._numbers.get, text, repeat(UNKNOWN_PIECE)))
         pieces: list[int] = []
         for character in text:
             known = self._numbers.get(character)
@@ -48,7 +51,7 @@ class Words:
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
         if not self._bytes:
-            return [self._numbers.get(word, UNKNOWN_PIECE) for word in text.split()]
+            return list(map(self._numbers.get, text.split(), repeat(UNKNOWN_PIECE)))
         word_end = self._bytes
         pieces: list[int] = []
         for word in text.split():

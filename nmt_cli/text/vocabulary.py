@@ -5,6 +5,7 @@ way; a `Numbering` holds the tables between such numbers and the ids. No text be
 a mark is no piece.
 """
 
+from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -87,7 +88,7 @@ class Numbering:
     symbols: Mapping[str, int]
     """The ids of words that are never segmented."""
 
-    ids: Sequence[int]
+    ids: "array[int]"
     """The id of each piece by its number, and at the end the unknown mark: `UNKNOWN_PIECE`, which is -1,
     finds it."""
 
@@ -146,7 +147,9 @@ class Numbering:
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
         # The unknown mark is no piece's: as text it shows as unknown.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
-        return cls(vocabulary, symbols, (*ids, vocabulary.unknown), pieces)
+        # An array, since NumPy reads its memory as it lies: all pieces of a block of lines are looked up at
+        # once.
+        return cls(vocabulary, symbols, array("I", [*ids, vocabulary.unknown]), pieces)
 
 
 def reserved(symbols: Sequence[str]) -> int:

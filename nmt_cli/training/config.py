@@ -28,7 +28,7 @@ class LossConfig:
 class OptimizerConfig:
     """How gradients become steps; the defaults are the paper's."""
 
-    kind: Literal["adam", "adamw"] = "adam"
+    kind: Literal["adam", "adamw"] = setting("adam", kind="whole run")
     """Adam, or AdamW, whose weight decay is apart from the gradients."""
 
     beta1: float = setting(0.9, least=0, below=1)
@@ -82,7 +82,7 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.kind == "noam" and not self.warmup:
+        if self.kind == "noam" and not self.warmup:  # the rule divides by it
             raise UserError("warmup is 0; with noam take at least 1.")
         if self.kind == "noam" and changed(self, "peak"):
             raise UserError("peak has no effect with noam, which has factor; leave it out.")
@@ -105,7 +105,7 @@ class TrainingConfig:
     max_hours: float = setting(0.0, least=0)
     """Hours of the whole run, resumed ones added up, if they end first; 0 for no limit."""
 
-    seed: int = setting(1, least=0)
+    seed: int = setting(1, least=0, kind="whole run")
     """Decides weights, batches and dropout."""
 
     max_tokens_per_device: int = setting(0, least=0)
@@ -147,10 +147,10 @@ class ValidationConfig:
     every_steps: int = setting(1000, least=0)
     """Steps between two validations; the last step validates too. 0 for never."""
 
-    metric: Literal["bleu", "chrf", "nll"] = setting("bleu", everyday=True)
+    metric: Literal["bleu", "chrf", "nll"] = setting("bleu", kind="whole run", everyday=True)
     """What the best checkpoint is best at, on the first validation set."""
 
-    bleu_tokenizer: BleuTokenizer = "auto"
+    bleu_tokenizer: BleuTokenizer = setting("auto", kind="whole run")
     """How BLEU splits both sides into words; auto is as in `nmt score`, or char where a language's own
     tokeniser is not installed."""
 
@@ -163,7 +163,7 @@ class ValidationConfig:
     patience: int = setting(0, least=0, everyday=True)
     """So many validations in a row without improvement end the run; 0 for never."""
 
-    sentences: int = setting(0, least=0)
+    sentences: int = setting(0, least=0, kind="whole run")
     """Translate only that many sentences of each set; 0 for all. The loss is always that of all."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
@@ -200,10 +200,10 @@ class CheckpointConfig:
 class StartConfig:
     """What a run starts from. Names of parameters may have `*` in them: "encoder.*"."""
 
-    model: str = ""
+    model: str = setting("", kind="whole run")
     """A model, checkpoint or run folder whose weights the run starts from."""
 
-    allow: tuple[str, ...] = ()
+    allow: tuple[str, ...] = setting((), kind="whole run")
     """Parameters that may be missing there, be surplus, or have another shape; they are drawn anew."""
 
     freeze: tuple[str, ...] = ()
@@ -246,6 +246,7 @@ class TrainConfig:
                 f"a {self.schedule.kind} schedule has to know the last step; "
                 "give training.max_steps in place of max_epochs."
             )
+        # A sentence of more tokens than a batch holds is left out too.
         most = min(self.batch.longest, self.batch.tokens)
         if 0 < self.model.limit < most:
             raise UserError(

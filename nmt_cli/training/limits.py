@@ -51,6 +51,7 @@ class Limits:
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """End the run where too many steps in a row, up to those of `lines`, were not finite and left out."""
         for line in lines:
+            # A step that was taken makes it 0 again.
             self.position.bad_in_a_row = (self.position.bad_in_a_row + 1) * line["skipped"]
         if self.position.bad_in_a_row >= GIVE_UP_AFTER:
             raise UserError(

@@ -40,6 +40,7 @@ class Loop:
         self.recorder.restart_clock()
         wishes = 0
         for batch in self.loader:
+            # What the ranks agreed on after the last step, so that all of them stop before the same one.
             if wishes & (STOP | TIME_UP) or self._over(batch.epoch):
                 break
             self._step(batch)
@@ -131,6 +132,7 @@ class Loop:
         if judge or self.saver.step != self.position.step:
             self.saver.save()
         self.trainer.group.gather(None)  # nobody leaves before all is saved
+        # A run that was asked to stop in its very last step is complete all the same.
         complete = not stopped or self.position.step >= self.trainer.config.training.max_steps
         if self.position.step > begun_at or unjudged:  # else the report says so already
             self.recorder.standing("done" if complete else "stopped")

@@ -1,25 +1,25 @@
 """A run's settings over its whole life: kept in its folder, and compared when it goes on."""
 
 from pathlib import Path
+from typing import get_type_hints
 
 from nmt_cli.config import as_toml, read, settings_of_kind
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import file_written_whole
 from nmt_cli.machine.reading import read_ordinary
-from nmt_cli.model.config import ModelConfig
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.config import TrainConfig
 
 CONFIG = "config.toml"
 
-FIXED = (
-    *("model.", "batch.", "optimizer.kind", "training.seed", "validation.metric", "validation.sentences"),
-    *("start.model", "start.allow", "sampling.", "validation.bleu_tokenizer"),
+FIXED = frozenset(
+    f"{section}.{name}"
+    for section, cls in get_type_hints(TrainConfig).items()
+    for kind in ("shape", "use", "whole run")
+    for name in settings_of_kind(cls, kind)
 )
-"""What can't change while a run goes on; all else can."""
-
-# model.init is among them: the weights are there by then, and a preset may have changed it since.
-FREE = [f"model.{name}" for name in settings_of_kind(ModelConfig, "training only")]
+"""What can't change while a run goes on; all else can, `model.init` too: the weights are there by then, and a
+preset may have changed it since."""
 
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
@@ -44,7 +44,7 @@ def compared(run: Path, before: TrainConfig, config: TrainConfig, cure: str) -> 
     """Each setting that differs, old -> new; `UserError`, with a `cure`, where one can't change."""
     old, new = literals(before), literals(config)
     changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
-    if fixed := [text for name, text in changed.items() if name.startswith(FIXED) and name not in FREE]:
+    if fixed := [text for name, text in changed.items() if name in FIXED]:
         told = "; ".join(fixed)
         raise UserError(
             f"{run} was begun with other settings ({told}), which can't change on the way; {cure}"

@@ -70,7 +70,7 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Fastest:
     """What a contestant was fastest with."""
 
     workers: int
@@ -97,7 +97,7 @@ class Run:
 class Seen:
     """All that was measured of a contestant."""
 
-    plan: Plan
+    plan: Fastest
     runs: dict[str, list[Run]] = field(default_factory=dict)
     start_seconds: float = 0.0
     load_seconds: float = 0.0
@@ -250,13 +250,13 @@ def _process(contestant: Contestant, folder: Path, workers: int) -> Iterator[Pro
         process.stop()
 
 
-def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Plan:
+def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Fastest:
     """Try all batches with all ways to share out the threads, if there is a choice."""
     if len(contestant.workers) == len(contestant.batches) == 1:
-        return Plan(
+        return Fastest(
             contestant.workers[0], dict.fromkeys((text.name for text in texts), contestant.batches[0])
         )
-    plans: list[tuple[float, Plan]] = []
+    plans: list[tuple[float, Fastest]] = []
     for workers in contestant.workers:
         batches: dict[str, int] = {}
         total = 0.0
@@ -271,7 +271,7 @@ def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Plan:
                 print(
                     f"{contestant.name}, {workers} workers, {text.name}, batches of {told}", file=sys.stderr
                 )
-        plans.append((total, Plan(workers, batches)))
+        plans.append((total, Fastest(workers, batches)))
     return min(plans, key=lambda plan: plan[0])[1]
 
 

@@ -1,15 +1,14 @@
 """The same weights as each toolkit wants them, for `translation_peers`."""
 
-import importlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from nmt_cli.interop.ctranslate2 import filled
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.model.transformer import Transformer
 from recipes.benchmarks.translation_peers import (
@@ -41,7 +40,7 @@ def export(model: Transformer, folder: Path) -> None:
     (folder / SHAPE).write_text(json.dumps(asdict(shape)))
     torch.save(dict(_usual_names(model)), folder / WEIGHTS)
     for kind in CTRANSLATE2:
-        _export_ctranslate2(model, shape, kind, folder)
+        export_ctranslate2(model, kind, folder)
 
 
 def _usual_names(model: Transformer) -> Iterator[tuple[str, Tensor]]:
@@ -74,48 +73,15 @@ USUAL_NAMES = {
 }
 
 
-def _export_ctranslate2(model: Transformer, shape: Shape, kind: str, folder: Path) -> None:
+def export_ctranslate2(model: Transformer, kind: str, folder: Path) -> None:
     """Write a model whose pieces are the ids in digits."""
-    layers = (shape.encoder_layers, shape.decoder_layers)
-    spec = importlib.import_module("ctranslate2.specs").TransformerSpec.from_config(
-        layers, shape.heads, pre_norm=False
-    )
-    given = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    matrix = model.output_matrix.detach().numpy()
-    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = spec.decoder.projection.weight = (
-        matrix
-    )
-    for stack, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
-        stack.position_encodings.encodings = sinusoids(LONGEST, shape.width).numpy()
-        for number, layer in enumerate(stack.layer):
-            for to, place in _ctranslate2_places(layer):
-                weight, bias = (given.get(f"{name}.{number}.{place}.{kind}") for kind in ("weight", "bias"))
-                if place.endswith("norm"):
-                    to.gamma, to.beta = weight, bias
-                else:
-                    to.weight = weight
-                    to.bias = bias if bias is not None else to.bias
-    pieces = list(map(str, range(shape.vocabulary)))
+    spec = filled(model)
+    pieces = list(map(str, range(len(model.target_vocabulary))))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
-    spec.config.layer_norm_epsilon = shape.epsilon
     spec.config.unk_token = pieces[BANNED]
     spec.config.bos_token = spec.config.eos_token = spec.config.decoder_start_token = pieces[END]
     spec.validate()
     spec.optimize(quantization=precision(kind))
     (folder / kind).mkdir()
     spec.save(str(folder / kind))
-
-
-def _ctranslate2_places(layer: Any) -> Iterator[tuple[Any, str]]:
-    own = layer.self_attention
-    yield from zip(own.linear, ("attention.query_key_value", "attention.output"), strict=True)
-    yield own.layer_norm, "after_attention.norm"
-    if hasattr(layer, "attention"):
-        yield from zip(
-            layer.attention.linear, ("cross.query", "cross.key_value", "cross.output"), strict=True
-        )
-        yield layer.attention.layer_norm, "after_cross.norm"
-    yield layer.ffn.linear_0, "feed_forward.inner"
-    yield layer.ffn.linear_1, "feed_forward.outer"
-    yield layer.ffn.layer_norm, "after_feed_forward.norm"

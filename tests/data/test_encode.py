@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
-from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, lines_of
+from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines, lines_of
 from nmt_cli.data.preprocess import Outcome
+from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizer import Tokenizer
-from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers, load_tokenizers
 
 PAIRS = [("ab", "abcd"), ("abc", "d"), ("a" * 5, "b"), ("", "äb"), ("b", "a")]
 
@@ -78,3 +79,20 @@ def test_what_is_skipped_is_not_counted_as_too_long(task: EncodeTask) -> None:
 def test_tokenisers_that_were_exchanged_are_noticed(task: EncodeTask) -> None:
     with pytest.raises(ValueError, match="holds other tokenisers than it should"):
         encode_block(replace(task, fingerprint="another"))
+
+
+@pytest.mark.parametrize("symbols", [(), ("<x>",)], ids=["no symbols", "symbols"])
+@pytest.mark.parametrize("kind", ["bpe", "char", "word"])
+def test_lines_encoded_together_are_those_encoded_one_by_one(kind: Kind, symbols: tuple[str, ...]) -> None:
+    config = TokenizerConfig(kind=kind, vocab_size=12)
+    sample = ["ab abc ab", "abc bc", "cab"] * 2
+    recipe = Recipe(kind, True, "en", "en", TextConfig(), symbols)
+    tokenizer = learn_tokenizers(recipe, config, {"source": sample, "target": sample}).source
+    lines = ["ab abc", "", "z abz <x> bc", "</s>", "cab"]
+    one_by_one = [tokenizer.vocabulary.ended(tokenizer.encode(line)) for line in lines]
+    encoded = encode_lines(tokenizer, lines)
+    assert encoded.tokens.tolist() == [i for ids in one_by_one for i in ids]
+    assert encoded.tokens.dtype == np.uint16
+    assert encoded.lengths.tolist() == [len(ids) for ids in one_by_one]
+    assert tokenizer.vocabulary.unknown in encoded.tokens
+    assert not encode_lines(tokenizer, []).tokens.size

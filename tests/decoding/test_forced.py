@@ -39,7 +39,7 @@ def one_by_one(ensemble: Ensemble, pair: Pair) -> list[float]:
 def test_each_token_scores_what_a_search_would_give_it(models: list[Transformer], count: int) -> None:
     ensemble = Ensemble.of(models[:count], SearchConfig())
     for scores, pair in zip(token_scores(ensemble, PAIRS), PAIRS, strict=True):
-        assert scores == pytest.approx(one_by_one(ensemble, pair), abs=1e-4)
+        assert scores == pytest.approx(one_by_one(ensemble, pair), rel=1e-5, abs=1e-4)
 
 
 def test_pairs_keep_their_order_however_few_fit_at_a_time(

@@ -7,21 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.corpus.trees import parse, restore
+from nmt_cli.corpus.trees import restore
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
-from nmt_cli.decoding.lines.parses import tree_symbols, written_out
 from nmt_cli.decoding.tree_rules import TreeSymbols, TreeWanted
-from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
-from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
 from tests.decoding.test_search import log_probs_of_all, model_of
 
 NAMES = ("</s>", "<unk>", "(A", ")A", "(B", ")B", "X", ".")
 SYMBOLS = TreeSymbols({2: 3, 4: 5}, frozenset({6, 7}))
-SYMBOLS_OF_TREES = ("(A", "(BB", ")A", ")BB", "NN")
-LINES = ["(A NN )A", "(A (BB NN NN )BB . )A", "(A NN . )A"]
 
 
 def search(seed: int, words: Sequence[int], config: SearchConfig) -> list[list[Hypothesis]]:
@@ -76,40 +71,3 @@ def test_every_tree_is_balanced_and_has_one_tag_a_word(config: SearchConfig) -> 
         for count, trees in zip(words, search(seed, words, config), strict=True):
             assert trees
             assert all(well_formed(tree.tokens, count) for tree in trees)
-
-
-def learnt(kind: Kind, symbols: tuple[str, ...]) -> Tokenizers:
-    recipe = Recipe(kind, kind != "word", "words", "trees", TextConfig(words="raw"), symbols)
-    config = TokenizerConfig(kind=kind, symbols=symbols, vocab_size=60, joint=kind != "word")
-    return learn_tokenizers(recipe, config, {"source": ["a cat sat ."], "target": LINES})
-
-
-@pytest.mark.parametrize("kind", ["word", "bpe"])
-def test_symbols_of_trees_are_known_by_those_that_were_learnt(kind: Kind) -> None:
-    config = TokenizerConfig(kind="bpe", symbols=SYMBOLS_OF_TREES, merges=2)
-    recipe = Recipe("bpe", True, "words", "trees", TextConfig(words="raw"), SYMBOLS_OF_TREES)
-    lines = {"source": ["a cat sat . cat"], "target": LINES}
-    made = learn_tokenizers(recipe, config, lines) if kind == "bpe" else learnt(kind, SYMBOLS_OF_TREES)  # type: ignore[arg-type]
-    target = made.target
-    found = tree_symbols(target)
-    assert found
-    for line in LINES:
-        for name, i in zip(line.split(), target.encode(line), strict=True):
-            expected = (
-                found.closing if name[0] == "(" else found.closing.values() if name[0] == ")" else found.tags
-            )
-            assert i in expected, name
-
-
-def test_other_texts_are_no_trees() -> None:
-    assert tree_symbols(learnt("word", ()).target) is None
-    assert tree_symbols(learnt("word", ("<2de>",)).target) is None
-    assert tree_symbols(learnt("char", SYMBOLS_OF_TREES).target) is None  # blanks stand between tags there
-
-
-def test_a_tree_is_written_out_over_its_words() -> None:
-    assert (
-        written_out("(S (NP DT NN )NP . )S", "The cat (".split())
-        == "(TOP (S (NP (DT The) (NN cat)) (. -LRB-)))"
-    )
-    assert parse(written_out("(S NN", "a b".split())).words == ("a", "b")

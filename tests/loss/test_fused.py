@@ -22,7 +22,7 @@ DTYPES = [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=GPU)]
 
 
 def rows_of(
-    rows: chunked.Rows, logits: Tensor, targets: Tensor, smoothing: float, scale: float | None
+    rows: chunked.RowLosses, logits: Tensor, targets: Tensor, smoothing: float, scale: float | None
 ) -> list[Tensor]:
     """What is left of the losses and the logits."""
     logits, losses = logits.clone(), logits.new_empty(2, len(logits), dtype=chunked._wide(logits.dtype))
@@ -107,7 +107,7 @@ def test_a_walk_with_the_kernel_gives_the_definitions_losses_and_gradients(
 
 
 def test_cuda_has_a_kernel_of_its_own() -> None:
-    assert torch._C._dispatch_has_kernel_for_dispatch_key("nmt_cli::losses_and_gradients", "CUDA")
+    assert torch._C._dispatch_has_kernel_for_dispatch_key("nmt::losses_and_gradients", "CUDA")
 
 
 @pytest.mark.gpu

@@ -122,7 +122,7 @@ def test_a_new_vocabulary_is_marks_symbols_pieces_and_filler() -> None:
     assert numbering.vocabulary == Vocabulary(
         ("</s>", "<unk>", "<2de>", "a", "b", "", "", ""), end=0, start=0, unknown=1, never=(5, 6, 7)
     )
-    assert numbering.ids == (3, 1, 4, 1)
+    assert [*numbering.ids] == [3, 1, 4, 1]
     assert read_vocabulary(numbering.vocabulary.file(), numbering.vocabulary.marks) == numbering.vocabulary
 
 

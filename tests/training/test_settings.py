@@ -9,7 +9,7 @@ import pytest
 from nmt_cli import config as settings
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.settings import changes, keep_settings
+from nmt_cli.training.settings import FIXED, changes, keep_settings
 
 Tiny = Callable[..., TrainConfig]
 
@@ -86,6 +86,25 @@ def test_any_dropout_can_change(tmp_path: Path, tiny: Tiny, drop: str) -> None:
 def test_a_run_goes_on_where_its_preset_begins_otherwise_by_now(tmp_path: Path, tiny: Tiny) -> None:
     keep_settings(tmp_path, tiny())
     assert changes(tmp_path, tiny("model.init=smaller")) == ['model.init: "xavier" -> "smaller"']
+
+
+def test_of_batches_segmentation_and_model_only_what_ends_with_training_can_change() -> None:
+    names = [setting.name for setting in settings.describe(TrainConfig)]
+    free = [
+        name for name in names if name.startswith(("batch.", "sampling.", "model.")) and name not in FIXED
+    ]
+    assert free == [
+        "model.init",
+        *(f"model.{of}_dropout" for of in ("residual", "embedding", "attention", "activation")),
+    ]
+
+
+def test_what_else_a_run_keeps_to_its_end_is_this() -> None:
+    others = [name for name in FIXED if not name.startswith(("batch.", "sampling.", "model."))]
+    assert sorted(others) == [
+        *("optimizer.kind", "start.allow", "start.model", "training.seed"),
+        *("validation.bleu_tokenizer", "validation.metric", "validation.sentences"),
+    ]
 
 
 def test_settings_that_cannot_be_read_are_told_with_their_file(tmp_path: Path, tiny: Tiny) -> None:

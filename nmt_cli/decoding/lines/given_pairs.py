@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.forced import token_scores
+from nmt_cli.decoding.hypotheses import Scored
 from nmt_cli.decoding.lines.loading import Loaded
 from nmt_cli.scoring.perplexity import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
@@ -13,22 +14,6 @@ from nmt_cli.text.tokenizers import Tokenizers
 
 Pair = tuple[str, str]
 """A source and its translation, as people write them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """The log-probabilities that a model gives a translation."""
-
-    tokens: Sequence[str]
-    """Its pieces, and the end mark."""
-
-    token_scores: Sequence[float]
-    """Their log-probabilities."""
-
-    @property
-    def log_probability(self) -> float:
-        """Of the whole translation."""
-        return sum(self.token_scores)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.hypotheses import Hypothesis, Scored, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
 from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened, split
 from nmt_cli.decoding.lines.parses import tree_symbols, written_out
@@ -25,8 +25,8 @@ LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """One translation of a line."""
+class Candidate(Scored):
+    """One translation of a line, as the search found it."""
 
     text: str
     score: float
@@ -34,17 +34,6 @@ class Candidate:
 
     parts: Sequence[Hypothesis]
     """One hypothesis for each of the line's sentences; together they are the translation."""
-
-    tokens: Sequence[str]
-    """The pieces of all parts, an end mark after each part."""
-
-    token_scores: Sequence[float]
-    """The log-probability of each of `tokens`."""
-
-    @property
-    def log_probability(self) -> float:
-        """Of the whole translation."""
-        return sum(self.token_scores)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[in
     """For each piece the number of its word, counted from the beginning of the line."""
     found, before = [], 0
     for ids in parts:
+        # Decoded up to each piece, as only the tokeniser knows where its words end.
         counts = [len(tokenizer.decode(ids[: end + 1]).split()) for end in range(len(ids))]
+        # A piece that is a blank, before any word, belongs to the first one.
         found.append([before + max(count - 1, 0) for count in counts])
         before += counts[-1] if counts else 0
     return found

@@ -108,7 +108,7 @@ def compiled(config: TrainConfig, device: torch.device) -> bool:
 def cut_for(config: TrainConfig, trainer: Trainer, process: Process) -> Cut:
     """What this process works on of each batch, in pieces that its device has room for."""
     device = trainer.precision.device
-    share = -(-2 * config.batch.tokens // process.world)
+    share = -(-2 * config.batch.tokens // process.world)  # of both sides, rounded up
     max_tokens = config.training.max_tokens_per_device or (
         fitting_tokens(trainer, share, config.batch) if has_own_memory(device) else TOKENS_ON_CPU
     )

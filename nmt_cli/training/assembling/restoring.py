@@ -47,6 +47,7 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
     tensors = read_optimizer(checkpoint)
     restore_optimizer(trainer.model, trainer.optimizer, tensors)
     trainer.scale.restore(tensors)
+    # The file says more than the position, and newer versions may say more still.
     known = {field.name for field in fields(Position)}
     position = Position(**{key: value for key, value in state.items() if key in known})
     _refuse_end_behind(position.step, run, trainer.config)  # before the log is cut and settings are kept

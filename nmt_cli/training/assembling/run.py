@@ -75,6 +75,7 @@ def train(
         trainer = build_trainer(identity, config, group, device, report, fresh=not newest)
         refuse_other_checkpoints(group, newest)
         position = restore(run, newest, trainer, identity, report) if newest else Position()
+        # Each rank has drawn or read its weights by itself; from here on they have the same bits.
         group.share_first(trainer.model.parameters())
         ema = moving_average(trainer, newest)
         snapshot = Snapshot(identity, trainer, ema, position, dataset.folder)
@@ -90,6 +91,7 @@ def train(
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
             parts = run, snapshot, loader, validator, log, history, check, report, stop_wanted
             return _loop(*parts).train()
+        # This rank only heard that another one failed, and that one says why.
         except LostContact:
             raise
         except Exception:

@@ -100,6 +100,7 @@ def _by_piece(
 def _shared(theirs: Vocabulary, ours: Vocabulary) -> dict[int, int]:
     """The ids of what both have, theirs to ours: marks by what they mean, all else by how it is shown."""
     marks = [(theirs.end, ours.end), (theirs.unknown, ours.unknown)]
+    # Where our start mark is our end mark, it takes the row of their end, as was said already.
     if theirs.start is not None and ours.start not in (None, ours.end):
         marks.append((theirs.start, ours.start))
     special = ({first for first, _ in marks}, {second for _, second in marks})

@@ -74,6 +74,7 @@ def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) ->
     wanted = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
     for file in {average.file for average in wanted}:
+        # Each checkpoint is read once, though several averages hold it.
         every = {folder for average in wanted if average.file == file for folder in average.folders}
         parts |= {(file, part.place): part for part in read_parts(sorted(every), file)}
     identity = parts[WEIGHTS, wanted[0].folders[0]].identity

@@ -25,6 +25,7 @@ def improvements(values: Sequence[float], least: float) -> list[bool]:
     """Whether each value is larger, by at least `least`, than the last improvement; the first always is."""
     best, told = -math.inf, []
     for value in values:
+        # With a least improvement of 0 an equal value would do, but it is none.
         told.append(value > best and value - best >= least)
         best = value if told[-1] else best
     return told

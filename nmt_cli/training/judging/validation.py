@@ -103,6 +103,7 @@ class Judge:
         model.train(training)
         gathered = self.group.gather((losses, translations))
         nll, tokens = np.sum([loss for theirs, _ in gathered for loss in theirs], axis=0).tolist()
+        # Each rank took every so-many-th line, so they have to be put in order again.
         everything = {line: text for _, theirs in gathered for line, text in theirs.items()}
         return self._judgement(split, nll, int(tokens), {line: everything[line] for line in lines})
 
@@ -151,6 +152,7 @@ def translating(config: TrainConfig) -> TranslateConfig:
     search = SearchConfig(**asdict(config.search))
     return TranslateConfig(
         search=search,
+        # That setting counts pieces alone, without end mark.
         input=InputConfig(longest=longest_sentence(config) - 1),
         output=OutputConfig(trees="linearised"),  # as the references are
     )

@@ -30,6 +30,8 @@ class DatasetCheck:
     def refuse_unsound(self) -> None:
         """Wait for the check on all ranks, who all call this; `UserError` where one of them finds a fault."""
         looks = 0
+        # All ranks see the same answers, so they leave this loop together, and none waits for a rank that has
+        # gone on.
         while UNDER_WAY in (told := self._group.gather(self._told())):
             looks += 1
             if looks == LONG_WAIT:

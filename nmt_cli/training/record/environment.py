@@ -44,6 +44,7 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Rep
     if not known or known[-1] != facts:
         text = json.dumps({"step": step, **facts}, ensure_ascii=False)
         with room_for(path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            # A line that a kill cut short must not run into this one.
             file.write("\n" * (not content.endswith(b"\n") and bool(content)) + text + "\n")
     if damaged := known.count(None):
         report(Warned(f"{path} has damaged lines ({damaged}), which are left as they are"))

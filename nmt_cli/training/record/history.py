@@ -96,9 +96,8 @@ class History:
         if self.points and self.points[-1].steps < self._width:
             _join(self.points[-1], Point(self.now, 1, values))
             return
-        if (
-            len(self.points) == 2 * POINTS
-        ):  # join them in pairs: memory and page stay small, however long the run
+        # Joined in pairs, so that memory and page stay small, however long the run.
+        if len(self.points) == 2 * POINTS:
             for first, second in zip(self.points[::2], self.points[1::2], strict=True):
                 _join(first, second)
             self.points = self.points[::2]

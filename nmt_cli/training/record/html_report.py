@@ -69,6 +69,7 @@ class HtmlReport:
 
     def write(self, standing: Standing) -> None:
         """Replace the report as a whole; if the disk is full, warn and let training go on."""
+        # In the same folder, as only there a file takes another's place in one go.
         unfinished = self.run / f".{REPORT}.unfinished"
         try:
             parts = resources.files("nmt_cli.training.record") / "page"

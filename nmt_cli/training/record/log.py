@@ -30,6 +30,8 @@ class Log:
         """Without a path, as on all ranks but the first, nothing is written."""
         # Unbuffered, a write on a full disk says how many bytes it has written, and the rest is tried later.
         self._file = path.open("ab", buffering=0) if path else None
+        # Carried on with each line: each checkpoint wants it, and to read the whole log again would take ever
+        # longer.
         self._hash = hashlib.sha256(path.read_bytes() if path else b"")
         self._bytes = path.stat().st_size if path else 0
         self._taken: list[tuple[dict[str, Any], Tensor]] = []

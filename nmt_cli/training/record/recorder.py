@@ -58,6 +58,7 @@ class Recorder:
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
         lines = self._log.flush(waiting)
+        # A checkpoint keeps both: a run that goes on from it takes off what was logged behind it.
         self._position.log_bytes, self._position.log_sha256 = self._log.written
         if lines:
             self._keep(lines)
@@ -96,6 +97,7 @@ class Recorder:
         # Without steps that were left out: one loss that is not finite would make the mean so.
         good = [line for line in lines if not line["skipped"]] or lines
         tokens = sum(line["target_tokens"] for line in good)
+        # Weighted by tokens, since a line has the mean of its step, and steps differ in size.
         loss, nll = (
             sum(line[key] * line["target_tokens"] for line in good) / tokens for key in ("loss", "nll")
         )

@@ -15,7 +15,7 @@ def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
     """The whole lines up to `position`, each step and validation once; and in words what is lost."""
     kept: dict[tuple[int, str], bytes] = {}
     damaged = damaged_inside = 0
-    for line in content.split(b"\n")[:-1]:
+    for line in content.split(b"\n")[:-1]:  # the last was cut short, or is empty
         if not (found := _read(line)):
             damaged += 1
         elif found["step"] < position.step or (

@@ -60,9 +60,8 @@ class Saver:
 
         All ranks call it.
         """
-        self._began = (
-            time.perf_counter()
-        )  # set first: if saving fails, the next attempt is minutes away, not a step
+        # Set first: if saving fails, the next attempt is minutes away, not a step.
+        self._began = time.perf_counter()
         self._report(Doing("saving", self._position.step, self._position.epoch))
         # Before the snapshot, which keeps the time that the run has taken.
         self._clock.note()
@@ -76,6 +75,7 @@ class Saver:
         """The `keep_best` steps with the best scores, among those that are saved and the present one."""
         there = {*checkpoints(self._run), self._position.step}
         scores = self._position.scores.items()
+        # Of equal scores the older step, which then comes first.
         ranked = sorted((-score, int(step)) for step, score in scores if int(step) in there)
         return {step for _, step in ranked[: self._config.keep_best]}
 

@@ -29,6 +29,7 @@ class Scalars:
 
         self._report, self._event, self._summary = report, Event, Summary
         folder.mkdir(exist_ok=True)
+        # TensorBoard reads a folder's files in the order of their names.
         self._file = (folder / f"events.out.tfevents.{time.time_ns()}").open("wb")
         self._records = RecordWriter(self._file)
         self._full = False

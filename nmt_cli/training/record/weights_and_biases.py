@@ -36,7 +36,7 @@ class Follower:
                 project=environment.get("WANDB_PROJECT", PROJECT),
                 name=run.resolve().name,
                 id=_known_as(folder / ID),
-                resume="allow",
+                resume="allow",  # go on with the run of that id, or begin it
                 dir=str(run),
                 config=asdict(config),
             )

@@ -23,9 +23,9 @@ from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.machine.devices import Precision
 from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import Transformer
-from recipes.benchmarks import translation_export as export
 from recipes.benchmarks.gpu.device import kernels_of, the_device, wait
-from recipes.benchmarks.translation_peers import ALPHA, BEAM, END, Shape
+from recipes.benchmarks.translation_export import export_ctranslate2
+from recipes.benchmarks.translation_peers import ALPHA, BEAM, END
 from recipes.benchmarks.translation_texts import Ids, multi30k, wmt_like
 
 ROWS = (1024, 2048, 4096)
@@ -79,13 +79,8 @@ def _ours(model: Transformer, config: SearchConfig, sources: Ids) -> list[int]:
 
 def ctranslate2(model: Transformer) -> Iterator[tuple[str, Translate]]:
     """CTranslate2's search with the same weights."""
-    config, entries = model.config, len(model.target_vocabulary)
-    shape = Shape(
-        *(config.encoder_layers, config.decoder_layers, config.width, config.feed_forward, config.heads),
-        *(config.norm_epsilon, entries),
-    )
     with tempfile.TemporaryDirectory() as folder:
-        export._export_ctranslate2(model, shape, "ctranslate2-float32", Path(folder))
+        export_ctranslate2(model, "ctranslate2-float32", Path(folder))
         translator = importlib.import_module("ctranslate2").Translator
         for precision in ("float16", "int8_float16") if torch.cuda.is_available() else ("float32",):
             device = the_device().type

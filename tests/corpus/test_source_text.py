@@ -1,0 +1,54 @@
+"""Translations stand in a file as their sources do, or as the name of the output says."""
+
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.corpus import sgm
+from nmt_cli.corpus.source_text import Columns, Lines, first_columns, form_of, kind_of
+
+SEGMENTS = [sgm.Segment(b"a&b", b"1", b"x"), sgm.Segment(b"a&b", b"2", b"y"), sgm.Segment(b"c", b"1", b"z")]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.txt", "lines"),
+        ("a.tsv", "tsv"),
+        ("a.TSV.gz", "tsv"),
+        ("a.sgm", "sgm"),
+        ("a.sgml.gz", "sgm"),
+        ("a.xml", "xml"),
+        ("a.xml.b.txt", "lines"),
+    ],
+)
+def test_the_endings_of_a_name_tell_what_is_in_a_file(name: str, kind: str) -> None:
+    assert kind_of(Path(name)) == kind
+    assert kind_of(None) == "lines"
+
+
+def test_a_column_never_becomes_two(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"one\tignored\ntwo\n")
+    assert list(first_columns(tmp_path / "a.tsv")) == [b"one", b"two"]
+    form = form_of(tmp_path / "a.tsv", None, (), "de")
+    assert form == Columns() and form.line(1, "one", "e\tins") == b"one\te ins\n"
+
+
+def test_rows_and_plain_lines_are_told_by_both_names() -> None:
+    assert form_of(Path("a.tsv"), Path("b.tsv"), (), "de") == Columns()
+    assert form_of(Path("a.tsv"), Path("b.txt"), (), "de") == Lines()
+    assert form_of(None, None, (), "de").line(1, "one", "eins") == b"eins\n"
+
+
+@pytest.mark.parametrize(("source", "target"), [("a.xml", None), ("a.sgm", "b.xml"), ("a.sgm", "b.sgm")])
+def test_a_test_set_comes_back_as_one_that_can_be_read(
+    tmp_path: Path, source: str, target: str | None
+) -> None:
+    form = form_of(Path(source), Path(target) if target else None, SEGMENTS, "de")
+    texts = ["ei<ns", "zw&ei", "drei"]
+    lines = [form.line(number, "", text) for number, text in enumerate(texts, start=1)]
+    path = tmp_path / (target or source)
+    path.write_bytes(form.begin + b"".join(lines) + form.end)
+    found = sgm.segments(path, "hypothesis")
+    assert [(one.document, one.number) for one in found] == [(one.document, one.number) for one in SEGMENTS]
+    assert [one.text.decode() for one in found] == texts

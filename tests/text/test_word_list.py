@@ -1,0 +1,31 @@
+"""Lists of words as several toolkits write them."""
+
+import pytest
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.word_list import words_of
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"the\ncat\n", ["the", "cat"]),
+        (b"\xef\xbb\xbfthe\r\ncat\r\n\r\n", ["the", "cat"]),
+        (b"the 12\ncat 3\n", ["the", "cat"]),
+        (b"the\t12\n7\t3\n", ["the", "7"]),
+        (b"<s>\n<pad>\n</s>\n<unk>\nthe\n", ["the"]),
+        (b"the 12\nmadeupword0000 0\n<unk> 4 #fairseq:overwrite\n", ["the"]),
+        (b"madeupword0000\nthe\nthe\n", ["madeupword0000", "the"]),
+    ],
+    ids=["plain", "Windows", "fairseq", "tabs", "marks", "filler", "twice"],
+)
+def test_words_come_in_their_order_each_once(content: bytes, words: list[str]) -> None:
+    assert words_of(content) == words
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"", "no word"), (b"\n<s>\n", "no word"), (b"the\ntwo words\n", "line 2 holds")]
+)
+def test_what_is_no_list_is_refused(content: bytes, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        words_of(content)
