@@ -15,6 +15,8 @@ CTRANSLATE2_MARK = b"\x10\x00TransformerSpec\x00"
 """The name of the specification with its length, behind four bytes of version."""
 
 MARIAN_SETTINGS, MARIAN_WEIGHTS = "special:model.yml.npy", "decoder_l1_self_Wq.npy"
+MARIAN_VERSION, MARIAN_HEADERS = (1).to_bytes(8, "little"), 1 << 18
+MARIAN_NAMES = (b"special:model.yml", b"decoder_l1_context_Wq")
 PICKLE_BYTES = 1 << 24
 """The keys of a checkpoint stand before its numbers; so much of it holds them all."""
 
@@ -52,7 +54,16 @@ def _is_ctranslate2(path: Path) -> bool:
 
 
 def _is_marian(path: Path) -> bool:
-    return path.suffix == ".npz" and bool({MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path))
+    known = path.suffix == ".npz" and bool({MARIAN_SETTINGS, MARIAN_WEIGHTS} & _members(path))
+    return known or is_marian_binary(path)
+
+
+def is_marian_binary(path: Path) -> bool:
+    """Whether a file is of the form that Marian reads fastest and browsers translate with."""
+    if path.suffix != ".bin":
+        return False
+    start = _start(path, MARIAN_HEADERS)
+    return start.startswith(MARIAN_VERSION) and any(name in start for name in MARIAN_NAMES)
 
 
 def _is_fairseq(path: Path) -> bool:

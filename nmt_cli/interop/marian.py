@@ -11,6 +11,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from nmt_cli.checkpoints.foreign import is_marian_binary
 from nmt_cli.errors import UserError
 from nmt_cli.interop import marian_yaml
 from nmt_cli.interop.foreign import POSITIONS, Foreign, Wanted
@@ -25,21 +26,26 @@ from nmt_cli.text.vocabulary import Vocabulary
 
 SETTINGS = "special:model.yml"
 DECODER = ("decoder.yml", "config.yml")
+OPTIMIZER = ".optimizer.npz"
 EPSILON = 1e-6
 LARGEST = 1 << 34
 """Bytes that a zip may hold unpacked."""
 
 ATTENTION = re.compile(r"(encoder|decoder)_l(\d+)_(self|context)_(W|b)([qkvo])$")
 FEED_FORWARD = re.compile(r"(encoder|decoder)_l(\d+)_ffn_(W|b)([12])$")
-NORM = re.compile(r"(encoder|decoder)_l(\d+)_(self_Wo|context_Wo|ffn_ffn)_ln_(scale|bias)(_pre)?$")
+NORM = re.compile(r"(encoder|decoder)_l(\d+)_(self_Wo|rnn_ffn|context_Wo|ffn_ffn)_ln_(scale|bias)(_pre)?$")
+SSRU = re.compile(r"decoder_l(\d+)_rnn_(W|Wf|bf)$")
+LAYER = re.compile(r"decoder\.layers\.(\d+)\.(.+)")
 TOP = re.compile(r"(encoder|decoder)_top_ln_(scale|bias)$")
 
 PARTS = {"self": "self_attn", "context": "encoder_attn"}
 NORMS = {
+    "rnn_ffn": "self_attn_layer_norm",
     "self_Wo": "self_attn_layer_norm",
     "context_Wo": "encoder_attn_layer_norm",
     "ffn_ffn": "final_layer_norm",
 }
+GATES = {"W": "value.weight", "Wf": "forget.weight", "bf": "forget.bias"}
 KINDS = {"W": "weight", "b": "bias", "scale": "weight", "bias": "bias"}
 
 POST, PRE = ("", "d"), ("n", "nd")
@@ -47,9 +53,8 @@ POST, PRE = ("", "d"), ("n", "nd")
 
 WANTED: Mapping[str, tuple[Any, ...]] = {
     "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-depth": (2,),
-    "transformer-tied-layers": ([], ""),
     "transformer-train-position-embeddings": (False,),
     "transformer-no-projection": (False,),
     "transformer-pool": (False,),
@@ -59,9 +64,18 @@ WANTED: Mapping[str, tuple[Any, ...]] = {
 }
 """What our Transformer can do; Marian writes far more settings, and most of them change nothing."""
 
+RECURRENT: Mapping[str, tuple[Any, ...]] = {
+    "dec-cell": ("ssru",),
+    "layer-normalization": (False,),
+    "transformer-rnn-projection": (False,),
+}
+"""The same where a decoder has no self-attention."""
+
 
 def read(path: Path, wanted: Wanted) -> Foreign:
     """The model in a folder, a zip or an `.npz` with its vocabularies beside it."""
+    if is_marian_binary(path):
+        raise _of_browsers(path)
     if path.suffix != ".zip" or path.is_dir():
         return _read(path, wanted)
     with tempfile.TemporaryDirectory() as unpacked:
@@ -76,8 +90,13 @@ def read(path: Path, wanted: Wanted) -> Foreign:
 
 
 def is_model(path: Path) -> bool:
-    """Whether a path is named as Marian's are."""
-    return path.suffix in (".npz", ".zip") or (path.is_dir() and any(path.glob("*.npz")))
+    """Whether a path is named as Marian's are, or holds what browsers translate with."""
+    named = path.suffix in (".npz", ".zip") or (path.is_dir() and any(path.glob("*.npz")))
+    return named or is_marian_binary(path) or (path.is_dir() and bool(_binaries(path)))
+
+
+def _binaries(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*.bin")) if is_marian_binary(path)]
 
 
 def _read(path: Path, wanted: Wanted) -> Foreign:
@@ -85,8 +104,9 @@ def _read(path: Path, wanted: Wanted) -> Foreign:
     arrays, told = _loaded(file)
     tensors = _usual_names(arrays)
     positions = POSITIONS[wanted.positions or "marian"]
+    tensors = _each_layers_own(tensors, told)
     config = _config(told, tensors, positions)
-    decoder = _decoder(file.parent)
+    decoder = _decoder(file)
     tokenizers = _tokenizers(file.parent, decoder, wanted, tensors)
     sizes = (len(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
     usual = Usual(tensors, str(file))
@@ -95,8 +115,18 @@ def _read(path: Path, wanted: Wanted) -> Foreign:
     return Foreign("Marian", config, tokenizers, made, _search(decoder))
 
 
+def _of_browsers(path: Path) -> UserError:
+    return UserError(
+        f"{path} is a binary that marian-conv made for browsers and other small machines, which nmt can't "
+        "read; import the .npz that it was made of (final.model.npz.best-*.npz, where Mozilla's pipeline "
+        "trained it)."
+    )
+
+
 def _weights(folder: Path) -> Path:
-    there = sorted(folder.glob("*.npz"))
+    if (binaries := _binaries(folder)) and not any(folder.glob("*.npz")):
+        raise _of_browsers(binaries[0])
+    there = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(OPTIMIZER))
     if len(there) != 1:
         told = ", ".join(path.name for path in there) or "no .npz"
         raise UserError(f"{folder} has {told}; name the one to import.")
@@ -155,6 +185,8 @@ def _renamed(name: str) -> str:
     if found := FEED_FORWARD.match(name):
         stack, number, kind, which = found.groups()
         return f"{stack}.layers.{int(number) - 1}.fc{which}.{KINDS[kind]}"
+    if found := SSRU.match(name):
+        return f"decoder.layers.{int(found[1]) - 1}.ssru.{GATES[found[2]]}"
     if found := NORM.match(name):
         stack, number, which, kind, _ = found.groups()
         return f"{stack}.layers.{int(number) - 1}.{NORMS[which]}.{KINDS[kind]}"
@@ -169,9 +201,24 @@ def _renamed(name: str) -> str:
     }.get(name, name)
 
 
+def _each_layers_own(tensors: dict[str, Tensor], told: Told) -> dict[str, Tensor]:
+    """Where layers of the decoder share their weights, each gets them as its own."""
+    shared = told.integers("transformer-tied-layers")
+    if not shared:
+        return tensors
+    made = {name: tensor for name, tensor in tensors.items() if not LAYER.match(name)}
+    layers = [(found, tensor) for name, tensor in tensors.items() if (found := LAYER.match(name))]
+    for number, of in enumerate(shared):
+        made |= {
+            f"decoder.layers.{number}.{found[2]}": each for found, each in layers if int(found[1]) == of - 1
+        }
+    return made
+
+
 def _config(told: Told, tensors: dict[str, Tensor], positions: Any) -> ModelConfig:
     """Its shape; takes the tensors away that are there twice."""
-    for name, choices in WANTED.items():
+    recurrent = told.text("transformer-decoder-autoreg", "self-attention") == "rnn"
+    for name, choices in (WANTED | RECURRENT if recurrent else WANTED).items():
         told.demand(name, *choices)
     pre = told.text("transformer-preprocess", "") in PRE
     told.demand("transformer-preprocess", *(PRE if pre else POST))
@@ -198,18 +245,18 @@ def _config(told: Told, tensors: dict[str, Tensor], positions: Any) -> ModelConf
         norm_epsilon=EPSILON,
         activation="swish" if swish else "relu",
         positions=positions,
+        decoder_history="ssru" if recurrent else "attention",
         attention_bias=any(name.endswith("_proj.bias") for name in tensors),
         output_bias=BIAS in tensors,
         tie="all" if everything else "decoder" if tied else "none",
     )
 
 
-def _decoder(folder: Path) -> dict[str, Any]:
+def _decoder(file: Path) -> dict[str, Any]:
     """How its owner decodes, and where the vocabularies are."""
-    for name in DECODER:
-        if (folder / name).is_file():
-            text = (folder / name).read_text(encoding="utf-8", errors="replace")
-            return marian_yaml.settings(text, str(folder / name))
+    for path in (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER)):
+        if path.is_file():
+            return marian_yaml.settings(path.read_text(encoding="utf-8", errors="replace"), str(path))
     return {}
 
 
@@ -217,12 +264,13 @@ def _search(decoder: Mapping[str, Any]) -> dict[str, Any]:
     told = Told(decoder, "decoder.yml")
     normalize = decoder.get("normalize", 0.0)
     penalty = 1.0 if normalize is True else 0.0 if normalize is False else told.number("normalize", 0.0)
+    factor = told.number("max-length-factor", 3.0)
     return {
         "beam": told.integer("beam-size", 12),
         "length_rule": "power",
         "length_penalty": penalty,
-        "cap_ratio": told.number("max-length-factor", 3.0),
-        "cap_extra": 0,
+        "cap_ratio": factor,
+        "cap_extra": round(factor),  # Marian counts the end mark of the source too
     }
 
 

@@ -26,6 +26,13 @@ class Told:
             raise self._no(name, value, "a whole number")
         return value
 
+    def integers(self, name: str) -> list[int]:
+        """A list of whole numbers; an empty one where it does not say."""
+        value = self._values.get(name) or []
+        if not isinstance(value, list) or not all(type(each) is int for each in value):
+            raise self._no(name, value, "a list of whole numbers")
+        return value
+
     def number(self, name: str, default: float) -> float:
         """Any number."""
         value = self._value(name, default)

@@ -31,6 +31,11 @@ OUTWARD = {
 }
 """What gives a token's channels, norms among them."""
 
+SSRU = {"attention.value": "ssru.value", "attention.forget": "ssru.forget"}
+"""What takes a token's channels and gives them, in the place of a decoder's self-attention."""
+
+UNBIASED = "attention.value"
+
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 OUTPUT, BIAS = "output.weight", "output.bias"
 POSITIONS = {"source_embedding": "encoder.embed_positions", "target_embedding": "decoder.embed_positions"}
@@ -118,8 +123,9 @@ def theirs(tensors: Mapping[str, Tensor], config: ModelConfig, *, halves: bool =
     for stack, number, place, kind in _places(config):
         ours = tensors[f"{stack}.{number}.{place}.{kind}"]
         prefix = f"{stack}.layers.{number}"
-        if place in OUTWARD:
-            made[f"{prefix}.{OUTWARD[place]}.{kind}"] = ours[back]
+        if name := (OUTWARD | SSRU).get(place):
+            square = place in SSRU and kind == "weight"
+            made[f"{prefix}.{name}.{kind}"] = ours[back][:, back] if square else ours[back]
             continue
         parts = INWARD[place]
         for part, rows in zip(parts, torch.split(ours, _rows(config, place)), strict=True):
@@ -141,9 +147,12 @@ def _places(config: ModelConfig) -> Iterator[tuple[str, int, str, str]]:
     """Stack, layer, place in it, and weight or bias, of all that there is in the layers."""
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         places = [place for place in (*INWARD, *OUTWARD) if stack == "decoder" or "cross" not in place]
+        if stack == "decoder" and config.decoder_history == "ssru":
+            places = [*SSRU, *(place for place in places if not place.startswith("attention"))]
         for number in range(layers):
             for place in places:
-                bare = place.startswith(("attention", "cross")) and not config.attention_bias
+                attends = place.startswith(("attention", "cross")) and place not in SSRU
+                bare = place == UNBIASED or (attends and not config.attention_bias)
                 yield from ((stack, number, place, kind) for kind in (["weight"] if bare else BOTH))
 
 
@@ -159,6 +168,11 @@ def _rows(config: ModelConfig, place: str) -> list[int]:
 
 def _ours(usual: Usual, config: ModelConfig, prefix: str, place: str, kind: str) -> Tensor:
     order, width = turns(config.width), config.width
+    if place in SSRU:
+        square = usual.take(
+            f"{prefix}.{SSRU[place]}.{kind}", *((width, width) if kind == "weight" else (width,))
+        )
+        return square[order][:, order] if kind == "weight" else square[order]
     if place in OUTWARD:
         inner = config.feed_forward if "feed_forward.outer" in place else config.heads * config.d_v
         matrix = kind == "weight" and not place.endswith("norm")

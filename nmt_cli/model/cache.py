@@ -34,6 +34,9 @@ class LayerCache:
     source_keys: Tensor
     source_values: Tensor
 
+    states: Tensor | None = None
+    """[B, N, D]: what each hypothesis is so far, where an SSRU sums it up; then the tree has no heads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -55,6 +58,16 @@ class Step:
         """Add what a layer weighs the source with, if anybody asks."""
         if self.coverage is not None:
             self.coverage.add_(mean_weights(self.rows, query_RHK, keys_BHSK, self.source_seen))
+
+    def recalled(self, states_BND: Tensor) -> Tensor:
+        """[R, D]: the state of each row's place."""
+        return states_BND.flatten(0, 1).index_select(0, self.rows.from_places)
+
+    def remember(self, x_RD: Tensor, states_BND: Tensor) -> None:
+        """Put each row's state at its place."""
+        count = len(self.nodes_RH)
+        places_PD = states_BND.view(-1, states_BND.shape[2])
+        places_PD.index_copy_(0, self.rows.to_places[:count], x_RD[:count])
 
     def keep(self, x_RHC: Tensor, kept_BHMC: Tensor) -> None:
         """Put what each row has where its token goes."""
@@ -119,11 +132,12 @@ class DecodingCache:
 
     def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Let each place go on from where its parent stands, a place of the same sentence."""
-        index = parents_BN[:, :, None].expand(-1, -1, self.paths.shape[2])
-        self.paths = self.paths.gather(1, index) & in_use_BN[:, :, None]
+        self.paths = _of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
         if self.coverage is not None:
-            index = parents_BN[:, :, None].expand(-1, -1, self.coverage.shape[2])
-            self.coverage = self.coverage.gather(1, index)
+            self.coverage = _of_parents(self.coverage, parents_BN)
+        for layer in self.layers:
+            if layer.states is not None:
+                layer.states = _of_parents(layer.states, parents_BN)
 
     def begin_coverage(self) -> None:
         """From now on note how much attention each source token gets; slower."""
@@ -171,6 +185,8 @@ class DecodingCache:
             other = others.layers[number] if others else None
             layer.own_keys = _nodes(layer.own_keys, sentences, order, more)
             layer.own_values = _nodes(layer.own_values, sentences, order, more)
+            if layer.states is not None:
+                layer.states = F.pad(layer.states[sentences], (0, 0, 0, 0, 0, more))
             layer.source_keys = _kept(
                 layer.source_keys[:, :, :longest], sentences, other.source_keys if other else None
             )
@@ -184,6 +200,11 @@ class DecodingCache:
         others_seen = others.source_seen[:, None, :, None] if others else None
         seen = _kept(self.source_seen[:, None, :longest, None], sentences, others_seen)
         self.source_seen = seen[:, 0, :, 0]
+
+
+def _of_parents(x_BNC: Tensor, parents_BN: Tensor) -> Tensor:
+    """What the parent of each place has."""
+    return x_BNC.gather(1, parents_BN[:, :, None].expand(-1, -1, x_BNC.shape[2]))
 
 
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, more: int) -> Tensor:

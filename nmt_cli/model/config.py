@@ -44,6 +44,10 @@ class ModelConfig:
     activation: Literal["relu", "gelu", "swish"] = setting("relu", kind="use")
     """Between the two halves of a feed-forward layer; swish is x times its sigmoid."""
 
+    decoder_history: Literal["attention", "ssru"] = setting("attention", kind="shape")
+    """How a target token learns what was before it: by attention, or from a gated sum of it (an SSRU, Kim et
+    al. 2019), which costs less in decoding; Marian's students have it."""
+
     positions: Literal["sinusoidal", "marian", "learned"] = setting("sinusoidal", kind="use")
     """Sinusoids reach any length. The paper's pair i turns at 10000^(-2i / width); that of Marian, fairseq,
     Tensor2Tensor at 10000^(-i / (width / 2 - 1)) ("marian"). Learned positions end at `longest`."""
@@ -98,6 +102,8 @@ class ModelConfig:
             )
         if self.positions == "learned" and self.first_position:
             raise UserError("first_position has no effect with learned positions; leave it out.")
+        if self.decoder_history == "ssru" and self.decoder_window:
+            raise UserError("decoder_window has no effect on an SSRU; leave it out.")
         if self.positions == "marian" and self.width < 4:
             raise UserError(f"width is {self.width}, but Marian's positions need at least 4.")
         if self.width % 2:

@@ -27,7 +27,8 @@ def training_flops(config: ModelConfig, vocabulary: int, source_tokens: int, tar
     feed_forward = 2 * d * config.feed_forward
     cross_target, cross_source = d * heads * (config.d_k + config.d_v), d * heads * (config.d_k + config.d_v)
     encoder = config.encoder_layers * (own + feed_forward)
-    decoder = config.decoder_layers * (own + cross_target + feed_forward)
+    history = 2 * d * d if config.decoder_history == "ssru" else own
+    decoder = config.decoder_layers * (history + cross_target + feed_forward)
     per_source = encoder + config.decoder_layers * cross_source
     per_target = decoder + d * vocabulary
     return 6.0 * (source_tokens * per_source + target_tokens * per_target)

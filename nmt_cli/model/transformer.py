@@ -7,6 +7,7 @@ Everything runs on flat tokens: S of the source, T of the target, D channels, V 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import torch
@@ -20,6 +21,7 @@ from nmt_cli.model.cache import DecodingCache, LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, embedding_matrix
 from nmt_cli.model.layers import LAST_NORMS, CrossAttention, FeedForward, Residual, SelfAttention
+from nmt_cli.model.ssru import Ssru
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -42,12 +44,19 @@ class EncoderLayer(nn.Module):
         return out
 
 
+HISTORIES: dict[str, Callable[[ModelConfig], SelfAttention | Ssru]] = {
+    "attention": partial(SelfAttention, causal=True),
+    "ssru": Ssru,
+}
+"""What a decoder's layer begins with."""
+
+
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the source, and feed-forward."""
+    """Causal self-attention or what stands for it, attention to the source, and feed-forward."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention, self.cross = SelfAttention(config, causal=True), CrossAttention(config)
+        self.attention, self.cross = HISTORIES[config.decoder_history](config), CrossAttention(config)
         self.feed_forward = FeedForward(config)
         self.after_attention, self.after_cross = Residual(config), Residual(config)
         self.after_feed_forward = Residual(config)
@@ -147,12 +156,11 @@ class Transformer(nn.Module):
     def begin(self, source_S: Tensor, source: Layout, places: int) -> DecodingCache:
         """What decoding keeps of these sentences, each with end mark: `places` hypotheses, none begun yet."""
         encoded_SD = self.encode(source_S, source)
-        sentences, device = len(source.lengths), encoded_SD.device
-        room = cached.BLOCK * places
+        sentences, device, room = len(source.lengths), encoded_SD.device, cached.BLOCK * places
         seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]
         return DecodingCache(
             layers=[
-                self._layer_cache(layer.cross.keys_values(encoded_SD), source, seen_BS, room)
+                self._layer_cache(layer.cross.keys_values(encoded_SD), source, seen_BS, places)
                 for layer in self._decoder_layers()
             ],
             source_seen=seen_BS,
@@ -189,17 +197,21 @@ class Transformer(nn.Module):
         return cast(list[DecoderLayer], list(self.decoder))
 
     def _layer_cache(
-        self, keys_values: tuple[Tensor, Tensor], source: Layout, seen_BS: Tensor, room: int
+        self, keys_values: tuple[Tensor, Tensor], source: Layout, seen_BS: Tensor, places: int
     ) -> LayerCache:
         unseen_BHS1 = ~seen_BS[:, None, :, None]
         dtype = self.cache_dtype or keys_values[0].dtype
         all_padded = (padded(x.to(dtype), source) for x in keys_values)
         # Padding is weighed with 0, but must be finite for that.
         keys, values = (x.masked_fill(unseen_BHS1, 0.0).contiguous() for x in all_padded)
-        own = (len(source.lengths), self.config.heads, room)
+        sentences, summed = len(source.lengths), self.config.decoder_history == "ssru"
+        own = (sentences, 0 if summed else self.config.heads, cached.BLOCK * places)
+        precise = torch.promote_types(self.output_matrix.dtype, torch.float32)
+        states = (sentences, places, self.config.width)
         return LayerCache(
             own_keys=keys.new_zeros(*own, self.config.d_k),
             own_values=keys.new_zeros(*own, self.config.d_v),
             source_keys=keys,
             source_values=values,
+            states=keys.new_zeros(states, dtype=precise) if summed else None,
         )

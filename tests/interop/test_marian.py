@@ -20,22 +20,27 @@ from nmt_cli.interop import marian_yaml
 from nmt_cli.interop.exporting import export
 from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read
+from nmt_cli.interop.weights import turns
 from nmt_cli.ragged import Layout
-from tests.interop.conftest import marian_folder, sentences
+from tests.interop.conftest import marian_folder, sentences, spm
 
 if TYPE_CHECKING:
     from transformers import MarianMTModel
 
-HAS_MARIAN = importlib.util.find_spec("pymarian") is not None
+NEEDS_MARIAN = pytest.mark.skipif(
+    importlib.util.find_spec("pymarian") is None,
+    reason="needs Marian itself: pip install pymarian (600 MB)",
+)
 
 MARIAN = """
 import sys
 from pymarian import Translator
 
-model, vocabulary = sys.argv[1:]
+model, *vocabularies = (each for each in sys.argv[1:] if "=" not in each)
 translator = Translator(
-    models=model, vocabs=[vocabulary] * 2, beam_size=3, normalize=0.0, n_best=True, cpu_threads=1,
-    max_length=100, max_length_factor=3, quiet=True, quiet_translation=True, mini_batch=1,
+    models=model, vocabs=vocabularies, beam_size=3, normalize=0.0, n_best=True, cpu_threads=1, max_length=100,
+    max_length_factor=3, quiet=True, quiet_translation=True, mini_batch=1,
+    **{each.split("=")[0]: True for each in sys.argv if "=" in each},
 )
 found = translator.translate(sys.stdin.read().splitlines())
 print(found if isinstance(found, str) else "\\n".join(found))
@@ -131,7 +136,9 @@ def test_opus_mts_zip_is_the_folder_in_it(npz: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("transformer-decoder-autoreg", "rnn", "transformer-decoder-autoreg is 'rnn'"),
+        ("transformer-decoder-autoreg", "rnn", "dec-cell is 'gru'"),
+        ("transformer-decoder-autoreg", "average-attention", "transformer-decoder-autoreg is 'average"),
+        ("transformer-tied-layers", "x", "transformer-tied-layers is 'x', not a list"),
         ("type", "amun", "type is 'amun'"),
         ("transformer-ffn-activation", "gelu", "transformer-ffn-activation is 'gelu'"),
         ("enc-depth", "many", "enc-depth is 'many', not a whole number"),
@@ -143,10 +150,66 @@ def test_what_our_transformer_cannot_do_is_refused_by_name(
     arrays = dict(numpy.load(npz / "model.npz"))
     text = bytes(arrays["special:model.yml"].astype(numpy.uint8)).rstrip(b"\0").decode()
     lines = [f"{name}: {value}" if line.startswith(f"{name}:") else line for line in text.split("\n")]
+    lines = [line for line in lines if line != "  []"]
     arrays["special:model.yml"] = numpy.frombuffer("\n".join(lines).encode() + b"\0", numpy.int8)
     numpy.savez(npz / "model.npz", **arrays)
     with pytest.raises(UserError, match=told):
         read(str(npz), Wanted("en", "fr"))
+
+
+def with_ssru(npz: Path, *tied: int) -> dict[str, numpy.ndarray[Any, Any]]:
+    """Give a model's decoder an SSRU in the place of self-attention; returns what is in it."""
+    chosen, found = numpy.random.default_rng(3), dict(numpy.load(npz / "model.npz"))
+    text = bytes(found.pop("special:model.yml").astype(numpy.uint8)).rstrip(b"\0").decode()
+    norms = {
+        name: name.replace("self_Wo", "rnn_ffn") for name in found if "decoder" in name and "_ln_" in name
+    }
+    arrays = {norms.get(name, name): each for name, each in found.items() if not name.startswith("special:")}
+    arrays = {name: each for name, each in arrays.items() if "decoder" not in name or "_self_" not in name}
+    for number in (1, 2):
+        for name, rows in (("W", 32), ("Wf", 32), ("bf", 1)):
+            arrays[f"decoder_l{number}_rnn_{name}"] = chosen.normal(size=(rows, 32)).astype(numpy.float32)
+    for old, new in (("autoreg: self-attention", "autoreg: rnn"), ("dec-cell: gru", "dec-cell: ssru")):
+        text = text.replace(old, new)
+    if tied:
+        items = "".join(f"  - {number}\n" for number in tied)
+        text = text.replace("transformer-tied-layers:\n  []\n", f"transformer-tied-layers:\n{items}")
+        arrays = {name: each for name, each in arrays.items() if not name.startswith("decoder_l2_")}
+    special = numpy.frombuffer(text.encode() + b"\0", numpy.int8)
+    numpy.savez(npz / "model.npz", **{**arrays, "special:model.yml": special})
+    return arrays
+
+
+def test_a_students_ssru_takes_the_place_of_self_attention(npz: Path) -> None:
+    arrays = with_ssru(npz)
+    found = read(str(npz), Wanted("en", "fr"))
+    assert (found.config.decoder_history, found.config.decoder_layers) == ("ssru", 2)
+    order = turns(32)
+    for number in range(2):
+        for theirs, ours in (("W", "value.weight"), ("Wf", "forget.weight"), ("bf", "forget.bias")):
+            wanted = torch.from_numpy(arrays[f"decoder_l{number + 1}_rnn_{theirs}"]).T.squeeze(1)
+            wanted = wanted[order] if theirs == "bf" else wanted[order][:, order]
+            assert torch.equal(found.tensors[f"decoder.{number}.attention.{ours}"], wanted)
+
+
+def test_layers_that_share_their_weights_get_them_each(npz: Path) -> None:
+    with_ssru(npz, 1, 1)
+    (npz / "model.npz.optimizer.npz").write_bytes(b"what training left there")
+    found = read(str(npz), Wanted("en", "fr"))
+    first = {name: each for name, each in found.tensors.items() if name.startswith("decoder.0.")}
+    assert len(first) > 10
+    assert all(torch.equal(each, found.tensors[name.replace(".0.", ".1.")]) for name, each in first.items())
+
+
+def test_what_browsers_translate_with_is_refused_by_name(tmp_path: Path) -> None:
+    """A version, the number of arrays, of each four numbers, and then all their names."""
+    names = b"decoder_ff_logit_out_b\0decoder_l1_context_Wq\0special:model.yml\0"
+    numbers = [1, 3, *(len(names) // 3, 0x0801, 2, 4096) * 3]
+    content = b"".join(number.to_bytes(8, "little") for number in numbers) + names + bytes(4096)
+    (tmp_path / "model.enfr.intgemm.alphas.bin").write_bytes(content)
+    for path in (tmp_path, tmp_path / "model.enfr.intgemm.alphas.bin"):
+        with pytest.raises(UserError, match=r"binary that marian-conv made.*import the \.npz"):
+            read(str(path), Wanted("en", "fr"))
 
 
 def test_a_model_that_starts_with_a_mark_is_not_marians(tmp_path: Path, faithful: Model) -> None:
@@ -187,24 +250,52 @@ def test_every_way_to_write_a_key_is_read() -> None:
     assert found == {"</s>": 0, 'A\u2581"': 1, "it's": 2, "::": 3, "long": 4, "\u2581a": 5, "#": 6}
 
 
-@pytest.mark.skipif(not HAS_MARIAN, reason="needs Marian itself: pip install pymarian (600 MB)")
-def test_marian_itself_gives_the_same_scores(faithful: Model, npz: Path) -> None:
-    lines = sentences("source", 6, seed=9)
-    source = faithful.identity.tokenizers.source
-    shown = [" ".join(source.vocabulary.entries[i] for i in source.encode(line)) for line in lines]
-    # In a process of its own, which Marian ends where it does not like a file.
-    command = [sys.executable, "-c", MARIAN, str(npz / "model.npz"), str(npz / "vocab.yml")]
-    found = subprocess.run(command, input="\n".join(shown), capture_output=True, text=True, check=True).stdout
-    ids = {entry: i for i, entry in enumerate(source.vocabulary.entries)}
+def assert_scores_are_marians(model: Model, lines: list[str], told: str) -> None:
+    """`told` is an n-best list of pieces, as Marian writes it; a sentence that it cut has no end mark."""
+    source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
+    ids = {entry: i for i, entry in enumerate(target.vocabulary.entries)}
     compared = 0
-    for line in found.split("\n"):
-        if not line.strip():
-            continue
+    for line in filter(str.strip, told.split("\n")):
         number, words, _, score = line.split(" ||| ")
-        target = [*(ids[word] for word in words.split()), 0]
-        sent = [*source.encode(lines[int(number)]), 0]
-        each = logits(faithful, sent, target).log_softmax(1).gather(1, torch.tensor(target)[:, None])
+        wanted = target.vocabulary.ended([ids[word] for word in words.split()])
+        sent = source.vocabulary.ended(source.encode(lines[int(number)]))
+        each = logits(model, sent, wanted).log_softmax(1).gather(1, torch.tensor(wanted)[:, None])
         near = min(abs(float(each.sum()) - float(score)), abs(float(each[:-1].sum()) - float(score)))
         assert near <= 1e-3
         compared += 1
     assert compared >= 12
+
+
+def by_marian(text: list[str], *command: str, **settings: Any) -> str:
+    """What a program says that calls Marian; in a process of its own, which Marian ends if it likes."""
+    whole = [sys.executable, *command, *(f"{name}={value}" for name, value in settings.items())]
+    return subprocess.run(whole, input="\n".join(text), capture_output=True, text=True, check=True).stdout
+
+
+@NEEDS_MARIAN
+@pytest.mark.slow
+def test_marian_itself_gives_the_same_scores(faithful: Model, npz: Path) -> None:
+    lines = sentences("source", 6, seed=9)
+    source = faithful.identity.tokenizers.source
+    shown = [" ".join(source.vocabulary.entries[i] for i in source.encode(line)) for line in lines]
+    found = by_marian(shown, "-c", MARIAN, str(npz / "model.npz"), *[str(npz / "vocab.yml")] * 2)
+    assert_scores_are_marians(faithful, lines, found)
+
+
+@NEEDS_MARIAN
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [(), ("1", "1")], ids=["", "tied layers"])
+def test_a_student_that_marian_itself_trained_has_the_same_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: tuple[str, ...]
+) -> None:
+    """An SSRU in its decoder; each side has a vocabulary of its own."""
+    monkeypatch.chdir(tmp_path)
+    for side in ("source", "target"):
+        spm(tmp_path, side)
+        (tmp_path / f"text.{side}").write_text("".join(f"{line}\n" for line in sentences(side, 200)))
+    by_marian([], str(Path(__file__).with_name("marian_trained.py")), "model.npz", "60", *tied)
+    write(read(str(tmp_path), Wanted("en", "fr")), tmp_path / "ours")
+    model, lines = read_model(tmp_path / "ours"), sentences("source", 12, seed=9)
+    assert model.identity.config.decoder_history == "ssru"
+    files = ("model.npz", "source.spm", "target.spm")
+    assert_scores_are_marians(model, lines, by_marian(lines, "-c", MARIAN, *files, no_spm_decode="1"))

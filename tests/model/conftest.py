@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding
 from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
+from nmt_cli.model.ssru import Ssru
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
@@ -113,10 +114,20 @@ def _encoder_layer(layer: EncoderLayer, x: Tensor, real_BS: Tensor) -> Tensor:
 
 
 def _decoder_layer(layer: DecoderLayer, x: Tensor, encoded: Tensor, real_BS: Tensor) -> Tensor:
-    everything = x.new_ones(x.shape[:2], dtype=torch.bool)
-    x = _added(layer.after_attention, x, lambda y: _own_attention(layer.attention, y, everything))
+    x = _added(layer.after_attention, x, lambda y: _history(layer.attention, y))
     x = _added(layer.after_cross, x, lambda y: _cross_attention(layer.cross, y, encoded, real_BS))
     return _added(layer.after_feed_forward, x, lambda y: _feed_forward(layer.feed_forward, y))
+
+
+def _history(history: SelfAttention | Ssru, x_BTD: Tensor) -> Tensor:
+    if isinstance(history, SelfAttention):
+        return _own_attention(history, x_BTD, x_BTD.new_ones(x_BTD.shape[:2], dtype=torch.bool))
+    state, states = torch.zeros_like(x_BTD[:, 0]), []
+    for x in x_BTD.unbind(1):
+        kept = torch.sigmoid(_linear(history.forget, x))
+        state = kept * state + (1 - kept) * _linear(history.value, x)
+        states.append(F.relu(state))
+    return torch.stack(states, 1)
 
 
 def _added(residual: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

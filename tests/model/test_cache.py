@@ -26,6 +26,7 @@ CONFIGS = {
     "learned": replace(POST, positions="learned", longest=40, tie="none"),
     "window": replace(POST, encoder_window=3, decoder_window=4),
     "narrow window": replace(POST, norm="pre", decoder_window=1),
+    "ssru": replace(POST, decoder_history="ssru"),
     "widths apart": replace(POST, key_width=8, value_width=12, attention_bias=True),
 }
 

@@ -106,6 +106,10 @@ def test_marians_positions_need_two_waves_and_learned_ones_begin_nowhere_else() 
     assert "longest" in complaint(positions="marian", longest=2048)
 
 
+def test_an_ssru_has_no_window() -> None:
+    assert "decoder_window" in complaint(decoder_history="ssru", decoder_window=3)
+
+
 def test_every_setting_says_what_it_decides() -> None:
     assert [field.name for field in fields(ModelConfig) if not field.metadata.get("kind")] == []
 

@@ -26,6 +26,7 @@ POST = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=64
 CONFIGS = {
     "post": POST,
     "pre, biases": replace(POST, norm="pre", activation="gelu", attention_bias=True),
+    "ssru": replace(POST, decoder_history="ssru"),
     "nothing tied": replace(POST, tie="none", positions="learned", longest=320),
 }
 CPU = torch.device("cpu")

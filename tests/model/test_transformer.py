@@ -27,6 +27,7 @@ CONFIGS = {
     "learned": replace(POST, positions="learned", longest=600, tie="none"),
     "windows": replace(POST, encoder_window=4, decoder_window=3),
     "widths apart": replace(POST, key_width=6, value_width=10, attention_bias=True, tie="decoder"),
+    "ssru": replace(POST, decoder_history="ssru"),
     "depths apart": replace(POST, encoder_layers=3, decoder_layers=1),
 }
 
