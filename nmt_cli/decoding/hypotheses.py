@@ -25,6 +25,9 @@ class Sentence:
     tree: TreeWanted | None = None
     """Its translations are linearised trees over its words."""
 
+    certain: int = 0
+    """So many of the prefix, such as a language's code, count as certain: their log-probability is 0."""
+
     @property
     def identity(self) -> Hashable:
         """What no other sentence in its queue has."""

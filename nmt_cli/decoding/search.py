@@ -129,6 +129,9 @@ class Search:
             # Copied before anything is banned: a prefix may hold what the settings forbid, at the model's own
             # score.
             forced = [(row, token, log_probs_RV[row, token].clone()) for row, token in each]
+            sure = [age < one.certain for one, age in zip(self._sentences, self._ages, strict=True)]
+            for row, _, kept in forced:
+                kept *= not sure[int(rows[row]) // self._config.places]
         log_probs_RV.index_fill_(1, self._banned, -torch.inf)
         heeding = self._config.constrained or self._trees
         ends_R = log_probs_RV[:, self._end].clone() if heeding else None

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's `transformers` in: Marian's class, which OPUS-MT's models come in, and Pegasus'.
+"""Folders of Hugging Face's `transformers` in: Marian's class, which OPUS-MT has, M2M100's and Pegasus'.
 
 Pegasus is the pre-norm Transformer; we write such folders ourselves, with Marian's tokeniser beside them.
 """
@@ -15,6 +15,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
+from nmt_cli.interop import m2m100
 from nmt_cli.interop.foreign import POSITIONS, Foreign, Wanted
 from nmt_cli.interop.pickled import read_pickled
 from nmt_cli.interop.told import Told, read_json, told_in
@@ -35,7 +36,8 @@ VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 EPSILON = 1e-5
 """Of layer norm, in these classes."""
 
-NORMS = {"marian": "post", "pegasus": "pre"}
+NORMS = {"marian": "post", "pegasus": "pre", m2m100.KIND: "pre"}
+NAMES = {"marian": "Hugging Face Marian", "pegasus": "Hugging Face Pegasus", m2m100.KIND: "M2M100 or NLLB"}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 LANGUAGE_CODE = re.compile(r">>\S+<<")
 NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
@@ -54,7 +56,9 @@ def read(folder: Path, wanted: Wanted) -> Foreign:
     if kind not in NORMS:
         raise UserError(f"{folder} is a model of kind {kind}; nmt import knows {' and '.join(NORMS)}.")
     tensors = usual_names(_tensors(folder))
-    name = "Hugging Face Marian" if kind == "marian" else "Hugging Face Pegasus"
+    name = NAMES[kind]
+    if kind == m2m100.KIND:
+        return _of_many_languages(folder, told, tensors, wanted)
     if (folder / OURS).is_file() and wanted == Wanted():
         return _returned(folder, name, tensors)
     notes: list[str] = []
@@ -73,6 +77,21 @@ def read(folder: Path, wanted: Wanted) -> Foreign:
         )
     longest = told.integer("max_position_embeddings", 512)
     return Foreign(name, config, tokenizers, made, _search(folder, told), longest, notes)
+
+
+def _of_many_languages(folder: Path, told: Told, tensors: dict[str, Tensor], wanted: Wanted) -> Foreign:
+    """M2M100 or NLLB, for one pair of languages unless a line says another."""
+    if wanted.positions:
+        raise UserError(f"{folder} has positions that are always its own; leave --positions out.")
+    config = replace(_config(told, tensors, wanted), positions="marian", first_position=m2m100.FIRST)
+    rows = len(tensors[OUTPUT])
+    tokenizers = m2m100.tokenizers(folder, told, rows, wanted)
+    usual = Usual(tensors, str(folder))
+    made = ours(usual, config, rows, rows)
+    usual.refuse_rest()
+    notes = [m2m100.NOTE.format(tokenizers.recipe.symbols[0])]
+    longest = told.integer("max_position_embeddings", 1024)
+    return Foreign(NAMES[m2m100.KIND], config, tokenizers, made, _search(folder, told), longest, notes)
 
 
 def _returned(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:

@@ -26,6 +26,24 @@ class Told:
             raise self._no(name, value, "a whole number")
         return value
 
+    def names(self) -> list[str]:
+        """All that it says something of."""
+        return list(self._values)
+
+    def parts(self, name: str) -> "list[Told]":
+        """A list of settings; an empty one where it does not say."""
+        value = self._values.get(name) or []
+        if not isinstance(value, list):
+            raise self._no(name, value, "a list")
+        return [Told(each, f"{self.where}: {name}") for each in value]
+
+    def texts(self, name: str) -> list[str]:
+        """A list of texts; an empty one where it does not say."""
+        value = self._values.get(name) or []
+        if not isinstance(value, list) or not all(type(each) is str for each in value):
+            raise self._no(name, value, "a list of texts")
+        return value
+
     def integers(self, name: str) -> list[int]:
         """A list of whole numbers; an empty one where it does not say."""
         value = self._values.get(name) or []

@@ -23,6 +23,9 @@ class Tokenizer:
     subwords: Subwords
     numbering: Numbering
 
+    begin: str = ""
+    """The symbol that every sentence begins with, as a language's code; empty for none."""
+
     @property
     def vocabulary(self) -> Vocabulary:
         """What the ids stand for."""
@@ -36,7 +39,7 @@ class Tokenizer:
     def prepare(self, raw: str) -> str:
         """The text that `encode` takes: normalised and split into words. To be done once: twice may split
         more."""
-        return prepared(raw, self.normalizer, self.moses, self.symbols)
+        return prepared(raw, self.normalizer, self.moses, self.symbols, self.begin)
 
     def encode(self, text: str) -> list[int]:
         """The ids of prepared text."""
@@ -56,6 +59,8 @@ class Tokenizer:
         """Prepared text again: the inverse of `encode` where nothing was unknown."""
         pieces = self.numbering.pieces
         named = {i: symbol for symbol, i in self.numbering.symbols.items()}
+        if self.begin:  # then symbols are codes of languages, and no part of a text
+            ids = [i for i in ids if i not in named]
         if foreign := self.numbering.foreign:
             return self._decoded_with(foreign, ids)
         parts: list[str] = []
@@ -83,14 +88,18 @@ class Tokenizer:
         return self.moses.detokenize(text) if self.moses else text
 
 
-def prepared(raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Collection[str]) -> str:
-    """See `Tokenizer.prepare`; needs no subword model."""
+def prepared(
+    raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Collection[str], begin: str = ""
+) -> str:
+    """See `Tokenizer.prepare`; needs no subword model. A text may begin with another symbol than `begin`."""
 
     def words(text: str) -> str:
         text = normalizer(text)
         return moses.tokenize(text) if moses else text
 
-    return apart_from(symbols, words, raw) if symbols else words(raw)
+    text = apart_from(symbols, words, raw) if symbols else words(raw)
+    begins = not begin or not text or text.split(" ", 1)[0] in symbols
+    return text if begins else f"{begin} {text}"
 
 
 def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:

@@ -53,6 +53,8 @@ class Recipe:
     byte_fallback: bool = False
     own_models: bool = False
     """Each side has a subword model of its own, also where `joint` says that there is one vocabulary."""
+    begins: tuple[str, ...] = ()
+    """The symbols that sentences of the source and of the target begin with, where they do."""
 
     def normalizer(self) -> Normalizer:
         """What normalises lines of either side."""
@@ -72,10 +74,13 @@ class Recipe:
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """The recipe for JSON; `own_models` is left out where it is false, as in folders written before there
-        was it."""
-        described = asdict(self)
-        return described if self.own_models else {k: v for k, v in described.items() if k != "own_models"}
+        """The recipe for JSON; what came later is left out where it says nothing, as in older folders."""
+        later = ("own_models", "begins")
+        return {name: value for name, value in asdict(self).items() if value or name not in later}
+
+    def begin(self, side: Side) -> str:
+        """What the sentences of a side begin with; empty for nothing."""
+        return self.begins[SIDES.index(side)] if self.begins else ""
 
 
 class Preparer:
@@ -85,10 +90,11 @@ class Preparer:
         self.normalized = recipe.normalizer()
         self._moses = {side: recipe.moses(side) for side in SIDES}
         self._symbols = recipe.symbols
+        self._begin = recipe.begin
 
     def __call__(self, side: Side, raw: str) -> str:
         """See `Tokenizer.prepare`."""
-        return prepared(raw, self.normalized, self._moses[side], self._symbols)
+        return prepared(raw, self.normalized, self._moses[side], self._symbols, self._begin(side))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +213,7 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             symbols=tuple(description["symbols"]),
             byte_fallback=description["byte_fallback"],
             own_models=description.get("own_models", False),
+            begins=_begins(description),
         )
         if strange := [ending for ending in description["files"] if ending not in ENDINGS]:
             raise UserError(
@@ -228,6 +235,13 @@ def load_tokenizers(folder: Path) -> Tokenizers:
                     f"{file} is not the vocabulary of the subword model beside it; copy both again."
                 )
         return replace(loaded, files={name: read_ordinary(folder / name) for name in loaded.files})
+
+
+def _begins(description: Mapping[str, Any]) -> tuple[str, ...]:
+    found = tuple(description.get("begins", ()))
+    if found and (len(found) != len(SIDES) or not {*found} <= {*description["symbols"]}):
+        raise UserError(f"{DESCRIPTION}: begins is {[*found]}, not a symbol for each side; copy it again.")
+    return found
 
 
 @contextmanager
@@ -291,7 +305,7 @@ def _tokenizer(
     # Built once more: which pieces the rare ids are is known only from the first one's numbering.
     if rare:
         model = _model(recipe, content, [numbering.pieces[i] for i in rare])
-    return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering)
+    return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering, recipe.begin(side))
 
 
 def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:  # it takes seconds to load, also where none of these tests is
     from transformers import MarianMTModel
 
 CODES = [">>fra<<", ">>deu<<"]
+ENDING = 2.5
+"""Makes translations end."""
+
+LANGUAGES = ["ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans"]
 LETTERS = {"source": "abdefgil", "target": "nprstäöeu"}
 
 
@@ -44,8 +48,8 @@ def pieces(path: Path) -> list[str]:
     return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
 
 
-def random_weights(model: "MarianMTModel", end: int) -> None:
-    """Such that translations differ, and most of them end, after a few pieces or many."""
+def spread_weights(model: nn.Module) -> None:
+    """Such that translations differ."""
     spreads = {
         "layer_norm.weight": 0.2,
         "bias": 0.02,
@@ -57,6 +61,11 @@ def random_weights(model: "MarianMTModel", end: int) -> None:
         if "embed_positions" not in name:
             spread = next((spread for ending, spread in spreads.items() if name.endswith(ending)), 0.3)
             nn.init.normal_(parameter, mean=float("norm.weight" in name), std=spread)
+
+
+def random_weights(model: "MarianMTModel", end: int) -> None:
+    """Such that translations differ, and most of them end, after a few pieces or many."""
+    spread_weights(model)
     nn.init.normal_(model.final_logits_bias, std=0.1)
     model.final_logits_bias[0, end] = 4.5
 
@@ -124,4 +133,64 @@ def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -
         "separate_vocabs": separate,
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    return model
+
+
+def nllb_codes(folder: Path, first: int) -> None:
+    """Write the codes of languages as the Hub has them: behind the pieces, and a mask at the end."""
+    from transformers import NllbTokenizer
+
+    typed: Any = NllbTokenizer
+    typed.from_pretrained(folder, extra_special_tokens=LANGUAGES).save_pretrained(folder)
+    whole = json.loads((folder / "tokenizer.json").read_text())
+    added = {each["content"]: each for each in whole["added_tokens"]}
+    for i, code in enumerate([*LANGUAGES, "<mask>"], start=first):
+        added[code]["id"] = i
+    whole["added_tokens"] = sorted(added.values(), key=lambda each: each["id"])
+    (folder / "tokenizer.json").write_text(json.dumps(whole, ensure_ascii=False))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "NllbTokenizer"}))
+    codes = {"additional_special_tokens": LANGUAGES}
+    (folder / "special_tokens_map.json").write_text(json.dumps(codes))
+
+
+def m2m100_folder(folder: Path, kind: str) -> Any:
+    """Write a random model of many languages as the Hub has them: kind is nllb or m2m100."""
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+    from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
+
+    m2m100_codes = FAIRSEQ_LANGUAGE_CODES["m2m100"]
+    folder.mkdir(parents=True)
+    text = folder / "text"
+    text.write_text("".join(f"{line}\n" for side in LETTERS for line in sentences(side, 300)))
+    name = "sentencepiece.bpe"
+    sentencepiece.SentencePieceTrainer.train(
+        input=text, model_prefix=folder / name, model_type="bpe", vocab_size=120, minloglevel=3
+    )
+    for left in (text, folder / f"{name}.vocab"):
+        left.unlink()
+    known = ["<s>", "<pad>", "</s>", "<unk>", *pieces(folder / f"{name}.model")[3:]]
+    if kind == "nllb":
+        nllb_codes(folder, len(known))
+        unnamed = len(known) + len(LANGUAGES)  # but for <mask>
+    else:
+        ids = {piece: i for i, piece in enumerate(known)}
+        (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False))
+        written = {"additional_special_tokens": [f"__{code}__" for code in m2m100_codes]}
+        (folder / "special_tokens_map.json").write_text(json.dumps(written))
+        unnamed = len(known) + len(m2m100_codes)
+    torch.manual_seed(5)
+    shape = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": 32, "max_position_embeddings": 64}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    layers = {"encoder_layers": 3, "decoder_layers": 2}
+    wanted: dict[str, Any] = {**shape, **heads, **layers, "vocab_size": unnamed + 8, "scale_embedding": True}
+    model = M2M100ForConditionalGeneration(M2M100Config(**wanted)).eval()
+    with torch.no_grad():
+        spread_weights(model)
+        embeddings = model.model.shared.weight
+        embeddings[:2] = 0.0  # <s> and padding, which no translation has, nor what has no name
+        embeddings[unnamed:] = 0.0
+        model.model.decoder.layer_norm.bias += ENDING * embeddings[2]
+    untyped: Any = model
+    untyped.generation_config.update(num_beams=5, max_length=40)
+    model.save_pretrained(folder)
     return model

@@ -16,12 +16,12 @@ def test_sums_over_ragged_sentences_are_those_of_one_token_after_another(
     torch.manual_seed(sum(lengths))
     layout = Layout.of(lengths, max(lengths) + rounded_up)
     kept, new = torch.rand(sum(lengths), 3, dtype=torch.float64), torch.randn(sum(lengths), 3).double()
-    kept[layout.positions == 0] = 0.0
     kept, new = kept.requires_grad_(), new.requires_grad_()
-    found = scanned(kept, new, layout.longest)
+    begins = (layout.positions == 0)[:, None]
+    found = scanned(kept.masked_fill(begins, 0.0), new, layout.longest)
     wanted, state = [], torch.zeros(3, dtype=torch.float64)
-    for share, more in zip(kept, new, strict=True):
-        state = share * state + more
+    for share, more, first in zip(kept, new, begins, strict=True):
+        state = more if first else share * state + more
         wanted.append(state)
     assert (found - torch.stack(wanted)).abs().max() < 1e-12
     gradients = [

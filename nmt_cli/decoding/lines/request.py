@@ -80,7 +80,11 @@ class Request:
         self.lines[line.number] = line
         self.unfinished += len(line.sentences)
         for one in line.sentences:
-            self.put(Queued(one.key, one.tokens, one.prefix, one.banned, one.tree, request=self.number))
+            self.put(
+                Queued(
+                    one.key, one.tokens, one.prefix, one.banned, one.tree, one.certain, request=self.number
+                )
+            )
         if not line.sentences:
             self.awaken()
 

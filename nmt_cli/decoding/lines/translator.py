@@ -116,12 +116,14 @@ class Translator:
         pieces = sum(len(ids) for _, ids, _ in encoded)
         if too_long := any(len(ids) > self.longest for _, ids, _ in encoded):
             encoded = [part for sentence in encoded for part in self._fitting(*sentence)]
-        begins = target.encode(target.prepare(prefix)) if prefix else []
+        begins = target.encode(target.prepare(prefix) or target.begin)
+        certain = 1 if target.begin else 0
         parts = [
             Sentence(
                 key=number * PARTS + part,
                 tokens=ids,
-                prefix=() if part else begins,
+                prefix=begins[:certain] if part else begins,
+                certain=certain,
                 banned=self.banned,
                 tree=TreeWanted(self.trees, len(each.split())) if self.trees else None,
             )
@@ -196,5 +198,6 @@ class Translator:
 
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """The pieces of each text; one that holds what the vocabulary lacks can't be written anyhow."""
-    found = (target.encode(target.prepare(text)) for text in texts)
+    codes = 1 if target.begin else 0
+    found = (target.encode(target.prepare(text))[codes:] for text in texts)
     return [ids for ids in found if ids and target.vocabulary.unknown not in ids]

@@ -19,17 +19,24 @@ def pharaoh(
     """
     source = [word for ids in _words(tokenizers.source, sources) for word in ids]
     target = [word for ids in _words(tokenizers.target, targets) for word in ids]
-    links = {(source[piece], word) for word, piece in zip(target, aligned, strict=True)}
+    pairs = ((source[piece], word) for word, piece in zip(target, aligned, strict=True))
+    links = {(theirs, ours) for theirs, ours in pairs if theirs >= 0 and ours >= 0}
     return " ".join(f"{theirs}-{ours}" for theirs, ours in sorted(links))
 
 
 def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For each piece the number of its word, counted from the beginning of the line."""
+    """For each piece the number of its word, counted from the beginning of the line; -1 for what is none."""
     found, before = [], 0
     for ids in parts:
         # Decoded up to each piece, as only the tokeniser knows where its words end.
         counts = [len(tokenizer.decode(ids[: end + 1]).split()) for end in range(len(ids))]
         # A piece that is a blank, before any word, belongs to the first one.
-        found.append([before + max(count - 1, 0) for count in counts])
+        words = [before + max(count - 1, 0) for count in counts]
+        found.append([-1 if _is_code(tokenizer, i) else word for i, word in zip(ids, words, strict=True)])
         before += counts[-1] if counts else 0
     return found
+
+
+def _is_code(tokenizer: Tokenizer, token: int) -> bool:
+    """Whether it is a language's code, which is no part of a text."""
+    return bool(tokenizer.begin) and token in tokenizer.numbering.symbols.values()
