@@ -62,9 +62,16 @@ def average(places: Sequence[Path], out: Path, file: str = WEIGHTS) -> list[Part
     parts = read_parts(places, file)
     identity = parts[-1].identity
     with folder_written_whole(out) as folder:
-        origin = {AVERAGED: [_entry(part, identity.trained_on) for part in parts]}
+        origin: dict[str, Any] = {AVERAGED: [_entry(part, identity.trained_on) for part in parts]}
+        origin |= common_search(parts)
         write_model(folder, identity, mean(parts), origin)
     return parts
+
+
+def common_search(parts: Sequence[Part]) -> dict[str, Any]:
+    """How the owner of imported models decodes, where all of them are the same owner's."""
+    known = [part.description.get("search") for part in parts]
+    return {"search": known[0]} if known[0] and all(each == known[0] for each in known) else {}
 
 
 def read_parts(places: Sequence[Path], file: str = WEIGHTS) -> list[Part]:

@@ -1,10 +1,12 @@
 """Other toolkits' models, known by the names and the first bytes of their files; nothing is unpickled."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 from zipfile import BadZipFile, ZipFile, is_zipfile
+
+from nmt_cli.errors import UserError
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 
 ForeignKind = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
 
@@ -43,8 +45,8 @@ def _is_huggingface(path: Path) -> bool:
     if path.name != "config.json" or not path.is_file():
         return False
     try:
-        described = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        described = parsed_json(read_ordinary(path))
+    except (OSError, ValueError, UserError):
         return False
     return isinstance(described, dict) and bool({"model_type", "architectures"} & described.keys())
 
@@ -78,7 +80,7 @@ def _is_opennmt(path: Path) -> bool:
 
 def _pickled_names(path: Path, *names: str) -> set[str]:
     """Those of `names` that a file that PyTorch pickled has as texts, be it of the new format or the old."""
-    if path.suffix not in (".pt", ".pth"):
+    if path.suffix not in (".pt", ".pth") or not path.is_file():
         return set()
     pickled = _zipped_start(path) if is_zipfile(path) else _start(path, PICKLE_BYTES)
     # A pickle has a text as an X, its length in four bytes, and the text.
@@ -86,6 +88,8 @@ def _pickled_names(path: Path, *names: str) -> set[str]:
 
 
 def _members(path: Path) -> set[str]:
+    if not path.is_file():
+        return set()
     try:
         with ZipFile(path) as archive:
             return set(archive.namelist())
@@ -104,6 +108,8 @@ def _zipped_start(path: Path) -> bytes:
 
 def _start(path: Path, size: int) -> bytes:
     """The first bytes of a file; none of what is no file, or can't be read."""
+    if not path.is_file():  # a pipe would be waited for
+        return b""
     try:
         with path.open("rb") as stream:
             return stream.read(size)

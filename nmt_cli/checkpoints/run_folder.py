@@ -191,10 +191,15 @@ def _cure(path: Path, toolkit: ForeignKind) -> str:
     return "name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
 
 
-def find_model(path: Path) -> Path:
-    """The model folder meant by `path`: itself, or the best or else the last checkpoint of a run."""
+def refuse_foreign_model(path: Path) -> None:
+    """`UserError` where another toolkit's model is at `path`; says whose it is, and what makes it ours."""
     if toolkit := foreign_kind(path):
         raise UserError(f"{path} is a model of {toolkit}, not one of nmt's; {_cure(path, toolkit)}.")
+
+
+def find_model(path: Path) -> Path:
+    """The model folder meant by `path`: itself, or the best or else the last checkpoint of a run."""
+    refuse_foreign_model(path)
     for place in (path, path / BEST, path / LAST):
         if (place / CONFIG).is_file():
             return place

@@ -30,8 +30,8 @@ def import_model(
     """Make a model folder of another toolkit's model.
 
     SOURCE is a folder of Hugging Face's Marian (OPUS-MT), M2M100 or NLLB or its name on the Hub, an .npz or
-    .zip of Marian's or OPUS-MT's, or a checkpoint of fairseq's beside its dictionaries. Nothing in it is ever run, and what
-    nmt's Transformer can't do is named before anything is written.
+    .zip of Marian's or OPUS-MT's, or a checkpoint of fairseq's beside its dictionaries. Nothing in it is
+    ever run, and what nmt's Transformer can't do is named before anything is written.
     """
     from nmt_cli.interop.foreign import Wanted, check_free, write
     from nmt_cli.interop.importing import read

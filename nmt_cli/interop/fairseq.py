@@ -13,6 +13,7 @@ from nmt_cli.interop.foreign import Foreign, Wanted
 from nmt_cli.interop.pickled import Inert, read_pickled
 from nmt_cli.interop.told import Told
 from nmt_cli.interop.weights import OUTPUT, POSITIONS, SOURCE, TARGET, Usual, ours
+from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizer import SIDES, Side
@@ -111,7 +112,7 @@ def _dictionaries(folder: Path, settings: Told, wanted: Wanted) -> dict[Side, st
 def _vocabulary(path: Path) -> Vocabulary:
     """A piece and a count in each line, behind the marks."""
     try:
-        lines = path.read_bytes().decode().split("\n")
+        lines = read_ordinary(path).decode().split("\n")
     except ValueError as error:
         raise UserError(f"{path} is no UTF-8 text; copy it again.") from error
     entries: list[str] = list(MARKS)
@@ -242,7 +243,7 @@ def _tokenizers(folder: Path, names: Mapping[Side, str], sides: Mapping[Side, Vo
     contents = {}
     for side in SIDES:
         known = sides[side].entries if not joint else [*sides["source"].entries, *sides["target"].entries]
-        content = each[side].read_bytes()
+        content = read_ordinary(each[side])
         contents[recipe.model_names()[side]] = (
             {"model": content} if pieces else {"codes": content, "characters.txt": _alphabet(known)}
         )

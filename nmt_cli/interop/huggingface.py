@@ -20,6 +20,7 @@ from nmt_cli.interop.foreign import POSITIONS, Foreign, Wanted
 from nmt_cli.interop.pickled import read_pickled
 from nmt_cli.interop.told import Told, read_json, told_in
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, Usual, attention_bias, ours
+from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, load_tokenizers, numbered_tokenizers
@@ -275,7 +276,7 @@ def _tokenizers(folder: Path, wanted: Wanted, source: Vocabulary, target: Vocabu
     files = [folder / SOURCE_SPM, folder / TARGET_SPM]
     if missing := [path for path in files if not path.is_file()]:
         raise UserError(f"{missing[0]} is missing; download the whole folder.")
-    models = [path.read_bytes() for path in files]
+    models = [read_ordinary(path) for path in files]
     told = told_in(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else Told({}, str(folder))
     named = NAME.match(folder.resolve().name)
     guesses = named.groups() if named else (None, None)

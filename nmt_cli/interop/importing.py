@@ -9,7 +9,10 @@ from nmt_cli.interop import fairseq, huggingface, marian
 from nmt_cli.interop.foreign import Foreign, Wanted
 from nmt_cli.interop.told import read_json
 
-KNOWN = "a folder of Hugging Face's Marian, M2M100 or NLLB, an .npz or .zip of Marian's, or a checkpoint of fairseq's"
+KNOWN = (
+    "a folder of Hugging Face's Marian, M2M100 or NLLB, an .npz or .zip of Marian's, or a checkpoint of "
+    "fairseq's"
+)
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 NEEDED = ("*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model")
 """Of what is on Hugging Face's Hub; its pickled file only where there is no other."""

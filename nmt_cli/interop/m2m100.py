@@ -10,6 +10,7 @@ from pathlib import Path
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Wanted
 from nmt_cli.interop.told import Told, told_in
+from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.text.config import TextConfig
 from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
@@ -41,7 +42,7 @@ def tokenizers(folder: Path, told: Told, rows: int, wanted: Wanted) -> Tokenizer
         told.demand(name, mark)
     if not (folder / SPM).is_file():
         raise UserError(f"{folder / SPM} is missing; download the whole folder.")
-    content = (folder / SPM).read_bytes()
+    content = read_ordinary(folder / SPM)
     entries = _pieces(folder, content)
     codes = _added(folder, len(entries))
     for i, code in codes.items():

@@ -18,6 +18,7 @@ from nmt_cli.interop.foreign import POSITIONS, Foreign, Wanted
 from nmt_cli.interop.huggingface import LANGUAGE_CODE, UNCHANGED
 from nmt_cli.interop.told import Told
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, Usual, attention_bias, ours
+from nmt_cli.machine.reading import ordinary, read_ordinary
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
@@ -134,7 +135,7 @@ def _weights(folder: Path) -> Path:
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], Told]:
-    with file.open("rb") as stream:
+    with ordinary(file), file.open("rb") as stream:
         arrays = _arrays(stream, file)
     try:
         text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()
@@ -256,7 +257,7 @@ def _decoder(file: Path) -> dict[str, Any]:
     """How its owner decodes, and where the vocabularies are."""
     for path in (file.with_name(f"{file.name}.{DECODER[0]}"), *map(file.with_name, DECODER)):
         if path.is_file():
-            return marian_yaml.settings(path.read_text(encoding="utf-8", errors="replace"), str(path))
+            return marian_yaml.settings(read_ordinary(path).decode(errors="replace"), str(path))
     return {}
 
 
@@ -317,15 +318,15 @@ def _spm(folder: Path, side: Side, vocabulary: Path) -> bytes:
     path = vocabulary if vocabulary.suffix == ".spm" else folder / f"{side}.spm"
     if not path.is_file():
         raise UserError(f"{path} is missing, and {vocabulary.name} segments no text; put it there.")
-    return path.read_bytes()
+    return read_ordinary(path)
 
 
 def _vocabulary(file: Path, rows: int) -> Vocabulary:
     if file.suffix == ".spm":
-        known = {piece: i for i, piece in enumerate(Pieces(file.read_bytes()).written)}
+        known = {piece: i for i, piece in enumerate(Pieces(read_ordinary(file)).written)}
     else:
         try:
-            known = marian_yaml.vocabulary(file.read_bytes().decode(), str(file))
+            known = marian_yaml.vocabulary(read_ordinary(file).decode(), str(file))
         except UnicodeDecodeError as error:
             raise UserError(f"{file} is no UTF-8 text; copy it again.") from error
     marks = {

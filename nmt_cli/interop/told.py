@@ -1,11 +1,11 @@
 """What another toolkit's description says, value by value; of each it is known that it was looked at."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.errors import UserError
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 
 
 class Told:
@@ -98,10 +98,10 @@ class Told:
 def read_json(path: Path) -> Any:
     """What a JSON file holds; `UserError` where it is none."""
     try:
-        return json.loads(path.read_bytes())
+        return parsed_json(read_ordinary(path))
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; copy the whole folder again.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path} is damaged (it is no JSON); copy it again.") from error
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # it takes seconds to load, also where none of these tests is
     from transformers import MarianMTModel
 
 CODES = [">>fra<<", ">>deu<<"]
-ENDING = 2.5
-"""Makes translations end."""
+ENDING, END_BIAS = 2.5, 4.5
+"""Make translations end."""
 
 LANGUAGES = ["ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans"]
 LETTERS = {"source": "abdefgil", "target": "nprstäöeu"}
@@ -67,7 +67,7 @@ def random_weights(model: "MarianMTModel", end: int) -> None:
     """Such that translations differ, and most of them end, after a few pieces or many."""
     spread_weights(model)
     nn.init.normal_(model.final_logits_bias, std=0.1)
-    model.final_logits_bias[0, end] = 4.5
+    model.final_logits_bias[0, end] = END_BIAS
 
 
 def marian_folder(folder: Path, vocabularies: str = "shared", **settings: Any) -> "MarianMTModel":

@@ -1,7 +1,9 @@
 """`nmt import` from the command line: what it says, what it refuses, and what its models are good for."""
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -9,9 +11,11 @@ from typing import Any
 import numpy
 import pytest
 
+from nmt_cli.checkpoints.average import average, common_search, read_parts
 from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.checkpoints.run_folder import own_search
 from nmt_cli.errors import UserError
-from nmt_cli.interop.foreign import Wanted
+from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read
 from tests.interop.conftest import marian_folder, sentences
 
@@ -68,6 +72,7 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
     told = nmt("train", tmp_path / "dataset", *start, *few)
     assert told.returncode == 0, told.stderr
     assert "starting from" in told.stderr
+    assert "how its owner decodes" in told.stderr
     before, after = read_model(model), read_model(tmp_path / "run" / "last")
     assert after.identity.config == before.identity.config
     assert after.identity.tokenizers.fingerprint == before.identity.tokenizers.fingerprint
@@ -131,6 +136,75 @@ def test_every_command_says_whose_a_model_is_and_how_it_becomes_ours(
         f"is a model of Hugging Face, not one of nmt's; make it one: nmt import {theirs} --out MODEL"
         in told.stderr
     )
+
+
+def test_a_foreign_folder_has_no_tokeniser_to_reuse(theirs: Path, tmp_path: Path, nmt: Nmt) -> None:
+    made = ("--train", tmp_path / "text", "--reuse-tokenizer", theirs, "--out", tmp_path / "dataset")
+    told = nmt("preprocess", "--source-lang", "en", "--target-lang", "fr", *made)
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert f"nmt import {theirs} --out MODEL" in told.stderr
+
+
+def test_averages_of_an_owners_models_decode_as_it_does(theirs: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        write(read(str(theirs), Wanted()), tmp_path / name)
+    average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
+    assert own_search(tmp_path / "mean") == own_search(tmp_path / "a") != {}
+    described = json.loads((tmp_path / "b" / "config.json").read_text())
+    for other in ({**described["search"], "beam": 2}, {}):
+        found = {"a": described["search"], "b": other}
+        parts = [
+            replace(part, description={"search": found[part.place.name]})
+            for part in (read_parts([tmp_path / "a", tmp_path / "b"], "model.safetensors"))
+        ]
+        assert common_search(parts) == {}
+
+
+class Hub:
+    """Stands for what fetches from the Hub, and notes what it was asked for."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder, self.asked = folder, list[Any]()
+
+    def snapshot_download(self, name: str, allow_patterns: list[str]) -> str:
+        self.asked.append((name, allow_patterns))
+        if not self.folder:
+            raise OSError("no connection\nand more")
+        return str(self.folder)
+
+
+def test_a_name_on_the_hub_is_as_good_as_a_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(theirs)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    found = read("Helsinki-NLP/opus-mt-en-fr", Wanted())
+    assert found.tokenizers.fingerprint == read(str(theirs), Wanted()).tokenizers.fingerprint
+    ((name, patterns),) = hub.asked
+    assert name == "Helsinki-NLP/opus-mt-en-fr"
+    assert not any(pattern.endswith(".bin") for pattern in patterns)
+
+
+def test_its_pickled_weights_are_fetched_where_there_are_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marian_folder(tmp_path / "theirs", pickled=True)
+    hub = Hub(tmp_path / "theirs")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    read("owner/model", Wanted())
+    assert ["pytorch_model.bin" in patterns for _, patterns in hub.asked] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("hub", "told"),
+    [(None, "pip install huggingface_hub, or download it"), (Hub(None), "can't be fetched.*no connection$")],
+    ids=["not installed", "offline"],
+)
+def test_without_the_hub_a_name_is_told_what_to_do(
+    hub: Hub | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    with pytest.raises(UserError, match=told) as caught:
+        read("owner/model", Wanted())
+    assert "\n" not in str(caught.value)
 
 
 def test_a_model_of_ctranslate2_is_called_so(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ ROWS: Mapping[str, Side] = {
 """Parameters that have a row for each entry of a vocabulary."""
 
 
+OWN_SEARCH = (
+    "; how its owner decodes (nmt info tells) stays with it: the new model translates by nmt's defaults"
+)
+
+
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
     """Fill `model` with the weights of `config.model`; tells what was taken, and what was not.
 
@@ -54,7 +59,8 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
             weights(model)[name].copy_(tensor)
     told = f"starting from {folder} ({len(taken)} of {len(weights(model))} parameters by name"
     allowed = f"; as allowed: {'; '.join(differing.values())}" if differing else ""
-    return f"{told}{allowed}){transferred}"
+    own = OWN_SEARCH if description.get("search") else ""
+    return f"{told}{allowed}){transferred}{own}"
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
