@@ -93,7 +93,7 @@ def _members(path: Path) -> set[str]:
     try:
         with ZipFile(path) as archive:
             return set(archive.namelist())
-    except (OSError, BadZipFile):
+    except (OSError, BadZipFile, ValueError, NotImplementedError):  # names may be no text
         return set()
 
 
@@ -102,7 +102,7 @@ def _zipped_start(path: Path) -> bytes:
     try:
         with ZipFile(path) as archive, archive.open(member) as stream:
             return stream.read(PICKLE_BYTES)
-    except (OSError, LookupError, BadZipFile):
+    except (OSError, LookupError, BadZipFile, ValueError, NotImplementedError, RuntimeError):
         return b""
 
 

@@ -32,7 +32,7 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
 def model_losses(config: ModelConfig, **can: object) -> list[str]:
     """Settings that are not what another toolkit's models can be, by name; these no other can at all."""
     usual = config.width // config.heads
-    wanted = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
+    wanted: dict[str, object] = {"d_k": usual, "d_v": usual, "encoder_window": 0, "decoder_window": 0}
     wanted |= {"decoder_history": "attention", **can}
     found = {name: getattr(config, name) for name in wanted}
     return [f"model.{name} is {value}" for name, value in found.items() if value != wanted[name]]

@@ -1,5 +1,6 @@
 """Marian's own models in: an `.npz`, its vocabularies, and OPUS-MT's zips and folders around them."""
 
+import os
 import re
 import tempfile
 import zipfile
@@ -303,7 +304,8 @@ def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Pa
     """The vocabulary of each side: what decoder.yml names, or what there is."""
     named = decoder.get("vocabs")
     files = [folder / str(name) for name in named] if isinstance(named, list) else []
-    files = [path for path in files if path.resolve().parent == folder.resolve() and path.is_file()]
+    inside = Path(os.path.realpath(folder))  # which, unlike resolve, bears links in a circle
+    files = [path for path in files if Path(os.path.realpath(path)).parent == inside and path.is_file()]
     files = files or sorted(folder.glob("*vocab*.yml")) or sorted(folder.glob("*vocab*.spm"))
     files = files or sorted(folder.glob("*.spm"))
     if len(files) not in (1, 2):

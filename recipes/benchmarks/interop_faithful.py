@@ -34,7 +34,7 @@ KINDS: Mapping[str, Callable[[Path], Any]] = {
         marian_folder, vocabularies="untied", half=True, pickled=True
     ),
     "Marian, end mark 7, relu": partial(marian_folder, end=7, activation_function="relu"),
-    "Marian, starts with a mark": partial(marian_folder, decoder_start_token_id=3),
+    "Marian, starts with its end mark": partial(marian_folder, decoder_start_token_id=0),
     "M2M100, vocab.json": partial(m2m100_folder, kind="m2m100"),
     "NLLB, fairseq's numbers": partial(m2m100_folder, kind="nllb"),
 }

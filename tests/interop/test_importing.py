@@ -1,6 +1,7 @@
 """`nmt import` from the command line: what it says, what it refuses, and what its models are good for."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -220,6 +221,15 @@ def test_what_is_no_model_is_told_what_would_be_one(tmp_path: Path) -> None:
         read(str(tmp_path), Wanted())
     with pytest.raises(UserError, match="is not there"):
         read(str(tmp_path / "none"), Wanted())
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors", "source.spm"])
+def test_a_pipe_in_a_folder_is_not_waited_for(changed: Callable[..., Path], name: str) -> None:
+    folder = changed("config.json")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError):
+        read(str(folder), Wanted())
 
 
 def test_mutated_folders_are_refused_in_a_line(changed: Callable[..., Path]) -> None:

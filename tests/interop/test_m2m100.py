@@ -1,6 +1,8 @@
 """M2M100 and NLLB: the ids of their tokenisers, the logits and translations of transformers."""
 
+import contextlib
 import json
+import random
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -182,6 +184,22 @@ def test_what_is_not_whole_is_named(
     with pytest.raises(UserError, match=told) as caught:
         read(str(tmp_path), Wanted(*langs))
     assert "\n" not in str(caught.value)
+
+
+def test_mutated_files_are_refused_in_a_line(nllb: Path, tmp_path: Path) -> None:
+    chosen = random.Random(4)
+    for path in nllb.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    for name in ("tokenizer.json", "sentencepiece.bpe.model", "config.json"):
+        whole = (tmp_path / name).read_bytes()
+        for number in range(12):
+            bad = bytearray(whole)
+            at = chosen.randrange(len(bad))
+            bad[at] = chosen.randrange(256)
+            (tmp_path / name).write_bytes(bad[:at] if number % 4 == 0 else bad)
+            with contextlib.suppress(UserError):
+                read(str(tmp_path), Wanted(*PAIRS["nllb"]))
+        (tmp_path / name).write_bytes(whole)
 
 
 def test_codes_have_the_same_ids_where_only_their_list_is_there(nllb: Path, tmp_path: Path) -> None:
