@@ -220,7 +220,7 @@ def _each_layers_own(tensors: dict[str, Tensor], told: Told) -> dict[str, Tensor
 def _config(told: Told, tensors: dict[str, Tensor], positions: Any) -> ModelConfig:
     """Its shape; takes the tensors away that are there twice."""
     recurrent = told.text("transformer-decoder-autoreg", "self-attention") == "rnn"
-    for name, choices in (WANTED | RECURRENT if recurrent else WANTED).items():
+    for name, choices in ({**WANTED, **RECURRENT} if recurrent else WANTED).items():
         told.demand(name, *choices)
     pre = told.text("transformer-preprocess", "") in PRE
     told.demand("transformer-preprocess", *(PRE if pre else POST))

@@ -123,9 +123,9 @@ def theirs(tensors: Mapping[str, Tensor], config: ModelConfig, *, halves: bool =
     for stack, number, place, kind in _places(config):
         ours = tensors[f"{stack}.{number}.{place}.{kind}"]
         prefix = f"{stack}.layers.{number}"
-        if name := (OUTWARD | SSRU).get(place):
+        if outward := (OUTWARD | SSRU).get(place):
             square = place in SSRU and kind == "weight"
-            made[f"{prefix}.{name}.{kind}"] = ours[back][:, back] if square else ours[back]
+            made[f"{prefix}.{outward}.{kind}"] = ours[back][:, back] if square else ours[back]
             continue
         parts = INWARD[place]
         for part, rows in zip(parts, torch.split(ours, _rows(config, place)), strict=True):

@@ -4,6 +4,23 @@ python -m recipes.torture.foreign                  1,000 mutations of each kind 
 python -m recipes.torture.foreign --only 711       one mutation of each kind
 
 Right are a model or one line of error; wrong are any other exception, and what takes long.
+
+Table of 2026-11-23, 1,000 mutations of each file:
+
+| file | refused in a line | a model all the same | wrong |
+|---|---|---|---|
+| huggingface config.json | 900 | 100 | 0 |
+| huggingface vocab.json | 933 | 67 | 0 |
+| huggingface source.spm | 891 | 109 | 0 |
+| huggingface model.safetensors | 860 | 140 | 0 |
+| pickled pytorch_model.bin | 865 | 135 | 0 |
+| m2m100 vocab.json | 707 | 293 | 0 |
+| nllb config.json | 894 | 106 | 0 |
+| marian model.npz | 999 | 1 | 0 |
+| marian vocab.yml | 758 | 242 | 0 |
+| marian decoder.yml | 308 | 692 | 0 |
+| fairseq checkpoint_best.pt | 854 | 146 | 0 |
+| fairseq dict.en.txt | 825 | 175 | 0 |
 """
 
 import shutil

@@ -183,14 +183,14 @@ def m2m100_folder(folder: Path, kind: str) -> Any:
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     layers = {"encoder_layers": 3, "decoder_layers": 2}
     wanted: dict[str, Any] = {**shape, **heads, **layers, "vocab_size": unnamed + 8, "scale_embedding": True}
-    model = M2M100ForConditionalGeneration(M2M100Config(**wanted)).eval()
+    model: Any = M2M100ForConditionalGeneration(M2M100Config(**wanted))
+    model.train(False)
     with torch.no_grad():
         spread_weights(model)
         embeddings = model.model.shared.weight
         embeddings[:2] = 0.0  # <s> and padding, which no translation has, nor what has no name
         embeddings[unnamed:] = 0.0
         model.model.decoder.layer_norm.bias += ENDING * embeddings[2]
-    untyped: Any = model
-    untyped.generation_config.update(num_beams=5, max_length=40)
+    model.generation_config.update(num_beams=5, max_length=40)
     model.save_pretrained(folder)
     return model

@@ -38,7 +38,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def tokenizer_of(kind: str, folder: Path, source: str = "", target: str = "") -> Any:
-    langs = dict(zip(("src_lang", "tgt_lang"), PAIRS[kind], strict=True))
+    langs: dict[str, Any] = dict(zip(("src_lang", "tgt_lang"), PAIRS[kind], strict=True))
     langs |= {name: lang for name, lang in (("src_lang", source), ("tgt_lang", target)) if lang}
     if kind == "m2m100":
         return M2M100Tokenizer.from_pretrained(folder, **langs)

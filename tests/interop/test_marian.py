@@ -157,9 +157,10 @@ def test_what_our_transformer_cannot_do_is_refused_by_name(
         read(str(npz), Wanted("en", "fr"))
 
 
-def with_ssru(npz: Path, *tied: int) -> dict[str, numpy.ndarray[Any, Any]]:
+def with_ssru(npz: Path, *tied: int) -> dict[str, Any]:
     """Give a model's decoder an SSRU in the place of self-attention; returns what is in it."""
-    chosen, found = numpy.random.default_rng(3), dict(numpy.load(npz / "model.npz"))
+    chosen = numpy.random.default_rng(3)
+    found: dict[str, Any] = dict(numpy.load(npz / "model.npz"))
     text = bytes(found.pop("special:model.yml").astype(numpy.uint8)).rstrip(b"\0").decode()
     norms = {
         name: name.replace("self_Wo", "rnn_ffn") for name in found if "decoder" in name and "_ln_" in name
@@ -175,7 +176,7 @@ def with_ssru(npz: Path, *tied: int) -> dict[str, numpy.ndarray[Any, Any]]:
         items = "".join(f"  - {number}\n" for number in tied)
         text = text.replace("transformer-tied-layers:\n  []\n", f"transformer-tied-layers:\n{items}")
         arrays = {name: each for name, each in arrays.items() if not name.startswith("decoder_l2_")}
-    special = numpy.frombuffer(text.encode() + b"\0", numpy.int8)
+    special: Any = numpy.frombuffer(text.encode() + b"\0", numpy.int8)
     numpy.savez(npz / "model.npz", **{**arrays, "special:model.yml": special})
     return arrays
 

@@ -61,6 +61,7 @@ def copied(theirs: "MarianMTModel", config: ModelConfig, known: Vocabulary = KNO
         _copy_feed_forward(to.feed_forward, to.after_feed_forward, layer, turns)
     for into, layer in zip(ours.decoder, theirs.model.decoder.layers, strict=True):
         assert isinstance(into, DecoderLayer)
+        assert isinstance(into.attention, SelfAttention)
         _copy_own(into.attention, into.after_attention, layer, turns)
         _copy_cross(into.cross, into.after_cross, layer, turns)
         _copy_feed_forward(into.feed_forward, into.after_feed_forward, layer, turns)
