@@ -346,14 +346,11 @@ def preprocess(
     >>> outcome.manifest["splits"]["train"]["pairs"]
     300
     """
-    from nmt_cli.checkpoints.run_folder import refuse_foreign_model
     from nmt_cli.data.job import Job
     from nmt_cli.data.preprocess import preprocess as make_dataset
     from nmt_cli.machine.threads import available_cores
 
     settings = config or PreprocessConfig()
-    if reuse_tokenizer and Path(reuse_tokenizer).is_dir():
-        refuse_foreign_model(Path(reuse_tokenizer))
     job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
     return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress)
 

@@ -83,9 +83,12 @@ def preprocess(
         raise click.UsageError(f"--reuse-tokenizer decides {useless[0]}; leave that flag out.")
 
     from nmt_cli import api
+    from nmt_cli.checkpoints.run_folder import refuse_foreign_model
     from nmt_cli.cli.preprocess_report import show
     from nmt_cli.cli.progress import shown_progress
 
+    if reuse_tokenizer and Path(reuse_tokenizer).is_dir():
+        refuse_foreign_model(Path(reuse_tokenizer))
     with shown_progress("pairs", quiet) as progress:
         outcome = api.preprocess(
             *(source_lang, target_lang, train, out),
