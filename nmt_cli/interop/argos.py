@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nmt_cli.checkpoints.model_folder import Model
-from nmt_cli.errors import UserError
 from nmt_cli.interop import ctranslate2
 from nmt_cli.interop.exported import travelling
 from nmt_cli.language import without_region
@@ -15,11 +14,17 @@ from nmt_cli.text.tokenizers import Recipe
 FILE = "translate-{}_{}.argosmodel"
 
 
+def losses(model: Model) -> list[str]:
+    """What it can't do as the model does."""
+    recipe = model.identity.tokenizers.recipe
+    two = not recipe.joint or recipe.own_models
+    found = ctranslate2.losses(model)
+    return found + (["each side has a SentencePiece model of its own, and it has one"] if two else [])
+
+
 def write(model: Model, folder: Path, precision: str) -> list[str]:
     """Write the package into `folder`; returns what whoever uses it should know."""
     recipe = model.identity.tokenizers.recipe
-    if not recipe.joint or recipe.own_models:
-        raise UserError("Argos Translate has one SentencePiece model for both sides, and this model has two.")
     codes = [without_region(lang) for lang in (recipe.source_lang, recipe.target_lang)]
     name = f"{codes[0]}_{codes[1]}"
     with TemporaryDirectory() as made:

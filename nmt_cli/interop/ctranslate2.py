@@ -38,7 +38,13 @@ Written by `nmt export`. The end mark is added to the source by itself.
 
 def losses(model: Model) -> list[str]:
     """What it can't do as the model does."""
-    return model_losses(model.identity.config)
+    tokenizers = model.identity.tokenizers
+    ends = {
+        named_entries(known)[known.end]
+        for known in (tokenizers.source.vocabulary, tokenizers.target.vocabulary)
+    }
+    found = model_losses(model.identity.config)
+    return found + (["its sides have two end marks"] if len(ends) > 1 else [])
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
@@ -87,7 +93,7 @@ def specification(model: Model) -> Any:
     known = tokenizers.target.vocabulary
     spec.register_source_vocabulary(named_entries(tokenizers.source.vocabulary))
     spec.register_target_vocabulary(named_entries(known))
-    _set_marks(spec, tokenizers.source.vocabulary, known, model.transformer.start)
+    _set_marks(spec, known, model.transformer.start)
     return spec
 
 
@@ -100,12 +106,10 @@ def _package() -> Any:
         ) from error
 
 
-def _set_marks(spec: Any, source: Vocabulary, target: Vocabulary, start: int | None) -> None:
+def _set_marks(spec: Any, target: Vocabulary, start: int | None) -> None:
     entries = named_entries(target)
     spec.config.unk_token = entries[target.unknown]
     spec.config.bos_token = spec.config.eos_token = entries[target.end]
-    if named_entries(source)[source.end] != entries[target.end]:
-        raise UserError("CTranslate2 has one end mark, and this model's sides have two.")
     spec.config.decoder_start_token = entries[target.end if start is None else start]
     spec.config.add_source_eos = True
     if start is None:

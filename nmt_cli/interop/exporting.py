@@ -22,6 +22,9 @@ class Toolkit:
     losses: Callable[[Model], list[str]]
     """What of a model it can't do, each in words."""
 
+    precisions: Sequence[Precision]
+    """What its files can keep."""
+
     write: Callable[[Model, Path, Precision], list[str]]
     """Writes a folder's files; returns what whoever uses them should know."""
 
@@ -29,13 +32,21 @@ class Toolkit:
     """Translates lines with it, as its users do: beam 4, scores over lengths."""
 
 
+EVERY: Sequence[Precision] = ("fp32", "fp16", "int8")
+
 TOOLKITS: dict[str, Toolkit] = {
     "huggingface": Toolkit(
-        "transformers", huggingface_out.losses, huggingface_out.write, huggingface_out.translate
+        "transformers",
+        huggingface_out.losses,
+        ("fp32", "fp16"),
+        huggingface_out.write,
+        huggingface_out.translate,
     ),
-    "ctranslate2": Toolkit("CTranslate2", ctranslate2.losses, ctranslate2.write, ctranslate2.translate),
-    "marian": Toolkit("Marian", marian_out.losses, marian_out.write, marian_out.translate),
-    "argos": Toolkit("Argos Translate", ctranslate2.losses, argos.write, argos.translate),
+    "ctranslate2": Toolkit(
+        "CTranslate2", ctranslate2.losses, EVERY, ctranslate2.write, ctranslate2.translate
+    ),
+    "marian": Toolkit("Marian", marian_out.losses, ("fp32",), marian_out.write, marian_out.translate),
+    "argos": Toolkit("Argos Translate", argos.losses, EVERY, argos.write, argos.translate),
 }
 
 
@@ -46,10 +57,14 @@ def losses(model: Model, form: str) -> list[str]:
 
 def export(model: Model, form: str, out: Path, precision: Precision = "fp32") -> Sequence[str]:
     """Write `out`, whole or not at all; returns what whoever uses it should know."""
+    toolkit = TOOLKITS[form]
     if lost := losses(model, form):
-        raise UserError(f"{TOOLKITS[form].name} can't do what this model does: {'; '.join(lost)}.")
+        raise UserError(f"{toolkit.name} can't do what this model does: {'; '.join(lost)}.")
+    if precision not in toolkit.precisions:
+        kept = " or ".join(toolkit.precisions)
+        raise UserError(f"nmt writes no {precision} for {toolkit.name}; take --precision {kept}.")
     with folder_written_whole(out) as folder:
-        return TOOLKITS[form].write(model, folder, precision)
+        return toolkit.write(model, folder, precision)
 
 
 def translate(form: str, out: Path, lines: list[str]) -> list[str]:

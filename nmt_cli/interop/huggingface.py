@@ -60,7 +60,15 @@ def read(folder: Path, wanted: Wanted) -> Foreign:
     name = NAMES[kind]
     if kind == m2m100.KIND:
         return _of_many_languages(folder, told, tensors, wanted)
-    if (folder / OURS).is_file() and wanted == Wanted():
+    returned = (folder / OURS).is_file() and wanted == Wanted()
+    if kind == "pegasus" and _separate(folder):
+        if not returned:
+            raise UserError(
+                f"{folder} has two vocabularies in one matrix, which nmt import takes apart only where "
+                f"{OURS} is beside it, and without options."
+            )
+        _unstack(tensors, folder / TARGET_VOCABULARY)
+    if returned:
         return _returned(folder, name, tensors)
     notes: list[str] = []
     config = _config(told, tensors, wanted)
@@ -122,6 +130,16 @@ def _returned(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
     made = ours(usual, config, source, target)
     usual.refuse_rest()
     return Foreign(kind, config, tokenizers, made, trained_on=trained_on)
+
+
+def _unstack(tensors: dict[str, Tensor], vocabulary: Path) -> None:
+    """Give each side its own rows of the one matrix in which the target's entries follow the source's."""
+    first = min(_ids(vocabulary, len(tensors[OUTPUT])).values(), default=0)
+    tensors[SOURCE] = tensors[SOURCE][:first]
+    for name in {TARGET, OUTPUT, BIAS} & tensors.keys():
+        tensors[name] = tensors[name][first:]
+    if BIAS in tensors and not tensors[BIAS].any():
+        del tensors[BIAS]
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:

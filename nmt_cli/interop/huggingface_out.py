@@ -1,8 +1,10 @@
 """A model of ours as a folder that Hugging Face's `transformers` loads without any code of ours.
 
-Post-norm models are Marian's class, and pre-norm ones Pegasus'. Both end their vocabulary with padding, which
-we have none of. What they have no place for, our settings and tokeniser among it, lies beside them in
-`nmt.json` and `nmt-tokenizer/`, so that importing the folder again gives back what was exported.
+Post-norm models are Marian's class, and pre-norm ones Pegasus'. Both end their vocabulary with padding,
+which we have none of. Pegasus has one matrix for everything: where our sides have two, the source's entries
+come first in it and are never produced, and the target's follow. What they have no place for, our settings
+and tokeniser among it, lies beside them in `nmt.json` and `nmt-tokenizer/`, so that importing the folder
+again gives back what was exported.
 """
 
 import importlib
@@ -42,6 +44,11 @@ LONGEST = 1024
 
 TOGETHER = 25
 
+NEVER = -1e4
+"""The bias of the source's entries where the target's follow: no probability is left for them."""
+
+TARGET_END = "</s-target>"
+
 START = (
     "this model starts its translations with the end mark; CTranslate2's converter for transformers starts "
     "every Marian model with a vector of zeros, so that what it makes of this one is broken: use "
@@ -64,8 +71,13 @@ Written by `nmt export`; `nmt import` makes of it the model that it was.
 def losses(model: Model) -> list[str]:
     """What `transformers` can't do as the model does."""
     config = model.identity.config
-    pegasus = {"tie": "all"} if config.norm == "pre" else {}  # it has one matrix for everything
-    return model_losses(config, positions="sinusoidal", first_position=0, **pegasus)
+    found = model_losses(config, positions="sinusoidal", first_position=0)
+    return found + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
+
+
+def first_of_target(config: ModelConfig, source: int) -> int:
+    """The number of the target's first entry, where the source has so many."""
+    return source if config.norm == "pre" and config.tie != "all" else 0
 
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
@@ -74,25 +86,26 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     kind, name = CLASSES[config.norm]
     target = tokenizers.target.vocabulary
     start = model.transformer.start
-    if precision == "int8":
-        raise UserError("transformers keeps no int8 weights; take --precision fp32 or fp16.")
+    first = first_of_target(config, len(tokenizers.source.vocabulary))
+    padding = first + len(target)
     tensors = _tensors(weights(model.transformer), config)
     if precision == "fp16":
         tensors = {name: tensor.half() for name, tensor in tensors.items()}
     write_tensors(folder / WEIGHTS, tensors)
-    _write_text(tokenizers, folder)
+    _write_text(tokenizers, folder, first)
     marks = {
-        "pad_token_id": len(target),
-        "eos_token_id": target.end,
-        "forced_eos_token_id": target.end,
-        "decoder_start_token_id": len(target) if start is None else start,
+        "pad_token_id": padding,
+        "eos_token_id": first + target.end,
+        "forced_eos_token_id": first + target.end,
+        "decoder_start_token_id": padding if start is None else first + start,
         "bos_token_id": None,
     }
-    sizes = {"vocab_size": len(tokenizers.source.vocabulary) + 1, "decoder_vocab_size": len(target) + 1}
+    sources = first + len(target) if first else len(tokenizers.source.vocabulary)
+    sizes = {"vocab_size": sources + 1, "decoder_vocab_size": padding + 1}
     _write_json(
         folder / CONFIG, {"architectures": [name], "model_type": kind} | _described(config) | marks | sizes
     )
-    never = [[i] for i in (*target.never, target.unknown, len(target))]
+    never = [[first + i] for i in (*target.never, target.unknown, len(target))]
     search = {"num_beams": 4, "length_penalty": 1.0, "early_stopping": "never", "max_length": 512}
     _write_json(folder / GENERATION, marks | search | {"bad_words_ids": never})
     _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
@@ -102,27 +115,33 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     return notes
 
 
-def _write_text(tokenizers: Tokenizers, folder: Path) -> None:
-    """All that their tokeniser is made of."""
+def _write_text(tokenizers: Tokenizers, folder: Path, first: int) -> None:
+    """All that their tokeniser is made of; the target's entries begin at `first`."""
     recipe = tokenizers.recipe
-    joint = recipe.joint
-    for file, side in ((SOURCE_SPM, tokenizers.source), (TARGET_SPM, tokenizers.target)):
-        (folder / file).write_bytes(travelling(side, recipe))
-    sides = (
-        [(VOCABULARY, tokenizers.target)]
-        if joint
-        else [(VOCABULARY, tokenizers.source), (TARGET_VOCABULARY, tokenizers.target)]
-    )
-    for file, side in sides:
-        ids = {entry: i for i, entry in enumerate([*named_entries(side.vocabulary), "<pad>"])}
-        _write_json(folder / file, ids)
-    told = {
+    source, target = (named_entries(side.vocabulary) for side in (tokenizers.source, tokenizers.target))
+    told: dict[str, Any] = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": recipe.source_lang,
         "target_lang": recipe.target_lang,
-        "separate_vocabs": not joint,
+        "separate_vocabs": not recipe.joint or first > 0,
         "model_max_length": 512,
     }
+    ids = {
+        VOCABULARY: {entry: i for i, entry in enumerate([*source, "<pad>"])},
+        TARGET_VOCABULARY: {entry: first + i for i, entry in enumerate([*target, "<pad>"])},
+    }
+    if first:
+        # Known to be special, so that it is left out of translations: the source has another end mark.
+        end = first + tokenizers.target.vocabulary.end
+        told["bos_token"] = TARGET_END
+        ids[VOCABULARY] |= {TARGET_END: end, "<pad>": ids[TARGET_VOCABULARY]["<pad>"]}
+        ids[TARGET_VOCABULARY] = {TARGET_END if i == end else e: i for e, i in ids[TARGET_VOCABULARY].items()}
+    if not told["separate_vocabs"]:
+        del ids[TARGET_VOCABULARY]
+    for file, known in ids.items():
+        _write_json(folder / file, known)
+    for file, side in ((SOURCE_SPM, tokenizers.source), (TARGET_SPM, tokenizers.target)):
+        (folder / file).write_bytes(travelling(side, recipe))
     _write_json(folder / TOKENIZER, told)
 
 
@@ -132,11 +151,15 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     usual = theirs(ours, config)
-    source, target, output = (F.pad(usual.pop(name), (0, 0, 0, 1)) for name in (SOURCE, TARGET, OUTPUT))
-    bias = usual.pop(BIAS, torch.zeros(len(output) - 1))
+    source, target, output = (usual.pop(name) for name in (SOURCE, TARGET, OUTPUT))
+    bias = usual.pop(BIAS, torch.zeros(len(output)))
+    if first_of_target(config, len(source)):
+        output = torch.cat([source, output])
+        bias = torch.cat([bias.new_full((len(source),), NEVER), bias])
+    source, target, output = (F.pad(matrix, (0, 0, 0, 1)) for matrix in (source, target, output))
     made = {f"model.{name}": tensor for name, tensor in usual.items()}
     made["final_logits_bias"] = F.pad(bias, (0, 1))[None]
-    if config.tie == "all":
+    if config.tie == "all" or config.norm == "pre":
         return made | {"model.shared.weight": output}
     made |= {f"model.{SOURCE}": source, f"model.{TARGET}": target}
     return made if config.tie == "decoder" else made | {"lm_head.weight": output}
@@ -173,6 +196,7 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
         raise UserError(
             "transformers is not installed, so nothing was compared: pip install transformers."
         ) from error
+    transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     found: list[str] = []

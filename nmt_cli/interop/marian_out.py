@@ -85,8 +85,6 @@ def losses(model: Model) -> list[str]:
 
 def write(model: Model, folder: Path, precision: str) -> list[str]:
     """Write the files into `folder`; returns what whoever uses them should know."""
-    if precision != "fp32":
-        raise UserError("nmt writes Marian's models in fp32; marian-conv makes smaller ones of them.")
     config, tokenizers = model.identity.config, model.identity.tokenizers
     files, rows = _vocabularies(tokenizers, folder)
     usual = theirs(weights(model.transformer), config)
