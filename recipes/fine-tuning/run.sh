@@ -2,6 +2,7 @@
 # Fine-tune another toolkit's model on text of one's own, and hand it back.
 # run.sh SOURCE TEXT OLD VALID OUT [OPTIONS of nmt import ...]: SOURCE as nmt import takes it, the others prefixes as
 # nmt preprocess takes them: the new text, some of what the model was trained on, and text to choose by.
+# TRAIN names other settings of training than train.toml.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source=$1 text=$2 old=$3 valid=$4 out=$5
@@ -13,7 +14,7 @@ languages=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["la
 read -r from to <<<"$languages"
 nmt preprocess --source-lang "$from" --target-lang "$to" --train "$text" --train "$old" --valid "$valid" \
     --reuse-tokenizer "$out/imported" --out "$out/dataset" --overwrite
-cat "$out/imported/train.toml" "$here/train.toml" >"$out/train.toml"
+cat "$out/imported/train.toml" "${TRAIN:-$here/train.toml}" >"$out/train.toml"
 nmt train "$out/dataset" --config "$out/train.toml" --init-from "$out/imported" --out "$out/training"
 nmt average-checkpoints "$out/training" --select --out "$out/model"
 nmt export "$out/model" --format huggingface --out "$out/huggingface"
