@@ -53,12 +53,10 @@ def export(model: Path, form: str, out: Path, precision: str, check: bool, quiet
 def _check(model: Path, form: str, out: Path) -> None:
     """Print how many lines the other library translates otherwise, and the first of them."""
     from nmt_cli.api import SearchConfig, TranslateConfig, load
-    from nmt_cli.interop.exporting import made_up, translate
+    from nmt_cli.interop.exporting import made_up, search_alike, translate
     from nmt_cli.scoring.metrics import score
 
-    early = form in ("ctranslate2", "argos")  # as CTranslate2 ends
-    # Scores over lengths, as the others' searches have them; ours is by default the paper's rule.
-    search = SearchConfig(length_rule="power", length_penalty=1.0, max_length=60, stop_early=early)
+    search = SearchConfig(max_length=60, **search_alike(form))
     with load(model, device="cpu", threads=1, config=TranslateConfig(search=search)) as loaded:
         lines = made_up(loaded.loaded.translator.tokenizers.source)
         ours = loaded.translate(lines)

@@ -13,6 +13,9 @@ from nmt_cli.text.tokenizers import Recipe
 
 FILE = "translate-{}_{}.argosmodel"
 
+LENGTH_PENALTY = 0.2
+"""With which it has CTranslate2 search."""
+
 
 def losses(model: Model) -> list[str]:
     """What it can't do as the model does."""
@@ -53,7 +56,7 @@ def _metadata(recipe: Recipe, codes: list[str]) -> dict[str, str]:
 
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
-    """What the model in the package makes of lines, pieces and blanks as Argos Translate makes them."""
+    """What the model in the package makes of lines when it is called as Argos Translate calls it."""
     with TemporaryDirectory() as unpacked:
         place = Path(unpacked)
         with zipfile.ZipFile(next(folder.glob("*.argosmodel"))) as package:
@@ -61,4 +64,6 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
         (inner,) = place.iterdir()
         for name in ("source.spm", "target.spm"):
             (inner / "model" / name).write_bytes((inner / "sentencepiece.model").read_bytes())
-        return ctranslate2.translate(inner / "model", lines)
+        asked = {"length_penalty": LENGTH_PENALTY, "replace_unknowns": True}
+        found = ctranslate2.translated(inner / "model", lines, "auto", **asked)
+        return [text.replace("_", " ") for text in found]  # as it does

@@ -153,11 +153,14 @@ def _places(layer: Any) -> Iterator[tuple[Any, str]]:
 
 def translate(folder: Path, lines: list[str]) -> list[str]:
     """What it makes of lines, as its users call it."""
+    return translated(folder, lines, "default", length_penalty=1.0, disable_unk=True)
+
+
+def translated(folder: Path, lines: list[str], kind: str, **asked: object) -> list[str]:
+    """What it makes of lines with a beam of 4, computed in its `kind`; `asked` are its words for the rest."""
     from nmt_cli.text.pieces import Pieces
 
     source, target = (Pieces((folder / name).read_bytes()) for name in ("source.spm", "target.spm"))
-    translator = _package().Translator(str(folder), device="cpu", intra_threads=1)
-    found = translator.translate_batch(
-        [source.shown(line) for line in lines], beam_size=4, length_penalty=1.0, disable_unk=True
-    )
+    translator = _package().Translator(str(folder), device="cpu", intra_threads=1, compute_type=kind)
+    found = translator.translate_batch([source.shown(line) for line in lines], beam_size=4, **asked)
     return [target.text_of(each.hypotheses[0]) for each in found]

@@ -1,9 +1,10 @@
 """Writes models of ours in other toolkits' forms, after saying what they have no place for."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.errors import UserError
@@ -29,8 +30,15 @@ class Toolkit:
     """Writes a folder's files; returns what whoever uses them should know."""
 
     translate: Callable[[Path, list[str]], list[str]]
-    """Translates lines with it, as its users do: beam 4, scores over lengths."""
+    """Translates lines with it, as its users do, with a beam of 4."""
 
+    search: Mapping[str, Any]
+    """Settings of our search that make it search alike."""
+
+
+OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0}
+EARLY = {**OVER_LENGTHS, "stop_early": True}
+"""Where CTranslate2 searches, which ends at as many endings as the beam has hypotheses."""
 
 EVERY: Sequence[Precision] = ("fp32", "fp16", "int8")
 
@@ -41,12 +49,22 @@ TOOLKITS: dict[str, Toolkit] = {
         ("fp32", "fp16"),
         huggingface_out.write,
         huggingface_out.translate,
+        OVER_LENGTHS,
     ),
     "ctranslate2": Toolkit(
-        "CTranslate2", ctranslate2.losses, EVERY, ctranslate2.write, ctranslate2.translate
+        "CTranslate2", ctranslate2.losses, EVERY, ctranslate2.write, ctranslate2.translate, EARLY
     ),
-    "marian": Toolkit("Marian", marian_out.losses, ("fp32",), marian_out.write, marian_out.translate),
-    "argos": Toolkit("Argos Translate", argos.losses, EVERY, argos.write, argos.translate),
+    "marian": Toolkit(
+        "Marian", marian_out.losses, ("fp32",), marian_out.write, marian_out.translate, OVER_LENGTHS
+    ),
+    "argos": Toolkit(
+        "Argos Translate",
+        argos.losses,
+        EVERY,
+        argos.write,
+        argos.translate,
+        {**EARLY, "length_penalty": argos.LENGTH_PENALTY},
+    ),
 }
 
 
@@ -65,6 +83,11 @@ def export(model: Model, form: str, out: Path, precision: Precision = "fp32") ->
         raise UserError(f"nmt writes no {precision} for {toolkit.name}; take --precision {kept}.")
     with folder_written_whole(out) as folder:
         return toolkit.write(model, folder, precision)
+
+
+def search_alike(form: str) -> Mapping[str, Any]:
+    """Settings of our search that make it search as the other library does."""
+    return TOOLKITS[form].search
 
 
 def translate(form: str, out: Path, lines: list[str]) -> list[str]:

@@ -49,6 +49,10 @@ NEVER = -1e4
 
 TARGET_END = "</s-target>"
 
+PRE_NORM = (
+    "CTranslate2's converter for transformers can't read pre-norm models in this form: use "
+    "nmt export --format ctranslate2"
+)
 START = (
     "this model starts its translations with the end mark; CTranslate2's converter for transformers starts "
     "every Marian model with a vector of zeros, so that what it makes of this one is broken: use "
@@ -56,7 +60,7 @@ START = (
 )
 
 
-README = """# A translation model for {name}
+README = """# A translation model for transformers, as {name}
 
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -110,7 +114,7 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     _write_json(folder / GENERATION, marks | search | {"bad_words_ids": never})
     _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
     tokenizers.save(folder / OUR_TOKENIZER)
-    notes = [START] if start is not None and kind == "marian" else []
+    notes = [PRE_NORM] if config.norm == "pre" else [START] if start is not None else []
     (folder / "README.md").write_text(README.format(name=name, notes="".join(f"\n- {n}\n" for n in notes)))
     return notes
 

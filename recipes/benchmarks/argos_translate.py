@@ -1,0 +1,50 @@
+"""A package as Argos Translate's users have it: installed by its installer, used by its `translate`.
+
+python argos_translate.py PACKAGE <LINES >TRANSLATIONS
+
+Its packages lie in a folder that is gone afterwards. A line is a sentence: it would ask a model that it
+downloads where sentences end.
+"""
+
+import importlib
+import json
+import os
+import sys
+import zipfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+
+class OneSentence:
+    """Stands in for what splits a text into sentences."""
+
+    def __init__(self, package: object) -> None:
+        """Of any package."""
+
+    def split_sentences(self, text: str) -> list[str]:
+        """All of it."""
+        return [text]
+
+
+def main() -> None:
+    """Translate standard input."""
+    path = Path(sys.argv[1])
+    with zipfile.ZipFile(path) as package:
+        told = next(name for name in package.namelist() if name.endswith("metadata.json"))
+        metadata = json.loads(package.read(told))
+    with TemporaryDirectory() as home:
+        # Read once, when the package is imported.
+        os.environ |= {f"XDG_{name}_HOME": home for name in ("DATA", "CONFIG", "CACHE")}
+        os.environ |= {"ARGOS_PACKAGES_DIR": f"{home}/packages", "ARGOS_INTRA_THREADS": "1"}
+        argos: dict[str, Any] = {
+            name: importlib.import_module(f"argostranslate.{name}") for name in ("package", "translate")
+        }
+        argos["translate"].MiniSBDSentencizer = OneSentence
+        argos["package"].install_from_path(path)
+        for line in sys.stdin.read().splitlines():
+            print(argos["translate"].translate(line, metadata["from_code"], metadata["to_code"]))
+
+
+if __name__ == "__main__":
+    main()
