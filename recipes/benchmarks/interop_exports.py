@@ -3,10 +3,10 @@
 python -m recipes.benchmarks.interop_exports --work FOLDER [--steps 600] [--lines 200]
 
 The quickstart's model, and others like it of other kinds, trained in FOLDER unless they are there, each for
-so many steps. Lines are of the quickstart's test set; all search with a beam of 4, and ours as the other toolkit
-does: in each cell is how many translations are equal, and what BLEU theirs have more. Who is not installed is
-left out: pip install transformers ctranslate2 pymarian, and for Argos Translate pip install --no-deps
-argostranslate stanza emoji and pip install spacy minisbd.
+so many steps. Lines are of the quickstart's test set; all search with a beam of 4, and ours as the other
+toolkit does: in each cell is how many translations are equal, and what BLEU theirs have more. Who is not
+installed is left out: pip install transformers ctranslate2 pymarian, and for Argos Translate pip install
+--no-deps argostranslate stanza emoji and pip install spacy minisbd.
 """
 
 import argparse
