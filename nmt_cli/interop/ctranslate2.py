@@ -71,7 +71,8 @@ def filled(model: Transformer) -> Any:
         pre_norm=config.norm == "pre",
         activation=activation,
     )
-    given = {name: tensor.detach().numpy() for name, tensor in weights(model).items()}
+    # Copies: CTranslate2 rounds what it is given in place.
+    given = {name: tensor.detach().numpy().copy() for name, tensor in weights(model).items()}
     output = given["output_matrix"]
     target = given.get("target_embedding.matrix", output)
     spec.encoder.embeddings[0].weight = given.get("source_embedding.matrix", target)

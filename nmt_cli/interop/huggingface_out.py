@@ -34,8 +34,9 @@ from nmt_cli.interop.huggingface import (
     VOCABULARY,
     WEIGHTS,
 )
-from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, theirs
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, halves, theirs
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.positions import sinusoids
 from nmt_cli.text.tokenizers import Tokenizers
 
 CLASSES = {"post": ("marian", "MarianMTModel"), "pre": ("pegasus", "PegasusForConditionalGeneration")}
@@ -163,6 +164,9 @@ def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     source, target, output = (F.pad(matrix, (0, 0, 0, 1)) for matrix in (source, target, output))
     made = {f"model.{name}": tensor for name, tensor in usual.items()}
     made["final_logits_bias"] = F.pad(bias, (0, 1))[None]
+    if config.norm == "pre":  # Pegasus could compute these, but warns where they are missing
+        table = halves(sinusoids(LONGEST, config.width))
+        made |= {f"model.{stack}.embed_positions.weight": table.clone() for stack in ("encoder", "decoder")}
     if config.tie == "all" or config.norm == "pre":
         return made | {"model.shared.weight": output}
     made |= {f"model.{SOURCE}": source, f"model.{TARGET}": target}

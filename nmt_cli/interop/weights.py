@@ -78,6 +78,11 @@ def turns(width: int) -> Tensor:
     return torch.arange(width).view(2, width // 2).T.flatten()
 
 
+def halves(rows: Tensor) -> Tensor:
+    """[N, D] with channels in their order."""
+    return rows[:, turns(rows.shape[1]).argsort()].contiguous()
+
+
 def ours(usual: Usual, config: ModelConfig, source: int, target: int) -> dict[str, Tensor]:
     """Our tensors by name, for vocabularies of such sizes."""
     order = turns(config.width)

@@ -91,7 +91,9 @@ def test_transformers_alone_reads_and_scores_an_exported_model_alike(
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    untyped: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs")
+    told: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    untyped, loading = told
+    assert not any(loading.values())
     batch = tokenizer(lines, return_tensors="pt", padding=True)
     source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
     ids = [source.vocabulary.ended(source.encode(source.prepare(line))) for line in lines]
@@ -122,6 +124,14 @@ def test_ctranslate2_scores_an_exported_model_alike(
     model = random_model(tmp_path / "ours", config, tokenizers)
     export(model, "ctranslate2", tmp_path / "theirs")
     assert_scored_alike(model, tmp_path / "theirs", toy_pairs[:10])
+
+
+@pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
+def test_rounding_to_int8_leaves_the_model_as_it_was(tokenizers: Tokenizers, tmp_path: Path) -> None:
+    model = random_model(tmp_path / "ours", SMALL, tokenizers)
+    before = {name: tensor.clone() for name, tensor in weights(model.transformer).items()}
+    export(model, "ctranslate2", tmp_path / "theirs", "int8")
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(model.transformer).items())
 
 
 @pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
