@@ -1,7 +1,13 @@
 """An imported model's speed: a random model of OPUS-MT's shape, by nmt, by transformers and by CTranslate2.
 
-All translate the same lines with a beam of 4 into translations of the same length, for random weights seldom
-end a sentence; CTranslate2 translates with its own conversion. They take turns, on one thread each.
+python -m recipes.benchmarks.interop [--lines 64] [--rounds 3]
+
+All translate the same lines with a beam of 4, on one thread, in turns; who is not installed is left out.
+Random weights don't end sentences, so a translation is as long as its source. In nmt that is each line's own
+length. transformers computes all rows of a batch until its longest sentence ends, so there it is the longest
+of the batch; CTranslate2 drops sentences that ended, so there it is the mean of the batch, and no row is
+computed twice. Processor time is what counts on a machine that others use too. The floor is the products of
+all rows at the rate of nmt's own for the vocabulary, in the same run.
 """
 
 import argparse
@@ -11,7 +17,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +28,12 @@ from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 from nmt_cli.api import SearchConfig, TranslateConfig, load
 from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read
+from nmt_cli.machine.torch_private import laid_out
+from nmt_cli.model.packed import TYPICAL_ROWS
 
 ENTRIES = 58_100
 BEAM, BATCH = 4, 32
+Translate = Callable[[list[str]], object]
 SHAPE = {"layers": 6, "attention_heads": 8, "ffn_dim": 2048}
 
 
@@ -65,32 +74,31 @@ def write_theirs(folder: Path, lines: list[str]) -> None:
     model.save_pretrained(folder)
 
 
-def by_nmt(folder: Path, length: int, precision: Any) -> Callable[[list[str]], object]:
-    """The imported model."""
-    write(read(str(folder), Wanted()), folder / "ours")
-    search = SearchConfig(
-        beam=BEAM, length_rule="power", length_penalty=1.0, min_length=length, max_length=length
-    )
+def by_nmt(folder: Path, precision: Any) -> Translate:
+    """The imported model, for which a file is one piece of work."""
+    if not (folder / "ours").exists():
+        write(read(str(folder), Wanted()), folder / "ours")
+    search = SearchConfig(beam=BEAM, length_rule="power", length_penalty=1.0, cap_ratio=1.0, cap_extra=0)
     config = TranslateConfig(search=search)
     return load(folder / "ours", device="cpu", threads=1, precision=precision, config=config).translate
 
 
-def by_transformers(folder: Path, length: int) -> Callable[[list[str]], object]:
-    """`generate`, lines of alike lengths together."""
+def by_transformers(folder: Path, size: int, alike: bool) -> Translate:
+    """`generate`, so many lines at a time: those of alike lengths, or as they come."""
     tokenizer: Any = MarianTokenizer.from_pretrained(folder)
     model: Any = MarianMTModel.from_pretrained(folder)
 
     def translate(lines: list[str]) -> None:
-        lines = sorted(lines, key=len)
-        for start in range(0, len(lines), BATCH):
-            batch = tokenizer(lines[start : start + BATCH], return_tensors="pt", padding=True)
-            least = {"min_new_tokens": length + 1, "max_new_tokens": length + 1}
+        for some in batches(sorted(lines, key=len) if alike else lines, size):
+            batch = tokenizer(some, return_tensors="pt", padding=True)
+            length = batch.input_ids.shape[1]
+            least = {"min_new_tokens": length, "max_new_tokens": length}
             tokenizer.batch_decode(model.generate(**batch, num_beams=BEAM, **least), skip_special_tokens=True)
 
     return translate
 
 
-def by_ctranslate2(folder: Path, length: int, kind: str) -> Callable[[list[str]], object]:
+def by_ctranslate2(folder: Path, kind: str) -> Translate:
     """Its own converter's model of the folder."""
     package = importlib.import_module("ctranslate2")
     out = str(folder / f"ctranslate2-{kind}")
@@ -99,44 +107,89 @@ def by_ctranslate2(folder: Path, length: int, kind: str) -> Callable[[list[str]]
     processor = SentencePieceProcessor(model_file=str(folder / "source.spm"))
 
     def translate(lines: list[str]) -> None:
-        pieces = [[*processor.encode(line, out_type=str), "</s>"] for line in lines]
-        least = {"min_decoding_length": length, "max_decoding_length": length}
-        found = translator.translate_batch(pieces, beam_size=BEAM, max_batch_size=BATCH, **least)
-        for each in found:
-            processor.decode(each.hypotheses[0])
+        pieces = sorted((processor.encode(line, out_type=str) for line in lines), key=len)
+        for some in batches(pieces, BATCH):
+            length = round(statistics.mean(map(len, some)))
+            least = {"min_decoding_length": length, "max_decoding_length": length}
+            ended = [[*each, "</s>"] for each in some]
+            for found in translator.translate_batch(ended, beam_size=BEAM, **least):
+                processor.decode(found.hypotheses[0])
 
     return translate
 
 
+def batches(lines: list[Any], size: int) -> Iterator[list[Any]]:
+    """So many at a time."""
+    return (lines[start : start + size] for start in range(0, len(lines), size))
+
+
+def floor_seconds(folder: Path, lines: list[str]) -> float:
+    """What the products of all rows take at the rate of the vocabulary's, a full batch at a time."""
+    processor = SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    tokens = [len(processor.encode(line)) + 1 for line in lines]
+    layers, width, inner = SHAPE["layers"], 512, SHAPE["ffn_dim"]
+    encoded = layers * (
+        4 * width**2 + 2 * width * inner + 2 * width**2
+    )  # keys and values for the decoder too
+    decoded = layers * (6 * width**2 + 2 * width * inner) + ENTRIES * width
+    rows = sum(1 + BEAM * (length - 1) for length in tokens)  # at first there is one hypothesis
+    compute = laid_out(torch.randn(ENTRIES, width), None, TYPICAL_ROWS)
+    x, seconds = torch.randn(BEAM * BATCH, width), []
+    with torch.inference_mode():
+        for _ in range(10):
+            began = time.process_time()
+            compute(x)
+            seconds.append(time.process_time() - began)
+    rate = len(x) * ENTRIES * width / statistics.median(seconds)
+    return (sum(tokens) * encoded + rows * decoded) / rate
+
+
+def contestants(folder: Path) -> dict[str, Translate]:
+    """Whoever is installed, by name."""
+    found: dict[str, Translate] = {"nmt fp32": by_nmt(folder, "fp32"), "nmt int8": by_nmt(folder, "int8")}
+    for name, size, alike in (
+        (f"transformers, {BATCH} lines of alike lengths together", BATCH, True),
+        (f"transformers, {BATCH} lines together as they come", BATCH, False),
+        ("transformers, a line at a time", 1, False),
+    ):
+        found[name] = by_transformers(folder, size, alike)
+    for kind in ("float32", "int8") if importlib.util.find_spec("ctranslate2") else ():
+        found[f"CTranslate2 {kind}"] = by_ctranslate2(folder, kind)
+    return found
+
+
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lines", type=int, default=64)
-    parser.add_argument("--length", type=int, default=25, help="pieces of each translation")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    lines = made_up(4000)
+    every = made_up(4000)
+    lines = every[: given.lines]
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        write_theirs(folder, lines)
-        contestants = {
-            "nmt fp32": by_nmt(folder, given.length, "fp32"),
-            "transformers fp32": by_transformers(folder, given.length),
-        }
-        if importlib.util.find_spec("ctranslate2"):
-            contestants["CTranslate2 fp32"] = by_ctranslate2(folder, given.length, "float32")
-        seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        write_theirs(folder, every)
+        who = contestants(folder)
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in who}
+        floors = []
         for _ in range(given.rounds):
-            for name, translate in contestants.items():
-                began = time.perf_counter()
-                translate(lines[: given.lines])
-                seconds[name].append(time.perf_counter() - began)
-    ours = statistics.median(seconds["nmt fp32"])
-    print("| who | lines a second | nmt is |\n|---|---|---|")
-    for name, each in seconds.items():
-        middle = statistics.median(each)
-        print(f"| {name} | {given.lines / middle:.2f} | {middle / ours:.2f} x |")
+            floors.append(floor_seconds(folder, lines))
+            for name, translate in who.items():
+                began = time.process_time(), time.perf_counter()
+                translate(lines)
+                taken[name].append((time.process_time() - began[0], time.perf_counter() - began[1]))
+    floor = statistics.median(floors)
+    middle = {
+        name: [statistics.median(each) for each in zip(*both, strict=True)] for name, both in taken.items()
+    }
+    print("| who | processor seconds | lines a second | nmt fp32 is | nmt int8 is | of the floor in fp32 |")
+    print("|---|---|---|---|---|---|")
+    for name, (cpu, wall) in middle.items():
+        ratios = " | ".join(f"{cpu / middle[ours][0]:.2f} x" for ours in ("nmt fp32", "nmt int8"))
+        print(f"| {name} | {cpu:.2f} | {len(lines) / wall:.2f} | {ratios} | {floor / cpu:.0%} |")
 
 
 if __name__ == "__main__":

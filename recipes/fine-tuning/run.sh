@@ -17,4 +17,6 @@ nmt preprocess --source-lang "$from" --target-lang "$to" --train "$text" --train
 cat "$out/imported/train.toml" "${TRAIN:-$here/train.toml}" >"$out/train.toml"
 nmt train "$out/dataset" --config "$out/train.toml" --init-from "$out/imported" --out "$out/training"
 nmt average-checkpoints "$out/training" --select --out "$out/model"
+rm -rf "$out/huggingface"
 nmt export "$out/model" --format huggingface --out "$out/huggingface"
+echo "Translate with it: nmt translate $out/model, or with transformers: $out/huggingface"
