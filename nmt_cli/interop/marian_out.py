@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy
@@ -19,6 +20,7 @@ from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 WEIGHTS, DECODER = "model.npz", "decoder.yml"
+JOINT, SIDES = "vocab.spm", ("vocab.source.spm", "vocab.target.spm")
 BACK = {ours: name for name, ours in PARTS.items()}
 NORMS_BACK = {ours: name for name, ours in NORMS.items()}
 KINDS, NORM_KINDS = {"weight": "W", "bias": "b"}, {"weight": "scale", "bias": "bias"}
@@ -108,7 +110,7 @@ def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list
     if all(_numbered_alike(side) for side in sides.values()):
         if tokenizers.recipe.joint:
             spms = {"joint": spms["source"]}
-        names = {"joint": "vocab.spm", "source": "vocab.source.spm", "target": "vocab.target.spm"}
+        names = {"joint": JOINT, "source": SIDES[0], "target": SIDES[1]}
         for name, content in spms.items():
             (folder / names[name]).write_bytes(content)
         files = [names[name] for name in spms]
@@ -205,19 +207,21 @@ def translate(folder: Path, lines: list[str]) -> list[str]:
         raise UserError(
             "pymarian is not installed, so nothing was compared: pip install pymarian."
         ) from error
-    spms = [folder / name for name in ("vocab.source.spm", "vocab.target.spm")]
-    vocabularies = spms if spms[0].is_file() else [folder / "vocab.spm"] * 2
-    if not vocabularies[0].is_file():
+    if not any((folder / name).is_file() for name in (JOINT, SIDES[0])):
         raise UserError("Marian's package translates pieces here, and no text; compare with marian-decoder.")
-    translator = Translator(
-        models=str(folder / WEIGHTS),
-        vocabs=[str(path) for path in vocabularies],
-        beam_size=4,
-        normalize=1.0,
-        cpu_threads=1,
-        max_length_factor=3,
-        quiet=True,
-        quiet_translation=True,
-    )
-    found = translator.translate(lines)
+    with TemporaryDirectory() as made:
+        place = Path(made) / "model"  # it takes paths apart that have blanks
+        place.symlink_to(folder.resolve())
+        vocabularies = [place / JOINT] * 2 if (place / JOINT).is_file() else [place / name for name in SIDES]
+        translator = Translator(
+            models=str(place / WEIGHTS),
+            vocabs=[str(path) for path in vocabularies],
+            beam_size=4,
+            normalize=1.0,
+            cpu_threads=1,
+            max_length_factor=3,
+            quiet=True,
+            quiet_translation=True,
+        )
+        found = translator.translate(lines)
     return found.split("\n") if isinstance(found, str) else list(found)

@@ -13,6 +13,7 @@ import argparse
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,16 +109,21 @@ def prepare(work: Path, steps: int) -> None:
             told = ("--config", quickstart / "preprocess.toml", "--source-lang", "en", "--target-lang", "de")
             _run("-m", "nmt_cli", "preprocess", *told, *prefixes, *options, "--out", work / name)
     for name, (dataset, settings) in VARIANTS.items():
-        place, training = _model(work, name), work / f"training {name}"
+        place, training = _model(work, name), work / f"training-{_plain(name)}"
         if not place.exists():
             chosen = [part for one in (*settings, f"training.max_steps={steps}") for part in ("--set", one)]
-            told = ("--config", quickstart / "train.toml", *chosen, "--out", training)
-            _run("-m", "nmt_cli", "train", work / dataset, *told)
+            config = quickstart / "train.toml"
+            _run("-m", "nmt_cli", "train", work / dataset, "--config", config, *chosen, "--out", training)
             _run("-m", "nmt_cli", "average-checkpoints", training, "--last", "3", "--out", place)
 
 
 def _model(work: Path, name: str) -> Path:
-    return work / f"model {name}"
+    return work / f"model-{_plain(name)}"
+
+
+def _plain(name: str) -> str:
+    """For a path: Marian takes apart what has blanks or quotes."""
+    return re.sub(r"\W+", "-", name).lower()
 
 
 def _run(*arguments: object) -> None:
@@ -129,7 +135,7 @@ class Exported:
 
     def __init__(self, work: Path, name: str, source: list[str], reference: list[str]) -> None:
         """`name` is one of `VARIANTS`."""
-        self._folder, self._out = _model(work, name), work / f"exported {name}"
+        self._folder, self._out = _model(work, name), work / f"exported-{_plain(name)}"
         self._source, self._reference = source, reference
         self._model = read_model(self._folder)
         shutil.rmtree(self._out, ignore_errors=True)
@@ -157,7 +163,7 @@ class Exported:
         """The export; None where the other toolkit can't do what the model does, or is not there."""
         if losses(self._model, form) or not importlib.util.find_spec(PACKAGES[form]):
             return None
-        out = self._out / f"{form} {precision}"
+        out = self._out / f"{form}-{precision}"
         if not out.exists():
             export(self._model, form, out, precision)
         return out

@@ -30,7 +30,7 @@ def test_argos_translate_installs_a_package_and_translates_as_a_check_does(
     model = random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
     export(model, "argos", tmp_path / "theirs")
     lines = [source for source, _ in toy_pairs[:8]]
-    command = [sys.executable, ARGOS_TRANSLATE, *(tmp_path / "theirs").iterdir()]
+    command = [sys.executable, str(ARGOS_TRANSLATE), *map(str, (tmp_path / "theirs").iterdir())]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
     translations = translate("argos", tmp_path / "theirs", lines)
     assert len({*translations}) > 1
