@@ -273,6 +273,30 @@ def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: 
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
+    device: str, seed: Tensor
+) -> None:
+    """What training on a GPU does by default; the packed projection is of code that was made for it."""
+    layout = Layout.of([3, 0, 17, 5]).to(device)
+    torch.manual_seed(1)
+    x, weight = (torch.randn(rows, 16, device=device).div_(4).requires_grad_() for rows in (25, 48))
+
+    def attended(attend: Callable[..., Tensor]) -> Tensor:
+        q, k, v = (x @ weight.mT).sin().view(25, 3, 2, 8).unbind(1)
+        return attend(q, k, v, layout, layout, causal=True, drop=0.1, seed=seed)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda: attended(fused.attend), fullgraph=True, dynamic=True)
+    results = []
+    for out in (compiled(), attended(reference.attend)):
+        results.append([out.detach(), *torch.autograd.grad(out.square().sum(), (x, weight))])
+    torch._dynamo.reset()
+    for ours, theirs in zip(*results, strict=True):
+        assert _largest(ours - theirs) < 1e-5 * (1 + _largest(theirs))
+
+
+@pytest.mark.slow
 def test_the_kernels_fit_an_h100_without_spilling_registers() -> None:
     if find_spec("triton.backends.nvidia") is None:
         pytest.skip("this Triton does not compile for NVIDIA devices")
