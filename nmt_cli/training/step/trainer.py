@@ -13,7 +13,7 @@ from nmt_cli.data.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.machine.devices import autocast
-from nmt_cli.machine.memory import out_of_memory, release_unused
+from nmt_cli.machine.memory import LACKS, out_of_memory, release_unused
 from nmt_cli.machine.torch_private import step_unless, update_loss_scale
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
@@ -126,7 +126,7 @@ class Trainer:
                     seed_everything(self.config.training.seed, number, self.group.process.rank, index)
                     self._forward_backward(part, batch.target_tokens, losses)
                 return losses
-            except RuntimeError as error:
+            except LACKS as error:
                 if not out_of_memory(error):
                     raise
                 if self.config.training.deterministic:
