@@ -155,7 +155,7 @@ class Trainer:
                 smoothing=self.config.loss.smoothing,
                 grad_scale=factor,
             )
-        (smoothed * factor).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+        smoothed.backward(factor)  # type: ignore[no-untyped-call]  # torch leaves it so
         losses += torch.stack([smoothed.detach(), nll])
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
