@@ -43,16 +43,18 @@ def _longest_pairs(tokens: int, longest: int) -> MicroBatch:
     takes for equal in all, and compiles anew for the next one.
     """
     pairs = max(1, tokens // (2 * longest))
-    source, target = np.full(pairs, longest), np.full(pairs, longest)
-    source[-1] = max(longest - 1, 1)
+    lengths = np.full(pairs, longest)
+    target = Layout.of(lengths, longest)
+    lengths[-1] = max(longest - 1, 1)
+    source = Layout.of(lengths, longest)
     ids = torch.zeros(pairs * longest, dtype=torch.int64)
     return MicroBatch(
         pairs=np.arange(pairs),
-        source_tokens=ids[: source.sum()].clone(),
+        source_tokens=ids[: len(source.segments)].clone(),
         target_tokens=ids,
         labels=ids.clone(),
-        source=Layout.of(source, longest),
-        target=Layout.of(target, longest),
-        real_source_tokens=int(source.sum()),
+        source=source,
+        target=target.beside(source),
+        real_source_tokens=len(source.segments),
         real_target_tokens=len(ids),
     )

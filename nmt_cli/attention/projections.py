@@ -1,0 +1,30 @@
+"""Queries, keys and values as projections give them: side by side in the columns of few matrices."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Heads(NamedTuple):
+    """How many heads there are, and the channels of each one's keys (and queries) and values."""
+
+    count: int
+    keys: int
+    values: int
+
+
+def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
+    """Views of queries, keys and values, each [tokens, heads, channels].
+
+    They are side by side, in this order, in one matrix (attention to itself), in two (queries, and what the
+    others offer) or in three.
+    """
+    widths = [heads.keys, heads.keys, heads.values]
+    parts: list[Tensor] = []
+    for matrix in projections:
+        here: list[int] = []
+        while sum(here) < matrix.shape[1]:
+            here.append(heads.count * widths[len(parts) + len(here)])
+        parts += [part.unflatten(1, (heads.count, -1)) for part in matrix.split(here, dim=1)]
+    return parts
