@@ -62,6 +62,15 @@ def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) ->
         mean.lerp_(value, share)
 
 
+def add_all(totals: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Add to each of `totals` its value, in place, with few launches."""
+    if hasattr(torch, "_foreach_add_"):
+        torch._foreach_add_(list(totals), list(values))
+        return
+    for total, value in zip(totals, values, strict=True):
+        total.add_(value)
+
+
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add the product of two matrices to `total`, in place.
 
