@@ -70,7 +70,7 @@ def attend(
     seed: Tensor | None = None,
 ) -> Tensor:
     """Do what `dispatch.attend` promises, for heads of 8, 16, ... 512 channels in 16 bits, 256 in 32."""
-    heads = Heads(*q_THK.shape[1:], v_SHV.shape[2])
+    heads = Heads(q_THK.shape[1], q_THK.shape[2], v_SHV.shape[2])
     flat = [x.flatten(1) for x in (q_THK, k_SHK, v_SHV)]
     return attend_projected(flat, heads, q, k, causal=causal, window=window, drop=drop, seed=seed)
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, split
 
 
 class Heads(NamedTuple):
     """How many heads there are, and the channels of each one's keys (and queries) and values."""
 
-    count: int
+    number: int
     keys: int
     values: int
 
@@ -25,6 +25,6 @@ def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
     for matrix in projections:
         here: list[int] = []
         while sum(here) < matrix.shape[1]:
-            here.append(heads.count * widths[len(parts) + len(here)])
-        parts += [part.unflatten(1, (heads.count, -1)) for part in matrix.split(here, dim=1)]
+            here.append(heads.number * widths[len(parts) + len(here)])
+        parts += [part.unflatten(1, (heads.number, -1)) for part in split(matrix, here, dim=1)]
     return parts

@@ -90,8 +90,10 @@ class SelfAttention(nn.Module):
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
         heads = Heads(self.heads, *self.widths[1:])
-        attending = {"causal": self.causal, "window": self.window, "drop": drop, "seed": seed}
-        mixed_THV = attend_projected([self.query_key_value(x_TD)], heads, layout, layout, **attending)
+        packed = self.query_key_value(x_TD)
+        mixed_THV = attend_projected(
+            [packed], heads, layout, layout, causal=self.causal, window=self.window, drop=drop, seed=seed
+        )
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
 

@@ -28,8 +28,8 @@ ELEMENTS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf
 TYPES = dict.fromkeys(("lse", "delta"), "*fp32") | dict.fromkeys(("q_starts", "k_starts"), "*i32")
 TYPES |= dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
 WIDTHS = ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head")
-WIDTHS += ("dq_token", "dk_token", "dv_token")
-INTEGERS = (*WIDTHS, "heads", "low", "high", "behind", "ahead", "threshold")
+STRIDES = (*WIDTHS, "dq_token", "dk_token", "dv_token")
+INTEGERS = (*STRIDES, "heads", "low", "high", "behind", "ahead", "threshold")
 
 
 def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
@@ -49,7 +49,7 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
 def _resources(kernel: Any, constants: dict[str, Any], dtype: torch.dtype) -> dict[str, int]:
     names = list(kernel.arg_names)
     types = {n: TYPES.get(n, "i32" if n in INTEGERS else ELEMENTS[dtype]) for n in names if not n.isupper()}
-    aligned = [n for n in types if types[n].startswith("*") or n in WIDTHS]
+    aligned = [n for n in types if types[n].startswith("*") or n in STRIDES]
     source = ASTSource(
         kernel,
         {n: types.get(n, "constexpr") for n in names},

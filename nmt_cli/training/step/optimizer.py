@@ -26,10 +26,10 @@ class Gradients:
         sizes = [parameter.numel() for parameter in self._parameters]
         self.all = torch.zeros(sum(sizes) + LOSSES, device=self._parameters[0].device)
         """What ranks sum up: `flat`, and behind it `losses`."""
-        self.flat, self.losses = self.all.split([sum(sizes), LOSSES])
+        self.flat, self.losses = torch.split(self.all, [sum(sizes), LOSSES])
         self._parts = [
             part.view_as(parameter)
-            for parameter, part in zip(self._parameters, self.flat.split(sizes), strict=True)
+            for parameter, part in zip(self._parameters, torch.split(self.flat, sizes), strict=True)
         ]
         for parameter, part in zip(self._parameters, self._parts, strict=True):
             # Autograd adds in place to a gradient that is there, so it stays part of the vector.

@@ -9,6 +9,7 @@ compiler fuses any; the attention and the loss are one each, whatever they launc
 import json
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import click
 import torch
@@ -63,16 +64,14 @@ def main(size: str, tokens: int) -> None:
 def counts(size: str, tokens: int) -> dict[str, Any]:
     """Of one micro-batch in bf16, as a GPU would be given it."""
     part = _batches(tokens, None, ENTRIES[size])[1]
-    chosen = dispatch.implementation, optimizer.has_own_memory
-    dispatch.implementation = lambda *_: "fused"
-    optimizer.has_own_memory = lambda _: True
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True):  # type: ignore[no-untyped-call]  # PyTorch's
-            one = _trainer(size)
-            with Counted() as counted:
-                one._forward_backward(part, part.real_target_tokens)
-    finally:
-        dispatch.implementation, optimizer.has_own_memory = chosen
+    as_on_a_gpu = (
+        patch.object(dispatch, "implementation", lambda *_: "fused"),
+        patch.object(optimizer, "has_own_memory", lambda _: True),
+    )
+    with as_on_a_gpu[0], as_on_a_gpu[1], FakeTensorMode(allow_non_fake_inputs=True):
+        one = _trainer(size)
+        with Counted() as counted:
+            one._forward_backward(part, part.real_target_tokens)
     return {
         "size": size,
         "tokens": tokens,

@@ -177,7 +177,8 @@ def test_where_launches_cost_time_gradients_are_added_by_one_operation(
 def test_gradients_and_losses_are_summed_over_the_ranks_at_once(
     loader: Loader, split: Split, new_model: New, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, summed = trainer_of(new_model(), tiny()), []
+    trainer = trainer_of(new_model(), tiny())
+    summed: list[Tensor] = []
     monkeypatch.setattr(trainer.group, "sum", summed.append)
     measured = trainer.step(1, 0.0, cut(split), loader)
     assert [tensor.numel() for tensor in summed] == [flat(trainer.model).numel() + 2]
