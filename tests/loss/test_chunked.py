@@ -102,14 +102,14 @@ def test_a_gradient_that_is_the_announced_scale_multiplies_nothing(random_batch:
     for incoming, products in ((scale, 0), (torch.tensor(0.25), 2)):
         loss = chunked.cross_entropy(x, weight, targets, smoothing=0.1, grad_scale=scale).smoothed
         with Watched() as watched:
-            loss.backward(incoming)
+            loss.backward(incoming)  # type: ignore[no-untyped-call]
         assert watched.names.count("mul") == products
 
 
 def test_a_gpu_adds_half_products_to_the_sum_in_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, object]] = []
     monkeypatch.setattr(torch, "addmm", lambda *operands, **options: asked.append(options))
-    with FakeTensorMode():  # type: ignore[no-untyped-call]  # PyTorch leaves it so
+    with FakeTensorMode():
         left, right = (torch.empty(8, 8, dtype=torch.bfloat16, device="cuda") for _ in range(2))
         total = torch.empty(8, 8, device="cuda")
         add_product(total, left, right)
