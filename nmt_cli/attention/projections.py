@@ -26,5 +26,10 @@ def parts_of(projections: Iterable[Tensor], heads: Heads) -> list[Tensor]:
         here: list[int] = []
         while sum(here) < matrix.shape[1]:
             here.append(heads.number * widths[len(parts) + len(here)])
-        parts += [part.unflatten(1, (heads.number, -1)) for part in split(matrix, here, dim=1)]
+        parts += [_by_head(part, heads.number) for part in split(matrix, here, dim=1)]
     return parts
+
+
+def _by_head(part_TC: Tensor, heads: int) -> Tensor:
+    tokens, channels = part_TC.shape
+    return part_TC.view(tokens, heads, channels // heads)

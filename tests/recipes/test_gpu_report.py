@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recipes.benchmarks.gpu import counts, report, step
+from recipes.benchmarks.gpu import report, step
+from recipes.benchmarks.gpu.counts import counts
 
 HALF_HOUR = Path(report.__file__).with_name("half_hour.sh")
 
@@ -36,7 +37,7 @@ def test_steps_are_measured_on_a_cpu_too_to_try_the_program(tmp_path: Path) -> N
 
 
 def test_a_step_asks_for_no_more_than_it_did() -> None:
-    found = counts.counts("toy", 200)
+    found = counts("toy", 200)
     operations = {name: each["operations"] for name, each in found["by name"].items()}
     assert operations["attend"] == operations["attend_backward"] == 3
     assert operations["mm"] + operations["addmm"] == 3 * 11  # of each matrix, and for its two gradients
