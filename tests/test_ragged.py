@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from nmt_cli.ragged import Layout
+from nmt_cli.ragged import Layout, sizes
 
 
 @given(lengths=st.lists(st.integers(0, 20), max_size=12))
@@ -60,3 +60,20 @@ def test_lengths_stay_on_the_host_when_a_layout_moves() -> None:
     moved = layout.to("meta")
     assert {x.device.type for x in (moved.starts, moved.segments, moved.positions)} == {"meta"}
     assert moved.lengths.tolist() == [2, 3] and moved.longest == 4
+
+
+def test_sizes_count_lengths_by_the_power_of_two_they_round_up_to() -> None:
+    found = sizes([0, 1, 2, 3, 4, 5, 8, 9, 128, 129]).tolist()
+    assert {2**size: count for size, count in enumerate(found) if count} == {
+        **{1: 1, 2: 1, 4: 2, 8: 2, 16: 1},
+        **{128: 1, 256: 1},
+    }
+    assert not sizes([]).any()
+
+
+def test_partners_are_sized_by_the_longer_side_of_each_pair() -> None:
+    target = Layout.of([3, 9, 1]).beside(Layout.of([7, 2, 1]))
+    assert target.pair_sizes is not None
+    assert torch.equal(target.pair_sizes, sizes([7, 9, 1]))
+    assert torch.equal(target.sizes, sizes([3, 9, 1]))
+    assert target.to("cpu").pair_sizes is target.pair_sizes

@@ -3,6 +3,7 @@
 It is the only module of the room that asks which device it is on.
 """
 
+from collections.abc import Sequence
 from types import ModuleType
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from nmt_cli.attention import padded, reference
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
+from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.ragged import Layout
 
 WIDEST = {2: 512, 4: 256}
@@ -57,6 +59,29 @@ def attend(
         for (mine, some), (theirs, others) in zip(q.parts(part), k.parts(part), strict=True)
     ]
     return torch.cat(each)
+
+
+def attend_projected(
+    projections: Sequence[Tensor],
+    heads: Heads,
+    q: Layout,
+    k: Layout,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    drop: float = 0.0,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """`attend` to what `parts_of` finds in the projections, whose gradients come whole: nobody has to put
+    them together."""
+    q_THK, k_SHK, v_SHV = parts_of(projections, heads)
+    if implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype) == "fused":
+        from nmt_cli.attention import fused
+
+        return fused.attend_projected(
+            projections, heads, q, k, causal=causal, window=window, drop=drop, seed=seed
+        )
+    return attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
 
 
 def weights(

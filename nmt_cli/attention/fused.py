@@ -3,6 +3,7 @@
 Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from nmt_cli.attention import dropout
 from nmt_cli.attention.one_tile import fused as one_tile
+from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.streaming import fused as streaming
-from nmt_cli.ragged import Layout
+from nmt_cli.ragged import Layout, sizes
 
 
 class Bin(NamedTuple):
@@ -68,32 +70,61 @@ def attend(
     seed: Tensor | None = None,
 ) -> Tensor:
     """Do what `dispatch.attend` promises, for heads of 8, 16, ... 512 channels in 16 bits, 256 in 32."""
-    segments = (q.starts, k.starts, q.lengths, k.lengths)
-    out_THV: Tensor = _attend(q_THK, k_SHK, v_SHV, *segments, causal, window, drop, seed)[0]
+    heads = Heads(q_THK.shape[1], q_THK.shape[2], v_SHV.shape[2])
+    flat = [x.flatten(1) for x in (q_THK, k_SHK, v_SHV)]
+    return attend_projected(flat, heads, q, k, causal=causal, window=window, drop=drop, seed=seed)
+
+
+def attend_projected(
+    projections: Sequence[Tensor],
+    heads: Heads,
+    q: Layout,
+    k: Layout,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    drop: float = 0.0,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """Do what `dispatch.attend_projected` promises, for the heads that `attend` takes."""
+    sizes = _sizes(q, k)
+    segments = (q.starts, k.starts, q.lengths, k.lengths, sizes)
+    out_THV: Tensor = _attend(list(projections), *heads, *segments, causal, window, drop, seed)[0]
     return out_THV
+
+
+def _sizes(q: Layout, k: Layout) -> Tensor:
+    """Of the longer side of each segment; the loader knows it of a batch."""
+    if q.starts is k.starts:
+        return q.sizes
+    if q.pair_sizes is not None:
+        return q.pair_sizes
+    return sizes(np.maximum(q.lengths.numpy(), k.lengths.numpy()))
 
 
 # An operator that torch.compile does not look into: which launches there are depends on the lengths.
 @torch.library.custom_op("nmt::attend", mutates_args=())
 def _attend(
-    q_THK: Tensor,
-    k_SHK: Tensor,
-    v_SHV: Tensor,
+    projections: Sequence[Tensor],
+    heads: int,
+    keys: int,
+    values: int,
     q_starts: Tensor,
     k_starts: Tensor,
     q_lengths: Tensor,
     k_lengths: Tensor,
+    sizes: Tensor,
     causal: bool,
     window: int,
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The output, and [T, H] the logarithms to base 2 of the softmax's divisors, for the backward pass."""
-    q_THK, k_SHK, v_SHV = _dense(q_THK), _dense(k_SHK), _dense(v_SHV)
-    out_THV, lse_TH = _outputs(q_THK, v_SHV)
+    q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(heads, keys, values))
+    out_THV, lse_TH = _outputs(q_THK, heads, values)
     arguments = _arguments(q_THK, k_SHK, v_SHV, q_starts, k_starts, causal, window, drop, seed)
     arguments |= {"out": out_THV, "lse": lse_TH}
-    tiles, blocks = plan(q_lengths, k_lengths, _widest(q_THK, v_SHV), q_THK.element_size())
+    tiles, blocks = plan(sizes, _widest(q_THK, v_SHV), q_THK.element_size())
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
@@ -106,64 +137,68 @@ def _attend(
 @torch.library.custom_op("nmt::attend_backward", mutates_args=())
 def _attend_backward(
     d_out_THV: Tensor,
-    q_THK: Tensor,
-    k_SHK: Tensor,
-    v_SHV: Tensor,
     lse_TH: Tensor,
+    projections: Sequence[Tensor],
+    heads: int,
+    keys: int,
+    values: int,
     q_starts: Tensor,
     k_starts: Tensor,
     q_lengths: Tensor,
     k_lengths: Tensor,
+    sizes: Tensor,
     causal: bool,
     window: int,
     drop: float,
     seed: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of queries, keys and values."""
-    d_out_THV, q_THK, k_SHK, v_SHV = (_dense(x) for x in (d_out_THV, q_THK, k_SHK, v_SHV))
-    dq_THK, dk_SHK, dv_SHV = (_contiguous_like(x) for x in (q_THK, k_SHK, v_SHV))
+) -> list[Tensor]:
+    """The gradients of the projections, whose parts the kernels write in their places."""
+    gradients = [x.new_empty(x.shape) for x in projections]
+    q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(heads, keys, values))
+    dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(heads, keys, values))
+    d_out_THV = _dense(d_out_THV)
     arguments = _arguments(q_THK, k_SHK, v_SHV, q_starts, k_starts, causal, window, drop, seed)
     arguments |= {"lse": lse_TH, "d_out": d_out_THV}
     arguments |= {"d_out_token": d_out_THV.stride(0), "d_out_head": d_out_THV.stride(1)}
-    tiles, blocks = plan(q_lengths, k_lengths, _widest(q_THK, v_SHV), q_THK.element_size())
+    d_queries = {"dq": dq_THK, "dq_token": dq_THK.stride(0)}
+    d_keys = {"dk": dk_SHK, "dk_token": dk_SHK.stride(0), "dv": dv_SHV, "dv_token": dv_SHV.stride(0)}
+    tiles, blocks = plan(sizes, _widest(q_THK, v_SHV), q_THK.element_size())
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            grid = _tile_grid(q_THK, q_lengths, tile)
-            one_tile.backward[grid](**arguments, **tile, dq=dq_THK, dk=dk_SHK, dv=dv_SHV)
+            one_tile.backward[_tile_grid(q_THK, q_lengths, tile)](**arguments, **tile, **d_queries, **d_keys)
         if blocks:
             arguments |= {"delta": torch.empty_like(lse_TH), **blocks}
             by_query, by_key = (_block_grid(q_THK, lengths, blocks) for lengths in (q_lengths, k_lengths))
-            streaming.backward_queries[by_query](**arguments, dq=dq_THK)
-            streaming.backward_keys[by_key](**arguments, dk=dk_SHK, dv=dv_SHV)
-    return dq_THK, dk_SHK, dv_SHV
+            streaming.backward_queries[by_query](**arguments, **d_queries)
+            streaming.backward_keys[by_key](**arguments, **d_keys)
+    return gradients
 
 
-def plan(
-    q_lengths: Tensor, k_lengths: Tensor, width: int, element_size: int
-) -> tuple[list[Options], Options]:
+def plan(sizes: Tensor, width: int, element_size: int) -> tuple[list[Options], Options]:
     """The launches of `one_tile` that have segments to compute, and that of `streaming`, empty if no segment
     is long.
 
-    `width` is the wider of keys and values, in channels. Lengths are on the host: nothing waits for the
-    device.
+    `sizes` are those of the longer sides, on the host: nothing waits for the device. `width` is the wider of
+    keys and values, in channels.
     """
-    longer = np.maximum(q_lengths.numpy(), k_lengths.numpy())
+    counts = sizes.tolist()
     rows = TILE_BYTES // (width * element_size)
     if element_size > 2:
         rows = min(rows, LARGEST_EXACT)
     more_warps = max(1, width * element_size // WARP_BYTES)
     tiles: list[Options] = []
-    low = 0
+    low, next_size = 0, 0
     for longest, tile, heads, warps in BINS:
         if tile > min(rows, LARGEST_TILE):
             break
-        if ((low < longer) & (longer <= longest)).any():
+        behind = longest.bit_length()
+        if any(counts[next_size:behind]):
             options = {"low": low, "high": longest, "TILE": tile, "STACK": heads}
             tiles.append({**options, "num_warps": min(MOST_WARPS, warps * more_warps)})
-        low = longest
+        low, next_size = longest, behind
     warps = min(MOST_WARPS, BLOCK_WARPS * more_warps)
     blocks: Options = {"low": low, "BLOCK": min(rows, LARGEST_BLOCK), "num_warps": warps}
-    return tiles, blocks if (longer > low).any() else {}
+    return tiles, blocks if any(counts[next_size:]) else {}
 
 
 def _tile_grid(q_THK: Tensor, lengths: Tensor, tile: Options) -> tuple[int, ...]:
@@ -217,37 +252,34 @@ def _dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _contiguous_like(x: Tensor) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-def _outputs(q_THK: Tensor, v_SHV: Tensor) -> tuple[Tensor, Tensor]:
-    out_THV = q_THK.new_empty((*q_THK.shape[:2], v_SHV.shape[2]))
-    return out_THV, q_THK.new_empty(q_THK.shape[:2], dtype=torch.float32)
+def _outputs(like: Tensor, heads: int, values: int) -> tuple[Tensor, Tensor]:
+    tokens = like.shape[0]
+    return like.new_empty((tokens, heads, values)), like.new_empty((tokens, heads), dtype=torch.float32)
 
 
 @_attend.register_fake
-def _(q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return _outputs(q_THK, v_SHV)
+def _(projections: Sequence[Tensor], heads: int, keys: int, values: int, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _outputs(projections[0], heads, values)
 
 
 @_attend_backward.register_fake
-def _(d_out_THV: Tensor, q_THK: Tensor, k_SHK: Tensor, v_SHV: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    return tuple(_contiguous_like(x) for x in (q_THK, k_SHK, v_SHV))
+def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: Any) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in projections]
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.causal, ctx.window, ctx.drop, seed = inputs
-    ctx.save_for_backward(*tensors[:3], output[1], *tensors[3:], seed)
+    projections, ctx.heads, segments, ctx.options = inputs[0], inputs[1:4], inputs[4:9], inputs[9:12]
+    ctx.save_for_backward(output[1], *segments, inputs[12], *projections)
     ctx.mark_non_differentiable(output[1])
     # The logarithms get no gradient: zeros would be made for them.
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Tensor | None, ...]:
-    *tensors, seed = ctx.saved_tensors
-    gradients = _attend_backward(d_out_THV, *tensors, ctx.causal, ctx.window, ctx.drop, seed)
-    return (*gradients, *[None] * 8)
+def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
+    lse_TH, *segments, seed = ctx.saved_tensors[:7]
+    projections = list(ctx.saved_tensors[7:])
+    gradients = _attend_backward(d_out_THV, lse_TH, projections, *ctx.heads, *segments, *ctx.options, seed)
+    return (gradients, *[None] * 12)
 
 
 _attend.register_autograd(_differentiate, setup_context=_remember)

@@ -1,5 +1,7 @@
 """The run folder: checkpoints, which of them is the best and which the last, and finding a model in it."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import tempfile
@@ -47,6 +49,14 @@ class Checkpoint:
 
     ema: Mapping[str, Tensor] = field(default_factory=dict)
     """The moving average of the weights, where there is one."""
+
+    def copied(self) -> Checkpoint:
+        """The same with tensors of its own, on the host, which no further step changes."""
+        parts = (self.weights, self.optimizer, self.ema)
+        weights, optimizer, ema = (
+            {name: tensor.detach().to("cpu", copy=True) for name, tensor in part.items()} for part in parts
+        )
+        return Checkpoint(self.step, weights, optimizer, self.progress, ema)
 
 
 def checkpoints(run: Path) -> dict[int, Path]:

@@ -86,7 +86,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
         target_tokens=target_tokens,
         labels=labels,
         source=source,
-        target=target,
+        target=target.beside(source),
         real_source_tokens=real_source,
         real_target_tokens=real_target,
     )

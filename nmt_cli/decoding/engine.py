@@ -8,7 +8,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search import Search
 from nmt_cli.machine.devices import is_gpu
-from nmt_cli.machine.memory import out_of_memory
+from nmt_cli.machine.memory import LACKS, out_of_memory
 from nmt_cli.model.transformer import Transformer
 
 ROWS_ON_CPU = 256
@@ -72,7 +72,7 @@ def translated(
                 search.drop(leaving)
                 continue
             yield from search.step()
-        except (RuntimeError, MemoryError) as error:
+        except LACKS as error:
             if not out_of_memory(error):
                 raise
             # All of them begin anew in smaller batches: the step may have failed halfway.

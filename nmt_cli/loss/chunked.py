@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.loss.reference import IGNORED, Losses
+from nmt_cli.machine.torch_private import add_product
 
 CHUNK = 512
 """Tokens of a chunk on the CPU: smaller ones slow the matrix products, larger ones leave the cache."""
@@ -32,7 +33,7 @@ class RowLosses(Protocol):
         """Write smoothed losses and NLLs to `losses_2C`.
 
         With `gradient`, `logits_CV` then holds the gradient of the smoothed losses times `grad_scale`; else
-        arbitrary values.
+        arbitrary values. What lies between its rows may be overwritten.
         """
 
 
@@ -88,14 +89,19 @@ def walk(
     *,
     rows: RowLosses,
     chunk: int,
+    unit: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Do what `losses_and_gradients` promises, with `rows` for each `chunk` of tokens."""
+    """Do what `losses_and_gradients` promises, with `rows` for each `chunk` of tokens.
+
+    Rows of logits begin at multiples of `unit` entries, so that a device can read many at a time.
+    """
     tokens, wide = x_TD.shape[0], _wide(x_TD.dtype)
     narrow_VD = weight_VD.to(x_TD.dtype)
     losses_2T = x_TD.new_empty((2, tokens), dtype=wide)
     d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
     d_weight = weight_VD.new_zeros(weight_VD.shape if weight_gradient else (0,), dtype=wide)
-    buffer_CV = x_TD.new_empty((min(chunk, tokens), weight_VD.shape[0]))
+    entries = weight_VD.shape[0]
+    buffer_CV = x_TD.new_empty((min(chunk, tokens), -(-entries // unit) * unit))[:, :entries]
     with torch.autocast(x_TD.device.type, enabled=False):
         for start in range(0, tokens, chunk):
             here = slice(start, start + chunk)
@@ -105,12 +111,8 @@ def walk(
             rows(logits_CV, targets_T[here], losses_2T[:, here], smoothing, grad_scale, gradient)
             if x_gradient:
                 torch.mm(logits_CV, narrow_VD, out=d_x[here])
-            # The sum over chunks is fp32 also where the factors are half: only a chunk's own product is
-            # rounded.
-            if weight_gradient and x_TD.dtype == wide:
-                d_weight.addmm_(logits_CV.mT, x_CD)
-            elif weight_gradient:
-                d_weight += logits_CV.mT @ x_CD
+            if weight_gradient:  # the sum over chunks is fp32 also where the factors are half
+                add_product(d_weight, logits_CV.mT, x_CD)
     return losses_2T[0].sum(), losses_2T[1].sum(), d_x, d_weight.to(weight_VD.dtype)
 
 
@@ -158,7 +160,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     d_x, d_weight, grad_scale = ctx.saved_tensors
-    # Nearly always 1: `grad_scale` was chosen to be what comes in.
+    if incoming is grad_scale:
+        return d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None, *[None] * 5
     factor = incoming if grad_scale is None else incoming / grad_scale
     gradients = [d_x * factor if ctx.x_gradient else None, d_weight * factor if ctx.weight_gradient else None]
     return *gradients, None, None, None, None, None

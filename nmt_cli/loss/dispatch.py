@@ -18,7 +18,8 @@ def cross_entropy(
     Gradients are computed in the forward pass; the backward pass only multiplies them by the gradient of the
     loss that it is given. `grad_scale` (0-d, on the device, not 0) is what that will be: loss scale divided
     by the number of tokens. The gradient of the logits is multiplied by it before it is rounded to half
-    precision, where without it small values would become 0, and the backward pass divides by it again.
+    precision, where without it small values would become 0, and the backward pass divides by it again, unless
+    it is given this very tensor.
     """
     if x_TD.ndim != 2 or weight_VD.ndim != 2 or x_TD.shape[1] != weight_VD.shape[1]:
         raise ValueError(f"features {tuple(x_TD.shape)} do not fit weights {tuple(weight_VD.shape)}")

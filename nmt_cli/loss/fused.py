@@ -16,6 +16,9 @@ from nmt_cli.loss.reference import IGNORED
 CHUNK = 4096
 """Tokens of a chunk: enough for the matrix products to fill the device, a sixth of a usual batch's logits."""
 
+UNIT = 64
+"""Rows of logits begin at multiples of so many entries: 128 bytes, which are read at once."""
+
 BLOCK, WARPS = 4096, 8
 
 
@@ -34,7 +37,10 @@ def _rows_kernel(
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row of logits: read once for the losses, and once more to be overwritten with the gradient."""
+    """One row of logits: read once for the losses, and once more to be overwritten with the gradient.
+
+    Whole units are read and written, up to the next row: a mask that ends within one would make it many.
+    """
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
     logits += row * stride
@@ -49,7 +55,8 @@ def _rows_kernel(
     total = tl.zeros((), WIDE)
     for start in range(0, ENTRIES, BLOCK):
         inside = start + columns < ENTRIES
-        z = tl.load(logits + start + columns, mask=inside, other=float("-inf")).to(WIDE)
+        z = tl.load(logits + start + columns, mask=start + columns < stride, other=0.0).to(WIDE)
+        z = tl.where(inside, z, float("-inf"))
         higher = tl.maximum(highest, tl.max(z, 0))
         exponentials = exponentials * tl.exp(highest - higher) + tl.sum(tl.exp(z - higher), 0)
         total += tl.sum(tl.where(inside, z, 0.0), 0)
@@ -62,7 +69,7 @@ def _rows_kernel(
     if GRADIENT:
         factor = tl.load(scale).to(WIDE) if scale is not None else tl.full((), 1.0, WIDE)
         for start in range(0, ENTRIES, BLOCK):
-            inside = start + columns < ENTRIES
+            inside = start + columns < stride
             z = tl.load(logits + start + columns, mask=inside, other=0.0).to(WIDE)
             wanted = uniform + tl.where(start + columns == target, peak, 0.0)
             gradient = tl.where(counts, (tl.exp(z - highest) / exponentials - wanted) * factor, 0.0)
@@ -95,4 +102,4 @@ def rows(
     )
 
 
-chunked.losses_and_gradients.register_kernel("cuda", partial(chunked.walk, rows=rows, chunk=CHUNK))
+chunked.losses_and_gradients.register_kernel("cuda", partial(chunked.walk, rows=rows, chunk=CHUNK, unit=UNIT))

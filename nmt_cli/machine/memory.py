@@ -7,9 +7,16 @@ import sys
 import torch
 
 NO_MEMORY = re.compile(
-    "can't allocate memory|std::bad_alloc|could not create a memory|could not (create|execute) a primitive$"
+    "out of memory|can't allocate memory|not enough memory|std::bad_alloc|STATUS_ALLOC_FAILED"
+    "|could not create a memory|could not (create|execute) a primitive$"
 )
-"""What PyTorch, C++ and oneDNN say; oneDNN says more where it lacks not memory but a kernel."""
+"""What CUDA and Triton, PyTorch on Linux and Windows, C++, cuBLAS and cuDNN, and oneDNN say.
+
+The last says more where it lacks not memory but a kernel. Triton's "out of resource" is not among them: what
+a processor of a GPU lacks does not become more with smaller batches."""
+
+LACKS = (RuntimeError, MemoryError)
+"""The kinds of errors that may be `out_of_memory`."""
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -62,6 +62,29 @@ def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) ->
         mean.lerp_(value, share)
 
 
+def add_all(totals: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Add to each of `totals` its value, in place, with few launches."""
+    if hasattr(torch, "_foreach_add_"):
+        torch._foreach_add_(list(totals), list(values))
+        return
+    for total, value in zip(totals, values, strict=True):
+        total.add_(value)
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add the product of two matrices to `total`, in place.
+
+    Where factors are half and `total` is not, a GPU does it at once, all in fp32; without that function, the
+    product is rounded to half before it is added.
+    """
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    elif total.is_cuda and hasattr(torch.ops.aten.addmm, "dtype_out"):
+        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
+    else:
+        total += left @ right
+
+
 def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
     """The gradient of a softmax's input, over the last axis, from its output `out` and the gradient of
     that."""

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.attention.dispatch import attend, weights
+from nmt_cli.attention.dispatch import attend_projected, weights
+from nmt_cli.attention.projections import Heads
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
@@ -88,9 +89,10 @@ class SelfAttention(nn.Module):
         """[T, D] to [T, D]."""
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
-        query, key, value = self._projected(x_TD)
-        mixed_THV = attend(
-            query, key, value, layout, layout, causal=self.causal, window=self.window, drop=drop, seed=seed
+        heads = Heads(self.heads, *self.widths[1:])
+        packed = self.query_key_value(x_TD)
+        mixed_THV = attend_projected(
+            [packed], heads, layout, layout, causal=self.causal, window=self.window, drop=drop, seed=seed
         )
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
@@ -130,9 +132,10 @@ class CrossAttention(nn.Module):
         """[T, D] to [T, D]."""
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
-        keys_SHK, values_SHV = self.keys_values(encoded_SD)
-        query_THK = by_head(self.query(x_TD), self.heads)
-        mixed_THV = attend(query_THK, keys_SHK, values_SHV, target, source, drop=drop, seed=seed)
+        projections = [self.query(x_TD), self.key_value(encoded_SD)]
+        widths = (self.query.out_features // self.heads, self.output.in_features // self.heads)
+        heads = Heads(self.heads, *widths)
+        mixed_THV = attend_projected(projections, heads, target, source, drop=drop, seed=seed)
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
 

@@ -130,7 +130,8 @@ class TrainingConfig:
     """Steps between two lines on the screen; log.jsonl has them all."""
 
     rank_timeout: float = setting(120.0, above=0)
-    """Seconds that a rank waits for the others before the run ends."""
+    """Seconds that a rank waits for the others before the run ends; sixty times as many where they validate
+    or save."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "give_up_after": Gone("ten steps in a row that are not finite end a run", 10)

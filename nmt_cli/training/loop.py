@@ -2,6 +2,8 @@
 
 import math
 import time
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from nmt_cli.data.loader import Loader, LocalBatch
@@ -36,6 +38,10 @@ class Loop:
 
     def train(self) -> bool:
         """Take all steps that are left; False if somebody wanted to stop before."""
+        with closing(self.saver):
+            return self._train()
+
+    def _train(self) -> bool:
         begun_at, group = self.position.step, self.trainer.group
         self.recorder.restart_clock()
         wishes = 0
@@ -44,6 +50,7 @@ class Loop:
             if wishes & (STOP | TIME_UP) or self._over(batch.epoch):
                 break
             self._step(batch)
+            self._told(self.saver.look)
             wishes = group.agree(self.limits.wishes(group.process.first, self.saver.age))
             if self.limits.line_due() or self.recorder.late:
                 self._flush()
@@ -69,6 +76,7 @@ class Loop:
         self.position.step += 1
         self.position.epoch, self.position.batch = batch.epoch, batch.number + 1
         self.report(Doing("training", self.position.step, batch.epoch))
+        self.trainer.group.busy("training")
         rate = self._rate()
         measured = self.trainer.step(self.position.step, rate, batch, self.loader)
         if self.validator.ema:
@@ -92,11 +100,13 @@ class Loop:
         self._flush()
         if self.dataset.gone():
             self._try_to_save()
+            self._told(self.saver.wait)
             raise UserError(
                 f"the dataset was moved, removed or replaced, so that nothing can be judged at step "
                 f"{self.position.step:,}; put it back, and the same command goes on from {self.saver.step:,}."
             )
         self.report(Doing("validating", self.position.step, self.position.epoch))
+        self.trainer.group.busy("validating")
         start = time.perf_counter()
         best, plateaus = max(self.position.scores.values(), default=-math.inf), self.validator.plateaus
         judgements = self.validator.validate()
@@ -111,14 +121,19 @@ class Loop:
         return self.trainer.group.from_first(self.position.step in self.saver.best_steps())
 
     def _try_to_save(self) -> None:
-        """Write a checkpoint; where that fails, training goes on, and the one before stays."""
+        """Begin to write a checkpoint; where that fails, training goes on, and the one before stays."""
         self._flush()
         self.dataset.refuse_unsound()
-        try:
-            self.saver.save()
-        except (UserError, OSError) as error:
-            self.report(Warned(f"step {self.position.step} could not be saved, training goes on: {error}"))
+        self._told(self.saver.wait)
+        self._told(self.saver.save)
         self.recorder.restart_clock()
+
+    def _told(self, saving: Callable[[], None]) -> None:
+        """Do a part of saving, and tell where it fails."""
+        try:
+            saving()
+        except (UserError, OSError) as error:
+            self.report(Warned(f"step {self.saver.begun} could not be saved, training goes on: {error}"))
 
     def _end(self, begun_at: int, stopped: bool) -> bool:
         """What is due after the last step; this time a failure to save is an error."""
@@ -129,9 +144,10 @@ class Loop:
         self._flush()
         self.left_out.end()
         self.dataset.refuse_unsound()
+        self._told(self.saver.wait)
         if judge or self.saver.step != self.position.step:
             self.saver.save()
-        self.trainer.group.gather(None)  # nobody leaves before all is saved
+            self.saver.wait()  # nobody leaves before all is saved
         # A run that was asked to stop in its very last step is complete all the same.
         complete = not stopped or self.position.step >= self.trainer.config.training.max_steps
         if self.position.step > begun_at or unjudged:  # else the report says so already

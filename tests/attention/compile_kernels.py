@@ -20,6 +20,7 @@ from triton.compiler import ASTSource
 from nmt_cli.attention import fused
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.streaming import fused as streaming
+from nmt_cli.ragged import sizes
 
 H100 = GPUTarget("cuda", 90, 32)
 LENGTHS = (3, 6, 12, 24, 48, 96, 1000)
@@ -27,7 +28,8 @@ ELEMENTS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf
 TYPES = dict.fromkeys(("lse", "delta"), "*fp32") | dict.fromkeys(("q_starts", "k_starts"), "*i32")
 TYPES |= dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
 WIDTHS = ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head")
-INTEGERS = (*WIDTHS, "heads", "low", "high", "behind", "ahead", "threshold")
+STRIDES = (*WIDTHS, "dq_token", "dk_token", "dv_token")
+INTEGERS = (*STRIDES, "heads", "low", "high", "behind", "ahead", "threshold")
 
 
 def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
@@ -35,7 +37,7 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
     q, v = (torch.empty(1, 1, width, dtype=dtype) for width in (d_k, d_v))
     lengths = torch.tensor(LENGTHS, dtype=torch.int32)
     constants = fused._arguments(q, q, v, lengths, lengths, True, 0, 0.1, lengths)
-    tiles, blocks = fused.plan(lengths, lengths, fused._widest(q, v), q.element_size())
+    tiles, blocks = fused.plan(sizes(LENGTHS), fused._widest(q, v), q.element_size())
     launches = [(kernel, tile) for tile in tiles for kernel in (one_tile.forward, one_tile.backward)]
     launches += [
         (k, blocks) for k in (streaming.forward, streaming.backward_queries, streaming.backward_keys)
@@ -47,7 +49,7 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
 def _resources(kernel: Any, constants: dict[str, Any], dtype: torch.dtype) -> dict[str, int]:
     names = list(kernel.arg_names)
     types = {n: TYPES.get(n, "i32" if n in INTEGERS else ELEMENTS[dtype]) for n in names if not n.isupper()}
-    aligned = [n for n in types if types[n].startswith("*") or n in WIDTHS]
+    aligned = [n for n in types if types[n].startswith("*") or n in STRIDES]
     source = ASTSource(
         kernel,
         {n: types.get(n, "constexpr") for n in names},

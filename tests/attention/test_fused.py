@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import fused, reference
-from nmt_cli.ragged import Layout
+from nmt_cli.attention.projections import Heads
+from nmt_cli.ragged import Layout, sizes
 
 Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
 MakeBatch = Callable[..., Batch]
@@ -168,9 +170,9 @@ def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
 ) -> None:
     batch = random_ragged([100, 3], heads=1, dtype=torch.float16, device=device)
     tile = differentiate(fused.attend, batch, seed=seed, **settings)
-    assert fused.plan(batch[1].lengths, batch[1].lengths, 16, 2)[1] == {}
+    assert fused.plan(batch[1].sizes, 16, 2)[1] == {}
     monkeypatch.setattr(fused, "LARGEST_TILE", 0)
-    assert fused.plan(batch[1].lengths, batch[1].lengths, 16, 2)[0] == []
+    assert fused.plan(batch[1].sizes, 16, 2)[0] == []
     streamed = differentiate(fused.attend, batch, seed=seed, **settings)
     exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
     plain = differentiate(reference.attend, batch, seed=seed, **settings)
@@ -193,11 +195,9 @@ def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
 def test_only_bins_that_hold_segments_are_launched(
     lengths: list[int], element_size: int, tiles: list[tuple[int, ...]], low: int | None
 ) -> None:
-    queries = torch.tensor(lengths, dtype=torch.int32)
-    for q_lengths, k_lengths in [(queries, queries.clamp(max=1)), (queries.clamp(max=1), queries)]:
-        planned, blocks = fused.plan(q_lengths, k_lengths, width=64, element_size=element_size)
-        assert [(t["low"], t["high"], t["TILE"], t["STACK"]) for t in planned] == tiles
-        assert blocks.get("low") == low
+    planned, blocks = fused.plan(sizes(lengths), width=64, element_size=element_size)
+    assert [(t["low"], t["high"], t["TILE"], t["STACK"]) for t in planned] == tiles
+    assert blocks.get("low") == low
 
 
 @pytest.mark.parametrize("path", ["one tile", "streaming"])
@@ -242,15 +242,63 @@ def test_views_of_a_packed_projection_are_read_where_they_lie(
         assert torch.equal(ours, theirs)
 
 
+class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Notes the names of all operations."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("matrices", [1, 2], ids=["self", "cross"])
+def test_the_gradient_of_a_packed_projection_is_written_in_one_piece(
+    matrices: int, device: str, random_ragged: MakeBatch
+) -> None:
+    tensors, q, k = random_ragged([3, 20, 140], dtype=torch.float32, device=device)
+    query, key, value = (x.detach().flatten(1) for x in tensors)
+    packed = [torch.cat([query, key, value], 1)] if matrices == 1 else [query, torch.cat([key, value], 1)]
+    packed = [x.requires_grad_() for x in packed]
+    out = fused.attend_projected(packed, Heads(2, 16, 16), q, k, causal=True)
+    d_out = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(device)
+    with Operations() as operations:
+        found = torch.autograd.grad(out, packed, d_out)
+    assert not {"cat", "slice_backward", "split_with_sizes"} & {*operations.names}
+    apart = torch.autograd.grad(fused.attend(*tensors, q, k, causal=True), tensors, d_out)
+    assert torch.equal(torch.cat(found, 1), torch.cat([x.flatten(1) for x in apart], 1))
+
+
+def test_nothing_looks_at_the_lengths_of_a_batch_of_pairs_while_attending(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Layout.of([3, 9]).to(device)
+    target = Layout.of([5, 2]).beside(source).to(device)
+    monkeypatch.setattr(fused, "sizes", None)  # what plans by lengths
+    heads = Heads(2, 8, 8)
+    query, both = (torch.randn(tokens, width, device=device) for tokens, width in ((7, 16), (12, 32)))
+    out = fused.attend_projected([query, both], heads, target, source)
+    assert out.shape == (7, 2, 8)
+    own = fused.attend_projected([torch.cat([both, both[:, :16]], 1)], heads, source, source)
+    assert own.shape == (12, 2, 8)
+
+
 def test_the_operators_keep_the_promises_of_custom_operators(
     device: str, seed: Tensor, random_ragged: MakeBatch
 ) -> None:
     tensors, q, _ = random_ragged([3, 0, 5], dtype=torch.float32, device=device)
-    rest = (q.starts, q.starts, q.lengths, q.lengths, True, 0, 0.1, seed)
-    torch.library.opcheck(torch.ops.nmt.attend, (*tensors, *rest))
-    out, lse = torch.ops.nmt.attend(*tensors, *rest)
-    plain = [x.detach() for x in (torch.ones_like(out), *tensors, lse)]
-    torch.library.opcheck(torch.ops.nmt.attend_backward, (*plain, *rest))
+    rest = (2, 16, 16, q.starts, q.starts, q.lengths, q.lengths, q.sizes, True, 0, 0.1, seed)
+    query, key, value = (x.detach().flatten(1) for x in tensors)
+    for projections in ([torch.cat([query, key, value], 1)], [query, torch.cat([key, value], 1)]):
+        wanted = [x.requires_grad_() for x in projections]
+        torch.library.opcheck(torch.ops.nmt.attend, (wanted, *rest))
+        out, lse = torch.ops.nmt.attend(wanted, *rest)
+        plain = (torch.ones_like(out), lse.detach(), [x.detach() for x in wanted])
+        torch.library.opcheck(torch.ops.nmt.attend_backward, (*plain, *rest))
 
 
 def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: str, seed: Tensor) -> None:
@@ -270,6 +318,30 @@ def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: 
         d_ours, d_theirs = (torch.autograd.grad(x.square().sum(), packed)[0] for x in (ours, theirs))
         assert torch.equal(d_ours, d_theirs)
     assert counter.frame_count == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
+    device: str, seed: Tensor
+) -> None:
+    """What training on a GPU does by default; the packed projection is of code that was made for it."""
+    layout = Layout.of([3, 0, 17, 5]).to(device)
+    torch.manual_seed(1)
+    x, weight = (torch.randn(rows, 16, device=device).div_(4).requires_grad_() for rows in (25, 48))
+
+    def attended(attend: Callable[..., Tensor]) -> Tensor:
+        q, k, v = (x @ weight.mT).sin().view(25, 3, 2, 8).unbind(1)
+        return attend(q, k, v, layout, layout, causal=True, drop=0.1, seed=seed)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda: attended(fused.attend), fullgraph=True, dynamic=True)
+    results = []
+    for out in (compiled(), attended(reference.attend)):
+        results.append([out.detach(), *torch.autograd.grad(out.square().sum(), (x, weight))])
+    torch._dynamo.reset()
+    for ours, theirs in zip(*results, strict=True):
+        assert _largest(ours - theirs) < 1e-5 * (1 + _largest(theirs))
 
 
 @pytest.mark.slow

@@ -82,6 +82,7 @@ def test_two_processes_take_the_steps_of_one(
     more = ("--max-steps", STEPS, "--validate-every", 12, "--devices", 2)
     code, stderr = finish(start_nmt(*arguments(toy_dataset, tmp_path / "run", *more)))
     assert code == 0, stderr
+    assert "UserWarning" not in stderr
     assert_alike(tmp_path / "run", alone)
 
 

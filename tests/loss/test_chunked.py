@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.loss import chunked, reference
 from nmt_cli.loss.chunked import CHUNK
+from nmt_cli.machine.torch_private import add_product
 
 Batch = tuple[Tensor, Tensor, Tensor]
 Made = Callable[..., Batch]
@@ -60,6 +62,59 @@ def test_chunks_of_four_add_up_to_the_definition(
     found = chunked.walk(*batch, smoothing, None, True, True, rows=chunked.rows, chunk=4)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+class Noted:
+    """`chunked.rows`, which notes how the logits lie that it is given."""
+
+    def __init__(self) -> None:
+        self.strides: set[int] = set()
+
+    def __call__(
+        self,
+        logits_CV: Tensor,
+        targets_C: Tensor,
+        losses_2C: Tensor,
+        smoothing: float,
+        grad_scale: Tensor | None,
+        gradient: bool,
+    ) -> None:
+        self.strides.add(logits_CV.stride(0) * logits_CV.element_size())
+        assert logits_CV.data_ptr() % 16 == 0
+        chunked.rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)
+
+
+@pytest.mark.parametrize("entries", [19, 64, 65])
+def test_rows_begin_at_whole_units_where_a_device_wants_that(entries: int, random_batch: Made) -> None:
+    batch = random_batch(10, entries, 8, torch.float16)
+    noted = Noted()
+    aligned = chunked.walk(*batch, 0.1, None, True, True, rows=noted, chunk=4, unit=64)
+    plain = chunked.walk(*batch, 0.1, None, True, True, rows=chunked.rows, chunk=4)
+    assert {stride % 128 for stride in noted.strides} == {0}
+    for a, b in zip(aligned, plain, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_gradient_that_is_the_announced_scale_multiplies_nothing(random_batch: Made) -> None:
+    x, weight, targets = random_batch(5, 19, 8, torch.float32)
+    x.requires_grad_(), weight.requires_grad_()
+    scale = torch.tensor(0.25)
+    for incoming, products in ((scale, 0), (torch.tensor(0.25), 2)):
+        loss = chunked.cross_entropy(x, weight, targets, smoothing=0.1, grad_scale=scale).smoothed
+        with Watched() as watched:
+            loss.backward(incoming)  # type: ignore[no-untyped-call]
+        assert watched.names.count("mul") == products
+
+
+def test_a_gpu_adds_half_products_to_the_sum_in_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr(torch, "addmm", lambda *operands, **options: asked.append(options))
+    with FakeTensorMode():
+        left, right = (torch.empty(8, 8, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+        total = torch.empty(8, 8, device="cuda")
+        add_product(total, left, right)
+    assert asked == [{"out_dtype": torch.float32, "out": total}]
+    assert "ScalarType out_dtype" in str(torch.ops.aten.addmm.dtype_out._schema)
 
 
 @pytest.mark.parametrize("scale", [None, 3.0, 1024.0])

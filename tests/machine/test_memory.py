@@ -29,11 +29,24 @@ def test_an_allocation_that_no_machine_has_room_for_tells_of_it() -> None:
     ("error", "told"),
     [
         (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA driver error: out of memory"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: "
+            ),
+            True,
+        ),
         (RuntimeError("could not create a primitive"), True),
         (RuntimeError("could not create a memory object"), True),
         (RuntimeError("std::bad_alloc"), True),
         (MemoryError(), True),
         (RuntimeError("could not create a primitive descriptor for a matmul primitive"), False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"), False),
+        (RuntimeError("out of resource: shared memory, Required: 262144, Hardware limit: 232448."), False),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("no such setting"), False),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state
+from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state, save_checkpoint
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Validated, Warned
@@ -144,6 +145,30 @@ def limits_as_before() -> Iterator[None]:
 def limit_files(size: int) -> None:
     """As a disk does that is full: no file can grow any more."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def test_training_goes_on_while_a_checkpoint_is_written_that_stays_as_it_was(
+    go: Go, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = threading.Event()
+
+    def slowly(*arguments: Any) -> Path:
+        assert second.wait(60), "the second step waits for the first one to be saved"
+        return save_checkpoint(*arguments)
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Doing) and event.step == 2:
+            second.set()
+
+    go("training.max_steps=1", out=tmp_path / "one step")
+    monkeypatch.setattr("nmt_cli.training.record.saver.save_checkpoint", slowly)
+    often = ("checkpoints.every_steps=1", "checkpoints.keep_last=9", "training.max_steps=4")
+    _, events = go(*often, report=watch)
+    assert of_kind(Saved, events) == [1, 2, 3, 4]
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        places = (folder / "checkpoints/step-00000001" / file for folder in (run, tmp_path / "one step"))
+        ours, theirs = (load_file(place) for place in places)
+        assert all(ours[name].equal(theirs[name]) for name in theirs)
 
 
 def test_a_full_disk_at_a_save_is_told_and_training_goes_on(go: Go, run: Path) -> None:

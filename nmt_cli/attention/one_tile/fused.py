@@ -98,6 +98,9 @@ def backward(
     v_head,
     d_out_token,
     d_out_head,
+    dq_token,
+    dk_token,
+    dv_token,
     heads,
     low,
     high,
@@ -115,7 +118,7 @@ def backward(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dq`, `dk` and `dv`, contiguous; all else is read once, and the weights are computed again."""
+    """Write `dq`, `dk` and `dv`; all else is read once, and the weights are computed again."""
     groups = tl.cdiv(heads, STACK)
     segment = tl.program_id(0) // groups
     q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
@@ -138,14 +141,14 @@ def backward(
     d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
     d_weights = dropped(d_weights, state, token[:, None], token[None, :], threshold, amplified, DROPOUT)
     d_v = tl.dot(tl.trans(used.to(v_tile.dtype)), d_out_tile, input_precision="ieee")
-    write(dv, rows(k_start, token, head, heads * V, V), is_key, d_v, V, PADDED_V)
+    write(dv, rows(k_start, token, head, dv_token, V), is_key, d_v, V, PADDED_V)
     # The gradient of a softmax: what is common to all its outputs changes none of them.
     delta = tl.sum(weights * d_weights, 1)
     d_scores = (weights * (d_weights - delta[:, None]) * scale).to(q_tile.dtype)
     d_q = tl.dot(d_scores, k_tile, input_precision="ieee")
-    write(dq, rows(q_start, token, head, heads * K, K), is_query, d_q, K, PADDED_K)
+    write(dq, rows(q_start, token, head, dq_token, K), is_query, d_q, K, PADDED_K)
     d_k = tl.dot(tl.trans(d_scores), q_tile, input_precision="ieee")
-    write(dk, rows(k_start, token, head, heads * K, K), is_key, d_k, K, PADDED_K)
+    write(dk, rows(k_start, token, head, dk_token, K), is_key, d_k, K, PADDED_K)
 
 
 @triton.jit

@@ -101,6 +101,7 @@ def backward_queries(
     v_head,
     d_out_token,
     d_out_head,
+    dq_token,
     heads,
     low,
     behind,
@@ -116,7 +117,7 @@ def backward_queries(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dq`, contiguous, and `delta` [T, heads] for `backward_keys`: the sums of weights * d_weights.
+    """Write `dq`, and `delta` [T, heads] for `backward_keys`: the sums of weights * d_weights.
 
     The sums of out * d_out are the same, and would spare the first pass over the keys, but `out` was rounded.
     """
@@ -155,7 +156,7 @@ def backward_queries(
         d_weights = dropped(d_weights, state, query[:, None], key[None, :], threshold, amplified, DROPOUT)
         d_scores = (weights * (d_weights - mean[:, None]) * scale).to(k_tile.dtype)
         d_q = tl.dot(d_scores, k_tile, d_q, input_precision="ieee")
-    write(dq, rows(q_start, query, head, heads * K, K), is_query, d_q, K, PADDED_K)
+    write(dq, rows(q_start, query, head, dq_token, K), is_query, d_q, K, PADDED_K)
 
 
 @triton.jit(do_not_specialize=["low", "behind", "ahead", "threshold"])
@@ -179,6 +180,8 @@ def backward_keys(
     v_head,
     d_out_token,
     d_out_head,
+    dk_token,
+    dv_token,
     heads,
     low,
     behind,
@@ -194,7 +197,7 @@ def backward_keys(
     BANDED: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """Write `dk` and `dv`, contiguous; weights are computed as [keys, queries], so that none is
+    """Write `dk` and `dv`; weights are computed as [keys, queries], so that none is
     transposed."""
     segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
@@ -224,5 +227,5 @@ def backward_keys(
         d_v = tl.dot(used.to(v_tile.dtype), d_out_tile, d_v, input_precision="ieee")
         d_scores = (weights * (d_weights - mean[None, :]) * scale).to(q_tile.dtype)
         d_k = tl.dot(d_scores, q_tile, d_k, input_precision="ieee")
-    write(dk, rows(k_start, key, head, heads * K, K), is_key, d_k, K, PADDED_K)
-    write(dv, rows(k_start, key, head, heads * V, V), is_key, d_v, V, PADDED_V)
+    write(dk, rows(k_start, key, head, dk_token, K), is_key, d_k, K, PADDED_K)
+    write(dv, rows(k_start, key, head, dv_token, V), is_key, d_v, V, PADDED_V)

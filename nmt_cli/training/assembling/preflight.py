@@ -18,7 +18,7 @@ from nmt_cli.data.loader import Cut
 from nmt_cli.data.plan import Indices
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import synchronize
-from nmt_cli.machine.memory import most_memory, out_of_memory
+from nmt_cli.machine.memory import LACKS, most_memory, out_of_memory
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
 from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.record.events import Note, Report, Warned
@@ -99,7 +99,7 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
             trainer.try_out(part)
             synchronize(device)
             return Tried(tokens, time.perf_counter() - start, most_memory(device))
-        except RuntimeError as error:
+        except LACKS as error:
             if not out_of_memory(error):
                 raise
             if len(pairs) == 1 or trainer.config.training.deterministic:

@@ -89,6 +89,7 @@ def train(
         try:
             if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
+                group.meet("trying out")  # the first rank saves a checkpoint there
             parts = run, snapshot, loader, validator, log, history, check, report, stop_wanted
             return _loop(*parts).train()
         # This rank only heard that another one failed, and that one says why.

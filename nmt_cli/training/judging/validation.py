@@ -101,6 +101,7 @@ class Judge:
             losses.append(self._loss(model, pairs, part))
         translations = self._translate(model, split, lines)
         model.train(training)
+        self.group.meet("validating")  # sentences of one rank may take minutes more than another's
         gathered = self.group.gather((losses, translations))
         nll, tokens = np.sum([loss for theirs, _ in gathered for loss in theirs], axis=0).tolist()
         # Each rank took every so-many-th line, so they have to be put in order again.

@@ -1,6 +1,8 @@
 """The checkpoints of a run: what goes into one, when one was written, and which of them stay."""
 
 import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,8 +28,8 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """A checkpoint of them as they are now; its tensors are the live ones, to be written before the next
-        step."""
+        """A checkpoint of them as they are now; its tensors are the live ones, to be written or copied before
+        the next step."""
         trainer = self.trainer
         tensors = optimizer_tensors(trainer.model, trainer.optimizer) | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
@@ -37,7 +39,8 @@ class Snapshot:
 
 
 class Saver:
-    """Writes checkpoints into a run folder, and removes those that need not stay."""
+    """Writes checkpoints into a run folder, one at a time while training goes on, and removes those that need
+    not stay."""
 
     def __init__(
         self, run: Path, snapshot: Snapshot, config: CheckpointConfig, clock: Clock, report: Report
@@ -46,44 +49,75 @@ class Saver:
         self._clock, self._report = clock, report
         self._position = snapshot.position
         self._began = time.perf_counter()
-        self.step = self._position.step
-        """The step of the newest checkpoint that was written."""
+        self._writer = ThreadPoolExecutor(1, "saver")
+        self._writing: Future[Path] | None = None
+        self.begun = self.step = self._position.step
+        """The step of the checkpoint that was begun last, and of the newest that is on disk."""
 
     @property
     def age(self) -> float:
-        """Seconds since the newest checkpoint was written, or since the last attempt failed."""
+        """Seconds since the newest checkpoint was begun, or the last attempt that failed."""
         return time.perf_counter() - self._began
 
     def save(self) -> None:
-        """Write a checkpoint, on the first rank only, and remove old ones; `UserError` or `OSError` if it
-        fails.
-
-        All ranks call it.
-        """
+        """Begin to write a checkpoint of this moment, on the first rank only; all ranks call it, and `wait`
+        before."""
         # Set first: if saving fails, the next attempt is minutes away, not a step.
         self._began = time.perf_counter()
         self._report(Doing("saving", self._position.step, self._position.epoch))
         # Before the snapshot, which keeps the time that the run has taken.
         self._clock.note()
+        self.begun = self._position.step
         if self._snapshot.trainer.group.process.first:
-            folder = save_checkpoint(self._run, self._snapshot.identity, self._snapshot.checkpoint())
-            self._tidy()
-            self._report(Saved(self._position.step, folder))
-        self.step = self._position.step
+            checkpoint = self._snapshot.checkpoint().copied()
+            self._writing = self._writer.submit(self._write, checkpoint, dict(self._position.scores))
+
+    def look(self) -> None:
+        """Tell of a checkpoint that has been written since it was begun; raises what went wrong with it."""
+        if self._writing and self._writing.done():
+            written, self._writing = self._writing, None
+            folder = written.result()
+            self.step = self.begun
+            self._report(Saved(self.step, folder))
+
+    def wait(self) -> None:
+        """Wait until what was begun is on disk, then `look`; all ranks call it, and agree on `step`."""
+        group = self._snapshot.trainer.group
+        if self._writing:
+            wait([self._writing])
+        group.meet("saving")
+        try:
+            self.look()
+        finally:
+            self.step = group.from_first(self.step)
+
+    def close(self) -> None:
+        """Let what is being written come to its end, whatever it may be that ends the run."""
+        self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """The `keep_best` steps with the best scores, among those that are saved and the present one."""
-        there = {*checkpoints(self._run), self._position.step}
-        scores = self._position.scores.items()
+        """The `keep_best` steps with the best scores, among those that are saved or being saved and the
+        present one."""
+        there = {*checkpoints(self._run), self.begun, self._position.step}
+        return self._best_among(there, self._position.scores)
+
+    def _best_among(self, there: Collection[int], scores: Mapping[str, float]) -> set[int]:
         # Of equal scores the older step, which then comes first.
-        ranked = sorted((-score, int(step)) for step, score in scores if int(step) in there)
+        ranked = sorted((-score, int(step)) for step, score in scores.items() if int(step) in there)
         return {step for _, step in ranked[: self._config.keep_best]}
 
-    def _tidy(self) -> None:
+    def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
+        """In a thread of its own: nothing here may change while training goes on."""
+        folder = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
+        self._tidy(scores)
+        return folder
+
+    def _tidy(self, scores: Mapping[str, float]) -> None:
         """Point the link `best` at the best checkpoint, and remove those that are neither among the best nor
         newest."""
-        there, best = checkpoints(self._run), self.best_steps()
+        there = checkpoints(self._run)
+        best = self._best_among(there, scores)
         if best:
-            top = max(best, key=lambda step: self._position.scores[str(step)])
+            top = max(best, key=lambda step: scores[str(step)])
             point(self._run, BEST, there[top])
         keep_only(self._run, {*list(there)[-self._config.keep_last :], *best})

@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -14,11 +14,20 @@ from torch import Tensor
 
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import is_gpu
+from nmt_cli.machine.memory import out_of_memory
 
 Thing = TypeVar("Thing")
 
 SLURM_PORTS = 29_500, 1_000
 """The first port, and how many there are for the jobs on a machine; the job's number chooses one."""
+
+PATIENCE = 60
+"""Times the timeout that ranks wait for each other where one may be busy for minutes with what the others do
+not do. One that has ended is noticed at once."""
+
+TIMED_OUT = re.compile("(?i)timed out|timeout")
+MISSING = re.compile(r"(?i)\b(ranks? \d+(?:, \d+)*) failed to pass")
+"""What gloo says of who kept the others waiting."""
 
 WISHES = 4
 """How many bits `Group.agree` sends; each is a wish with a meaning of its own."""
@@ -90,37 +99,45 @@ class Group:
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
         self.process, self.device = process, device
         self._hosts: Any = None
+        self._patient: Any = None
         self._pending: tuple[Any, Tensor] | None = None
+        self._store: Any = None
+        self._doing = ""
         if process.world > 1:
             patience = timedelta(seconds=timeout)
             dist.init_process_group(
                 "nccl" if is_gpu(device) else "gloo",
                 rank=process.rank,
                 world_size=process.world,
-                timeout=patience,
+                timeout=2 * patience,  # what waits on the host is to speak first
                 device_id=device if is_gpu(device) else None,
             )
             self._hosts = dist.new_group(backend="gloo", timeout=patience)
+            # Times out on its own: how long each rank waits for the others is a group's, not a call's.
+            self._patient = dist.new_group(backend="gloo", timeout=PATIENCE * patience)
+            if find := getattr(dist.distributed_c10d, "_get_default_store", None):
+                self._store = find()  # private, and only to tell more of an error
+            self.busy("starting")
 
     def sum(self, tensor: Tensor) -> None:
         """Put the sum over all ranks into `tensor`, in place."""
         if self.process.world > 1:
-            with _lost_contact(self.process):
+            with self._in_contact():
                 dist.all_reduce(tensor)
 
     def share_first(self, tensors: Iterable[Tensor]) -> None:
         """Copy the first rank's `tensors` into those of every rank, in place."""
         if self.process.world > 1:
-            with _lost_contact(self.process):
+            with self._in_contact():
                 for tensor in tensors:
-                    dist.broadcast(tensor, src=0)
+                    dist.broadcast(tensor.detach(), src=0)  # nothing is to be differentiated
 
     def gather(self, thing: Thing) -> list[Thing]:
         """The `thing` of every rank, in order of rank."""
         if self.process.world == 1:
             return [thing]
         everybodys: list[Any] = [None] * self.process.world
-        with _lost_contact(self.process):
+        with self._in_contact():
             dist.all_gather_object(everybodys, thing, group=self._hosts)
         return everybodys
 
@@ -129,7 +146,7 @@ class Group:
         if self.process.world == 1:
             return thing
         holder = [thing]
-        with _lost_contact(self.process):
+        with self._in_contact():
             dist.broadcast_object_list(holder, src=0, group=self._hosts)
         return holder[0]
 
@@ -143,13 +160,38 @@ class Group:
             return wishes
         # What is sent now is waited for at the next step, when it has long arrived.
         flags = torch.tensor([wishes >> bit & 1 for bit in range(WISHES)], dtype=torch.uint8)
-        with _lost_contact(self.process):
+        with self._in_contact():
             work = dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._hosts, async_op=True)
             before, self._pending = self._pending, (work, flags)
             if before is None:
                 return 0
             before[0].wait()
         return sum(int(flag) << bit for bit, flag in enumerate(before[1].tolist()))
+
+    def busy(self, doing: str) -> None:
+        """Let the others know what this rank does, for when it keeps them waiting."""
+        if self._store is not None and doing != self._doing:
+            self._doing = doing
+            self._store.set(f"nmt/doing/{self.process.rank}", doing)
+
+    def meet(self, doing: str) -> None:
+        """Wait for all ranks, each busy with `doing` until it comes; however many minutes one may need."""
+        if self.process.world > 1:
+            self.busy(doing)
+            with self._in_contact():
+                dist.monitored_barrier(self._patient, wait_all_ranks=True)
+
+    def _in_contact(self) -> AbstractContextManager[None]:
+        return _lost_contact(self.process, self._others)
+
+    def _others(self) -> str:
+        """What each of the others was last known to do, as far as can be found out."""
+        known = []
+        for rank in set(range(self.process.world)) - {self.process.rank}:
+            with suppress(RuntimeError):  # who keeps them may be gone
+                if self._store is not None and self._store.check([key := f"nmt/doing/{rank}"]):
+                    known.append(f"process {rank} was {self._store.get(key).decode()}")
+        return f"this one was {self._doing}, {', '.join(known)}" if known else ""
 
     def close(self) -> None:
         """Leave the group."""
@@ -182,16 +224,22 @@ def _port_free() -> Iterator[None]:
 
 
 @contextmanager
-def _lost_contact(process: Process) -> Iterator[None]:
+def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator[None]:
+    """Turn what the library raises into `LostContact`; `others` tells what is known of them."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         # Out of memory is a RuntimeError too, and is dealt with elsewhere.
-        if isinstance(error, torch.OutOfMemoryError):
+        if out_of_memory(error):
             raise
-        raise LostContact(
-            f"process {process.rank} lost contact with the others; see what another one said last."
-        ) from error
+        waited = TIMED_OUT.search(str(error))
+        told = f"process {process.rank} {'waited too long for' if waited else 'lost contact with'} the others"
+        if ranks := MISSING.search(str(error)):
+            told += f", {ranks[1]} did not come"
+        if known := others():
+            told += f" ({known})"
+        cure = "raise training.rank_timeout if they are slow, or " if waited else ""
+        raise LostContact(f"{told}; {cure}see what another one said last.") from error
 
 
 def threads_each(cores: int, process: Process) -> int:

@@ -6,7 +6,7 @@ import torch
 from nmt_cli.data.batch import MicroBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
-from nmt_cli.machine.memory import out_of_memory, release_unused
+from nmt_cli.machine.memory import LACKS, out_of_memory, release_unused
 from nmt_cli.ragged import Layout
 from nmt_cli.training.step.trainer import Trainer
 
@@ -25,7 +25,7 @@ def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
         try:
             trainer.try_out(_longest_pairs(tokens, longest).to(device))
             return tokens if tokens >= share else int(tokens * HEADROOM)
-        except RuntimeError as error:
+        except LACKS as error:
             if not out_of_memory(error):
                 raise
         release_unused(device)
@@ -37,8 +37,24 @@ def fitting_tokens(trainer: Trainer, share: int, batch: BatchConfig) -> int:
 
 
 def _longest_pairs(tokens: int, longest: int) -> MicroBatch:
-    """About `tokens` source plus target tokens in pairs of the longest sentences."""
+    """About `tokens` source plus target tokens in pairs of the longest sentences.
+
+    The two sides differ in tokens, if by one: what is equal in the first batch that `torch.compile` sees, it
+    takes for equal in all, and compiles anew for the next one.
+    """
     pairs = max(1, tokens // (2 * longest))
-    layout = Layout.of(np.full(pairs, longest))
+    lengths = np.full(pairs, longest)
+    target = Layout.of(lengths, longest)
+    lengths[-1] = max(longest - 1, 1)
+    source = Layout.of(lengths, longest)
     ids = torch.zeros(pairs * longest, dtype=torch.int64)
-    return MicroBatch(np.arange(pairs), ids, ids, ids, layout, layout, len(ids), len(ids))
+    return MicroBatch(
+        pairs=np.arange(pairs),
+        source_tokens=ids[: len(source.segments)].clone(),
+        target_tokens=ids,
+        labels=ids.clone(),
+        source=source,
+        target=target.beside(source),
+        real_source_tokens=len(source.segments),
+        real_target_tokens=len(ids),
+    )

@@ -5,24 +5,46 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.machine.memory import has_own_memory
+from nmt_cli.machine.torch_private import add_all
 from nmt_cli.training.config import OptimizerConfig
+
+LOSSES = 2
+"""Smoothed loss and NLL, summed over the tokens."""
 
 STATE = ("exp_avg", "exp_avg_sq", "step")
 
 
 class Gradients:
-    """The gradients of a model as one vector, of which every parameter's gradient is a view.
+    """The gradients of a model as one vector, of which every parameter's gradient is a view, and the losses.
 
     So clearing them, summing them over ranks, their norm and scaling them is one operation each.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        parameters = trained(model)
-        self.flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
-        parts = torch.split(self.flat, [p.numel() for p in parameters])
-        for parameter, part in zip(parameters, parts, strict=True):
+        self._parameters = trained(model)
+        sizes = [parameter.numel() for parameter in self._parameters]
+        self.all = torch.zeros(sum(sizes) + LOSSES, device=self._parameters[0].device)
+        """What ranks sum up: `flat`, and behind it `losses`."""
+        self.flat, self.losses = torch.split(self.all, [sum(sizes), LOSSES])
+        self._parts = [
+            part.view_as(parameter)
+            for parameter, part in zip(self._parameters, torch.split(self.flat, sizes), strict=True)
+        ]
+        for parameter, part in zip(self._parameters, self._parts, strict=True):
             # Autograd adds in place to a gradient that is there, so it stays part of the vector.
-            parameter.grad = part.view_as(parameter)
+            parameter.grad = part
+
+    def add(self, loss: Tensor, factor: Tensor) -> None:
+        """Add the gradients of `loss` times `factor`."""
+        if not has_own_memory(self.all.device):
+            loss.backward(factor)  # type: ignore[no-untyped-call]  # torch leaves it so
+            return
+        # Autograd would launch a kernel for each parameter, to add what is all there at the same time anyway:
+        # code that was compiled gives the gradients of a whole model at once.
+        found = torch.autograd.grad(loss, self._parameters, factor, allow_unused=True)
+        used = [(part, new) for part, new in zip(self._parts, found, strict=True) if new is not None]
+        add_all([part for part, _ in used], [new for _, new in used])
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:

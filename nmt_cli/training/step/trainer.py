@@ -13,7 +13,7 @@ from nmt_cli.data.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.machine.devices import autocast
-from nmt_cli.machine.memory import out_of_memory, release_unused
+from nmt_cli.machine.memory import LACKS, out_of_memory, release_unused
 from nmt_cli.machine.torch_private import step_unless, update_loss_scale
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
@@ -96,9 +96,9 @@ class Trainer:
         Returns [5], on the device: sums of smoothed loss and of NLL, gradient norm, 1 if the step was left
         out, and the loss scale.
         """
-        losses = self._share(number, batch, loader)
-        self.group.sum(self.gradients.flat)
-        self.group.sum(losses)
+        self._share(number, batch, loader)
+        self.group.sum(self.gradients.all)
+        losses = self.gradients.losses
         # Of sums over all ranks, so that all of them find the same and leave out the same steps.
         norm = self.gradients.flat.norm() / self.scale.scale
         bad = (~(norm.isfinite() & losses.isfinite().all())).float()
@@ -110,23 +110,22 @@ class Trainer:
 
     def try_out(self, part: MicroBatch) -> None:
         """Use as much memory as a step on `part` does, without changing a weight."""
-        self._forward_backward(part, part.real_target_tokens, torch.zeros(2, device=self.precision.device))
+        self._forward_backward(part, part.real_target_tokens)
         nothing = torch.ones((), device=self.precision.device)
         self._update(0.0, nothing, bad=nothing)  # makes room for the optimiser's state
-        self.gradients.flat.zero_()
+        self.gradients.all.zero_()
 
-    def _share(self, number: int, batch: LocalBatch, loader: Loader) -> Tensor:
+    def _share(self, number: int, batch: LocalBatch, loader: Loader) -> None:
         """Add up gradients and losses of this rank's micro-batches; starts over with halves if memory runs
         out."""
         while True:
-            self.gradients.flat.zero_()
-            losses = torch.zeros(2, device=self.gradients.flat.device)
+            self.gradients.all.zero_()
             try:
                 for index, part in enumerate(batch.micro_batches):
                     seed_everything(self.config.training.seed, number, self.group.process.rank, index)
-                    self._forward_backward(part, batch.target_tokens, losses)
-                return losses
-            except RuntimeError as error:
+                    self._forward_backward(part, batch.target_tokens)
+                return
+            except LACKS as error:
                 if not out_of_memory(error):
                     raise
                 if self.config.training.deterministic:
@@ -144,7 +143,7 @@ class Trainer:
             release_unused(self.precision.device)
             batch = loader.halved(batch)
 
-    def _forward_backward(self, part: MicroBatch, target_tokens: int, losses: Tensor) -> None:
+    def _forward_backward(self, part: MicroBatch, target_tokens: int) -> None:
         # Tokens of the whole global batch: the sum over micro-batches and ranks is the gradient of its mean.
         factor = self.scale.scale / target_tokens
         with self.precision.autocast():
@@ -155,8 +154,8 @@ class Trainer:
                 smoothing=self.config.loss.smoothing,
                 grad_scale=factor,
             )
-        (smoothed * factor).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
-        losses += torch.stack([smoothed.detach(), nll])
+        self.gradients.add(smoothed, factor)
+        self.gradients.losses += torch.stack([smoothed.detach(), nll])
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
         if limit := self.config.optimizer.clip_norm:

@@ -80,10 +80,9 @@ def check(size: str, tokens: int) -> dict[str, Any]:
     ):
         dispatch.implementation = (lambda *_: "padded") if padded else chosen
         one = _trainer(shape, ENTRIES[size], how)
-        losses = torch.zeros(2, device=the_device())
-        one.gradients.flat.zero_()
-        one._forward_backward(part, part.real_target_tokens, losses)
-        found[name] = (float(losses[0]) / part.real_target_tokens, one.gradients.flat.clone())
+        one.gradients.all.zero_()
+        one._forward_backward(part, part.real_target_tokens)
+        found[name] = (float(one.gradients.losses[0]) / part.real_target_tokens, one.gradients.flat.clone())
     dispatch.implementation = chosen
     loss, gradient = found["padded eager"]
     off = {
@@ -149,6 +148,7 @@ def _batch(pairs: Pairs, rounding: Rounding | None, entries: int) -> MicroBatch:
     real_source, real_target = (int(side.sum()) for side in lengths)
     labels[real_target:] = IGNORED
     numbers = np.arange(len(pairs))
+    target = target.beside(source)
     part = MicroBatch(numbers, source_S, target_T, labels, source, target, real_source, real_target)
     return part.to(the_device())
 

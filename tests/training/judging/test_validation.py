@@ -174,7 +174,7 @@ def test_more_sentences_than_there_are_are_all(
 
 @dataclass
 class Thread:
-    """A rank that is a thread; `gather` as `Group` has it."""
+    """A rank that is a thread; `gather` and `meet` as `Group` has them."""
 
     process: Process
     everybodys: list[Any]
@@ -185,6 +185,9 @@ class Thread:
         self.everybodys[self.process.rank] = thing
         self.barrier.wait(20)
         return list(self.everybodys)
+
+    def meet(self, doing: str) -> None:
+        self.barrier.wait(20)
 
 
 @pytest.mark.parametrize("world", [2, 3, 40], ids="{} ranks".format)

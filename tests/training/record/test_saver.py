@@ -42,7 +42,8 @@ def saving(
 
     def saving(first: bool = True, **config: int) -> Saver:
         process = SimpleNamespace(first=first, world=1)
-        trainer = SimpleNamespace(group=SimpleNamespace(process=process))
+        alone = {"meet": lambda doing: None, "from_first": lambda thing: thing}
+        trainer = SimpleNamespace(group=SimpleNamespace(process=process, **alone))
         checkpoint = lambda: Checkpoint(position.step, weights(model), {}, {"epoch": 0})  # noqa: E731
         snapshot = SimpleNamespace(
             identity=identity, trainer=trainer, position=position, checkpoint=checkpoint
@@ -60,6 +61,7 @@ def save_at(saver: Saver, position: Position, step: int, score: float | None = N
     if score is not None:
         position.scores[str(step)] = score
     saver.save()
+    saver.wait()
 
 
 def test_the_newest_and_the_best_stay_and_links_lead_to_them(

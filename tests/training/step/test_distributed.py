@@ -1,7 +1,10 @@
-"""Who takes part, by the variables of torchrun and of Slurm; and a group of one."""
+"""Who takes part, by the variables of torchrun and of Slurm; and groups of one and of two."""
 
+import multiprocessing
 import os
 import socket
+import time
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ import torch
 from nmt_cli.errors import UserError
 from nmt_cli.training.step.distributed import (
     Group,
+    LostContact,
     Process,
     child_environments,
     first_host,
@@ -150,3 +154,57 @@ def test_a_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             joined(process_from_environment(), CPU, 5.0),
         ):
             pass
+
+
+def _in_processes(*works: Callable[[Group], None]) -> list[str]:
+    """What each rank, a fork of this process, fails with; "" where it does not."""
+    context = multiprocessing.get_context("fork")
+    told: multiprocessing.Queue[tuple[int, str]] = context.Queue()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def work(rank: int) -> None:
+        os.environ.update(child_environments(len(works), port)[rank])
+        try:
+            with joined(Process(rank, len(works)), CPU, 1.0) as group:
+                works[rank](group)
+            told.put((rank, ""))
+        except LostContact as error:
+            told.put((rank, str(error)))
+
+    processes = [context.Process(target=work, args=(rank,)) for rank in range(len(works))]
+    for process in processes:
+        process.start()
+    found = dict(told.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+    return [found[rank] for rank in range(len(works))]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_rank_that_is_busy_for_longer_than_the_timeout_ends_nobody_where_all_meet() -> None:
+    def busy(group: Group) -> None:
+        group.busy("saving")
+        time.sleep(3)
+        group.meet("saving")
+
+    assert _in_processes(busy, lambda group: group.meet("saving")) == ["", ""]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_rank_that_waited_too_long_tells_for_whom_and_what_that_one_did() -> None:
+    def busy(group: Group) -> None:
+        group.busy("validating")
+        time.sleep(4)
+
+    def waiting(group: Group) -> None:
+        group.busy("training")
+        group.gather(1)
+
+    told = _in_processes(waiting, busy)
+    assert told[0].startswith("process 0 waited too long for the others ")
+    assert "this one was training, process 1 was validating" in told[0]
+    assert "raise training.rank_timeout" in told[0]

@@ -1,7 +1,9 @@
 """A step against plain float64 autograd on the whole batch, and what happens where one goes wrong."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batch import assemble
@@ -137,6 +140,49 @@ def test_a_rank_without_a_pair_adds_nothing(loader: Loader, split: Split, new_mo
     assert step.micro_batches == []
     assert trainer.step(1, 0.0, step, loader).tolist() == [0, 0, 0, 0, 1]
     assert not trainer.gradients.flat.any()
+
+
+class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Counts operations by name."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        self.counts[func.overloadpacket.__name__] += 1
+        return func(*args, **kwargs or {})
+
+
+def test_where_launches_cost_time_gradients_are_added_by_one_operation(
+    split: Split, new_model: New, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (part,) = cut(split).micro_batches
+    trainers = [trainer_of(new_model(), tiny()) for _ in range(2)]
+    counts = []
+    for trainer, gpu in zip(trainers, (False, True), strict=True):
+        monkeypatch.setattr("nmt_cli.training.step.optimizer.has_own_memory", lambda device, gpu=gpu: gpu)
+        for _ in range(2):
+            with Calls() as calls:
+                trainer._forward_backward(part, part.real_target_tokens)
+        counts.append(calls.counts)
+    assert torch.equal(trainers[0].gradients.all, trainers[1].gradients.all)
+    parameters = len([*trainers[0].model.parameters()])
+    assert counts[1]["_foreach_add_"] == 1
+    assert counts[0]["add_"] - counts[1]["add_"] == parameters
+
+
+def test_gradients_and_losses_are_summed_over_the_ranks_at_once(
+    loader: Loader, split: Split, new_model: New, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainer_of(new_model(), tiny())
+    summed: list[Tensor] = []
+    monkeypatch.setattr(trainer.group, "sum", summed.append)
+    measured = trainer.step(1, 0.0, cut(split), loader)
+    assert [tensor.numel() for tensor in summed] == [flat(trainer.model).numel() + 2]
+    assert torch.equal(summed[0][-2:], measured[:2])
 
 
 class Sabotage:

@@ -1,0 +1,96 @@
+"""What a step of the plain model asks of a GPU, counted without one: operations, and the bytes they touch.
+
+python -m recipes.benchmarks.gpu.counts [base|big|toy] [--tokens 25000]
+
+Nothing is computed: tensors have a shape and no content. Operations are those of PyTorch, eager, before a
+compiler fuses any; the attention and the loss are one each, whatever they launch.
+"""
+
+import json
+from collections import Counter
+from typing import Any
+from unittest.mock import patch
+
+import click
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nmt_cli.attention import dispatch
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.vocabulary import Vocabulary
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.step import optimizer
+from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.optimizer import build_optimizer
+from nmt_cli.training.step.trainer import MixedPrecision, Trainer
+from recipes.benchmarks.gpu.step import ENTRIES, SIZES, _batches
+
+GB = 1e9
+
+
+class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Operations by name, and the bytes of what they read and write, views not counted."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        result = func(*args, **kwargs or {})
+        name = func.overloadpacket.__name__
+        if not func.is_view and not name.startswith(
+            ("empty", "new_empty", "detach", "device", "set_", "split")
+        ):
+            self.operations[name] += 1
+            touched = pytree.tree_leaves((args, kwargs, result))
+            self.bytes[name] += sum(x.numel() * x.element_size() for x in touched if isinstance(x, Tensor))
+        return result
+
+
+@click.command()
+@click.argument("size", type=click.Choice(list(SIZES)), default="base")
+@click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
+def main(size: str, tokens: int) -> None:
+    """Print the counts of the micro-batch of a step, forward, loss and backward."""
+    print(json.dumps(counts(size, tokens), indent=1))
+
+
+def counts(size: str, tokens: int) -> dict[str, Any]:
+    """Of one micro-batch in bf16, as a GPU would be given it."""
+    part = _batches(tokens, None, ENTRIES[size])[1]
+    as_on_a_gpu = (
+        patch.object(dispatch, "implementation", lambda *_: "fused"),
+        patch.object(optimizer, "has_own_memory", lambda _: True),
+    )
+    with as_on_a_gpu[0], as_on_a_gpu[1], FakeTensorMode(allow_non_fake_inputs=True):
+        one = _trainer(size)
+        with Counted() as counted:
+            one._forward_backward(part, part.real_target_tokens)
+    return {
+        "size": size,
+        "tokens": tokens,
+        "operations": counted.operations.total(),
+        "GB": round(counted.bytes.total() / GB, 2),
+        "by name": {
+            name: {"operations": count, "GB": round(counted.bytes[name] / GB, 3)}
+            for name, count in counted.operations.most_common()
+        },
+    }
+
+
+def _trainer(size: str) -> Trainer:
+    entries = Vocabulary(("",) * ENTRIES[size], end=0, start=0, unknown=1)
+    model = Transformer(SIZES[size], entries, entries, joint=True)
+    config, cpu = TrainConfig(model=SIZES[size]), torch.device("cpu")
+    precision, group = MixedPrecision("bf16", cpu), Group(Process(), cpu, 60)
+    return Trainer(model, build_optimizer(model, config.optimizer), config, precision, group, model)
+
+
+if __name__ == "__main__":
+    main()
