@@ -48,7 +48,9 @@ def _for_machines(desk: Desk, keys: Keys) -> list[Route]:
         return JSONResponse({"status": "ok"})
 
     async def metrics(_: Request) -> Response:
-        return PlainTextResponse(desk.metrics.as_text(desk.waiting), media_type="text/plain; version=0.0.4")
+        restarts = sum(model.restarts for model in desk.directions.models)
+        told = desk.metrics.as_text(desk.waiting, restarts)
+        return PlainTextResponse(told, media_type="text/plain; version=0.0.4")
 
     async def settings(_: Request) -> Response:
         return JSONResponse(libretranslate.settings(desk, keys.needed))

@@ -45,6 +45,7 @@ class Directions:
 
     def __init__(self, models: Mapping[str, Model], pivot: str = "") -> None:
         """`models` have names to be asked for by; `pivot` is the language between two."""
+        self.models = list(models.values())
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
         for name, model in models.items():

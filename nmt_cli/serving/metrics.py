@@ -33,8 +33,8 @@ class Metrics:
         for bound in BOUNDS:
             self._faster[route, bound] += seconds <= bound
 
-    def as_text(self, waiting: int) -> str:
-        """All of it; `waiting` is how many sentences wait or are being translated."""
+    def as_text(self, waiting: int, restarts: int) -> str:
+        """All of it; `waiting` sentences wait or are being translated, and `restarts` workers have died."""
         lines = [
             *_described("nmt_requests_total", "counter", "Requests, by route and status."),
             *(
@@ -47,6 +47,9 @@ class Metrics:
             *_single("nmt_characters_total", "counter", "Characters translated.", self.characters),
             *_single("nmt_dropped_sentences_total", "counter", "Sentences nobody waits for.", self.dropped),
             *_single("nmt_waiting_sentences", "gauge", "Sentences that wait or are translated.", waiting),
+            *_single(
+                "nmt_worker_restarts_total", "counter", "Workers that died and were replaced.", restarts
+            ),
             *_described("nmt_odd_translations_total", "counter", "Translations that look odd."),
             *(f'nmt_odd_translations_total{{flag="{flag}"}} {n}' for flag, n in sorted(self.flags.items())),
         ]
