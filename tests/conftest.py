@@ -56,7 +56,7 @@ LARGE = 25_000
 
 
 SLOW = (
-    *("end_to_end/", "recipes/", "interop/", "attention/test_fused.py", "loss/test_dispatch.py"),
+    *("end_to_end/", "recipes/", "interop/", "serving/", "attention/test_fused.py", "loss/test_dispatch.py"),
     *("data/test_resegment.py", "model/test_cache.py", "model/test_oracles.py", "decoding/test_search.py"),
     *("decoding/test_constraints.py", "decoding/lines/test_stream.py", "cli/test_average_checkpoints.py"),
     *("training/test_loop.py", "training/step/test_trainer.py", "training/step/test_ema.py"),

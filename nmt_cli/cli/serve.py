@@ -1,6 +1,7 @@
 """`nmt serve`: models in, an HTTP server for LibreTranslate's clients, other programs, and people."""
 
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,7 @@ from nmt_cli.cli.options import EXISTING_FOLDER, FILE, CommandWithSettings, chos
 from nmt_cli.errors import UserError
 from nmt_cli.serving.config import ServeConfig
 
-MISSING = (
-    "nmt serve needs starlette and uvicorn, of which {name} is not installed: pip install 'nmt-cli[serve]'."
-)
+NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid")
 
 
 @click.command(
@@ -54,14 +53,16 @@ def serve(
     """
     plain = {"input.sentences": "split"}  # requests hold paragraphs
     config = chosen(ServeConfig, file, assignments, defaults=plain)
-    try:
-        from nmt_cli.serving.keys import Keys
-        from nmt_cli.serving.server import serve as serve_models
-    except ModuleNotFoundError as error:
-        raise UserError(MISSING.format(name=error.name)) from error
+    if missing := [name for name in NEEDED if not find_spec(name)]:
+        raise UserError(
+            f"nmt serve needs {missing[0]}, which is not installed: pip install 'nmt-cli[serve]'."
+        )
+
     from nmt_cli.api import TranslateConfig, load
     from nmt_cli.checkpoints.run_folder import own_search
     from nmt_cli.machine.threads import set_own_threads
+    from nmt_cli.serving.keys import Keys
+    from nmt_cli.serving.server import serve as serve_models
 
     good = Keys(keys)
     where: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}

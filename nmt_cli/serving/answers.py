@@ -31,7 +31,7 @@ def endpoint(
 
     async def answer(request: Request) -> Response:
         try:
-            fields = await fields_of(request, desk.config)
+            fields = await in_time(desk, fields_of(request, desk.config))
             if not keys.good(request, fields):
                 raise Refused(keyless, "an API key is needed; ask the operator of this server for one.")
             return await unless_gone(request.receive, in_time(desk, answering(desk, fields)))

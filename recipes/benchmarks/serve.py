@@ -249,7 +249,7 @@ def memory(bench: Bench) -> Iterator[Row]:
             assert all(answer.status == 200 for answer in answers)
             seen.append((done + each, served.kilobytes))
     later = seen[len(seen) // 2 :]
-    slope = float(np.polyfit(*zip(*later, strict=True), 1)[0])
+    slope = float(np.polyfit([done for done, _ in later], [size for _, size in later], 1)[0])
     marks = [f"{size / 1024:.1f} MB after {done:,}" for done, size in (seen[0], later[0], seen[-1])]
     told = f"{', '.join(marks)}; second half: {1000 * slope:+.1f} kB a 1,000 requests"
     yield f"{bench.requests:,} requests with flat memory", told, verdict(1000 * slope < 20)
