@@ -1,6 +1,7 @@
 """What clients send, read with care: JSON objects and forms become fields, and fields become values."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from nmt_cli.serving.refused import Refused
 
 BYTES_A_CHARACTER, BYTES_AROUND = 12, 1 << 16
 """A character takes at most so many bytes in a form or in JSON; names and keys take some more."""
+
+logging.getLogger("python_multipart").addHandler(logging.NullHandler())  # it would tell what was sent
 
 MOST_SHOWN = 40
 """Characters of what a client sent, in an answer."""

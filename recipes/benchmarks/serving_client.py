@@ -7,6 +7,8 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,9 +23,11 @@ ENOUGH = 1 << 26
 class Server:
     """`nmt serve` in a process of its own."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     host: str
     port: int
+    log: Path
+    """What it has said so far."""
 
     @property
     def workers(self) -> list[int]:
@@ -55,14 +59,17 @@ def server(models: Sequence[Path], threads: int, *settings: str) -> Iterator[Ser
     command = [sys.executable, "-m", "nmt_cli", "serve", *map(str, models), "--port", "0"]
     command += ["--threads", str(threads), "--device", "cpu"]
     command += [word for setting in settings for word in ("--set", setting)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr
+    with (
+        tempfile.NamedTemporaryFile("w+") as told,
+        subprocess.Popen(command, stderr=told) as process,
+    ):
         try:
-            told = process.stderr.readline()
-            found = re.findall(r"http://(\S+):(\d+)/", told)
-            if not found:
-                raise SystemExit(f"the server did not begin: {told}{process.stderr.read()}")
-            yield Server(process, found[0][0], int(found[0][1]))
+            log, place = Path(told.name), None
+            while not (place := re.search(r"http://(\S+):(\d+)/", log.read_text())):
+                if process.poll() is not None:
+                    raise SystemExit(f"the server did not begin: {log.read_text()}")
+                time.sleep(0.05)
+            yield Server(process, place[1], int(place[2]), log)
         finally:
             if process.poll() is None:
                 process.kill()

@@ -70,6 +70,12 @@ def test_a_text_that_is_too_long_is_told_what_is_not(client: Client, q: object) 
         assert answer.status == 413 and "send at most" in answer.json()["error"]
 
 
+def test_a_damaged_form_is_not_told_to_the_log(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    assert client.send("POST", "/translate", b"Xylophone", headers).status == 400
+    assert capfd.readouterr() == ("", "")
+
+
 def test_files_are_refused(client: Client) -> None:
     body = PART.replace(b'"q"', b'"q"; filename="f"') + b"a\r\n--x--\r\n"
     answer = client.send("POST", "/translate", body, {"content-type": "multipart/form-data; boundary=x"})
