@@ -32,8 +32,8 @@ class Server:
     @property
     def workers(self) -> list[int]:
         """Its worker processes."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in path.read_text().split()]
+        lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")  # each thread has those it forked
+        return [int(pid) for path in lists for pid in path.read_text().split()]
 
     @property
     def seconds(self) -> float:
