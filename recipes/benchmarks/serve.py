@@ -223,18 +223,24 @@ def lists(bench: Bench) -> Iterator[Row]:
         subprocess.run([*command, "--format", "ctranslate2"], check=True, capture_output=True)
         theirs = ctranslate2.Translator(str(exported), inter_threads=1, intra_threads=bench.threads)
         source, target = (Pieces((exported / name).read_bytes()) for name in ("source.spm", "target.spm"))
-        loop, ours = [], []
+        loop, ours, costs = [], [], []
         with server([bench.model], bench.threads) as served:
-            for _ in range(6):
-                began = time.perf_counter()
+            for _ in range(4):
+                began, before = time.perf_counter(), (time.process_time(), served.seconds)
                 for text in texts:
                     pieces = [source.shown(text)]
                     (found,) = theirs.translate_batch(pieces, beam_size=4, length_penalty=0.2)
                     target.text_of(found.hypotheses[0])
                 loop.append(time.perf_counter() - began)
+                theirs_took = time.process_time() - before[0]
                 ours += asyncio.run(all_of(served, 1, [bench.fields(texts)]))[1]
+                costs.append((theirs_took, served.seconds - before[1]))
     times = statistics.median(loop[1:]) / statistics.median(ours[1:])
-    told = f"{times:.2f} x ({statistics.median(ours[1:]):.2f} s against {statistics.median(loop[1:]):.2f} s)"
+    loops, servers = (statistics.median(each) for each in zip(*costs[1:], strict=True))
+    told = (
+        f"{times:.2f} x ({statistics.median(ours[1:]):.2f} s against {statistics.median(loop[1:]):.2f} s); "
+    )
+    told += f"by seconds of processors {loops / servers:.2f} x ({servers:.2f} against {loops:.2f})"
     yield f"lists of {LIST} >= 3 x a loop over CTranslate2", told, verdict(times >= 3)
 
 
