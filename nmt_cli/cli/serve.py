@@ -1,5 +1,6 @@
 """`nmt serve`: models in, an HTTP server for LibreTranslate's clients, other programs, and people."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,7 +59,7 @@ def serve(
             f"nmt serve needs {missing[0]}, which is not installed: pip install 'nmt-cli[serve]'."
         )
 
-    from nmt_cli.api import TranslateConfig, load
+    from nmt_cli.api import Model, TranslateConfig, load
     from nmt_cli.checkpoints.run_folder import own_search
     from nmt_cli.machine.threads import set_own_threads
     from nmt_cli.serving.keys import Keys
@@ -67,7 +68,7 @@ def serve(
     good = Keys(keys)
     where: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
     with ExitStack() as stack:
-        loaded = {}
+        loaded: dict[str, Model] = {}
         for folder in models:
             own = {f"search.{name}": value for name, value in own_search(folder).items()}
             settings = chosen(ServeConfig, file, assignments, defaults=plain | own)
@@ -77,7 +78,7 @@ def serve(
         serve_models(loaded, (host, port), good, config.server, _ignore if quiet else _tell)
 
 
-def _name(folder: Path, taken: dict[str, Any]) -> str:
+def _name(folder: Path, taken: Mapping[str, object]) -> str:
     name = folder.resolve().name
     return name if name not in taken else str(folder)
 

@@ -19,6 +19,11 @@ class Detection:
         self._loading = threading.Lock()
         self._identifier: Any = None
 
+    @property
+    def loaded(self) -> bool:
+        """Whether guessing is a matter of a millisecond by now."""
+        return self._identifier is not None
+
     def ranked(self, text: str) -> list[tuple[str, float]]:
         """The languages, the likeliest first, with probabilities; what can't be told is last."""
         found = [

@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from nmt_cli.decoding.lines.translator import Translation
 from nmt_cli.serving.answers import EventStream, as_json
 from nmt_cli.serving.bodies import Fields, shown
 from nmt_cli.serving.directions import Direction, name_of
@@ -109,7 +110,7 @@ def _guessed(language: str, probability: float) -> Mapping[str, Any]:
 async def _events(
     desk: Desk, documents: Documents, several: bool, guess: Guess | None
 ) -> AsyncGenerator[str]:
-    translations = []
+    translations: list[Translation] = []
     async with aclosing(desk.stream(documents)) as stream:
         async for translation in stream:
             number = len(translations)

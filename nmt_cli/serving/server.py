@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
@@ -18,6 +19,13 @@ from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.translating import Desk
 
 BACKLOG = 2048
+UVICORN: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "lifespan": "off",
+    "ws": "none",
+    "timeout_keep_alive": 75,  # longer than proxies keep one that nobody uses, or they would meet its end
+}
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -40,7 +48,7 @@ def serve(
         host, port = listening.getsockname()[:2]
         told = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
         tell(f"{told} at http://{f'[{host}]' if ':' in host else host}:{port}/; Ctrl-C ends.")
-        settings = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none")
+        settings = uvicorn.Config(app, **UVICORN)
         asyncio.run(_serve(_Server(settings), listening, tell))
         tell(f"{app.answered:,} requests were answered.")
 

@@ -94,7 +94,12 @@ class Desk:
 
     async def detected(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """The languages that the texts may be in, the likeliest first."""
-        return await asyncio.to_thread(self.detection.ranked, " ".join(texts))
+        text = " ".join(texts)
+        if (
+            self.detection.loaded
+        ):  # a thread would have those that were not taken in yet wait in a line of its own
+            return self.detection.ranked(text)
+        return await asyncio.to_thread(self.detection.ranked, text)
 
     async def aside(self, count: int, work: Callable[[], Result]) -> Result:
         """What comes of `work` on so many sentences, which this process does itself, one work at a time."""
@@ -107,10 +112,13 @@ class Desk:
             self.waiting -= count
 
     def _refuse_beyond(self, count: int) -> None:
-        most = self.config.most_waiting
-        if count > most:
+        if count > (most := self.config.most_waiting):
             raise Refused(413, f"there are {count:,} sentences; send at most {most:,} at a time.")
-        if self.waiting + count > most:
+        self.refuse_full(count)
+
+    def refuse_full(self, count: int = 1) -> None:
+        """Refuse so many sentences where as many wait as may; the earlier, the cheaper."""
+        if self.waiting + count > self.config.most_waiting:
             seconds = min(LATEST, max(1, math.ceil(self.waiting * self._seconds_each)))
             raise Refused(429, f"the server is busy; try again in {seconds} s.", seconds)
 

@@ -101,6 +101,8 @@ class Connection:
 
     async def send(self, method: str, path: str, body: bytes = b"", kind: str = "text/plain") -> Answer:
         """Send a request; `ConnectionError` where it is not answered."""
+        if self._streams and self._streams[0].at_eof():  # closed by the server, as nobody used it
+            await self.close()
         if not self._streams:
             self._streams = await asyncio.open_connection(self._server.host, self._server.port, limit=ENOUGH)
         reader, writer = self._streams
