@@ -56,7 +56,7 @@ LARGE = 25_000
 
 
 SLOW = (
-    *("end_to_end/", "recipes/", "interop/", "attention/test_fused.py", "loss/test_dispatch.py"),
+    *("end_to_end/", "recipes/", "interop/", "serving/", "attention/test_fused.py", "loss/test_dispatch.py"),
     *("data/test_resegment.py", "model/test_cache.py", "model/test_oracles.py", "decoding/test_search.py"),
     *("decoding/test_constraints.py", "decoding/lines/test_stream.py", "cli/test_average_checkpoints.py"),
     *("training/test_loop.py", "training/step/test_trainer.py", "training/step/test_ema.py"),
@@ -368,19 +368,20 @@ search.max_length = 12
 
 @pytest.fixture(scope="session")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Model folders, none of them trained: `copies` gives back its source, `silent` says nothing, `loops`
-    says "a" without end, `other` knows other characters. They take 63 characters at a time."""
+    """Model folders, none of them trained: `copies` gives back its source, `french` too, but from French into
+    English, `silent` says nothing, `loops` says "a" without end, `other` knows other characters. They take 63
+    characters at a time."""
     # Most tests here need no torch, which takes seconds to load.
     from nmt_cli.checkpoints.model_folder import Identity, weights, write_model
     from nmt_cli.text.config import TextConfig, TokenizerConfig
     from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 
-    def characters(alphabet: str) -> "Tokenizers":
-        recipe = Recipe("char", True, "en", "de", TextConfig())
+    def characters(alphabet: str, source: str) -> "Tokenizers":
+        recipe = Recipe("char", True, source, "en" if source == "fr" else "de", TextConfig())
         return learn_tokenizers(recipe, TokenizerConfig(kind="char"), {"source": [alphabet], "target": []})
 
-    def write(name: str, alphabet: str, always: str | None = None) -> None:
-        tokenizers = characters(alphabet)
+    def write(name: str, alphabet: str, always: str | None = None, source: str = "en") -> None:
+        tokenizers = characters(alphabet, source)
         only = None if always is None else [*tokenizers.target.encode(always), 0][0]
         config, model = _copier(len(tokenizers.source.vocabulary.entries), only)
         (folder / name).mkdir()
@@ -392,6 +393,7 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("silent", letters, always="")
     write("loops", letters, always="a")
     write("other", "abc ")
+    write("french", letters, source="fr")
     return folder
 
 

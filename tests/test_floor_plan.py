@@ -57,6 +57,9 @@ OWNERS = {
     "wandb": "nmt_cli.training.record.weights_and_biases",
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",
+    "starlette": "nmt_cli.serving.*",
+    "uvicorn": "nmt_cli.serving.server",
+    "py3langid": "nmt_cli.serving.detection",
 }
 WITHOUT_TORCH = ("text", "corpus", "scoring")
 FORBIDDEN_NAMES = ("utils", "helpers", "common")

@@ -20,6 +20,7 @@ from nmt_cli.cli.info import info
 from nmt_cli.cli.preprocess import preprocess
 from nmt_cli.cli.report import report
 from nmt_cli.cli.score import score
+from nmt_cli.cli.serve import serve
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
 from nmt_cli.errors import EXIT_CODES, Caution, UserError, printable
@@ -68,6 +69,7 @@ nmt.add_command(info)
 nmt.add_command(preprocess)
 nmt.add_command(report)
 nmt.add_command(score)
+nmt.add_command(serve)
 nmt.add_command(train)
 nmt.add_command(translate)
 

@@ -80,6 +80,7 @@ MOST_FLAGS = {
     "translate": 14,
     "average-checkpoints": 6,
     "score": 10,
+    "serve": 8,
     "import": 4,
     "export": 4,
     "report": 1,

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import nmt_cli
 from nmt_cli.decoding.lines import attention_page
 from nmt_cli.pages.compose import compose, escaped, script
+from nmt_cli.serving import page
 from nmt_cli.training.record import comparison, html_report
 
 PACKAGE = Path(nmt_cli.__file__).parent
@@ -24,6 +25,7 @@ PAGES = (
     ("decoding/lines/page", attention_page.SCRIPTS),
     ("training/record/page", html_report.SCRIPTS),
     ("training/record/page", comparison.SCRIPTS),
+    ("serving/page", page.SCRIPTS),
 )
 """Where the parts of each page are, and its scripts."""
 
@@ -91,7 +93,14 @@ def test_data_that_looks_like_a_part_stays_data(parts: Path, text: str) -> None:
 
 def test_a_placeholder_that_nothing_fills_is_an_error_of_ours() -> None:
     shell = (files("nmt_cli.pages") / "page.html").read_text("utf-8")
-    assert sorted(string.Template(shell).get_identifiers()) == ["body", "data", "script", "style", "title"]
+    assert sorted(string.Template(shell).get_identifiers()) == [
+        "body",
+        "data",
+        "policy",
+        "script",
+        "style",
+        "title",
+    ]
 
 
 @pytest.mark.parametrize(("place", "scripts"), PAGES)

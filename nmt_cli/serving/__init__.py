@@ -1,0 +1,1 @@
+"""The HTTP server: models that other programs, and people, ask for translations."""

@@ -1,0 +1,136 @@
+"""Models to be served, and a client that calls the application as a server would, without one."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from starlette.types import ASGIApp, Message
+
+from nmt_cli.api import InputConfig, Model, TranslateConfig, load
+from nmt_cli.serving.app import application
+from nmt_cli.serving.config import ServerConfig
+from nmt_cli.serving.directions import Directions
+from nmt_cli.serving.front import Front
+from nmt_cli.serving.keys import Keys
+from nmt_cli.serving.translating import Desk
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+SPLIT = TranslateConfig(input=InputConfig(sentences="split"))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def events(self) -> list[str]:
+        """The data of each event."""
+        return [one.removeprefix("data: ") for one in self.body.decode().split("\n\n") if one]
+
+
+@dataclass(slots=True)
+class Client:
+    """Asks an application, all in one event loop."""
+
+    app: ASGIApp
+    desk: Desk
+    runner: asyncio.Runner = field(default_factory=asyncio.Runner)
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.send("GET", path, b"", headers)
+
+    def post(self, path: str, fields: object, **headers: str) -> Answer:
+        return self.send("POST", path, json.dumps(fields).encode(), {"content-type": JSON, **headers})
+
+    def form(self, path: str, fields: object, **headers: str) -> Answer:
+        body = urlencode(fields, doseq=True).encode()  # type: ignore[arg-type]  # a mapping, or pairs
+        return self.send("POST", path, body, {"content-type": FORM, **headers})
+
+    def send(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], stays: bool = True
+    ) -> Answer:
+        """One request; a client that does not stay is gone once its body is sent."""
+        return self.runner.run(ask(self.app, method, path, body, headers, stays))
+
+
+async def ask(
+    app: ASGIApp,
+    method: str,
+    path: str,
+    body: bytes = b"",
+    headers: Mapping[str, str] | None = None,
+    stays: bool = True,
+) -> Answer:
+    """What the application answers; status 0 where it answers nothing."""
+    path, _, query = path.partition("?")
+    names = {name.replace("_", "-"): value for name, value in (headers or {}).items()}
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(name.encode(), value.encode()) for name, value in names.items()],
+        "server": ("127.0.0.1", 5000),
+        "client": ("127.0.0.1", 1),
+    }
+    asked: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    told: list[Message] = []
+
+    async def receive() -> Message:
+        if not asked and stays:
+            await asyncio.Event().wait()
+        return asked.pop() if asked else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    await app(scope, receive, send)
+    if not told:
+        return Answer(0, {}, b"")
+    came = {name.decode(): value.decode() for name, value in told[0]["headers"]}
+    return Answer(told[0]["status"], came, b"".join(one.get("body", b"") for one in told[1:]))
+
+
+@pytest.fixture(scope="session")
+def german(made_models: Path) -> Iterator[Model]:
+    """English into German: it gives back its source, 63 characters at most at a time."""
+    with load(made_models / "copies", device="cpu", threads=1, config=SPLIT) as model:
+        yield model
+
+
+@pytest.fixture(scope="session")
+def serving() -> Iterator[Callable[..., Client]]:
+    """`serving(models, keys=…, setting=…)`: a client of an application that serves these models."""
+    clients: list[Client] = []
+
+    def serving(models: Mapping[str, Model], keys: Keys | None = None, **settings: Any) -> Client:
+        config = ServerConfig(**settings)
+        desk = Desk(Directions(models, config.pivot), config)
+        app: Front = application(desk, keys or Keys())
+        clients.append(Client(app, desk))
+        return clients[-1]
+
+    yield serving
+    for client in clients:
+        client.runner.close()
+
+
+@pytest.fixture(scope="session")
+def client(german: Model, serving: Callable[..., Client]) -> Client:
+    return serving({"copies": german})

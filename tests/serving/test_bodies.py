@@ -1,0 +1,82 @@
+"""Whatever a client sends, it is answered with what is wrong, and never with a fault of ours."""
+
+import json
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.serving.conftest import FORM, JSON, Client
+
+PATHS = ("/translate", "/detect", "/v2/translate", "/v1/chat/completions", "/align", "/attention")
+KINDS = (JSON, FORM, "multipart/form-data; boundary=x", "multipart/form-data", "text/plain", "\xff", "")
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = st.sampled_from(
+    "q source target format alternatives stream text target_lang tag_handling ignore_tags messages model n "
+    "pairs api_key".split()
+)
+LIKELY = {
+    "q": "a dog",
+    "source": "en",
+    "target": "de",
+    "text": "a",
+    "target_lang": "de",
+    "model": "en-de",
+    "messages": [{"role": "user", "content": "a"}],
+    "pairs": [["a", "b"]],
+}
+OBJECTS = st.dictionaries(NAMES, VALUES, max_size=2).map(lambda some: json.dumps(LIKELY | some).encode())
+PART = b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\n'
+PIECES = st.sampled_from([PART, b"--x", b"--x--\r\n", b"\r\n", b"a", b"\xff", b'name="', b"filename=f"])
+FORMS = st.lists(PIECES, max_size=6).map(b"".join)
+
+
+@settings(max_examples=100)
+@given(
+    path=st.sampled_from(PATHS),
+    kind=st.sampled_from(KINDS),
+    body=st.binary(max_size=40) | OBJECTS | VALUES.map(lambda value: json.dumps(value).encode()) | FORMS,
+)
+@example(path="/translate", kind=JSON, body=b"[" * 100_000)
+@example(path="/translate", kind=JSON, body=b'{"q": %s}' % (b"1" * 5000))
+@example(path="/translate", kind=JSON, body=json.dumps({**LIKELY, "q": "\ud800\x00\udfff"}).encode())
+@example(path="/attention", kind=FORM, body=b"source=en&target=de&pairs=" + b"[" * 20_000)
+@example(path="/align", kind=JSON, body=json.dumps({**LIKELY, "pairs": [["", ""], ["\n", "a"]]}).encode())
+@example(path="/attention", kind=JSON, body=json.dumps({**LIKELY, "pairs": [["", ""]]}).encode())
+def test_no_body_is_a_fault(client: Client, path: str, kind: str, body: bytes) -> None:
+    headers = {"content-type": kind} if kind else {}
+    answer = client.send("POST", path, body, headers)
+    assert answer.status in (200, 400, 404, 413), answer.body
+    if answer.status != 200:
+        (told,) = answer.json().values()
+        sentence = told if isinstance(told, str) else told["message"]
+        assert sentence.endswith(".") and "\n" not in sentence
+
+
+def test_a_body_that_is_too_large_is_not_read_to_its_end(client: Client) -> None:
+    answer = client.post("/translate", {"q": "a" * 2_000_000, "source": "en", "target": "de"})
+    assert answer.status == 413 and "bytes" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("q", ["a" * 100_001, ["a"] * 1001, ["a" * 60_000] * 2], ids=lambda q: f"{len(q)}")
+def test_a_text_that_is_too_long_is_told_what_is_not(client: Client, q: object) -> None:
+    for path in ("/translate", "/detect"):
+        answer = client.post(path, {"q": q, "source": "auto", "target": "de"})
+        assert answer.status == 413 and "send at most" in answer.json()["error"]
+
+
+def test_a_damaged_form_is_not_told_to_the_log(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    assert client.send("POST", "/translate", b"Xylophone", headers).status == 400
+    assert capfd.readouterr() == ("", "")
+
+
+def test_files_are_refused(client: Client) -> None:
+    body = PART.replace(b'"q"', b'"q"; filename="f"') + b"a\r\n--x--\r\n"
+    answer = client.send("POST", "/translate", body, {"content-type": "multipart/form-data; boundary=x"})
+    assert answer.status == 400

@@ -1,0 +1,45 @@
+"""Pages of other sites may ask, and what goes wrong inside tells nothing of the texts."""
+
+from collections.abc import Callable
+
+import pytest
+
+from nmt_cli.api import Model
+from nmt_cli.serving import libretranslate
+from tests.serving.conftest import Client
+
+BASIC = {"q": "Xylophone.", "source": "en", "target": "de"}
+
+
+def test_pages_of_other_sites_may_ask(client: Client) -> None:
+    asked = client.send("OPTIONS", "/translate", b"", {"origin": "https://example.org"})
+    assert asked.status == 200
+    for answer in (asked, client.get("/languages"), client.post("/translate", {}), client.get("/nowhere")):
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert "Content-Type" in answer.headers["access-control-allow-headers"]
+
+
+def test_an_address_that_is_none_and_a_method_that_is_not_taken_are_told(client: Client) -> None:
+    assert client.get("/nowhere").status == 404
+    assert client.get("/translate").status == 405
+    assert list(client.get("/nowhere").json()) == ["error"]
+    assert client.desk.metrics.requests["other", 404] >= 2
+
+
+def test_a_fault_is_told_by_its_place_and_without_the_text(
+    german: Model,
+    serving: Callable[..., Client],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def fails(*_: object) -> None:
+        raise KeyError("Xylophone")
+
+    monkeypatch.setattr(libretranslate, "found", fails)
+    client = serving({"copies": german})
+    answer = client.post("/translate", BASIC)
+    assert answer.status == 500 and list(answer.json()) == ["error"]
+    told = capfd.readouterr()
+    assert "KeyError at " in told.err
+    assert "Xylophone" not in told.err + told.out + answer.body.decode()
+    assert client.desk.metrics.requests["/translate", 500] == 1

@@ -1,0 +1,50 @@
+"""Who knows no key gets no translation, but learns what there is."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.api import Model
+from nmt_cli.errors import UserError
+from nmt_cli.serving.keys import Keys
+from tests.serving.conftest import Client
+
+BASIC = {"q": "a", "source": "en", "target": "de"}
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    german: Model, serving: Callable[..., Client], tmp_path_factory: pytest.TempPathFactory
+) -> Client:
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text("# Anna's\nschlüssel\n\n  other  \n")
+    return serving({"copies": german}, Keys(file))
+
+
+def test_a_key_may_stand_in_the_body_or_in_a_header(guarded: Client) -> None:
+    assert guarded.post("/translate", {**BASIC, "api_key": "schlüssel"}).status == 200
+    assert guarded.form("/translate", {**BASIC, "api_key": "other"}).status == 200
+    assert guarded.post("/translate", BASIC, authorization="Bearer other").status == 200
+    chat = {"model": "en-de", "messages": [{"role": "user", "content": "a"}]}
+    assert guarded.post("/v1/chat/completions", chat, authorization="Bearer other").status == 200
+
+
+@pytest.mark.parametrize("key", ["", "othe", "others", "# Anna's", "\ud800", "schlussel"], ids=ascii)
+def test_without_a_good_key_nothing_is_translated(guarded: Client, key: str) -> None:
+    for path in ("/translate", "/detect", "/align", "/attention", "/v2/translate"):
+        assert guarded.post(path, {**BASIC, "api_key": key}).status == 403
+    assert guarded.post("/v1/chat/completions", {**BASIC, "api_key": key}).status == 401
+    assert guarded.desk.metrics.sentences == 0 or guarded.desk.waiting == 0
+
+
+def test_what_there_is_may_be_known_to_all(guarded: Client) -> None:
+    for path in ("/", "/health", "/languages", "/metrics", "/frontend/settings"):
+        assert guarded.get(path).status == 200
+    assert guarded.get("/frontend/settings").json()["keyRequired"] is True
+
+
+def test_a_file_without_keys_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("\n# none\n")
+    with pytest.raises(UserError, match="holds no key"):
+        Keys(tmp_path / "keys")

@@ -1,0 +1,23 @@
+"""Prometheus can read what has been counted."""
+
+import re
+
+from nmt_cli.serving.metrics import BOUNDS, Metrics
+
+
+def test_every_line_is_one_that_prometheus_reads() -> None:
+    metrics = Metrics(sentences=3, characters=40, dropped=1)
+    for seconds, status in ((0.02, 200), (0.3, 200), (100.0, 504)):
+        metrics.answered("/translate", status, seconds)
+    metrics.flags["empty"] += 1
+    lines = metrics.as_text(waiting=7, restarts=2).splitlines()
+    form = re.compile(r'(# (HELP|TYPE) \w+ .+|\w+(\{(\w+="[^"]*",?)+\})? [0-9.]+)')
+    assert all(form.fullmatch(line) for line in lines)
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values['nmt_requests_total{route="/translate",status="200"}'] == "2"
+    buckets = [int(values[f'nmt_request_seconds_bucket{{route="/translate",le="{b:g}"}}']) for b in BOUNDS]
+    assert buckets == [0, *[1] * 4, *[2] * 7]
+    assert values['nmt_request_seconds_bucket{route="/translate",le="+Inf"}'] == "3"
+    assert values['nmt_request_seconds_count{route="/translate"}'] == "3"
+    assert float(values['nmt_request_seconds_sum{route="/translate"}']) == 100.32
+    assert values["nmt_waiting_sentences"] == "7" and values["nmt_worker_restarts_total"] == "2"

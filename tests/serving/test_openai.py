@@ -1,0 +1,63 @@
+"""A chat with a translator, as programs that speak to OpenAI have it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.serving.conftest import Client
+
+TEXT = "One dog runs.  Two cats sleep.\n\nThree birds sing.\n"
+
+
+def chat(text: object = TEXT, **more: object) -> Mapping[str, Any]:
+    messages = [{"role": "system", "content": "Translate."}, {"role": "user", "content": text}]
+    return {"model": "en-de", "messages": messages, **more}
+
+
+def test_the_last_message_is_translated(client: Client) -> None:
+    answer = client.post("/v1/chat/completions", chat()).json()
+    assert answer["object"] == "chat.completion" and answer["model"] == "en-de"
+    (choice,) = answer["choices"]
+    assert choice["message"] == {"role": "assistant", "content": TEXT}
+    assert choice["finish_reason"] == "stop"
+    parts = [{"type": "text", "text": "One "}, {"type": "image_url"}, {"type": "text", "text": "dog."}]
+    answer = client.post("/v1/chat/completions", chat(parts, model="copies")).json()
+    assert answer["choices"][0]["message"]["content"] == "One dog."
+
+
+@pytest.mark.parametrize("text", [TEXT, "", "\n\nOne", "One.\n"], ids=repr)
+def test_chunks_are_together_what_comes_at_once(client: Client, text: str) -> None:
+    answer = client.post("/v1/chat/completions", chat(text, stream=True))
+    *chunks, done = answer.events()
+    found = [json.loads(chunk)["choices"][0] for chunk in chunks]
+    assert done == "[DONE]"
+    assert found[0]["delta"]["role"] == "assistant"
+    assert found[-1] == {"index": 0, "delta": {}, "finish_reason": "stop"}
+    whole = client.post("/v1/chat/completions", chat(text)).json()["choices"][0]["message"]["content"]
+    assert "".join(one["delta"].get("content", "") for one in found) == whole
+
+
+def test_models_have_names(client: Client) -> None:
+    assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["copies", "en-de"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (chat(model="en-fr"), 404),
+        (chat(model=None), 400),
+        (chat(n=2), 400),
+        (chat(7), 400),
+        ({"model": "en-de"}, 400),
+        ({"model": "en-de", "messages": [{"role": "system", "content": "a"}]}, 400),
+        ({"model": "en-de", "messages": ["a"]}, 400),
+    ],
+    ids=str,
+)
+def test_errors_look_as_there(client: Client, fields: Mapping[str, Any], status: int) -> None:
+    answer = client.post("/v1/chat/completions", fields)
+    assert answer.status == status
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert answer.json()["error"]["message"].endswith(".")

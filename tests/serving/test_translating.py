@@ -1,0 +1,93 @@
+"""Under load each request is answered: with its translation, or with why it has none."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.api import Model
+from tests.serving.conftest import JSON, Client, ask
+
+BASIC = {"q": "One dog. Two cats.", "source": "en", "target": "de"}
+MANY = {**BASIC, "q": ["One dog runs here and there."] * 500}
+PATIENCE = 60.0
+
+
+def test_a_full_queue_says_when_to_come_again(german: Model, serving: Callable[..., Client]) -> None:
+    client = serving({"copies": german}, most_waiting=10)
+    client.desk.waiting = 9
+    answer = client.post("/translate", BASIC)
+    assert answer.status == 429 and answer.json()["error"].startswith("the server is busy; try again in ")
+    assert 1 <= int(answer.headers["retry-after"]) <= 30
+    client.desk.waiting = 8
+    assert client.post("/translate", BASIC).status == 200
+    assert client.desk.waiting == 8
+
+
+def test_more_sentences_than_may_wait_at_all_are_too_many(
+    german: Model, serving: Callable[..., Client]
+) -> None:
+    client = serving({"copies": german}, most_waiting=10)
+    answer = client.post("/translate", {**BASIC, "q": "One. " * 11})
+    assert answer.status == 413 and "11 sentences" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["at once", "stream"])
+def test_what_takes_too_long_is_dropped(german: Model, serving: Callable[..., Client], stream: bool) -> None:
+    client = serving({"copies": german}, most_seconds=0.02)
+    answer = client.post("/translate", {**MANY, "stream": stream})
+    told = answer.body.decode()
+    assert "this takes more than 0.02 s" in told
+    assert answer.status == 504 or stream  # of which the beginning may be in time
+    assert client.desk.waiting == 0
+    assert client.desk.metrics.dropped > 0 or client.desk.metrics.sentences == 0
+    assert _soon(lambda: german.queued == 0)
+
+
+@pytest.mark.parametrize("path", ["/translate", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [False, True], ids=["at once", "stream"])
+def test_a_client_that_goes_away_takes_its_sentences_along(
+    german: Model, serving: Callable[..., Client], path: str, stream: bool
+) -> None:
+    client = serving({"copies": german})
+    message = [{"role": "user", "content": "One dog runs here. " * 500}]
+    fields: dict[str, object] = {**MANY, "stream": stream, "model": "en-de", "messages": message}
+    client.send("POST", path, json.dumps(fields).encode(), {"content-type": JSON}, stays=False)
+    assert client.desk.waiting == 0
+    assert client.desk.metrics.dropped > 0 or client.desk.metrics.sentences == 0
+    assert _soon(lambda: german.queued == 0)
+
+
+def test_many_clients_with_all_kinds_of_options_get_what_each_would_get_alone(client: Client) -> None:
+    options: list[dict[str, object]] = [{}, {"alternatives": 2}, {"format": "html"}, {"source": "auto"}]
+    asked = [
+        {**BASIC, "q": f"{number} dogs run. {'They bark. ' * (number % 5)}", **options[number % 4]}
+        for number in range(24)
+    ]
+    alone = [client.post("/translate", fields).json() for fields in asked]
+
+    async def together() -> list[object]:
+        headers = {"content-type": JSON}
+        bodies = [json.dumps(fields).encode() for fields in asked]
+        found = [ask(client.app, "POST", "/translate", body, headers) for body in bodies]
+        return [answer.json() for answer in await asyncio.gather(*found)]
+
+    assert client.runner.run(together()) == alone
+
+
+def test_no_text_is_in_the_numbers(client: Client, tmp_path: Path) -> None:
+    client.post("/translate", {**BASIC, "q": "Xylophone."})
+    told = client.get("/metrics").body.decode()
+    assert 'nmt_requests_total{route="/translate",status="200"}' in told
+    assert "Xylophone" not in told
+    assert "nmt_waiting_sentences 0" in told
+
+
+def _soon(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + PATIENCE
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    return holds()
