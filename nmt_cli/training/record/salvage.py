@@ -64,4 +64,4 @@ def _number(value: object) -> bool:
 
 
 def _step(line: Mapping[str, Any]) -> bool:
-    return isinstance(line["step"], int) and line["step"] > 0
+    return isinstance(line["step"], int) and 0 < line["step"] < 2**53

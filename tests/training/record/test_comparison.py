@@ -1,6 +1,7 @@
 """Several runs on one page, made of what is in their folders."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -94,3 +95,12 @@ def test_settings_that_are_no_toml_are_named(tmp_path: Path) -> None:
         (run / "config.toml").write_bytes(content)
         with pytest.raises(UserError, match=r"config\.toml is not a TOML file"):
             write_comparison([run], tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "environment.jsonl"])
+def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    with pytest.raises(UserError, match=f"{name} is no "):
+        write_comparison([run], tmp_path / "page.html")
