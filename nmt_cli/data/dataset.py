@@ -179,8 +179,8 @@ def _no_row(path: Path, array: NDArray[Any], wanted: str) -> UserError:
 
 def _mapped(path: Path) -> NDArray[Any]:
     try:
-        # A pickled array from outside could run any code.
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        # Not `np.load`: it takes zips too, and pickles, which could run any code.
+        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except NO_ARRAY as error:
         raise UserError(f"{path} is damaged; make the dataset again with --overwrite.") from error
     return array

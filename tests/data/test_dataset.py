@@ -227,6 +227,14 @@ def test_an_array_with_a_damaged_header_is_a_plain_error(tmp_path: Path, header:
         open_sentences(tmp_path, "train", "source")
 
 
+def test_a_zip_is_no_array(tmp_path: Path) -> None:
+    path = side_path(tmp_path, "train", "source", "tokens.npy")
+    with path.open("wb") as file:
+        np.savez(file, np.zeros(3, np.uint16))
+    with pytest.raises(UserError, match=r"tokens\.npy is damaged"):
+        open_sentences(tmp_path, "train", "source")
+
+
 def test_raw_lines_that_are_not_those_of_a_set_are_a_plain_error(toy_dataset: Path, tmp_path: Path) -> None:
     folder = tmp_path / "dataset"
     shutil.copytree(toy_dataset, folder)
