@@ -87,7 +87,7 @@ def main(
 def _known(kept: Path | None) -> dict[int, Found]:
     """What an interrupted campaign has found."""
     lines = kept.read_text("utf-8").splitlines() if kept and kept.exists() else []
-    return {each[0]: each for each in map(tuple, map(json.loads, lines))}  # type: ignore[misc]
+    return {each[0]: each for each in map(tuple, map(json.loads, lines))}
 
 
 def _noted(found: Iterator[Found], kept: Path | None) -> Iterator[Found]:

@@ -133,7 +133,8 @@ def npz() -> tuple[Reader, list[bytes]]:
 
     from nmt_cli.interop import marian
 
-    numpy.savez(file := io.BytesIO(), **{"special:model.yml": numpy.frombuffer(b"type: x\0", numpy.int8)})
+    arrays: dict[str, Any] = {"special:model.yml": numpy.frombuffer(b"type: x\0", numpy.int8)}
+    numpy.savez(file := io.BytesIO(), **arrays)
     return (lambda path: marian._loaded(path)), [file.getvalue()]
 
 
