@@ -66,7 +66,9 @@ def _fairseq(world: Path, tensors: dict[str, Tensor], subwords: Path) -> None:
     named |= dict.fromkeys(both, table)
     shape = {"embed_dim": 24, "ffn_embed_dim": 48, "attention_heads": 2, "layers": 1}
     shape |= {"normalize_before": False, "learned_pos": False}
-    told: dict[str, object] = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in shape.items()}
+    told: dict[str, object] = {
+        f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in shape.items()
+    }
     told |= {"arch": "transformer", "share_all_embeddings": True, "source_lang": "en", "target_lang": "de"}
     torch.save({"args": argparse.Namespace(**told), "model": named}, folder / "checkpoint_best.pt")
     shutil.copy(subwords, folder / "sentencepiece.bpe.model")
