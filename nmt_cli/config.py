@@ -150,7 +150,7 @@ def read(
     """
     problems: list[str] = []
     given = [Given(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
-    given += _from_file(preset) if preset else []
+    given += from_file(preset) if preset else []
     given += _given(file, assignments, flags or {}, problems)
     sections = get_type_hints(config)
     given = _without_gone(given, sections, problems, note)
@@ -290,12 +290,13 @@ def _given(
     file: Path | None, assignments: Sequence[str], flags: Mapping[str, object], problems: list[str]
 ) -> list[Given]:
     """All that was given, what counts more behind what counts less."""
-    given = list(_from_file(file)) if file else []
+    given = list(from_file(file)) if file else []
     given += [item for text in assignments if (item := _from_assignment(text, problems))]
     return given + [Given(name, value, "flag") for name, value in flags.items() if value is not None]
 
 
-def _from_file(file: Path) -> Iterator[Given]:
+def from_file(file: Path) -> Iterator[Given]:
+    """What a TOML file says, known settings or not."""
     try:
         # Editors on Windows begin files with a mark; and a path in a file need not be UTF-8.
         sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))

@@ -1,5 +1,6 @@
 """Errors that a user can fix, and the exit codes of what was asked to end."""
 
+import json
 import signal
 from collections.abc import Mapping
 
@@ -19,11 +20,17 @@ NO_TEXT = range(0xD800, 0xE000)
 """What stands for bytes of a name that are not UTF-8."""
 
 ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in (*OBEYED, *NO_TEXT)}
+IN_JSON = {code: f"\\u{code:04x}" for code in ESCAPES if code >= 0x20}  # JSON itself escapes the others
 
 
 def printable(text: object) -> str:
     """`text` on one line that shows every character, whoever has chosen them: a file's name, for one."""
     return str(text).translate(ESCAPES)
+
+
+def printable_json(content: object, indent: int | None = None) -> str:
+    """`content` as JSON with nothing in it that a terminal would obey; who reads it finds all as it was."""
+    return json.dumps(content, ensure_ascii=False, indent=indent).translate(IN_JSON)
 
 
 class UserError(Exception):

@@ -10,10 +10,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
-from nmt_cli.checkpoints.files import damaged, read_description, refuse_not_finite
+from nmt_cli.checkpoints.files import plain_errors, read_description, refuse_not_finite
 from nmt_cli.checkpoints.model_folder import (
     CONFIG,
     EMA,
@@ -124,12 +124,10 @@ def _read(part: Part, name: str) -> Tensor:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
-        with ordinary(path) as name, safe_open(name, "pt") as file:
+        with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
             yield file
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; copy it again, or use another checkpoint.") from error
-    except SafetensorError as error:
-        raise damaged(path, str(error)) from error
 
 
 def _check_alike(first: Part, part: Part) -> None:

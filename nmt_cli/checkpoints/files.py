@@ -6,7 +6,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +33,38 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
-        # safetensors has the system's number in its message alone, and a full disk must be known as one.
-        number = re.search(r"os error (\d+)", str(error))
-        code = int(number[1]) if number else errno.EIO
-        raise OSError(code, os.strerror(code), str(path)) from error
+        raise _of_system(error, path) or OSError(errno.EIO, os.strerror(errno.EIO), str(path)) from error
     path.chmod(mode)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read tensors, mapped into memory where that is possible."""
-    try:
-        with ordinary(path) as name:
-            return load_file(name)
-    except (SafetensorError, ValueError) as error:
-        raise damaged(path, str(error)) from error
+    with plain_errors(path), ordinary(path) as name:
+        return load_file(name)
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
     """The shape of each tensor by name; reads no more than the file's header."""
+    with plain_errors(path), ordinary(path) as name, safe_open(name, "pt") as file:
+        return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
+
+
+@contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """What safetensors and PyTorch say of a file, as what it means to who reads it."""
     try:
-        with ordinary(path) as name, safe_open(name, "pt") as file:
-            return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError) as error:
-        raise damaged(path, str(error)) from error
+        yield
+    except FileNotFoundError:
+        with path.open("rb"):  # safetensors says so wherever it can't open a file
+            raise
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise _of_system(error, path) or damaged(path, str(error).partition("\n")[0]) from error
+
+
+def _of_system(error: Exception, path: Path) -> OSError | None:
+    """The system's error that a library has put into words: a full disk, for one, must be known as one."""
+    number = re.search(r"(?:os error |: [A-Z][a-z ]+\()(\d+)\)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1])), str(path)) if number else None
 
 
 def write_description(folder: Path, name: str, description: Mapping[str, Any], covers: list[str]) -> None:

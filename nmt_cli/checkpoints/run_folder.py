@@ -116,6 +116,8 @@ def _check_same(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_state(place: Path) -> dict[str, Any]:
     """The part of a checkpoint that is no tensor; `UserError` where its other parts are of another step."""
     state = read_description(place, STATE, FORMAT)
+    if OPTIMIZER not in state["files"]:
+        raise damaged(place / STATE, "it is another file of a checkpoint")
     if wrong := [key for key, value in state.items() if not _makes_sense(key, value)]:
         raise damaged(place / STATE, f"{wrong[0]} can't be {state[wrong[0]]!r:.100}")
     try:

@@ -23,7 +23,15 @@ FIRST_BYTES = 1 << 16
 
 
 def facts(path: Path) -> Facts:
-    """All that is told of `path`; `UserError` where it is nothing that nmt knows."""
+    """All that is told of `path`; `UserError` where nmt does not know it, or has not written it so."""
+    try:
+        return _facts(path)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} is not as nmt writes it ({found}); copy it again.") from error
+
+
+def _facts(path: Path) -> Facts:
     match kind(path):
         case "another toolkit's model":
             return {"kind": f"a model of {foreign_kind(path)}, not one of nmt's"}

@@ -1,10 +1,12 @@
 """The `nmt` command: finds the command, and turns what goes wrong into one line and an exit code."""
 
+import faulthandler
 import os
 import platform
 import signal
 import sys
 import warnings
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -77,6 +79,9 @@ nmt.add_command(translate)
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     _open_streams()
+    # A mapped file that is cut while it is read ends us by a signal; this says where we were.
+    with suppress(OSError, ValueError):
+        faulthandler.enable()
     if asked := os.environ.get(COMPLETE):  # by a shell, for the words that may follow
         sys.exit(shell_complete(nmt, {}, "nmt", COMPLETE, asked))
     warnings.formatwarning = _one_line_if_ours

@@ -1,6 +1,5 @@
 """What `nmt score` prints."""
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.errors import printable
+from nmt_cli.errors import printable, printable_json
 from nmt_cli.scoring.evaluate import Scores, System
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.scoring.significance import Finding
@@ -57,7 +56,7 @@ def show_json(outcome: Scores, quiet: bool) -> None:
     }
     if outcome.places:
         content["segments"] = [{"document": doc, "segment": seg} for doc, seg in outcome.places]
-    click.echo(_json(content))
+    click.echo(printable_json(content, indent=1))
 
 
 def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
@@ -77,18 +76,13 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
             for line in forced.lines
         ]
         whole = {"perplexity": forced.perplexity, "word_perplexity": forced.word_perplexity, "lines": lines}
-        click.echo(_json(whole))
+        click.echo(printable_json(whole, indent=1))
         return
     for line in forced.lines:
         click.echo(f"{line.log_probability:.6f}")
     if not quiet:
         words = f"perplexity {forced.perplexity:,.3f} of a piece, {forced.word_perplexity:,.3f} of a word"
         click.echo(f"{len(forced.lines):,} lines: {words}; ends of lines are counted", err=True)
-
-
-def _json(content: object) -> str:
-    """With names that are not UTF-8 as JSON's own escapes."""
-    return json.dumps(content, ensure_ascii=False, indent=1).encode(errors="backslashreplace").decode()
 
 
 def _say(outcome: Scores, quiet: bool) -> None:

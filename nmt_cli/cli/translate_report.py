@@ -1,6 +1,5 @@
 """What `nmt translate` prints: lines on stdout, and on stderr how it goes and what is odd."""
 
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from nmt_cli.decoding.lines.noted import Noted
 from nmt_cli.decoding.lines.odd_input import OddInput
 from nmt_cli.decoding.lines.translator import Candidate, Translation, Translator
 from nmt_cli.decoding.lines.word_links import pharaoh
+from nmt_cli.errors import printable_json
 from nmt_cli.model.transformer import Transformer
 
 MOST_ON_PAGE = 100
@@ -56,7 +56,7 @@ def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
     }
     if aligned is not None:
         found["alignment"] = [*aligned]
-    return (json.dumps(found, ensure_ascii=False) + "\n").encode()
+    return f"{printable_json(found)}\n".encode()
 
 
 def _described(candidate: Candidate) -> Mapping[str, Any]:

@@ -161,16 +161,26 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
     """Map one side of a split."""
-    tokens, offsets = (
-        _mapped(side_path(folder, split, side, what)) for what in ("tokens.npy", "offsets.npy")
-    )
+    paths = [side_path(folder, split, side, what) for what in ("tokens.npy", "offsets.npy")]
+    tokens, offsets = map(_mapped, paths)
+    if tokens.ndim != 1 or tokens.dtype.kind != "u":
+        raise _no_row(paths[0], tokens, "token ids")
+    if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
+        raise _no_row(paths[1], offsets, "int64")
     return Sentences(tokens, offsets)
+
+
+def _no_row(path: Path, array: NDArray[Any], wanted: str) -> UserError:
+    return UserError(
+        f"{path} holds {array.ndim} axes of {array.dtype}, not a row of {wanted}; "
+        "make the dataset again with --overwrite."
+    )
 
 
 def _mapped(path: Path) -> NDArray[Any]:
     try:
-        # A pickled array from outside could run any code.
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        # Not `np.load`: it takes zips too, and pickles, which could run any code.
+        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except NO_ARRAY as error:
         raise UserError(f"{path} is damaged; make the dataset again with --overwrite.") from error
     return array

@@ -56,10 +56,6 @@ def _problems(sentences: Sentences, vocabulary: int, end: int) -> Iterator[tuple
     A check relies on those before it: who takes a problem must not ask for the next.
     """
     tokens, offsets = np.asarray(sentences.tokens), np.asarray(sentences.offsets)
-    if tokens.ndim != 1 or tokens.dtype.kind != "u":
-        yield "tokens.npy", f"holds {tokens.ndim} axes of {tokens.dtype}, not a row of token ids"
-    if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
-        yield "offsets.npy", f"holds {offsets.ndim} axes of {offsets.dtype}, not a row of int64"
     if offsets[0] != 0 or offsets[-1] != len(tokens):
         yield (
             "offsets.npy",

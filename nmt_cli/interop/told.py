@@ -7,6 +7,9 @@ from typing import Any
 from nmt_cli.errors import UserError
 from nmt_cli.machine.reading import parsed_json, read_ordinary
 
+MOST = 1e300
+"""A description with a larger number is damaged."""
+
 
 class Told:
     """A mapping from outside: no value is of the type that it should be until it was asked for."""
@@ -54,7 +57,7 @@ class Told:
     def number(self, name: str, default: float) -> float:
         """Any number."""
         value = self._value(name, default)
-        if type(value) not in (int, float):
+        if type(value) not in (int, float) or not abs(value) < MOST:
             raise self._no(name, value, "a number")
         return float(value)
 

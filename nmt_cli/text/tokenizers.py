@@ -198,12 +198,22 @@ def numbered_tokenizers(
     return _assembled(recipe, models, {side: [] for side in SIDES}, vocabularies)
 
 
+KINDS_OF_VALUES: Mapping[str, type] = {
+    **{"source_lang": str, "target_lang": str},
+    **{"joint": bool, "byte_fallback": bool, "own_models": bool},
+}
+"""What a description's values are at least."""
+
+
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Read what `Tokenizers.save` wrote; the settings, languages and symbols come with it."""
     with _naming(folder):
         description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:
             raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
+        for name, kind in KINDS_OF_VALUES.items():
+            if name in description and type(description[name]) is not kind:
+                raise ValueError(f"{name} is {description[name]!r:.40}")
         recipe = Recipe(
             kind=description["kind"],
             joint=description["joint"],

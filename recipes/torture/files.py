@@ -1,18 +1,22 @@
 """Damages every file that `nmt` reads, one at a time, and looks at what the command makes of it.
 
-python -m recipes.torture.files                  10,000 mutations and 20,000 lines of all kinds
-python -m recipes.torture.files --only 4711      one mutation, and all that it led to
+python -m recipes.torture.files --kept found.jsonl     10,000 mutations; started again, it goes on
+python -m recipes.torture.files --only 4711            one mutation, and all that it led to
 
 A mutation follows from the seed and its number alone. Right are one line of error, or the same result as
-without it; wrong are a fault of nmt's own, a traceback, a crash, a hang, or another result in silence.
+without it; wrong are a fault of nmt's own, a traceback, a crash, a hang, code from a file that ran, or
+another result in silence.
 """
 
+import json
+import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -20,34 +24,44 @@ from random import Random
 import click
 
 from recipes.torture import forks
-from recipes.torture.cases import CPU, Case, arguments, cases, make_world
-from recipes.torture.lines import line_of_any_kind
-from recipes.torture.mutations import KINDS
+from recipes.torture.cases import Case, cases, make_world
+from recipes.torture.mutations import KINDS, RAN, SCARCE, read_only
 from recipes.torture.table import Outcome, Tally, print_table
 
 SECONDS = 60
-"""A command takes one or two; what takes so long hangs."""
+"""A command takes a tenth; what takes so long hangs."""
 
-LINES_AT_ONCE = 100
 OWN_FAULTS = ("a fault of nmt's own", "Traceback", "Exception ignored")
-Found = tuple[str, Outcome, str]
-"""The fault, what came of it, and what to say of it."""
+Found = tuple[int, str, str, Outcome, str]
+"""The number, the fault, the kind of file, what came of it, and what to say of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What comes of a command whose files are whole."""
+
+    result: object
+    read: list[str]
+    """The files that it reads: damage to others would prove nothing."""
 
 
 @click.command()
 @click.option("--mutations", default=10_000, help="How many files to damage.")
-@click.option("--lines", default=20_000, help="How many lines of all kinds to translate.")
 @click.option("--seed", default=1)
 @click.option("--only", type=int, help="The number of one mutation, to see it again.")
 @click.option("--case", "names", multiple=True, help="Damage what these commands read; all if none is named.")
 @click.option("--workers", default=2)
+@click.option(
+    "--kept", type=click.Path(path_type=Path), help="Keeps what was found; what is in it is not done again."
+)
 def main(
-    mutations: int, lines: int, seed: int, only: int | None, names: tuple[str, ...], workers: int
+    mutations: int, seed: int, only: int | None, names: tuple[str, ...], workers: int, kept: Path | None
 ) -> None:
-    """Print a table of what came of so many faults; exit with 1 where any is wrong."""
+    """Print tables of what came of so many faults; exit with 1 where any is wrong."""
     forks.load()
-    tally = Tally()
+    known = _known(kept)
     with tempfile.TemporaryDirectory(prefix="nmt-torture-") as folder:
+        Path(folder).chmod(0o755)
         world = Path(folder) / "world"
         make_world(world)
         wanted = [case for case in cases(world) if not names or case.name in names]
@@ -55,47 +69,85 @@ def main(
         if only is not None:
             print(mutated(world, expected, seed, only, shown=True))
             return
+        left = [number for number in range(mutations) if number not in known]
         with ProcessPoolExecutor(workers, get_context("fork")) as pool:
-            blocks = -(-lines // LINES_AT_ONCE)
-            damaged = pool.map(partial(mutated, world, expected, seed), range(mutations), chunksize=4)
-            for found in chain(damaged, pool.map(partial(translated, world, seed), range(blocks))):
-                tally.add(*found)
-                if found[1] == "wrong":
-                    click.echo(f"wrong: {found[0]}: {found[2]}", err=True)
-    print_table(tally)
-    raise SystemExit(bool(tally.wrong))
+            found = pool.map(partial(mutated, world, expected, seed), left, chunksize=4)
+            known |= {each[0]: each for each in _noted(found, kept)}
+    faults, files = Tally(), Tally()
+    for number, fault, file, outcome, told in sorted(known.values()):
+        faults.add(fault, outcome, f"{told} (--seed {seed} --only {number})")
+        files.add(file, outcome)
+    files.wrong.clear()
+    print_table(files.sorted(), "file")
+    print()
+    print_table(faults.sorted())
+    raise SystemExit(bool(faults.wrong))
 
 
-def _expected(case: Case, world: Path) -> object:
-    """What comes of a command whose files are whole."""
+def _known(kept: Path | None) -> dict[int, Found]:
+    """What an interrupted campaign has found."""
+    lines = kept.read_text("utf-8").splitlines() if kept and kept.exists() else []
+    return {each[0]: each for each in map(tuple, map(json.loads, lines))}
+
+
+def _noted(found: Iterator[Found], kept: Path | None) -> Iterator[Found]:
+    """What is found, once it is in the file that keeps it."""
+    with ExitStack() as stack:
+        file = stack.enter_context(kept.open("a", encoding="utf-8")) if kept else None
+        for each in found:
+            if file:
+                print(json.dumps(each), file=file, flush=True)
+            if each[3] == "wrong":
+                click.echo(f"wrong: {each}", err=True)
+            yield each
+
+
+def _expected(case: Case, world: Path) -> Whole:
     with tempfile.TemporaryDirectory(dir=world) as folder:
         at = _copied(case, Path(folder))
+        files = sorted(path for path in at.rglob("*") if path.is_file() and not path.is_symlink())
+        for path in files:
+            os.utime(path, (0, path.stat().st_mtime))
         ended = forks.run(case.arguments(at), Path(folder), SECONDS)
         if ended.code:
             raise RuntimeError(f"{case.name}: {ended.errors}")
-        return case.result(at, ended.out)
+        # Where a disk keeps no times of reading, all files count as read.
+        read = [path for path in files if path.exists() and path.stat().st_atime] or files
+        return Whole(case.result(at, ended.out), [str(path.relative_to(at)) for path in read])
 
 
-def mutated(
-    world: Path, expected: Mapping[str, object], seed: int, number: int, shown: bool = False
-) -> Found:
+def mutated(world: Path, expected: Mapping[str, Whole], seed: int, number: int, shown: bool = False) -> Found:
     """Damage a file of one of the commands with a result to expect, run the command, and judge."""
     random = Random(f"{seed} {number}")
     every = [case for case in cases(world) if case.name in expected]
     case = random.choices(every, [case.weight for case in every])[0]
     with tempfile.TemporaryDirectory(dir=world) as folder:
+        Path(folder).chmod(0o755)
         at = _copied(case, Path(folder))
-        files = sorted(path for path in at.rglob("*") if path.is_file() and not path.is_symlink())
-        path, kind = random.choice(files), random.choice([*KINDS])
+        path = at / random.choice(expected[case.name].read)
+        kind = random.choice([*KINDS, *SCARCE, "read-only"])
         if kind == "special" and case.any_result:
             kind = "hostile"  # who names a pipe wants it to be read
-        name = f"{case.name}: {path.relative_to(at)}"
-        KINDS[kind](path, random)
-        ended = forks.run(case.arguments(at), Path(folder), SECONDS)
-        outcome, told = judged(case, at, ended, expected[case.name], forged=kind == "hostile")
+        limits = dict(forks.MOST_MEMORY)
+        if kind in KINDS:
+            KINDS[kind](path, random)
+        elif kind in SCARCE:
+            limits |= SCARCE[kind](random)
+        else:
+            read_only(at)
+        ended = forks.run(case.arguments(at), Path(folder), SECONDS, limits, as_nobody=kind == "read-only")
+        outcome, told = judged(case, at, ended, expected[case.name].result, forged=kind == "hostile")
+        if (Path(folder) / RAN).exists():
+            outcome, told = "wrong", "code in the file was run"
         if shown:
-            print(name, kind, ended, sep="\n")
-    return kind, outcome, f"{name}, {told} (--seed {seed} --only {number})"
+            print(case.name, path.relative_to(at), kind, limits, ended, sep="\n")
+    file = kind_of_file(path) if kind in KINDS else "none"
+    return number, kind, file, outcome, f"{case.name}: {path.relative_to(at)}, {told}"
+
+
+def kind_of_file(path: Path) -> str:
+    """By its name: what it ends in."""
+    return f"`{path.suffix or path.name}`"
 
 
 def judged(case: Case, at: Path, ended: forks.Ended, expected: object, forged: bool) -> tuple[Outcome, str]:
@@ -111,19 +163,6 @@ def judged(case: Case, at: Path, ended: forks.Ended, expected: object, forged: b
     if case.any_result or case.result(at, ended.out) == expected:
         return "identical", ""
     return ("clean", "") if forged else ("wrong", "another result in silence")
-
-
-def translated(world: Path, seed: int, number: int) -> Found:
-    """Translate lines of all kinds: as many must come out."""
-    random = Random(f"{seed} lines {number}")
-    with tempfile.TemporaryDirectory(dir=world) as folder:
-        text = Path(folder) / "in"
-        text.write_bytes(b"".join(line_of_any_kind(random) + b"\n" for _ in range(LINES_AT_ONCE)))
-        command = arguments(f"translate {{golden}}/model --beam 1 --input {{at}} {CPU}", text)
-        ended = forks.run(command, Path(folder), 10 * SECONDS)
-    right = ended.code == 0 and ended.out.count(b"\n") == LINES_AT_ONCE
-    told = f"ends with {ended.code}: {ended.errors[-300:]} (--seed {seed}, lines {number})"
-    return f"{LINES_AT_ONCE} lines of all kinds", "identical" if right else "wrong", told
 
 
 def _copied(case: Case, folder: Path) -> Path:

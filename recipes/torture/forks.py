@@ -1,19 +1,38 @@
 """`nmt` in forks of this process, which has loaded all it needs: hundreds of commands a minute."""
 
+import fcntl
+import gc
 import importlib
+import multiprocessing
 import os
 import pkgutil
 import resource
 import select
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import NoReturn
 
-MOST_MEMORY = 24 << 30
+MOST_MEMORY = {resource.RLIMIT_AS: 24 << 30}
 """Bytes of addresses; PyTorch alone takes some."""
+
+MOST_ERRORS = 1 << 20
+"""Bytes; a command that writes more waits for ever."""
+
+NOBODY = 65534
+FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait in busy loops cost most of a short command; OpenMP is told before it is loaded."""
+
+NEEDED_LATER = (
+    *("torch._dynamo", "torch.utils._device", "numpy.ma", "concurrent.futures.thread", "sacremoses"),
+    *("sacrebleu.tokenizers.tokenizer_13a", "rich.live", "rich.table"),
+    *("encodings.utf_8_sig", "numpy.ctypeslib", "torch.profiler._cupti_monitor"),
+)
+"""What the modules of `nmt_cli` load only when they are called; PyTorch's takes longer than all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,45 +48,68 @@ class Ended:
 
 def load() -> None:
     """Load what `nmt` loads, so that forks need not; no thread may be started."""
+    os.environ |= FEW_THREADS
     import nmt_cli
 
-    for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli."):
-        if not module.name.endswith((".fused", ".__main__")):
+    ours = (module.name for module in pkgutil.walk_packages(nmt_cli.__path__, "nmt_cli."))
+    for name in (*ours, *NEEDED_LATER):
+        if not name.endswith((".fused", ".__main__")):
             with suppress(ImportError):
-                importlib.import_module(module.name)
+                importlib.import_module(name)
+    resource_tracker.ensure_running()  # by the first who has children, else by each
+    gc.freeze()  # looking for rings would copy the pages that forks share
 
 
-def run(arguments: list[str], folder: Path, seconds: float) -> Ended:
-    """Run `nmt` with these arguments in `folder`, where its output is left, for so many seconds at most."""
+def run(
+    arguments: list[str],
+    folder: Path,
+    seconds: float,
+    limits: Mapping[int, int] = MOST_MEMORY,
+    as_nobody: bool = False,
+) -> Ended:
+    """Run `nmt` with these arguments in `folder`, where its output is left, for so many seconds at most.
+
+    `limits` are those of resources; `as_nobody` makes root a user who may not write everywhere.
+    """
     sys.stdout.flush()
+    errors, theirs = os.pipe()  # a file could not grow on a full disk either
+    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, MOST_ERRORS)
     pid = os.fork()
     if not pid:
-        _become(arguments, folder)
+        os.dup2(theirs, 2)
+        _become(arguments, folder, limits, as_nobody)
+    os.close(theirs)
     watched = os.pidfd_open(pid)
     in_time = bool(select.select([watched], [], [], seconds)[0])
     os.close(watched)
     if not in_time:
         os.killpg(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    texts = [(folder / name).read_bytes() for name in ("stdout", "stderr")]
-    return Ended(code if in_time else None, texts[0], texts[1].decode(errors="backslashreplace"))
+    os.set_blocking(errors, False)
+    with os.fdopen(errors, "rb") as stream:
+        told = (stream.read() or b"").decode(errors="backslashreplace")
+    return Ended(code if in_time else None, (folder / "stdout").read_bytes(), told)
 
 
-def _become(arguments: list[str], folder: Path) -> NoReturn:
+def _become(arguments: list[str], folder: Path, limits: Mapping[int, int], as_nobody: bool) -> NoReturn:
     from nmt_cli.cli.main import main
 
+    # A fork has all that nmt's children load, which takes ten times as long as the rest of most commands.
+    fork = multiprocessing.get_context("fork")
+    vars(multiprocessing).update(get_context=lambda _: fork)
     code = 120
     try:
         os.setsid()
         os.chdir(folder)
-        streams = [os.open(os.devnull, os.O_RDONLY)]
-        streams += [os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("stdout", "stderr")]
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.open("stdout", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         sys.stdout, sys.stderr = (
             os.fdopen(number, "w", buffering=1, errors="backslashreplace") for number in (1, 2)
         )
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        for limited, most in limits.items():
+            resource.setrlimit(limited, (most, most))
+        if as_nobody and not os.geteuid():
+            os.setuid(NOBODY)
         sys.argv = ["nmt", *arguments]
         main()
     except SystemExit as end:

@@ -30,9 +30,12 @@ WRITTEN = (
 )
 
 
-def line_of_any_kind(random: Random) -> bytes:
-    """One line, without its end."""
-    length = random.choice((0, 1, 3, 10, 10, 30, 30, 100, 1000) if random.random() < 0.98 else (20_000,))
+LENGTHS = (0, 1, 3, 10, 10, 30, 30, 100, 1000)
+
+
+def line_of_any_kind(random: Random, usual: tuple[int, ...] = LENGTHS, long: float = 0.02) -> bytes:
+    """One line, without its end, of a `usual` length in characters or, as often as told, far longer."""
+    length = random.choice(usual) if random.random() >= long else 20_000
     match random.randrange(6):
         case 0:
             return random.randbytes(length).replace(b"\n", b"")

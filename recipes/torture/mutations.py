@@ -1,12 +1,36 @@
 """Faults in files: what disks and copies do to them, and what somebody might who means harm."""
 
 import hashlib
+import io
 import json
 import os
+import pickle
+import resource
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
+
+RAN = "ran"
+"""A file that is there once code was run that came with another."""
+
+
+class Runs:
+    """What is pickled so that unpickling it runs a program."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A call for whoever unpickles it."""
+        return os.system, (f"touch {RAN}",)
+
+
+def _packed(*members: tuple[str, bytes]) -> bytes:
+    """A zip file."""
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as packed:
+        for name, content in members:
+            packed.writestr(name, content)
+    return file.getvalue()
+
 
 VALUES: tuple[Any, ...] = (
     *(
@@ -43,6 +67,18 @@ BYTES = (
     b"\xff" * 7 + b"\x7f{}",
     b"#version: 0.2\n" + b"a " * 100_000,
     "e\u0301\u0323".encode() * 20_000,
+    pickle.dumps(Runs(), protocol=2),
+    _packed(("a/data.pkl", pickle.dumps(Runs(), protocol=2)), ("a/version", b"3\n")),
+    _packed(
+        (
+            "special:model.yml.npy",
+            b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(128)
+            + pickle.dumps([Runs()]),
+        )
+    ),
+    _packed((f"../{RAN}", b""), (f"../../{RAN}", b"")),
+    b"<srcset><doc>" + b"<seg id=" * 50_000,
+    b"(" * 200_000,
 )
 """What may stand in place of the whole."""
 
@@ -116,6 +152,19 @@ KINDS: Mapping[str, Callable[[Path, Random], None]] = {
     "special": special,
     "hostile": hostile,
 }
+
+
+SCARCE: Mapping[str, Callable[[Random], dict[int, int]]] = {
+    "disk full": lambda random: {resource.RLIMIT_FSIZE: int(2 ** random.uniform(0, 17))},
+    "out of descriptors": lambda random: {resource.RLIMIT_NOFILE: random.randint(4, 40)},
+}
+"""Faults that are of no file: the limits to run with. A file that can't grow is as good as a full disk."""
+
+
+def read_only(folder: Path) -> None:
+    """Let nobody write in a folder and those in it."""
+    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        path.chmod(0o555)
 
 
 def agree(folder: Path) -> None:

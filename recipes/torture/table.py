@@ -1,8 +1,8 @@
-"""What came of injected faults: counted by kind of fault, and printed as a table for the README."""
+"""What came of injected faults: counted by kind, and printed as a table for the README."""
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 Outcome = Literal["clean", "identical", "wrong"]
 """Refused in one line or told, the same result as without the fault, or neither."""
@@ -22,12 +22,17 @@ class Tally:
         if outcome == "wrong":
             self.wrong.append(f"{fault}: {told}")
 
+    def sorted(self) -> Self:
+        """By the names of the kinds, whichever came first."""
+        self.counts = dict(sorted(self.counts.items()))
+        return self
 
-def print_table(tally: Tally) -> None:
-    """Print a row for each fault and the sum of all, and below the table what was wrong."""
-    print("| fault | injected | clean | identical | wrong |\n|---|---|---|---|---|")
-    for fault, counts in [*tally.counts.items(), ("all", sum(tally.counts.values(), Counter[Outcome]()))]:
+
+def print_table(tally: Tally, kinds: str = "fault") -> None:
+    """Print a row for each of the `kinds` and the sum of all, and below the table what was wrong."""
+    print(f"| {kinds} | injected | clean | identical | wrong |\n|---|---|---|---|---|")
+    for kind, counts in [*tally.counts.items(), ("all", sum(tally.counts.values(), Counter[Outcome]()))]:
         row = (counts.total(), counts["clean"], counts["identical"], counts["wrong"])
-        print(f"| {fault} | {' | '.join(f'{count:,}' for count in row)} |")
+        print(f"| {kind} | {' | '.join(f'{count:,}' for count in row)} |")
     for line in tally.wrong:
         print(f"\nwrong: {line}")

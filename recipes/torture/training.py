@@ -301,15 +301,17 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-def campaign(folder: Path, seed: int, minutes: float, faults: Sequence[Fault] = FAULTS) -> Tally:
-    """Inject these kinds of faults in turn, each of them once at least, until the time is up."""
+def campaign(
+    folder: Path, seed: int, minutes: float, faults: Sequence[Fault] = FAULTS, only: int | None = None
+) -> Tally:
+    """Inject these faults in turn, each kind once at least, until the time is up; or `only` one."""
     load()
     tally, site = Tally(), Site(folder, seed)
-    end, number = time.monotonic() + 60 * minutes, 0
-    while number < len(faults) or time.monotonic() < end:
+    end, number = time.monotonic() + 60 * minutes, only or 0
+    while number == only or (only is None and (number < len(faults) or time.monotonic() < end)):
         if found := faults[number % len(faults)](site, Random(f"{seed} {number}")):
             fault, outcome, told = found
-            tally.add(fault, outcome, f"{told.strip()} (--seed {seed}, number {number})")
+            tally.add(fault, outcome, f"{told.strip()} (--seed {seed} --only {number})")
         number += 1
     return tally
 
@@ -317,10 +319,11 @@ def campaign(folder: Path, seed: int, minutes: float, faults: Sequence[Fault] = 
 @click.command()
 @click.option("--seed", default=1, show_default=True, help="Decides where the faults come.")
 @click.option("--minutes", default=20.0, show_default=True, help="How long faults are injected.")
-def main(seed: int, minutes: float) -> None:
+@click.option("--only", type=int, help="The number of one fault, to see it again.")
+def main(seed: int, minutes: float, only: int | None) -> None:
     """Inject faults into training, and print a table of what came of them."""
     with tempfile.TemporaryDirectory(prefix="nmt-torture-") as folder:
-        tally = campaign(Path(folder), seed, minutes)
+        tally = campaign(Path(folder), seed, minutes, only=only)
     print_table(tally)
     sys.exit(bool(tally.wrong))
 

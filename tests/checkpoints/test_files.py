@@ -3,13 +3,20 @@
 import json
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from nmt_cli.checkpoints.files import read_description, read_tensors, write_description, write_tensors
+from nmt_cli.checkpoints.files import (
+    read_description,
+    read_tensors,
+    tensor_shapes,
+    write_description,
+    write_tensors,
+)
 from nmt_cli.errors import UserError
 
 PACKAGE = Path(__file__).parents[2] / "nmt_cli"
@@ -72,6 +79,27 @@ def test_a_file_of_no_tensors_is_told_by_name(tmp_path: Path, content: bytes) ->
         read_tensors(tmp_path / "x")
     assert str(caught.value).startswith(f"{tmp_path / 'x'} is damaged (")
     assert "\n" not in str(caught.value)
+
+
+def test_without_descriptors_tensors_are_refused_in_plain_words(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"a": torch.ones(5)})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refused = 0
+    for read in (read_tensors, tensor_shapes):
+        for few in range(6):
+            probe = os.open(path, os.O_RDONLY)
+            os.close(probe)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (probe + few, hard))
+            try:
+                read(path)
+            except (UserError, OSError) as error:
+                refused += 1
+                assert "Too many open files" in str(error)
+                assert str(path) in str(error)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert refused >= 2
 
 
 def test_a_description_comes_back_with_what_it_covers(described: Path) -> None:

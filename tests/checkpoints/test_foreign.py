@@ -126,6 +126,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.Monk
         ("pytorch_model.bin", b"PK\x03\x04"),
         ("config.json", b"{"),
         ("config.json", b"[]"),
+        ("config.json", b"[" * 100_000),
         ("config.json", b'{"format": 1}'),
         ("model.pt", b"\x80\x02 cut off"),
         ("model.pt", b"PK\x03\x04"),

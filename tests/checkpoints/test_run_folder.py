@@ -262,6 +262,13 @@ def test_parts_of_another_step_are_not_taken_for_a_checkpoint(save: Save, parts:
         read_whole(ours)
 
 
+def test_a_description_of_the_model_is_not_taken_for_where_training_stood(save: Save) -> None:
+    place = save(40)
+    (place / "state.json").write_bytes((place / "config.json").read_bytes())
+    with pytest.raises(UserError, match=r"state\.json is damaged \(it is another file of a checkpoint\)"):
+        read_whole(place)
+
+
 def test_a_checkpoint_in_the_folder_of_another_step_is_refused(save: Save) -> None:
     place = save(40)
     moved = place.rename(place.with_name("step-00000090"))

@@ -1,5 +1,6 @@
 """`nmt info`: what each kind of folder and file is said to be."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -92,3 +93,27 @@ def test_what_is_nothing_of_ours_is_told_so(nmt: Run, tmp_path: Path) -> None:
         result = nmt("info", path)
         assert (result.returncode, result.stdout) == (1, "")
         assert "is nothing that nmt knows" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "entry", "value"),
+    [
+        ("model", "config.json", "averaged", [3]),
+        ("model", "config.json", "trained_on", {"inputs": "x"}),
+        ("run/checkpoints/step-00000240", "state.json", "judged", [[]]),
+        ("run/checkpoints/step-00000240", "state.json", "seconds", 10**400),
+    ],
+)
+def test_a_description_that_somebody_forged_is_named(
+    nmt: Run, tmp_path: Path, folder: str, name: str, entry: str, value: object
+) -> None:
+    forged = Path(shutil.copytree(GOLDEN / folder, tmp_path / Path(folder).name))
+    told = json.loads((forged / name).read_bytes())
+    del told["sha256"]
+    told[entry] = value
+    told["sha256"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    (forged / name).write_text(json.dumps(told))
+    result = nmt("info", forged)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {forged}")
+    assert "fault of nmt" not in result.stderr

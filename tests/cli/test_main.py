@@ -331,3 +331,20 @@ def test_an_error_that_quotes_a_whole_file_is_shortened(nmt: Callable[..., Compl
     result = nmt("score", "--reference", "x" * 5000)
     assert result.returncode == 1
     assert len(result.stderr) < 2100
+
+
+def test_a_mapped_file_that_is_cut_ends_a_command_with_a_word_of_where_it_was(tmp_path: Path) -> None:
+    script = (
+        "import mmap, os, sys, nmt_cli.cli.info_report as told; from nmt_cli.cli.main import main\n"
+        "def facts(path):\n"
+        "    with open(path, 'r+b') as file:\n"
+        "        mapped = mmap.mmap(file.fileno(), 0)\n"
+        "        file.truncate(0)\n"
+        "        return {'first': mapped[0]}\n"
+        "told.facts = facts; sys.argv = ['nmt', 'info', sys.argv[1]]; main()"
+    )
+    (tmp_path / "file").write_bytes(b"x" * 10_000)
+    ended = subprocess.run([sys.executable, "-c", script, tmp_path / "file"], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGBUS
+    assert "Bus error" in ended.stderr
+    assert "in facts" in ended.stderr

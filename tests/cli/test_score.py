@@ -318,3 +318,10 @@ def test_wrong_usage_is_two(nmt: Run, arguments: tuple[str, ...]) -> None:
 def assert_one_line(result: CompletedProcess[str], message: str) -> None:
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert message in result.stderr
+
+
+def test_json_shows_a_hostile_name_and_gives_it_back_as_it_was(nmt: Run, ref: Path, worse: Path) -> None:
+    hostile = worse.rename(worse.with_name("a\x1b[2J\x9b2J\u202e\u2028\x7f"))
+    result = nmt("score", "--reference", ref, hostile, "--json", "--metric", "bleu")
+    assert not set("\x1b\x9b\u202e\u2028\x7f") & {*result.stdout}
+    assert str(hostile) in json.loads(result.stdout)["systems"][0].values()

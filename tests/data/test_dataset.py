@@ -207,12 +207,30 @@ def test_a_manifest_that_makes_no_sense_is_a_plain_error(
 
 @pytest.mark.parametrize(
     "header",
-    [b"{'descr': '<u2', 'fortran_order': False, 'shape': (3,", b"{'descr': 0, }", b"{" * 118, b"(" * 118],
+    [
+        *(
+            b"{'descr': '<u2', 'fortran_order': False, 'shape': (3,",
+            b"{'descr': 0, }",
+            b"{" * 118,
+            b"(" * 118,
+        ),
+        b"{'descr': '<U9', 'fortran_order': False, 'shape': (0,), }",
+        b"{'descr': '<u2', 'fortran_order': False, 'shape': (0, 2), }",
+    ],
     ids=str,
 )
 def test_an_array_with_a_damaged_header_is_a_plain_error(tmp_path: Path, header: bytes) -> None:
     path = side_path(tmp_path, "train", "source", "tokens.npy")
+    np.save(side_path(tmp_path, "train", "source", "offsets.npy"), np.zeros(1, np.int64))
     path.write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(117) + b"\n")
+    with pytest.raises(UserError, match=r"tokens\.npy (is damaged|holds \d axes)"):
+        open_sentences(tmp_path, "train", "source")
+
+
+def test_a_zip_is_no_array(tmp_path: Path) -> None:
+    path = side_path(tmp_path, "train", "source", "tokens.npy")
+    with path.open("wb") as file:
+        np.savez(file, np.zeros(3, np.uint16))
     with pytest.raises(UserError, match=r"tokens\.npy is damaged"):
         open_sentences(tmp_path, "train", "source")
 

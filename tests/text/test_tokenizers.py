@@ -291,6 +291,9 @@ def test_a_damaged_file_of_a_folder_is_an_error_a_user_can_read(
         ("files", ["codes", "/../../secret"]),
         ("files", [["codes"]]),
         ("too_rare", {"source": []}),
+        ("source_lang", 3),
+        ("target_lang", None),
+        ("joint", "yes"),
     ],
 )
 def test_a_description_with_wrong_values_is_an_error_a_user_can_read(

@@ -35,7 +35,7 @@ def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> 
 def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
     """`UserError` on all ranks where one finds another checkpoint at the place where the first goes on."""
     path = newest / STATE if newest else None
-    found = f"SHA-256 {sha256_of(path)[:12]}" if path and path.exists() else "missing"
+    found = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else "missing"
     _refuse(group.gather({str(path): found}), "let all of them see the same run folder.")
 
 

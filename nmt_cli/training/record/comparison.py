@@ -1,21 +1,24 @@
 """Several runs on one page: their curves, what differs in their settings, and what they ran on."""
 
 import json
-import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.errors import UserError
+from nmt_cli.config import from_file
+from nmt_cli.errors import Caution, UserError
 from nmt_cli.machine.atomic import file_written_whole
+from nmt_cli.machine.reading import ordinary
 from nmt_cli.pages.compose import compose
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.record.environment import ENVIRONMENT
-from nmt_cli.training.record.history import History, read_history
+from nmt_cli.training.record.history import History
 from nmt_cli.training.record.html_report import curves, judged, validations_by_set
 from nmt_cli.training.record.log import LOG
+from nmt_cli.training.record.salvage import whole_lines
 from nmt_cli.training.settings import CONFIG
 
 SCRIPTS = ("charts.js", "comparison.js")
@@ -56,24 +59,32 @@ def _read(run: Path, name: str) -> Kept:
         raise UserError(
             f"{run} has no {CONFIG}, so it is no run folder; give what nmt train --out was given."
         )
-    history = read_history(run / LOG)
+    history = _history(run / LOG)
     if not history.points:
         raise UserError(f"{run} has taken no step yet; train it first, or leave it out.")
-    sections = tomllib.loads((run / CONFIG).read_text(encoding="utf-8"))
-    settings = {
-        f"{s}.{key}": toml_literal(value) for s, keys in sections.items() for key, value in keys.items()
-    }
+    settings = {given.name: toml_literal(given.value) for given in from_file(run / CONFIG)}
     return Kept(name, history, settings, _environment(run / ENVIRONMENT))
 
 
+def _history(log: Path) -> History:
+    with ordinary(log):
+        lines, damaged = whole_lines(log.read_bytes() if log.exists() else b"")
+    if damaged:
+        warnings.warn(f"{log} has {damaged:,} damaged lines, which are left out", Caution, stacklevel=2)
+    history = History()
+    history.add(lines)
+    return history
+
+
 def _environment(path: Path) -> Mapping[str, Any]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    with ordinary(path):
+        lines = path.read_bytes().splitlines() if path.exists() else []
     for line in reversed(lines):
         try:
             facts: dict[str, Any] = json.loads(line)
-        except ValueError:  # cut short by a full disk
+            return facts | {"command": " ".join(facts.get("command", []))}
+        except (ValueError, TypeError, AttributeError, RecursionError):  # cut short by a full disk
             continue
-        return facts | {"command": " ".join(facts.get("command", []))}
     return {}
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nmt_cli.data.loader import LocalBatch
 from nmt_cli.machine.atomic import NO_ROOM, file_written_whole, unused
+from nmt_cli.machine.reading import ordinary
 from nmt_cli.training.position import Position
 from nmt_cli.training.record.salvage import salvaged
 
@@ -145,7 +146,8 @@ def cut_behind(path: Path, position: Position) -> str:
 
     Returns in words what is lost of the log, and where it is kept as it was; nothing where all is there.
     """
-    content = path.read_bytes() if path.exists() else b""
+    with ordinary(path):
+        content = path.read_bytes() if path.exists() else b""
     ours, lost = content[: position.log_bytes], ""
     # Checkpoints of older versions do not know the hash.
     if not position.log_sha256 or hashlib.sha256(ours).hexdigest() != position.log_sha256:

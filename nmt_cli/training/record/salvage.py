@@ -8,6 +8,7 @@ from nmt_cli.training.position import Position
 from nmt_cli.training.record.history import MEASURED
 
 OF_STEPS = ("epoch", "source_tokens", "target_tokens", "tokens_per_second", "skipped")
+MOST = 1e300
 OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 
@@ -33,6 +34,12 @@ def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
     return b"".join(line + b"\n" for line in kept.values()), lost
 
 
+def whole_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
+    """What the whole lines of a log say, and how many others there are; the last may still be written."""
+    found = [_read(line) for line in content.split(b"\n")[:-1]]
+    return [line for line in found if line], found.count(None)
+
+
 def _read(line: bytes) -> dict[str, Any] | None:
     """What a line says; None where those who read the log could not make sense of it."""
     try:
@@ -44,16 +51,17 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 def _whole(line: Mapping[str, Any]) -> bool:
     if "valid" not in line:
-        numbers = [*(line[name] for name in OF_STEPS), *(line.get(name) for name in MEASURED)]
-        return _step(line) and all(isinstance(number, int | float | None) for number in numbers)
+        counts, measured = [line[name] for name in OF_STEPS], [line.get(name) for name in MEASURED]
+        return _step(line) and None not in counts and all(map(_number, counts + measured))
     numbers = [*(line[name] for name in OF_VALIDATIONS), *(line[metric] for metric in line["signatures"])]
     texts = [line["valid"], *line["signatures"].values(), *line.get("samples", {}).values()]
-    return (
-        _step(line)
-        and all(isinstance(number, int | float | None) for number in numbers)
-        and all(isinstance(text, str) for text in texts)
-    )
+    return _step(line) and all(map(_number, numbers)) and all(isinstance(text, str) for text in texts)
+
+
+def _number(value: object) -> bool:
+    """Whether it is one that can be reckoned with, or None in place of one that was not finite."""
+    return value is None or (isinstance(value, int | float) and abs(value) < MOST)
 
 
 def _step(line: Mapping[str, Any]) -> bool:
-    return isinstance(line["step"], int) and line["step"] > 0
+    return isinstance(line["step"], int) and 0 < line["step"] < 2**53

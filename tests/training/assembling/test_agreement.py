@@ -1,5 +1,6 @@
 """Ranks that were told different things: one line on all of them that names what differs."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,3 +90,8 @@ def test_a_checkpoint_that_one_does_not_see_or_sees_otherwise_is_refused(
         ):
             refuse_other_checkpoints(group, tmp_path)
         cast(Any, group).told.pop()
+
+
+def test_a_state_that_is_a_pipe_is_not_waited_for(group: Group, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "state.json")
+    refuse_other_checkpoints(group, tmp_path)  # who reads it says what is wrong with it

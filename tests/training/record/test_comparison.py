@@ -1,7 +1,9 @@
 """Several runs on one page, made of what is in their folders."""
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
 from nmt_cli.training.record.comparison import write_comparison
 from nmt_cli.training.record.events import Event
 
@@ -66,3 +68,39 @@ def test_the_command_writes_the_page(tmp_path: Path, nmt: Callable[..., Complete
     done = nmt("report", GOLDEN, GOLDEN, "--out", tmp_path / "page.html")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{tmp_path / 'page.html'}: 2 runs\n")
     assert len(content_of(tmp_path / "page.html")["runs"]) == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{", b"\xff", b"[1]", b'{"step": 1}', b"[" * 100_000, b'{"step": 3, "target_tokens": null}', b"nul"],
+    ids=["cut", "no text", "a list", "a step of nothing", "deep", "no number", "a cut word"],
+)
+def test_what_is_damaged_in_a_log_is_counted_and_left_out(tmp_path: Path, line: bytes) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
+    lines = (run / "log.jsonl").read_bytes().splitlines(keepends=True)
+    told = json.loads(lines[3])
+    wrong = json.dumps({**told, **json.loads(line)}).encode() if b"null" in line else line
+    (run / "log.jsonl").write_bytes(b"".join([*lines[:3], wrong + b"\n", *lines[4:], b'{"being": "writ']))
+    (run / "environment.jsonl").write_bytes(b'{"command": 3}\n[]\n\xff\n')
+    with pytest.warns(Caution, match=r"log\.jsonl has 1 damaged lines, which are left out"):
+        write_comparison([run], tmp_path / "page.html")
+    (content,) = content_of(tmp_path / "page.html")["runs"]
+    assert content["step"] == 240
+    assert content["environment"] == {}
+
+
+def test_settings_that_are_no_toml_are_named(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
+    for content in (b"a = ", b"\xff\xfe", b"a = " + b"[" * 100_000):
+        (run / "config.toml").write_bytes(content)
+        with pytest.raises(UserError, match=r"config\.toml is not a TOML file"):
+            write_comparison([run], tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "environment.jsonl"])
+def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    with pytest.raises(UserError, match=f"{name} is no "):
+        write_comparison([run], tmp_path / "page.html")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,9 +17,11 @@ from nmt_cli.data.batch import assemble
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.filler import Rounding
 from nmt_cli.data.loader import LocalBatch
+from nmt_cli.errors import UserError
 from nmt_cli.training.position import Position
 from nmt_cli.training.record import log as log_module
 from nmt_cli.training.record.events import Event, Warned
+from nmt_cli.training.record.history import History, read_history
 from nmt_cli.training.record.log import Log, cut_behind
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -320,3 +323,19 @@ def test_a_runs_log_holds_every_step_and_every_validation_once(go: Go, tmp_path:
     assert all(line.keys() >= OF_VALIDATIONS for line in validations)
     assert set(validations[0]["signatures"]) == {"bleu", "chrf"}
     assert [line["step"] for line in lines] == sorted(line["step"] for line in lines)
+
+
+def test_a_log_that_is_no_ordinary_file_is_refused_and_not_waited_for(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=r"log\.jsonl is no ordinary file"):
+        cut_behind(path, Position(3))
+
+
+@pytest.mark.parametrize("line", [b"3", b"null", b"[]", b'""', b'{"step": 1}', b'{"format": 1, "files": {}}'])
+def test_another_file_in_place_of_the_log_is_told_of_and_kept(path: Path, line: bytes) -> None:
+    path.write_bytes(line + b"\n")
+    said = cut_behind(path, Position(3))
+    assert "3 missing steps" in said
+    assert read_history(path) == History()
+    (kept,) = path.parent.glob("log.jsonl.*")
+    assert kept.read_bytes() == line + b"\n"

@@ -1,0 +1,135 @@
+"""Lines of all kinds through one `nmt translate`: at a trickle, then as fast as it takes them.
+
+python -m recipes.torture.pipe --lines 200000      as many come out, in step, and its memory stays flat
+
+At a trickle the next line is sent once the one before has come back. At full speed the same tenth of the
+lines comes ten times, so that what is kept of words and shapes on purpose is there by the second half. Memory
+is what the processes hold, and its slope that of a straight line through that half.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from statistics import linear_regression
+from typing import IO
+
+import click
+
+from recipes.torture.lines import line_of_any_kind
+
+MODEL = Path(__file__).resolve().parent.parent.parent / "tests" / "golden" / "model"
+COMMAND = (
+    *("translate", str(MODEL), "--beam", "1", "--threads", "1", "--device", "cpu", "--quiet"),
+    *("--set", "search.cap_ratio=1", "--set", "search.cap_extra=5"),  # or most would go on to the cap
+)
+LENGTHS, LONG = (0, 1, 3, 3, 10, 10, 30), 0.0002
+"""Characters of most lines, and how many of them are far longer: each of those takes as long as hundreds."""
+
+SAMPLES, ROUNDS = 100, 10
+PATIENCE = 120.0
+"""Seconds in which a line has to come back."""
+
+STEEPEST = 20.0
+"""Megabytes of growth in 100,000 lines that no leak would explain."""
+
+Sample = tuple[int, float]
+"""How many lines were translated, and the megabytes held then."""
+
+
+@click.command()
+@click.option("--lines", default=200_000, show_default=True, help="How many to translate.")
+@click.option("--trickle", default=300, show_default=True, help="How many of them come one at a time.")
+@click.option("--seed", default=1, show_default=True)
+def main(lines: int, trickle: int, seed: int) -> None:
+    """Print how many lines came out, how fast, and the slope of memory; exit with 1 where that is wrong."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    words = [sys.executable, "-m", "nmt_cli", *COMMAND]
+    began = time.monotonic()
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as nmt:
+        assert nmt.stdin
+        assert nmt.stdout
+        watch = threading.Timer(PATIENCE, nmt.kill)
+        watch.start()
+        came = at_a_trickle(nmt.stdin, nmt.stdout, Random(seed), min(trickle, lines))
+        watch.cancel()
+        slow = time.monotonic() - began
+        samples = at_full_speed(nmt, Random(seed + 1), lines - came)
+    fast = time.monotonic() - began - slow
+    came += samples[-1][0]
+    told = slope(samples)
+    print(f"{came:,} of {lines:,} lines came back: {min(trickle, lines):,} one at a time in {slow:.0f} s,")
+    print(f"the others in {fast:.0f} s; exit code {nmt.returncode}; {samples[-1][1]:.0f} MB at the end,")
+    print("MB: " + ", ".join(f"{megabytes:.0f}" for _, megabytes in samples[:: SAMPLES // ROUNDS]))
+    print(f"{told:+.2f} MB in 100,000 lines of the second half")
+    raise SystemExit(came != lines or nmt.returncode != 0 or told > STEEPEST)
+
+
+def at_a_trickle(to: IO[bytes], back: IO[bytes], random: Random, count: int) -> int:
+    """Send so many lines, each when the one before is back; how many came."""
+    for number in range(count):
+        time.sleep(random.random() * 0.02)
+        to.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
+        to.flush()
+        if not back.readline().endswith(b"\n"):
+            return number
+    return count
+
+
+def at_full_speed(nmt: subprocess.Popen[bytes], random: Random, count: int) -> list[Sample]:
+    """Send so many lines and end the input; how many had come and what was held, from time to time."""
+    assert nmt.stdin
+    assert nmt.stdout
+    feeder = threading.Thread(target=_feed, args=(nmt.stdin, random, count), daemon=True)
+    feeder.start()
+    samples, came = [(0, held(nmt.pid))], 0
+    for line in nmt.stdout:
+        came += line.endswith(b"\n")
+        if came % max(count // SAMPLES, 1) == 0 and (megabytes := held(nmt.pid)):
+            samples.append((came, megabytes))
+    feeder.join()
+    return [*samples, (came, samples[-1][1])]  # it may be gone when its last lines are read
+
+
+def _feed(to: IO[bytes], random: Random, count: int) -> None:
+    lines = [line_of_any_kind(random, LENGTHS, LONG) + b"\n" for _ in range(-(-count // ROUNDS))]
+    try:
+        for number in range(count):
+            to.write(lines[number % len(lines)])
+        to.close()
+    except BrokenPipeError:
+        return  # it has ended, as its exit code tells
+
+
+def held(process: int) -> float:
+    """Megabytes that a process and its children hold."""
+    total = 0
+    for pid in (process, *_children(process)):
+        try:
+            told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += int(told.partition("\nPss:")[2].split()[0])
+    return total / 1024
+
+
+def _children(process: int) -> list[int]:
+    told = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(pid) for path in told for pid in path.read_text().split()]
+
+
+def slope(samples: Sequence[Sample]) -> float:
+    """Megabytes in 100,000 lines, by least squares over the second half."""
+    half = [(lines, megabytes) for lines, megabytes in samples[:-1] if 2 * lines >= samples[-1][0]]
+    if len({lines for lines, _ in half}) < 2:
+        return 0.0
+    lines, megabytes = zip(*half, strict=True)
+    return 100_000 * linear_regression(lines, megabytes).slope
+
+
+if __name__ == "__main__":
+    main()
