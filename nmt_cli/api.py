@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.decoding.hypotheses import Scored
     from nmt_cli.decoding.lines.given_pairs import Alignment
     from nmt_cli.decoding.lines.loading import Loaded
-    from nmt_cli.decoding.lines.translator import Translation, Translator
+    from nmt_cli.decoding.lines.translator import Translation
     from nmt_cli.decoding.lines.workers import Workers
     from nmt_cli.machine.devices import Precision
     from nmt_cli.machine.processes import Progress
@@ -144,7 +144,7 @@ class Model:
         """
         from nmt_cli.decoding.lines.stream import stream
 
-        translator = self._searching(search)
+        translator = self.loaded.searching(search)
         search = translator.config.search
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
@@ -213,7 +213,7 @@ class Model:
 
         from nmt_cli.decoding.lines.async_stream import async_stream
 
-        translator = self._searching(search)
+        translator = self.loaded.searching(search)
         queue = (await asyncio.to_thread(self._started)).queue
         found = async_stream(translator, queue, lines, translator.config.search)
         async with aclosing(found) as translations:
@@ -297,14 +297,6 @@ class Model:
         """The same translations, from a generator that holds on to the model: whoever still iterates keeps
         its workers alive."""
         yield from translations
-
-    def _searching(self, search: SearchConfig | None) -> Translator:
-        from nmt_cli.decoding.ensemble import Ensemble
-
-        if not search:
-            return self.loaded.translator
-        Ensemble.of(self.loaded.models, search)  # refuses settings that do not suit the models
-        return self.loaded.translator.searching(search)
 
     def _started(self) -> Workers:
         from nmt_cli.decoding.lines.workers import Workers

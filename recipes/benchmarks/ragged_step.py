@@ -112,7 +112,8 @@ def padded_loss(model: Transformer, batch: Batch) -> Tensor:
     x_BND = _embedded(model.target_embedding, batch.inputs_BN)
     for decoder in cast(list[DecoderLayer], list(model.decoder)):
         attend = partial(_cross_attention, decoder.cross, encoded_BMD, batch.seen_B11M)
-        x_BND = decoder.after_attention(x_BND, partial(_self_attention, decoder.attention, None))
+        history = cast(SelfAttention, decoder.attention)
+        x_BND = decoder.after_attention(x_BND, partial(_self_attention, history, None))
         x_BND = decoder.after_cross(x_BND, attend)
         x_BND = decoder.after_feed_forward(x_BND, decoder.feed_forward)
     logits = model.logits(model.decoder_norm(x_BND))

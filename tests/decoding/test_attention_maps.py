@@ -73,6 +73,7 @@ def named(model: Transformer) -> dict[Attention, tuple[str, int]]:
         places[layer.attention] = ("encoder", i)
     for i, layer in enumerate(model.decoder):
         assert isinstance(layer, DecoderLayer)
+        assert isinstance(layer.attention, SelfAttention)
         places |= {layer.attention: ("decoder", i), layer.cross: ("cross", i)}
     return places
 

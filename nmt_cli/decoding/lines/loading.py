@@ -10,7 +10,7 @@ import torch
 from nmt_cli.attention.cached import kernels
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import find_model
-from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.errors import UserError
@@ -55,6 +55,13 @@ class Loaded:
     def ensemble(self) -> Ensemble:
         """The models on the first device, combined as the settings say."""
         return Ensemble.of(self.models, self.translator.config.search)
+
+    def searching(self, search: SearchConfig | None) -> Translator:
+        """The translator, with other settings of the search if there are any."""
+        if not search:
+            return self.translator
+        Ensemble.of(self.models, search)  # refuses settings that do not suit the models
+        return self.translator.searching(search)
 
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
