@@ -25,7 +25,7 @@ def text_losses(tokenizers: Tokenizers) -> list[str]:
     if any(json.loads(tokenizers.files[DESCRIPTION])["too_rare"].values()):
         found.append("tokenizer.min_count splits rare pieces, and they don't")
     if strange := [symbol for symbol in recipe.symbols if not symbol.startswith(">>")]:
-        found.append(f"the symbol {strange[0]} would be text to them, unless it were written >>so<<")
+        found.append(f"the symbol {strange[0]} would be text to them; they know symbols like >>xx<< only")
     return found
 
 
