@@ -3,6 +3,7 @@
 Whether a function is there is asked at each call, so that torch.compile sees a plain call either way.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -14,6 +15,12 @@ from torch.nn import functional as F
 Compute = Callable[[Tensor], Tensor]
 Int8Kernel = torch.ScriptObject
 """A matrix of 8-bit numbers, laid out for one of PyTorch's engines for quantized products."""
+
+KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "1"}
+"""How many kernels oneDNN keeps, and how many PyTorch keeps on top of that.
+
+Each number of rows has its own kernel for each matrix, of 1/4 MB or more, and 1024 are kept in either place
+where nothing is said: hundreds of megabytes. A step of decoding needs few; what oneDNN keeps serves both."""
 
 
 # Training
@@ -131,6 +138,15 @@ def multiplies_int8() -> bool:
         and hasattr(torch, "_make_per_channel_quantized_tensor")
         and all(hasattr(torch.ops.quantized, name) for name in kernels)
     )
+
+
+def keep_few_kernels() -> None:
+    """Bound the memory that products of ever new numbers of rows take; to be called before the first of them.
+
+    What the user's environment says is left as it is.
+    """
+    for name, most in KERNELS_KEPT.items():
+        os.environ.setdefault(name, most)  # both libraries look there at their first product
 
 
 def lays_out_weights() -> bool:

@@ -26,6 +26,7 @@ FEW_ROWS = 64
 @torch.no_grad()
 def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
     """Make `model` ready to translate on the device where it is; it can't be trained or saved any more."""
+    torch_private.keep_few_kernels()
     device = model.device
     if precision not in (possible := translating_precisions(device)):
         where = "this GPU" if is_gpu(device) else "this CPU"

@@ -20,6 +20,9 @@ LONGEST_WORD = 200
 MOST_CACHED = 200_000
 """Words whose pieces are kept: the first that come, among which the frequent ones are."""
 
+LONGEST_CACHED = 32
+"""Longer words hardly come twice, but in scripts without spaces each sentence is one."""
+
 SEPARATOR = " "
 """What is used in place of `@@` in calls of subword-nmt, as it can't be part of a word."""
 
@@ -61,7 +64,7 @@ class Bpe:
             found = cache.get(word)
             if found is None:
                 found = self._word(word)
-                if len(cache) < MOST_CACHED:
+                if len(cache) < MOST_CACHED and len(word) <= LONGEST_CACHED:
                     cache[word] = found
             pieces += found
         return pieces

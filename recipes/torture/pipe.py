@@ -2,9 +2,9 @@
 
 python -m recipes.torture.pipe --lines 200000      as many come out, in step, and its memory stays flat
 
-At a trickle the next line is sent once the one before has come back. At full speed the same tenth of the
-lines comes ten times, so that what is kept of words and shapes on purpose is there by the second half. Memory
-is what the processes hold, and its slope that of a straight line through that half.
+At a trickle the next line is sent once the one before has come back. All lines differ. Memory is what the
+processes hold, and its slope that of a straight line through the second half: what is kept of shapes is there
+by then, and what is kept of words grows until there are `MOST_CACHED` of them.
 """
 
 import os
@@ -30,7 +30,7 @@ COMMAND = (
 LENGTHS, LONG = (0, 1, 3, 3, 10, 10, 30), 0.0002
 """Characters of most lines, and how many of them are far longer: each of those takes as long as hundreds."""
 
-SAMPLES, ROUNDS = 100, 10
+SAMPLES, SHOWN = 100, 10
 PATIENCE = 120.0
 """Seconds in which a line has to come back."""
 
@@ -64,7 +64,7 @@ def main(lines: int, trickle: int, seed: int) -> None:
     told = slope(samples)
     print(f"{came:,} of {lines:,} lines came back: {min(trickle, lines):,} one at a time in {slow:.0f} s,")
     print(f"the others in {fast:.0f} s; exit code {nmt.returncode}; {samples[-1][1]:.0f} MB at the end,")
-    print("MB: " + ", ".join(f"{megabytes:.0f}" for _, megabytes in samples[:: SAMPLES // ROUNDS]))
+    print("MB: " + ", ".join(f"{megabytes:.0f}" for _, megabytes in samples[:: SAMPLES // SHOWN]))
     print(f"{told:+.2f} MB in 100,000 lines of the second half")
     raise SystemExit(came != lines or nmt.returncode != 0 or told > STEEPEST)
 
@@ -96,10 +96,9 @@ def at_full_speed(nmt: subprocess.Popen[bytes], random: Random, count: int) -> l
 
 
 def _feed(to: IO[bytes], random: Random, count: int) -> None:
-    lines = [line_of_any_kind(random, LENGTHS, LONG) + b"\n" for _ in range(-(-count // ROUNDS))]
     try:
-        for number in range(count):
-            to.write(lines[number % len(lines)])
+        for _ in range(count):
+            to.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
         to.close()
     except BrokenPipeError:
         return  # it has ended, as its exit code tells

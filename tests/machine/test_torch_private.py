@@ -1,7 +1,10 @@
 """What PyTorch does not promise does what we think, and does it where it is missing too."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -255,3 +258,40 @@ def test_uses_of_private_names_are_found(source: str, expected: list[str]) -> No
 def test_private_names_of_pytorch_are_used_in_one_file() -> None:
     users = {path.name for path in PACKAGE.rglob("*.py") if list(private_uses(path.read_text("utf-8")))}
     assert users == {"torch_private.py"}
+
+
+GROWTH = """
+import torch
+from nmt_cli.machine import torch_private
+
+torch.set_num_threads(1)
+torch_private.keep_few_kernels()
+
+def held():
+    with open("/proc/self/smaps_rollup") as told:
+        return int(told.read().partition("\\nAnonymous:")[2].split()[0]) / 1024
+
+compute, x = torch_private.laid_out(torch.ones(16, 16), None, 256), torch.ones(1100, 16)
+for rows in range(1, 300):
+    compute(x[:rows])
+before = held()
+for rows in range(300, 1100):
+    compute(x[:rows])
+print(held() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="asks for memory as Linux tells it")
+def test_ever_new_numbers_of_rows_take_no_more_memory() -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in torch_private.KERNELS_KEPT}
+    done = subprocess.run([sys.executable, "-c", GROWTH], env=environment, capture_output=True, text=True)
+    assert float(done.stdout) < 60, done.stderr
+
+
+def test_how_many_kernels_are_kept_is_the_users_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    torch_private.keep_few_kernels()
+    assert os.environ["LRU_CACHE_CAPACITY"] == "7"
+    assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) <= 256

@@ -200,3 +200,12 @@ def test_multi30k_falls_into_the_pieces_that_subword_nmt_gives() -> None:
     assert len(lines) == 1014
     for line in lines:
         assert shown(ours, ours.encode(line)) == theirs.segment(line).split()
+
+
+def test_texts_without_blanks_are_encoded_but_not_kept() -> None:
+    model = Bpe("#version: 0.2\nl o\nlo w</w>\n", "low")
+    sentence = "low" * 20
+    assert model.encode(sentence) == model.encode(sentence) != []
+    assert not model._cache
+    model.encode("low")
+    assert [*model._cache] == ["low"]
