@@ -6,7 +6,8 @@
         print(model.translate(["A dog runs.", "Two cats sleep."]))
 
 Nothing here changes the program around it: not PyTorch's number of threads, no random seed, no signal
-handler, no environment variable (but for the one that cuBLAS wants where training shall be deterministic).
+handler, no environment variable (but for the one that cuBLAS wants where training shall be deterministic, and
+two that bound what oneDNN and PyTorch keep, set by `load` where they are not).
 """
 
 from __future__ import annotations
