@@ -6,6 +6,7 @@ It is the only module of the room that asks which device it is on.
 from collections.abc import Sequence
 from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -118,6 +119,31 @@ def log_softmax(x_RV: Tensor) -> Tensor:
     x_RV = x_RV.contiguous()
     compiled.log_softmax(x_RV.numpy(), x_RV.amax(1).numpy())
     return x_RV
+
+
+def rounded_rows(x_RC: Tensor, levels: int, zero: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Each row as whole numbers of `dtype` from -`levels` to `levels`, plus `zero`; and the rows' scales [R].
+
+    `x_RC` is float32 on a CPU; a row that is not finite gets a scale that is not.
+    """
+    x_RC = x_RC.detach().contiguous()
+    if compiled := kernels():
+        whole_RC, scales_R = torch.empty_like(x_RC, dtype=dtype), torch.empty(len(x_RC))
+        array = x_RC.numpy()
+        bits_RC = array.view(np.int32)
+        compiled.round_rows(array, bits_RC, levels, zero, whole_RC.numpy(), scales_R.numpy())
+        return whole_RC, scales_R
+    tops_R1 = x_RC.abs().amax(1, keepdim=True).clamp(min=torch.finfo(x_RC.dtype).tiny)
+    whole_RC = (x_RC * (levels / tops_R1).clamp(max=1e36)).nan_to_num_().round_().add_(zero)
+    return whole_RC.to(dtype), tops_R1[:, 0] / levels
+
+
+def scaled_rows(x_RC: Tensor, scales_R: Tensor, added_C: Tensor) -> Tensor:
+    """Each row times its scale, plus `added_C`; `x_RC` is used up."""
+    if not (compiled := kernels()):
+        return x_RC.mul_(scales_R[:, None]).add_(added_C)
+    compiled.scale_rows(x_RC.numpy(), scales_R.numpy(), added_C.numpy())
+    return x_RC
 
 
 def _compiled(device: torch.device) -> ModuleType | None:

@@ -7,11 +7,16 @@ only inside of functions, as counting cores does not need it.
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 Result = TypeVar("Result")
+
+MOST_SECONDS_TO_END = 10.0
+"""It takes far less than a millisecond, unless the machine is busy."""
 
 
 def available_cores() -> int:
@@ -42,6 +47,18 @@ def kept_threads() -> Iterator[None]:
     finally:
         torch.set_num_threads(own)
         _in_new_thread(lambda: torch.set_num_threads(of_new_threads))
+
+
+def join_wholly(thread: threading.Thread) -> None:
+    """Wait until a thread has ended, on Linux also for the system.
+
+    `join` returns once Python is done with it, but then MKL gives back what it kept for the thread. Who forks
+    just then gets a copy of MKL's lock that nobody will ever open, and products that wait for it.
+    """
+    thread.join()
+    task, until = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + MOST_SECONDS_TO_END
+    while task.exists() and time.monotonic() < until:
+        time.sleep(0.0005)
 
 
 def _in_new_thread(work: Callable[[], Result]) -> Result:

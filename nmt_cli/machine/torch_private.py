@@ -7,14 +7,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 Compute = Callable[[Tensor], Tensor]
-Int8Kernel = torch.ScriptObject
-"""A matrix of 8-bit numbers, laid out for one of PyTorch's engines for quantized products."""
 
 KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "1"}
 """How many kernels oneDNN keeps, and how many PyTorch keeps on top of that.
@@ -132,11 +131,13 @@ def multiplies_bf16() -> bool:
 
 def multiplies_int8() -> bool:
     """Whether PyTorch has kernels for products of 8-bit numbers on this CPU."""
-    kernels = ("linear_prepack", "linear_dynamic")
+    few = ("linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32")
+    many = ("qlinear_prepack", "qlinear_pointwise")
     return (
         "x86" in torch.backends.quantized.supported_engines
         and hasattr(torch, "_make_per_channel_quantized_tensor")
-        and all(hasattr(torch.ops.quantized, name) for name in kernels)
+        and all(hasattr(torch.ops.quantized, name) for name in few)
+        and all(hasattr(torch.ops.onednn, name) for name in many)
     )
 
 
@@ -171,27 +172,48 @@ def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
     return compute
 
 
-def int8_weight(whole: Tensor, scale: Tensor) -> Tensor:
-    """A quantized weight [outputs, inputs] of whole numbers from -127 to 127, times each output's `scale`."""
-    zeros = torch.zeros(len(scale), dtype=torch.int64)
-    return torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
+@dataclass(frozen=True, slots=True)
+class Int8Matrix:
+    """A matrix [outputs, inputs] of whole numbers from -127 to 127 times each output's scale, laid out twice:
+    for few rows, and for many."""
+
+    few: torch.ScriptObject
+    many: Tensor
+    scale: Tensor
+    zeros: Tensor
 
 
-def int8_kernels(
-    matrices: Iterable[tuple[Tensor, Tensor | None]], engine: str, pool: Executor
-) -> list[Int8Kernel]:
-    """Each `int8_weight`, with its bias, laid out for `engine`, in the threads of `pool`."""
-    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engine  # one for all threads
+def int8_matrices(matrices: Iterable[tuple[Tensor, Tensor]], pool: Executor) -> list[Int8Matrix]:
+    """Each of int8 [outputs, inputs] with the scale of each output, laid out in the threads of `pool`."""
+    quantized = torch.backends.quantized
+    before, quantized.engine = quantized.engine, "fbgemm"  # one for all threads
     try:
-        return list(pool.map(lambda each: torch.ops.quantized.linear_prepack(*each), matrices))
+        return list(pool.map(lambda each: _int8_matrix(*each), matrices))
     finally:
-        torch.backends.quantized.engine = before
+        quantized.engine = before
 
 
-def int8_linear(x: Tensor, kernel: Int8Kernel, seven_bits: bool) -> Tensor:
-    """`F.linear` with a kernel of `int8_kernels`; `x` is rounded to 8 bits, or to 7, with one scale for all
-    of it."""
-    out: Tensor = torch.ops.quantized.linear_dynamic(x, kernel, seven_bits)
+def _int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
+    zeros = torch.zeros(len(scale), dtype=torch.int64)
+    weight = torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
+    few = torch.ops.quantized.linear_prepack(weight, None)
+    return Int8Matrix(few, torch.ops.onednn.qlinear_prepack(whole, None), scale.float(), zeros)
+
+
+def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
+    """`F.linear` of whole numbers [rows, inputs]: few rows of float32, or many of uint8 to which `zero` was
+    added.
+
+    Each row's result depends on no other row, and is the same, to the bit, in either way.
+    """
+    out: Tensor
+    if x.dtype == torch.float32:
+        few = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+        out = few(x, 1.0, zero, matrix.few)
+    else:
+        given = (x, 1.0, zero, matrix.many, matrix.scale, matrix.zeros)
+        nothing_more = (None, 1.0, 0, torch.float32, "none", [], "")
+        out = torch.ops.onednn.qlinear_pointwise.default(*given, *nothing_more)
     return out
 
 

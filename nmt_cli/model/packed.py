@@ -9,11 +9,12 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.attention.dispatch import rounded_rows, scaled_rows
 from nmt_cli.errors import UserError
 from nmt_cli.machine import torch_private
 from nmt_cli.machine.devices import Precision, is_gpu, lays_out_weights, translating_precisions
 from nmt_cli.machine.threads import set_own_threads
-from nmt_cli.machine.torch_private import Compute, Int8Kernel
+from nmt_cli.machine.torch_private import Compute, Int8Matrix
 from nmt_cli.model.transformer import Transformer
 
 TYPICAL_ROWS = 256
@@ -66,34 +67,36 @@ def _laid_out(matrices: Iterable[tuple[Tensor, Tensor | None]]) -> Iterator[Comp
 
 
 def _quantized(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[Compute]:
-    """Weights as int8 with a scale for each output; inputs are rounded to 8 bits at each call.
+    """Weights as int8 with a scale for each output; each row of the inputs is rounded to 8 bits by itself.
 
     All are made at once, in so many threads.
     """
     alone = partial(set_own_threads, 1)
+    weights, biases = zip(*matrices, strict=True)
     with ThreadPoolExecutor(threads, initializer=alone) as pool, warnings.catch_warnings():
         # It is the only way to these kernels, so long as there is one.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
-        rounded = list(pool.map(_rounded, matrices))
-        # They differ in speed, and in nothing but the last bits.
-        for_few, for_many = (
-            torch_private.int8_kernels(rounded, engine, pool) for engine in ("fbgemm", "onednn")
-        )
+        packed = torch_private.int8_matrices(list(pool.map(_rounded, weights)), pool)
     # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
-    seven_bits = not torch_private.adds_products_in_32_bits()
-    for few, many in zip(for_few, for_many, strict=True):
-        yield partial(_linear_of_int8, few, many, seven_bits)
+    levels = 127 if torch_private.adds_products_in_32_bits() else 63
+    for matrix, bias in zip(packed, biases, strict=True):
+        added = torch.zeros(len(matrix.scale)) if bias is None else bias.detach()
+        yield partial(_linear_of_int8, matrix, added, levels)
 
 
-def _linear_of_int8(for_few: Int8Kernel, for_many: Int8Kernel, seven_bits: bool, x: Tensor) -> Tensor:
-    return torch_private.int8_linear(x, for_few if x.shape[0] <= FEW_ROWS else for_many, seven_bits)
+def _linear_of_int8(matrix: Int8Matrix, bias: Tensor, levels: int, x: Tensor) -> Tensor:
+    # A scale for all rows would be simpler, but a sentence's translation would depend on who else is there.
+    zero = levels + 1
+    if len(x) <= FEW_ROWS:
+        whole, scales = rounded_rows(x, levels, 0, torch.float32)
+    else:
+        whole, scales = rounded_rows(x, levels, zero, torch.uint8)
+    return scaled_rows(torch_private.int8_product(whole, zero, matrix), scales, bias)
 
 
-def _rounded(matrix: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor | None]:
-    weight, bias = (None if x is None else x.detach() for x in matrix)
-    assert weight is not None
+def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+    weight = weight.detach()
     least, most = weight.aminmax(dim=1)
     # A row of zeros must not be divided by 0.
     scale = torch.maximum(-least, most).clamp(min=torch.finfo(weight.dtype).tiny) / 127
-    rounded = (weight / scale[:, None]).round_().to(torch.int8)
-    return torch_private.int8_weight(rounded, scale), bias
+    return (weight / scale[:, None]).round_().to(torch.int8), scale

@@ -5,11 +5,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from nmt_cli.machine.threads import available_cores, kept_threads, set_own_threads
+from nmt_cli.machine.threads import available_cores, join_wholly, kept_threads, set_own_threads
 
 
 def test_the_cores_that_may_be_used_are_counted() -> None:
@@ -58,3 +59,15 @@ def test_numbers_are_as_they_were_also_after_an_error() -> None:
         assert in_new_thread(torch.get_num_threads) == 2
         raise ValueError("no")
     assert (torch.get_num_threads(), in_new_thread(torch.get_num_threads)) == (4, 4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
+def test_a_thread_that_was_joined_wholly_is_gone_for_the_system_too() -> None:
+    """PyTorch's libraries still hold locks for a while when Python has forgotten it."""
+    for _ in range(20):
+        threads = [threading.Thread(target=lambda: torch.ones(9, 9) @ torch.ones(9, 9)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            join_wholly(thread)
+            assert not Path(f"/proc/self/task/{thread.native_id}").exists()

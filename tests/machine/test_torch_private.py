@@ -18,9 +18,8 @@ import nmt_cli
 from nmt_cli.machine import torch_private
 from nmt_cli.machine.torch_private import (
     adds_products_in_32_bits,
-    int8_kernels,
-    int8_linear,
-    int8_weight,
+    int8_matrices,
+    int8_product,
     laid_out,
     lays_out_weights,
     lerp_all,
@@ -48,7 +47,7 @@ class Missing:
         found = getattr(self._module, name)
         return (
             Missing(found, self._owner, self._name)
-            if name in ("ops", "mkldnn", "quantized", "cpu")
+            if name in ("ops", "mkldnn", "onednn", "quantized", "cpu")
             else found
         )
 
@@ -190,22 +189,20 @@ def test_laid_out_weights_give_the_products_of_plain_ones(
 
 
 @pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions.*deprecated")
-@pytest.mark.parametrize("engine", ["fbgemm", "onednn"])
-def test_products_of_8_bit_numbers_err_by_no_more_than_rounding_the_inputs_does(engine: str) -> None:
-    if not multiplies_int8():
+@pytest.mark.parametrize("levels", [127, 63])
+def test_products_of_8_bit_numbers_are_exact_in_few_rows_and_in_many(levels: int) -> None:
+    if not multiplies_int8() or (levels == 127 and not adds_products_in_32_bits()):
         pytest.skip("this CPU has none")
     torch.manual_seed(1)
-    whole = torch.randint(-127, 128, (40, 96), dtype=torch.int8)
-    scale, bias, x = torch.rand(40) / 127, torch.randn(40), torch.randn(9, 96)
+    weight, scale = torch.randint(-127, 128, (40, 96), dtype=torch.int8), torch.rand(40) / 127
+    x, zero = torch.randint(-levels, levels + 1, (9, 96)), levels + 1
     before = torch.backends.quantized.engine
     with ThreadPoolExecutor(2) as pool:
-        (kernel,) = int8_kernels([(int8_weight(whole, scale), bias)], engine, pool)
+        (matrix,) = int8_matrices([(weight, scale)], pool)
     assert torch.backends.quantized.engine == before
-    seven_bits = not adds_products_in_32_bits()
-    weight = whole.double() * scale.double()[:, None]
-    exact = x.double() @ weight.T + bias.double()
-    step = (x.max() - x.min()).double() / (127 if seven_bits else 255)
-    assert ((int8_linear(x, kernel, seven_bits) - exact).abs() <= weight.abs().sum(1) * step + 1e-4).all()
+    few = int8_product(x.float(), zero, matrix)
+    assert torch.equal(few, int8_product((x + zero).to(torch.uint8), zero, matrix))
+    assert torch.equal(few, (x @ weight.long().T).float() * scale)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +210,8 @@ def test_products_of_8_bit_numbers_err_by_no_more_than_rounding_the_inputs_does(
     [
         (torch.ops.mkldnn, "_is_mkldnn_bf16_supported", multiplies_bf16),
         (torch, "_make_per_channel_quantized_tensor", multiplies_int8),
-        (torch.ops.quantized, "linear_dynamic", multiplies_int8),
+        (torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32", multiplies_int8),
+        (torch.ops.onednn, "qlinear_pointwise", multiplies_int8),
         (torch.ops.mkldnn, "_reorder_linear_weight", lays_out_weights),
         (torch.cpu, "_is_vnni_supported", adds_products_in_32_bits),
     ],

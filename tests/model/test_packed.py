@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.attention import dispatch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import Precision, translating_precisions
 from nmt_cli.model import packed
@@ -30,6 +31,7 @@ CONFIGS = {
     "nothing tied": replace(POST, tie="none", positions="learned", longest=320),
 }
 CPU = torch.device("cpu")
+LEVELS = 127 if torch.cpu._is_vnni_supported() else 63
 
 
 def needs(precision: Precision) -> None:
@@ -112,19 +114,18 @@ def stands_in_for(linear: nn.Linear, precision: Precision) -> Packed:
 @pytest.mark.parametrize("rows", [1, 5, 300])
 @pytest.mark.parametrize("outliers", [1.0, 100.0])
 def test_int8_errs_by_no_more_than_rounding_does(rows: int, outliers: float, bias: bool) -> None:
-    """Half a step of each weight's scale and of the inputs', and as much again for where their zero is."""
+    """Half a step of each weight's scale, and half a step of the row's."""
     needs("int8")
     linear = linear_of(96, 40, bias=bias)
     x = torch.randn(rows, 96)
     x[0, 0] *= outliers
     weight = linear.weight.detach().double()
     weight_step = weight.abs().amax(1, keepdim=True) / 127
-    levels = 255 if torch.cpu._is_vnni_supported() else 127
-    input_step = (max(float(x.max()), 0.0) - min(float(x.min()), 0.0)) / levels
+    input_step = x.double().abs().amax(1, keepdim=True) / LEVELS
     with torch.inference_mode():
         error = (stands_in_for(linear, "int8")(x).double() - linear.double()(x.double())).abs()
     of_weights = (x.abs().double() @ torch.ones(96, 40, dtype=torch.float64)) * weight_step.T / 2
-    of_inputs = (weight.abs() + weight_step / 2).sum(1) * input_step
+    of_inputs = (weight.abs() + weight_step / 2).sum(1) * input_step / 2
     assert error.max() > 0
     assert (error <= of_weights + of_inputs + 1e-5).all()
 
@@ -135,14 +136,35 @@ def test_int8_errs_on_average_as_rounding_does() -> None:
     linear, x = linear_of(96, 40), torch.randn(300, 96)
     weight = linear.weight.detach().double()
     weight_steps = weight.abs().amax(1) / 127
-    levels = 255 if torch.cpu._is_vnni_supported() else 127
-    input_step = float(x.max() - x.min()) / levels
+    input_step = x.double().abs().amax(1, keepdim=True) / LEVELS
     with torch.inference_mode():
         error = stands_in_for(linear, "int8")(x).double() - linear.double()(x.double())
     of_weights = x.double().square().sum(1, keepdim=True) * weight_steps**2
     of_inputs = weight.square().sum(1) * input_step**2
     expected = ((of_weights + of_inputs) / 12).mean().sqrt()
     assert error.square().mean().sqrt() < 1.1 * expected
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("numba", [True, False])
+def test_each_row_in_int8_is_what_it_is_alone(
+    numba: bool, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the bit, whoever is there: also rows of large numbers, of zeros, and of none."""
+    needs("int8")
+    if not numba:
+        monkeypatch.setattr(dispatch, "kernels", lambda: None)
+    compute = stands_in_for(linear_of(96, 40, bias=bias), "int8")
+    x = torch.randn(300, 96) * torch.logspace(-45, 30, 300)[:, None]
+    x[7], x[8, 3], x[9, 4] = 0, torch.nan, torch.inf
+    with torch.inference_mode():
+        whole = compute(x)
+        whole[9] = torch.nan  # infinities and what is no number, as it happens
+        for rows in (slice(0, 1), slice(5, 13), slice(9, 10), slice(100, 164), slice(120, 260)):
+            found = compute(x[rows])
+            found[~found.isfinite()] = torch.nan
+            torch.testing.assert_close(found, whole[rows], rtol=0, atol=0, equal_nan=True)
+    assert whole[[8, 9]].isnan().any(1).all() and whole[10:].isfinite().all()
 
 
 @pytest.mark.slow

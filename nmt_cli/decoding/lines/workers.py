@@ -10,6 +10,7 @@ from nmt_cli.decoding.lines.queue import Closed, RequestQueue
 from nmt_cli.decoding.lines.worker import NextTurn, translate_in_thread
 from nmt_cli.decoding.lines.worker_process import STARTING, WorkerProcess
 from nmt_cli.machine.devices import can_be_forked
+from nmt_cli.machine.threads import join_wholly
 from nmt_cli.model.transformer import Transformer
 
 
@@ -65,8 +66,8 @@ class Workers:
         for thread in self._threads:
             # Closing may run in one of them, where the garbage collector happens to run; a thread can't join
             # itself. Nor can one be joined that was not started.
-            if thread.is_alive() and thread is not threading.current_thread():
-                thread.join()
+            if thread.ident and thread is not threading.current_thread():
+                join_wholly(thread)  # others may be forked next
 
 
 def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
