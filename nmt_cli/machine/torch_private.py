@@ -212,8 +212,8 @@ def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
         out = few(x, 1.0, zero, matrix.few)
     else:
         given = (x, 1.0, zero, matrix.many, matrix.scale, matrix.zeros)
-        nothing_more = (None, 1.0, 0, torch.float32, "none", [], "")
-        out = torch.ops.onednn.qlinear_pointwise.default(*given, *nothing_more)
+        # No bias, no other scale or zero, and nothing done to the results.
+        out = torch.ops.onednn.qlinear_pointwise.default(*given, None, 1.0, 0, torch.float32, "none", [], "")
     return out
 
 
