@@ -215,8 +215,8 @@ class Model:
         from nmt_cli.decoding.lines.async_stream import async_stream
 
         translator = self.loaded.searching(search)
-        queue = (await asyncio.to_thread(self._started)).queue
-        found = async_stream(translator, queue, lines, translator.config.search)
+        workers = self._running() or await asyncio.to_thread(self._started)
+        found = async_stream(translator, workers.queue, lines, translator.config.search)
         async with aclosing(found) as translations:
             async for translation in translations:
                 yield translation
@@ -298,6 +298,11 @@ class Model:
         """The same translations, from a generator that holds on to the model: whoever still iterates keeps
         its workers alive."""
         yield from translations
+
+    def _running(self) -> Workers | None:
+        """The workers, unless they are to be started yet."""
+        workers = self._workers
+        return workers if workers and workers.usable else None
 
     def _started(self) -> Workers:
         from nmt_cli.decoding.lines.workers import Workers

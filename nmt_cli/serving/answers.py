@@ -31,11 +31,11 @@ def endpoint(
 
     async def answer(request: Request) -> Response:
         try:
+            if request.method == "POST":  # before it is looked at: under load, most of the work is to refuse
+                desk.refuse_full()
             fields = await in_time(desk, fields_of(request, desk.config))
             if not keys.good(request, fields):
                 raise Refused(keyless, "an API key is needed; ask the operator of this server for one.")
-            if request.method == "POST":
-                desk.refuse_full()
             return await unless_gone(request.receive, in_time(desk, answering(desk, fields)))
         except Refused as refused:
             return JSONResponse(shape(refused), refused.status, refused.headers)

@@ -1,6 +1,7 @@
 """The server itself: it listens once all can be answered, and ends when all that it took in is answered."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -44,6 +45,7 @@ def serve(
     for model in models.values():
         model.start()  # before there are other threads, as some of them are forked
     app = application(Desk(directions, config), keys)
+    gc.freeze()  # all there is by now stays: looking through it for garbage keeps requests waiting
     with _listening(address, config.share_port) as listening:
         host, port = listening.getsockname()[:2]
         told = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))

@@ -192,7 +192,7 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
             work_on(partial(translate_turns, [model]), order)
             return targets
         with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-            hired = [WorkerProcess([model], SharedCount()) for _ in range(workers)]
+            hired = [WorkerProcess([model], SharedCount(), SharedCount()) for _ in range(workers)]
             for process in hired:
                 stack.callback(process.close)
             works = [process.translate_turns for process in hired]

@@ -22,6 +22,8 @@ def test_a_full_queue_says_when_to_come_again(german: Model, serving: Callable[.
     answer = client.post("/translate", BASIC)
     assert answer.status == 429 and answer.json()["error"].startswith("the server is busy; try again in ")
     assert 1 <= int(answer.headers["retry-after"]) <= 30
+    client.desk.waiting = 10
+    assert client.send("POST", "/translate", b"?", {"content-type": JSON}).status == 429  # not even looked at
     client.desk.waiting = 8
     assert client.post("/translate", BASIC).status == 200
     assert client.desk.waiting == 8

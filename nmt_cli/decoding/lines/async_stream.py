@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
 
 from nmt_cli.decoding.config import SearchConfig
@@ -10,6 +10,11 @@ from nmt_cli.decoding.lines.queue import RequestQueue
 from nmt_cli.decoding.lines.request import Request
 from nmt_cli.decoding.lines.stream import read_lines
 from nmt_cli.decoding.lines.translator import Translation, Translator
+
+AT_ONCE = 2000
+"""Characters that the event loop reads and puts together itself: a fraction of a millisecond each sentence.
+Threads would take turns with it, and under many requests, each of which waits for several turns, the loop
+would hardly have its own."""
 
 
 async def async_stream(
@@ -22,19 +27,29 @@ async def async_stream(
         with suppress(RuntimeError):  # the loop is closed, so nobody waits
             loop.call_soon_threadsafe(changed.set)
 
-    request = queue.open(search, translator.config.input.window, told)
+    window = translator.config.input.window
+    request, short = queue.open(search, window, told), _short(lines, window)
     try:
-        # No daemon: it ends soon after the request does, and Python waits for it.
-        threading.Thread(target=read_lines, args=(translator, queue, request, lines)).start()
+        if short:
+            read_lines(translator, queue, request, lines)
+        else:
+            # No daemon: it ends soon after the request does, and Python waits for it.
+            threading.Thread(target=read_lines, args=(translator, queue, request, lines)).start()
         while request.error or not request.ended:
             changed.clear()
-            done = await asyncio.to_thread(_done, translator, queue, request)
+            work = (translator, queue, request)
+            done = _done(*work) if short else await asyncio.to_thread(_done, *work)
             for translation in done:
                 yield translation
             if not done and not request.ended:
                 await changed.wait()
     finally:
         queue.drop(request)
+
+
+def _short(lines: Iterable[str], window: int) -> bool:
+    """Whether lines are there and few, so that reading them waits for nothing."""
+    return isinstance(lines, Sequence) and len(lines) <= window and sum(map(len, lines)) <= AT_ONCE
 
 
 def _done(translator: Translator, queue: RequestQueue, request: Request) -> list[Translation]:

@@ -47,6 +47,9 @@ class RequestQueue:
         """Sentences that two processes died of, or of others in the same batch; each is tried alone."""
 
         self._numbers = count()
+        self.arrivals = SharedCount()
+        """Grows when something waits that did not before."""
+
         self.departures = SharedCount()
         """Grows when sentences were dropped that may be in a batch, and when the queue is closed."""
 
@@ -81,7 +84,7 @@ class RequestQueue:
             request.changed.wait_for(lambda: not self._open(request) or request.has_room(line))
             if self._open(request):
                 request.add(line)
-                self._work.notify_all()
+                self._tell_workers()
             return self._open(request)
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
@@ -189,7 +192,7 @@ class RequestQueue:
             for sentence in sentences:
                 if request := self._request_of(sentence):
                     request.put(sentence)
-            self._work.notify_all()
+            self._tell_workers()
 
     def lost(self, sentences: Sequence[Sentence], how: str) -> None:
         """Return sentences of which a process died, `how` says in which way; the request of one that did so
@@ -209,7 +212,7 @@ class RequestQueue:
                     self._suspects.append(again)
                 else:
                     request.put(again)
-            self._work.notify_all()
+            self._tell_workers()
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
         """Note the hypotheses of a sentence, best first; None if it did not fit into memory."""
@@ -232,6 +235,11 @@ class RequestQueue:
             self._work.notify_all()
             for request in self._requests.values():
                 request.awaken()
+
+    def _tell_workers(self) -> None:
+        """That something waits, be they idle or at work."""
+        self.arrivals.increase()
+        self._work.notify_all()
 
     def _refuse_closed(self) -> None:
         if self._closed:

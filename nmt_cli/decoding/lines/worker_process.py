@@ -40,9 +40,10 @@ those it makes itself."""
 class WorkerProcess:
     """The parent's side of a worker process, and of those that follow it."""
 
-    def __init__(self, models: Sequence[Transformer], departures: SharedCount) -> None:
-        """`departures` grows whenever `Turn.gone` has something new to say."""
-        self._models, self._departures = models, departures
+    def __init__(self, models: Sequence[Transformer], arrivals: SharedCount, departures: SharedCount) -> None:
+        """`arrivals` grows whenever `Turn.take` may have something new to give, `departures` whenever
+        `Turn.gone` has something new to say."""
+        self._models, self._arrivals, self._departures = models, arrivals, departures
         self.restarts = 0
         """How many processes died and were replaced."""
 
@@ -132,7 +133,7 @@ class WorkerProcess:
     def _start(self) -> None:
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
-        arguments = (theirs, self._models, self._departures)
+        arguments = (theirs, self._models, self._arrivals, self._departures)
         process = fork.Process(target=_serve, args=arguments, daemon=True)
         with ExitStack() as stack, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=WARNING, category=DeprecationWarning)
@@ -156,7 +157,9 @@ def _told(code: int | None) -> str:
     )
 
 
-def _serve(connection: Connection, models: Sequence[Transformer], departures: SharedCount) -> None:
+def _serve(
+    connection: Connection, models: Sequence[Transformer], arrivals: SharedCount, departures: SharedCount
+) -> None:
     """The worker process: translate turns until the parent has no more, and report an error to it."""
     let_go_of_sockets([connection.fileno()])
     obey_parent()
@@ -164,16 +167,18 @@ def _serve(connection: Connection, models: Sequence[Transformer], departures: Sh
     # would wait for them for ever.
     torch.set_num_threads(1)
     try:
-        translate_turns(models, lambda: _next_turn(connection, departures))
+        translate_turns(models, lambda: _next_turn(connection, arrivals, departures))
     except BaseException as error:
         connection.send(("failed", portable(error)))
 
 
-def _next_turn(connection: Connection, departures: SharedCount) -> "_TurnOfParent | None":
+def _next_turn(
+    connection: Connection, arrivals: SharedCount, departures: SharedCount
+) -> "_TurnOfParent | None":
     connection.send(("turn", None))
     seen = departures.value
     search: SearchConfig | None = connection.recv()
-    return _TurnOfParent(connection, search, departures, seen) if search else None
+    return _TurnOfParent(connection, search, arrivals, departures, seen) if search else None
 
 
 @dataclass(slots=True)
@@ -182,14 +187,24 @@ class _TurnOfParent:
 
     connection: Connection
     search: SearchConfig
+    arrivals: SharedCount
     departures: SharedCount
     seen: int
     """What `departures` was when the parent was last asked who is gone."""
 
+    refused: tuple[int, int] | None = None
+    """What `arrivals` was, and how many were running, when the parent last had nothing to give."""
+
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
         """See `nmt_cli.decoding.engine.Queue`."""
+        # Asking costs both sides some tenths of a millisecond, more where the parent is busy, and most steps
+        # would ask in vain: nothing new waits, and nobody has left who was in the way of what does.
+        now = (self.arrivals.value, len(running))
+        if now == self.refused:
+            return []
         self.connection.send(("take", (slots, tokens, running)))
         sentences: list[Sentence] = self.connection.recv()
+        self.refused = None if sentences else now
         return sentences
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:

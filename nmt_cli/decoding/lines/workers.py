@@ -29,7 +29,7 @@ class Workers:
             forked = len(models) > 1 and can_be_forked(models[0][0].device)
             self.processes: list[WorkerProcess] = []
             for some in models if forked else ():
-                self.processes.append(WorkerProcess(some, self.queue.departures))
+                self.processes.append(WorkerProcess(some, self.queue.arrivals, self.queue.departures))
                 stack.callback(self.processes[-1].close)
             stack.callback(self._join)  # undone before the pipes are closed, on which the threads wait
             for process in self.processes:

@@ -31,8 +31,10 @@ def model(made_models: Path) -> Transformer:
 
 
 @contextmanager
-def worker_process(model: Transformer, departures: SharedCount | None = None) -> Iterator[WorkerProcess]:
-    with closing(WorkerProcess([model], departures or SharedCount())) as process:
+def worker_process(
+    model: Transformer, departures: SharedCount | None = None, arrivals: SharedCount | None = None
+) -> Iterator[WorkerProcess]:
+    with closing(WorkerProcess([model], arrivals or SharedCount(), departures or SharedCount())) as process:
         yield process
 
 
@@ -156,6 +158,33 @@ def test_what_nobody_wants_any_more_leaves_its_batch(model: Transformer) -> None
         process.translate_turns(lambda: next(taking, None))
     assert asked[0] == 3
     assert sorted(turn.found) == [1, 2]
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_the_parent_is_asked_for_more_only_where_something_came(model: Transformer, comes: bool) -> None:
+    arrivals, departures = SharedCount(), SharedCount()
+    asked: list[int] = []
+
+    class Slow(Turn):
+        """Another sentence comes while the first is at its second step."""
+
+        def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
+            asked.append(len(running))
+            departures.increase()
+            return super().take(slots, tokens, running)
+
+        def gone(self, running: Sequence[Sentence]) -> Collection[int]:
+            if comes and len(asked) == 2:
+                self.put_back([Sentence(1, [7] * 3)])
+                arrivals.increase()
+            return []
+
+    turn = Slow(SearchConfig(beam=2), [[6] * 30])
+    taking = iter([turn])
+    with worker_process(model, departures, arrivals) as process:
+        process.translate_turns(lambda: next(taking, None))
+    assert sorted(turn.found) == ([0, 1] if comes else [0])
+    assert len(asked) <= (6 if comes else 3)
 
 
 def test_a_connection_that_the_parent_closes_is_closed(model: Transformer) -> None:
