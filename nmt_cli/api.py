@@ -215,7 +215,9 @@ class Model:
         from nmt_cli.decoding.lines.async_stream import async_stream
 
         translator = self.loaded.searching(search)
-        workers = self._running() or await asyncio.to_thread(self._started)
+        workers = self._workers
+        if not workers or not workers.usable:
+            workers = await asyncio.to_thread(self._started)  # which takes its time
         found = async_stream(translator, workers.queue, lines, translator.config.search)
         async with aclosing(found) as translations:
             async for translation in translations:
@@ -298,11 +300,6 @@ class Model:
         """The same translations, from a generator that holds on to the model: whoever still iterates keeps
         its workers alive."""
         yield from translations
-
-    def _running(self) -> Workers | None:
-        """The workers, unless they are to be started yet."""
-        workers = self._workers
-        return workers if workers and workers.usable else None
 
     def _started(self) -> Workers:
         from nmt_cli.decoding.lines.workers import Workers
