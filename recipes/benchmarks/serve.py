@@ -222,7 +222,7 @@ def lists(bench: Bench) -> Iterator[Row]:
         exported = Path(folder) / "ct2"
         command = [sys.executable, "-m", "nmt_cli", "export", str(bench.model), "--out", str(exported)]
         subprocess.run([*command, "--format", "ctranslate2"], check=True, capture_output=True)
-        # One thread: beside other work, more of them wait in circles, and take ten to a hundred times as long.
+        # One thread: beside other work, more of them take ten to a hundred times as long.
         theirs = ctranslate2.Translator(str(exported), inter_threads=1, intra_threads=1)
         source, target = (Pieces((exported / name).read_bytes()) for name in ("source.spm", "target.spm"))
         loop, ours, costs = [], [], []
