@@ -38,7 +38,7 @@ def test_no_name_in_the_table_hides_one_that_a_command_has() -> None:
 
 def test_every_reason_is_for_a_command_of_ours() -> None:
     commands = known().values()
-    assert all(sum(has in names for names in commands) == 1 for has, _, _ in NOWHERE)
+    assert all(any(has in names for names in commands) for has, _, _ in NOWHERE)
 
 
 @pytest.mark.parametrize(

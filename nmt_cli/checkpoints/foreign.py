@@ -23,6 +23,18 @@ PICKLE_BYTES = 1 << 24
 """The keys of a checkpoint stand before its numbers; so much of it holds them all."""
 
 
+def refuse_foreign_model(path: Path) -> None:
+    """`UserError` where another toolkit's model is at `path`; says whose it is, and what makes it ours."""
+    if toolkit := foreign_kind(path):
+        raise UserError(f"{path} is a model of {toolkit}, not one of nmt's; {_cure(path, toolkit)}.")
+
+
+def _cure(path: Path, toolkit: ForeignKind) -> str:
+    if toolkit in IMPORTED:
+        return f"make it one: nmt import {path} --out MODEL"
+    return "name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
+
+
 def foreign_kind(path: Path) -> ForeignKind | None:
     """Whose model the folder or file at `path` is; None for our own, and for what is nobody's."""
     known: tuple[Callable[[Path], bool], ...] = (

@@ -20,7 +20,7 @@ from nmt_cli.checkpoints.files import (
     write_description,
     write_tensors,
 )
-from nmt_cli.checkpoints.foreign import IMPORTED, ForeignKind, foreign_kind
+from nmt_cli.checkpoints.foreign import refuse_foreign_model
 from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.errors import UserError
@@ -195,18 +195,6 @@ def keep_only(run: Path, steps: set[int]) -> None:
             # Renamed first: a kill while its files are removed must not leave half a checkpoint.
             place.rename(going)
             shutil.rmtree(going)
-
-
-def _cure(path: Path, toolkit: ForeignKind) -> str:
-    if toolkit in IMPORTED:
-        return f"make it one: nmt import {path} --out MODEL"
-    return "name a folder that nmt train, nmt average-checkpoints or nmt import wrote"
-
-
-def refuse_foreign_model(path: Path) -> None:
-    """`UserError` where another toolkit's model is at `path`; says whose it is, and what makes it ours."""
-    if toolkit := foreign_kind(path):
-        raise UserError(f"{path} is a model of {toolkit}, not one of nmt's; {_cure(path, toolkit)}.")
 
 
 def find_model(path: Path) -> Path:

@@ -83,7 +83,7 @@ def preprocess(
         raise click.UsageError(f"--reuse-tokenizer decides {useless[0]}; leave that flag out.")
 
     from nmt_cli import api
-    from nmt_cli.checkpoints.run_folder import refuse_foreign_model
+    from nmt_cli.checkpoints.foreign import refuse_foreign_model
     from nmt_cli.cli.preprocess_report import show
     from nmt_cli.cli.progress import shown_progress
 

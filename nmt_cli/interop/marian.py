@@ -19,7 +19,7 @@ from nmt_cli.interop.foreign import POSITIONS, Foreign, Wanted
 from nmt_cli.interop.huggingface import LANGUAGE_CODE, UNCHANGED
 from nmt_cli.interop.told import Told
 from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, Usual, attention_bias, ours
-from nmt_cli.machine.reading import ordinary, read_ordinary
+from nmt_cli.machine.reading import read_ordinary, refuse_odd
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
@@ -136,7 +136,8 @@ def _weights(folder: Path) -> Path:
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], Told]:
-    with ordinary(file), file.open("rb") as stream:
+    refuse_odd(file)
+    with file.open("rb") as stream:
         arrays = _arrays(stream, file)
     try:
         text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()

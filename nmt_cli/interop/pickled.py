@@ -16,7 +16,7 @@ import torch
 from torch.serialization import safe_globals
 
 from nmt_cli.errors import UserError
-from nmt_cli.machine.reading import ordinary
+from nmt_cli.machine.reading import refuse_odd
 
 STAND_INS = ("fairseq.", "fairseq_cli.", "omegaconf.", "argparse.", "enum.", "pathlib.")
 """What the names of classes begin with whose values nobody needs."""
@@ -37,7 +37,8 @@ class Inert:
 
 def read_pickled(path: Path) -> Any:
     """What a file that PyTorch pickled holds; `UserError` where it is damaged, or wants code to be run."""
-    with ordinary(path), path.open("rb"):
+    refuse_odd(path)
+    with path.open("rb"):
         pass  # that it can't be read is no fault of what is in it
     allowed: dict[str, Any] = {"argparse.Namespace": argparse.Namespace}
     allowed |= {name: part for part, name in NUMPYS}

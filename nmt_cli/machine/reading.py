@@ -28,11 +28,16 @@ def read_ordinary(path: Path) -> bytes:
     raise UserError(f"{path} {what}, so it can't be what was written; copy it again.")
 
 
+def refuse_odd(path: Path) -> None:
+    """`UserError` where there is something at `path` that is no ordinary file: a pipe would be waited for."""
+    if not path.is_file() and path.exists():
+        raise UserError(f"{path} is no ordinary file, so it can't be what was written; copy it again.")
+
+
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
     """A name of an ordinary file, in UTF-8 even where its own is not, for libraries that take no other."""
-    if not path.is_file() and path.exists():
-        raise UserError(f"{path} is no ordinary file, so it can't be what was written; copy it again.")
+    refuse_odd(path)
     if str(path).isprintable():  # what stands for other bytes is not
         yield str(path)
         return

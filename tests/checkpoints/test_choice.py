@@ -7,7 +7,7 @@ import pytest
 
 from nmt_cli.checkpoints.choice import apart, best, named, newest
 from nmt_cli.checkpoints.files import write_description
-from nmt_cli.checkpoints.run_folder import point
+from nmt_cli.checkpoints.run_folder import OPTIMIZER, point
 from nmt_cli.errors import UserError
 
 Save = Callable[[int], Path]
@@ -18,7 +18,8 @@ def stated(run: Path, step: int, **state: object) -> Path:
     """What a choice looks at of a checkpoint."""
     place = run / "checkpoints" / f"step-{step:08d}"
     place.mkdir(parents=True)
-    write_description(place, "state.json", {"format": 1, "step": step, **state}, covers=[])
+    (place / OPTIMIZER).touch()
+    write_description(place, "state.json", {"format": 1, "step": step, **state}, covers=[OPTIMIZER])
     return place
 
 
