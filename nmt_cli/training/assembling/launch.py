@@ -40,7 +40,8 @@ def run_on_devices(
         while True:
             codes = [process.poll() for process in processes]
             if bad := [(code, rank) for rank, code in enumerate(codes) if code]:
-                code, rank = bad[0]
+                # Of several in one look, those that were killed have the others end, and not the reverse.
+                code, rank = min(bad)
                 told = told or code in EXIT_CODES.values()
                 if code < 0:
                     tell(f"process {rank} was ended by {signal.Signals(-code).name}; the others end too.")
