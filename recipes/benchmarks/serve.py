@@ -41,7 +41,7 @@ SHORT = 8
 """Words, at most, of a short sentence."""
 
 LONGEST = 4
-"""Times what the queue takes at the rate of before, clients of the same machine taking their share."""
+"""Times what the queue takes at the rate of before, for all but one in twenty: the clients share the machine."""
 
 OVERLOAD_WAITING = 256
 
@@ -303,7 +303,7 @@ def overload(bench: Bench) -> Iterator[Row]:
         f"({OVERLOAD_WAITING} sentences take {bound:.2f} s), by the server's clock all within "
         f"{within} s; the last answer {last:.2f} s after the end"
     )
-    good = set(found) <= {"200", "429"} and most < LONGEST * bound
+    good = set(found) <= {"200", "429"} and p95 < LONGEST * bound
     yield "2 x overload: all answered, accepted in bounded time", told, verdict(good)
 
 
