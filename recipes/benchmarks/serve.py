@@ -41,7 +41,7 @@ SHORT = 8
 """Words, at most, of a short sentence."""
 
 LONGEST = 4
-"""Times what the queue takes at the rate of before, for all but one in twenty: the clients share the machine."""
+"""Times what the queue takes without overload, for all but one request in twenty."""
 
 OVERLOAD_WAITING = 256
 
