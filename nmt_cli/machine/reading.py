@@ -34,6 +34,12 @@ def refuse_odd(path: Path) -> None:
         raise UserError(f"{path} is no ordinary file, so it can't be what was written; copy it again.")
 
 
+def bytes_if_there(path: Path) -> bytes:
+    """The content of an ordinary file of any size; nothing where there is none."""
+    refuse_odd(path)
+    return path.read_bytes() if path.exists() else b""
+
+
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
     """A name of an ordinary file, in UTF-8 even where its own is not, for libraries that take no other."""

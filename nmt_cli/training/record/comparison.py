@@ -11,7 +11,7 @@ from typing import Any
 from nmt_cli.config import from_file
 from nmt_cli.errors import Caution, UserError
 from nmt_cli.machine.atomic import file_written_whole
-from nmt_cli.machine.reading import refuse_odd
+from nmt_cli.machine.reading import bytes_if_there
 from nmt_cli.pages.compose import compose
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.record.environment import ENVIRONMENT
@@ -67,8 +67,7 @@ def _read(run: Path, name: str) -> Kept:
 
 
 def _history(log: Path) -> History:
-    refuse_odd(log)
-    lines, damaged = whole_lines(log.read_bytes() if log.exists() else b"")
+    lines, damaged = whole_lines(bytes_if_there(log))
     if damaged:
         warnings.warn(f"{log} has {damaged:,} damaged lines, which are left out", Caution, stacklevel=2)
     history = History()
@@ -77,9 +76,7 @@ def _history(log: Path) -> History:
 
 
 def _environment(path: Path) -> Mapping[str, Any]:
-    refuse_odd(path)
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    for line in reversed(lines):
+    for line in reversed(bytes_if_there(path).splitlines()):
         try:
             facts: dict[str, Any] = json.loads(line)
             return facts | {"command": " ".join(facts.get("command", []))}

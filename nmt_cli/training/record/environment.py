@@ -12,7 +12,7 @@ import torch
 from nmt_cli import __version__
 from nmt_cli.machine.atomic import room_for
 from nmt_cli.machine.devices import gpu_name, is_gpu, processor_name
-from nmt_cli.machine.reading import refuse_odd
+from nmt_cli.machine.reading import bytes_if_there
 from nmt_cli.training.record.events import Report, Warned
 from nmt_cli.training.step.distributed import Process
 
@@ -40,8 +40,7 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
 def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
     """Add a line, "from this step on", unless the last one says the same; damaged lines are told of."""
     path = run / ENVIRONMENT
-    refuse_odd(path)
-    content = path.read_bytes() if path.exists() else b""
+    content = bytes_if_there(path)
     known = [_without_step(line) for line in content.splitlines()]
     if not known or known[-1] != facts:
         text = json.dumps({"step": step, **facts}, ensure_ascii=False)

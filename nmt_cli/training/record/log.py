@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nmt_cli.data.loader import LocalBatch
 from nmt_cli.machine.atomic import NO_ROOM, file_written_whole, unused
-from nmt_cli.machine.reading import refuse_odd
+from nmt_cli.machine.reading import bytes_if_there
 from nmt_cli.training.position import Position
 from nmt_cli.training.record.salvage import salvaged
 
@@ -146,8 +146,7 @@ def cut_behind(path: Path, position: Position) -> str:
 
     Returns in words what is lost of the log, and where it is kept as it was; nothing where all is there.
     """
-    refuse_odd(path)
-    content = path.read_bytes() if path.exists() else b""
+    content = bytes_if_there(path)
     ours, lost = content[: position.log_bytes], ""
     # Checkpoints of older versions do not know the hash.
     if not position.log_sha256 or hashlib.sha256(ours).hexdigest() != position.log_sha256:
