@@ -10,7 +10,9 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from nmt_cli.api import Model
+from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.lines.attention_page import write_attention_page
+from nmt_cli.decoding.lines.given_pairs import ids_of
 from nmt_cli.decoding.lines.word_links import pharaoh
 from nmt_cli.pages.compose import compose
 from nmt_cli.serving.bodies import Fields, clean, shown
@@ -100,32 +102,23 @@ def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
     tokenizers = model.loaded.translator.tokenizers
     found: list[Mapping[str, Any]] = []
     for pair in pairs:
-        ids = _ids(model, pair)
-        words = [side.decode(one).split() for side, one in zip(_sides(model), ids, strict=True)]
+        source, target = ids_of(tokenizers, pair)
+        words = [tokenizers.source.decode(source).split(), tokenizers.target.decode(target).split()]
         links: list[list[int]] = []
-        if all(ids) and max(map(len, ids)) <= model.loaded.translator.longest:
-            (aligned,) = model.align([pair])
-            written = pharaoh(tokenizers, [ids[0]], [ids[1]], aligned.links)
+        if source and target and max(len(source), len(target)) <= model.loaded.translator.longest:
+            aligned = alignment(model.loaded.models[0], [source], [target])
+            written = pharaoh(tokenizers, [source], [target], aligned)
             links = [[int(word) for word in link.split("-")] for link in written.split()]
         found.append({"source": words[0], "target": words[1], "links": links})
     return found
 
 
 def _drawn(model: Model, pairs: Sequence[Pair]) -> bytes:
-    ids = [_ids(model, pair) for pair in pairs]
+    tokenizers = model.loaded.translator.tokenizers
+    ids = [ids_of(tokenizers, pair) for pair in pairs]
     if max(len(one) for both in ids for one in both) > LONGEST_DRAWN:
         raise Refused(413, f"a sentence has more than {LONGEST_DRAWN} pieces, too many to be drawn.")
     shown_pairs = [(pair[0], *both) for pair, both in zip(pairs, ids, strict=True) if all(both)]
     file = io.BytesIO()
-    write_attention_page(file, model.loaded.models[0], model.loaded.translator.tokenizers, shown_pairs)
+    write_attention_page(file, model.loaded.models[0], tokenizers, shown_pairs)
     return file.getvalue()
-
-
-def _sides(model: Model) -> tuple[Any, Any]:
-    tokenizers = model.loaded.translator.tokenizers
-    return tokenizers.source, tokenizers.target
-
-
-def _ids(model: Model, pair: Pair) -> tuple[list[int], list[int]]:
-    source, target = (side.encode(side.prepare(text)) for side, text in zip(_sides(model), pair, strict=True))
-    return source, target

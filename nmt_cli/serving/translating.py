@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nmt_cli.api import Model, SearchConfig
+from nmt_cli.decoding.lines.async_stream import AT_ONCE
 from nmt_cli.decoding.lines.translator import Translation
 from nmt_cli.machine.threads import set_own_threads
 from nmt_cli.serving.config import ServerConfig
@@ -19,9 +20,6 @@ from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.refused import Refused
 
 Result = TypeVar("Result")
-
-AT_ONCE = 2000
-"""Characters that the event loop cuts into sentences by itself; more would keep others waiting."""
 
 LATEST = 30
 """Seconds after which a client is told to come again at the latest."""
@@ -95,9 +93,8 @@ class Desk:
     async def detected(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """The languages that the texts may be in, the likeliest first."""
         text = " ".join(texts)
-        if (
-            self.detection.loaded
-        ):  # a thread would have those that were not taken in yet wait in a line of its own
+        # A thread would have those that were not taken in yet wait in a line of its own.
+        if self.detection.loaded:
             return self.detection.ranked(text)
         return await asyncio.to_thread(self.detection.ranked, text)
 

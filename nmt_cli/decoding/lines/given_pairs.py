@@ -81,7 +81,7 @@ def force(loaded: Loaded, texts: Texts) -> Forced:
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
     """The scores of each translation, whatever its length."""
     tokenizers = loaded.translator.tokenizers
-    ids = [_ids(tokenizers, pair) for pair in pairs]
+    ids = [ids_of(tokenizers, pair) for pair in pairs]
     vocabulary = tokenizers.target.vocabulary
     each = token_scores(loaded.ensemble, ids)
     return [
@@ -93,7 +93,7 @@ def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
 def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
     """The alignment of each pair, by the first model."""
     tokenizers = loaded.translator.tokenizers
-    return [_alignment(loaded, *_ids(tokenizers, pair)) for pair in pairs]
+    return [_alignment(loaded, *ids_of(tokenizers, pair)) for pair in pairs]
 
 
 def _alignment(loaded: Loaded, source: list[int], target: list[int]) -> Alignment:
@@ -105,7 +105,8 @@ def _alignment(loaded: Loaded, source: list[int], target: list[int]) -> Alignmen
     )
 
 
-def _ids(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
+def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
+    """The pieces of a source and its translation, without end marks."""
     source, target = tokenizers.source, tokenizers.target
     return source.encode(source.prepare(pair[0])), target.encode(target.prepare(pair[1]))
 
