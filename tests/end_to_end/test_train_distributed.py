@@ -231,7 +231,9 @@ def test_a_rank_that_has_nobody_left_ends(
         time.sleep(0.01)
     ranks[dead].kill()
     code, stderr = finish(ranks[1 - dead])
-    assert (code, "lost contact with the others" in stderr, "Traceback" in stderr) == (1, True, False)
+    assert code == 1
+    assert "lost contact with the others" in stderr
+    assert "Traceback" not in stderr
 
 
 def children_of(pid: int) -> list[int]:

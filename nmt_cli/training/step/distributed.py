@@ -172,7 +172,8 @@ class Group:
         """Let the others know what this rank does, for when it keeps them waiting."""
         if self._store is not None and doing != self._doing:
             self._doing = doing
-            self._store.set(f"nmt/doing/{self.process.rank}", doing)
+            with self._in_contact():
+                self._store.set(f"nmt/doing/{self.process.rank}", doing)
 
     def meet(self, doing: str) -> None:
         """Wait for all ranks, each busy with `doing` until it comes; however many minutes one may need."""

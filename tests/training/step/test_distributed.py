@@ -208,3 +208,18 @@ def test_a_rank_that_waited_too_long_tells_for_whom_and_what_that_one_did() -> N
     assert told[0].startswith("process 0 waited too long for the others ")
     assert "this one was training, process 1 was validating" in told[0]
     assert "raise training.rank_timeout" in told[0]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_rank_that_can_t_say_what_it_does_has_lost_contact() -> None:
+    def go_on(group: Group) -> None:
+        group.meet("starting")
+        for number in range(100):  # the first that finds nobody may still be taken by the system
+            group.busy(f"training {number}")
+            time.sleep(0.05)
+
+    assert _in_processes(lambda group: group.meet("starting"), go_on) == [
+        "",
+        "process 1 lost contact with the others; see what another one said last.",
+    ]
