@@ -13,6 +13,7 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
+from nmt_cli.checkpoints.card import CARD, About, card
 from nmt_cli.checkpoints.files import plain_errors, read_description, refuse_not_finite
 from nmt_cli.checkpoints.model_folder import (
     CONFIG,
@@ -31,6 +32,7 @@ from nmt_cli.model.config import disagreements
 
 AVERAGED = "averaged"
 PIECE = 1 << 20
+NOTHING_MORE = About()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,14 @@ class Part:
         return self.description.get("step")
 
 
-def average(places: Sequence[Path], out: Path, file: str = WEIGHTS) -> list[Part]:
+def average(
+    places: Sequence[Path], out: Path, file: str = WEIGHTS, about: About = NOTHING_MORE
+) -> list[Part]:
     """Write the mean of the models in `places` as the model folder `out`; tells what went in.
 
-    `file` is that of the weights in each of them. `config.json` says so too. What may differ between them
-    (dropout, and how weights began) is as in the last of them.
+    `file` is that of the weights in each of them. `config.json` says so too, and the model's card, with what
+    else is known `about` it. What may differ between them (dropout, and how weights began) is as in the last
+    of them.
     """
     check_replaceable(out, places)
     parts = read_parts(places, file)
@@ -64,8 +69,22 @@ def average(places: Sequence[Path], out: Path, file: str = WEIGHTS) -> list[Part
     with folder_written_whole(out) as folder:
         origin: dict[str, Any] = {AVERAGED: [_entry(part, identity.trained_on) for part in parts]}
         origin |= common_search(parts)
-        write_model(folder, identity, mean(parts), origin)
+        tensors = mean(parts)
+        write_model(folder, identity, tensors, origin)
+        count = sum(tensor.numel() for tensor in tensors.values())
+        (folder / CARD).write_text(card(identity, count, _told(parts), about), "utf-8")
     return parts
+
+
+def _told(parts: Sequence[Part]) -> str:
+    """Which weights went in, in words."""
+    what = "moving average (EMA) of weights" if parts[0].file == EMA else "mean"
+    steps = [part.step for part in parts if part.step is not None]
+    if len(steps) < len(parts):
+        return f"{what} of {len(parts)} models" if len(parts) > 1 else "those of another model"
+    if len(steps) == 1 and parts[0].file != EMA:
+        return f"step {steps[0]:,}"
+    return f"{what} of step{'s' if len(steps) > 1 else ''} {', '.join(f'{step:,}' for step in steps)}"
 
 
 def common_search(parts: Sequence[Part]) -> dict[str, Any]:
@@ -172,4 +191,4 @@ def _is_average(folder: Path) -> bool:
         return False
     names = {path.name for path in folder.iterdir()}
     # With anything else in it the folder is somebody's, and stays.
-    return AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS}
+    return AVERAGED in description and names <= {CONFIG, WEIGHTS, TOKENIZERS, CARD}

@@ -139,7 +139,7 @@ def test_the_result_says_which_steps_went_in_and_holds_nothing_else_of_a_checkpo
     assert [part["step"] for part in said] == [10, 20, 30]
     assert [part["sha256"] for part in said] == [digests(place)["model.safetensors"] for place in models]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        *("config.json", "model.safetensors", "tokenizer")
+        *("README.md", "config.json", "model.safetensors", "tokenizer")
     ]
 
 

@@ -15,7 +15,7 @@ from nmt_cli.cli.average_checkpoints import average_checkpoints
 
 Nmt = Callable[..., CompletedProcess[str]]
 
-FLAGS = ["--out", "--last", "--best", "--every-minutes", "--select"]
+FLAGS = ["--out", "--last", "--best", "--every-minutes", "--select", "--licence"]
 """A flag is a promise, and there is room for six."""
 
 TINY = (
