@@ -131,7 +131,10 @@ def test_what_else_is_in_the_batch_changes_nothing(name: str) -> None:
 
 
 def siblings(model: Transformer, config: SearchConfig) -> list[tuple[float, Target]]:
-    """A beam search whose n-th best way on of each hypothesis is chosen with n times `diversity` less."""
+    """A beam search whose n-th best way on of each hypothesis is chosen with n times `diversity` less.
+
+    What can't become one of the best `n_best` any more is given up, and makes room for what is chosen later.
+    """
     live: list[tuple[float, Target]] = [(0.0, ())]
     ended: list[tuple[float, Target]] = []
     for length in range(CAP + 1):
@@ -150,8 +153,10 @@ def siblings(model: Transformer, config: SearchConfig) -> list[tuple[float, Targ
             if token == END
         ]
         going = [(total, (*target, token)) for _, total, target, token in ways if token != END]
-        live = going[: config.beam]
-    return sorted(ended, reverse=True)
+        ended.sort(reverse=True)
+        worst = ended[config.n_best - 1][0] if len(ended) >= config.n_best else -math.inf
+        live = [way for way in going[: config.beam] if way[0] / ((6 + CAP) / 6) ** 0.6 > worst]
+    return ended
 
 
 @given(seed=st.integers(0, 200), diversity=st.sampled_from([0.3, 1.0, 4.0]))
