@@ -104,8 +104,6 @@ def main() -> NoReturn:
         exec("")  # or else Python, if the signal came within exec(), ends by it although it was caught
         code = _failed("interrupted.", EXIT_CODES[signal.SIGINT])
     except BrokenPipeError:
-        # Python flushes stdout once more at its end, which would fail again and tell of it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = READER_GONE
     except UserError as error:
         code = _failed(str(error), FAILED)
@@ -114,7 +112,22 @@ def main() -> NoReturn:
     except Exception as error:
         bug = f"{type(error).__name__}: {error}"
         code = _failed(f"a fault of nmt's own ({bug}); run it again with --debug and report it.", FAILED)
-    sys.exit(code)
+    finally:
+        reader_gone = _flush()
+    sys.exit(code or reader_gone)
+
+
+def _flush() -> int:
+    """Write what is left for stdout; the exit code where nobody reads it any more."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more at its end, which would fail again and tell of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except (OSError, ValueError):  # told by Python at its end, or closed
+        pass
+    return 0
 
 
 def _hear_signals() -> None:

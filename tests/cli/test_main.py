@@ -232,6 +232,31 @@ def test_a_reader_of_stdout_that_went_away_is_141_without_a_word(
     assert process.stderr.read() == ""
 
 
+INTERRUPTED = """
+import sys
+from nmt_cli.cli import main
+
+def interrupted(*_):
+    sys.stdout = open(1, "w", closefd=False)  # however this Python was told to buffer
+    sys.stdout.write("half")
+    raise KeyboardInterrupt
+
+main.nmt.invoke = interrupted
+sys.argv = ["nmt", "info", "."]
+main.main()
+"""
+
+
+def test_ctrl_c_is_130_though_nobody_reads_what_was_to_be_printed() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    result = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert (result.returncode, result.stderr) == (130, "Error: interrupted.\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "words"),

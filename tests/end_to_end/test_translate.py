@@ -215,7 +215,8 @@ def test_ctrl_c_in_the_midst_of_a_flood_ends_at_once(
         for _ in range(times):
             process.send_signal(signal.SIGINT)
             time.sleep(0.01)
-        process.stdout.close()
+        for _ in process.stdout:
+            pass
         ended = end_of(process)
         flood.kill()
     assert ended == (130, b"Error: interrupted.\n")
