@@ -1,8 +1,43 @@
-"""What languages are called: "de", or "de-AT" with a region, or "zh_Hant_TW"."""
+"""What languages are called: "de", or "de-AT" with a region, or "zh_Hant_TW"; ISO 639-3 says "deu"."""
 
 import re
+
+THREE_LETTERS = dict(
+    pair.split(":")
+    for pair in (
+        "aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara as:asm av:ava ay:aym az:aze ba:bak be:bel "
+        "bg:bul bi:bis bm:bam bn:ben bo:bod br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre cs:ces cu:chu "
+        "cv:chv cy:cym da:dan de:deu dv:div dz:dzo ee:ewe el:ell en:eng eo:epo es:spa et:est eu:eus fa:fas "
+        "ff:ful fi:fin fj:fij fo:fao fr:fra fy:fry ga:gle gd:gla gl:glg gn:grn gu:guj gv:glv ha:hau he:heb "
+        "hi:hin ho:hmo hr:hrv ht:hat hu:hun hy:hye hz:her ia:ina id:ind ie:ile ig:ibo ii:iii ik:ipk io:ido "
+        "is:isl it:ita iu:iku ja:jpn jv:jav ka:kat kg:kon ki:kik kj:kua kk:kaz kl:kal km:khm kn:kan ko:kor "
+        "kr:kau ks:kas ku:kur kv:kom kw:cor ky:kir la:lat lb:ltz lg:lug li:lim ln:lin lo:lao lt:lit lu:lub "
+        "lv:lav mg:mlg mh:mah mi:mri mk:mkd ml:mal mn:mon mr:mar ms:msa mt:mlt my:mya na:nau nb:nob nd:nde "
+        "ne:nep ng:ndo nl:nld nn:nno no:nor nr:nbl nv:nav ny:nya oc:oci oj:oji om:orm or:ori os:oss pa:pan "
+        "pi:pli pl:pol ps:pus pt:por qu:que rm:roh rn:run ro:ron ru:rus rw:kin sa:san sc:srd sd:snd se:sme "
+        "sg:sag si:sin sk:slk sl:slv sm:smo sn:sna so:som sq:sqi sr:srp ss:ssw st:sot su:sun sv:swe sw:swa "
+        "ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tn:tsn to:ton tr:tur ts:tso tt:tat tw:twi ty:tah "
+        "ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol wa:wln wo:wol xh:xho yi:yid yo:yor za:zha zh:zho "
+        "zu:zul"
+    ).split()
+)
+"""The codes of ISO 639-3, by those of two letters that mean the same language."""
+
+TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
 
 
 def without_region(lang: str) -> str:
     """`lang` without its region or script, in lower case."""
     return re.split("[-_]", lang.lower())[0]
+
+
+def fits(marked: str, lang: str) -> bool:
+    """Whether text marked as `marked` may be taken for `lang`: de or deu for de-AT and back, not de-DE for
+    it."""
+    marked, lang = (_in_two_letters(name.lower().replace("_", "-")) for name in (marked, lang))
+    return marked in (lang, without_region(lang)) or without_region(marked) == lang
+
+
+def _in_two_letters(lang: str) -> str:
+    language, dash, region = lang.partition("-")
+    return TWO_LETTERS.get(language, language) + dash + region

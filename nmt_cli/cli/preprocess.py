@@ -72,9 +72,10 @@ def preprocess(
 ) -> None:
     """Make a dataset folder of raw parallel text: clean, learn subwords, encode.
 
-    CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, a .tsv file, a WMT .xml,
-    a .trees file of bracketed trees (to learn parsing: words to linearised trees), or - for tab-separated
-    pairs on stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are WMT test sets.
+    CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, or one file or folder
+    with both: .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .xml, a .trees file of bracketed trees (to
+    learn parsing: words to linearised trees), what datasets or mtdata wrote, or - for tab-separated pairs on
+    stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are WMT test sets.
     """
     flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
     config = chosen(PreprocessConfig, file, assignments, flags)

@@ -39,12 +39,13 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
     Whatever goes wrong inside the `with` block while reading becomes a `UserError`.
     """
-    with _explained(path), path.open("rb") as raw, _unpacked(raw) as stream:
+    with explained(path), path.open("rb") as raw, _unpacked(raw) as stream:
         yield stream
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while `path` is read into a `UserError`."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -73,29 +74,39 @@ def lines(path: Path) -> Iterator[bytes]:
 def blocks(path: Path, size: int) -> Iterator[list[bytes]]:
     """What `lines` gives, `size` lines at a time."""
     with open_bytes(path) as stream:
-        content = _without_mark(stream.readline(), path)
-        content += b"".join(islice(stream, size - 1))
-        while content:
-            # Splitting whole blocks takes a fifth of the time that looking at each line does.
-            yield content.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
-            content = b"".join(islice(stream, size))
+        yield from blocks_of(stream, str(path), size)
+
+
+def blocks_of(stream: BinaryIO, name: str, size: int) -> Iterator[list[bytes]]:
+    """`blocks` of an open stream, which messages call `name`."""
+    content = _without_mark(stream.readline(), name)
+    content += b"".join(islice(stream, size - 1))
+    while content:
+        # Splitting whole blocks takes a fifth of the time that looking at each line does.
+        yield content.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
+        content = b"".join(islice(stream, size))
 
 
 def count_lines(path: Path) -> int:
     """How many lines `lines` gives, found faster."""
-    count, last = 0, b"\n"
     with open_bytes(path) as stream:
-        block = _without_mark(stream.read(BLOCK), path)
-        while block:
-            count += block.count(b"\n")
-            last = block[-1:]
-            block = stream.read(BLOCK)
+        return count_lines_of(stream, str(path))
+
+
+def count_lines_of(stream: BinaryIO, name: str) -> int:
+    """`count_lines` of an open stream, which messages call `name`."""
+    count, last = 0, b"\n"
+    block = _without_mark(stream.read(BLOCK), name)
+    while block:
+        count += block.count(b"\n")
+        last = block[-1:]
+        block = stream.read(BLOCK)
     return count + (last != b"\n")
 
 
 def sha256(path: Path) -> str:
     """The SHA-256 of the file as it lies on disk."""
-    with _explained(path):
+    with explained(path):
         return sha256_of(path)
 
 
@@ -112,7 +123,7 @@ def _unpacked(raw: BufferedReader) -> BinaryIO:
     return raw
 
 
-def _without_mark(line: bytes, path: Path) -> bytes:
+def _without_mark(line: bytes, name: str) -> bytes:
     if line.startswith(UTF16_MARKS):
-        raise UserError(f"{path} is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
+        raise UserError(f"{name} is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
     return line.removeprefix(BOM_UTF8)

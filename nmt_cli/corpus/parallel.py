@@ -9,11 +9,28 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Literal
 
-from nmt_cli.corpus import files, sgm, trees
+from nmt_cli.corpus import archives, arrow, files, records, sgm, tmx, trees
+from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.errors import UserError
+from nmt_cli.language import THREE_LETTERS
 
 STDIN = Path("-")
-FORMATS = (".tsv", trees.SUFFIX, *sgm.SUFFIXES)
+Form = Literal["lines", "tsv", "table", "jsonl", "tmx", "zip", "arrow", "sgm", "trees"]
+FORM_OF: dict[str, Form] = {
+    ".tsv": "tsv",
+    trees.SUFFIX: "trees",
+    ".xml": "sgm",
+    tmx.SUFFIX: "tmx",
+    archives.SUFFIX: "zip",
+    arrow.PARQUET: "arrow",
+    **dict.fromkeys(records.JSONL_SUFFIXES, "jsonl"),
+}
+"""What one file with both sides is, by its ending."""
+
+PLACES: dict[Form, str] = {"sgm": "segment", "tmx": "pair", "arrow": "row"}
+"""What is counted in files whose pairs are not lines."""
+
+FORMATS = (*FORM_OF, *sgm.SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +40,8 @@ class Block:
     first: int
     sources: list[bytes]
     targets: list[bytes]
+    scores: list[float] = field(default_factory=list)
+    """How good each pair is, if the corpus says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +51,50 @@ class Corpus:
     name: str
     source: Path
     target: Path
-    form: Literal["lines", "tsv", "sgm", "trees"]
+    form: Form
     names: tuple[str, ...] = ()
     """What messages call the files, if they are copies of what can be read only once, such as stdin."""
 
     languages: tuple[str, str] = field(default=("", ""), compare=False)
-    """Source and target language, to find both sides in an xml that marks languages."""
+    """Source and target language, to find both sides in a file that marks languages."""
+
+    config: CorpusConfig = field(default=CorpusConfig(), compare=False)
+    """Which columns of a table hold what."""
+
+    parts: tuple[Path, ...] = ()
+    """The files of a folder that holds both sides."""
 
     @property
     def files(self) -> tuple[Path, ...]:
         """Each file once."""
+        if self.parts:
+            return self.parts
         return (self.source,) if self.source == self.target else (self.source, self.target)
 
     def count(self) -> int:
         """How many pairs there are; reads all files, so that damage and unequal lengths are found before work
         begins."""
-        if self.form == "sgm":
-            return len(self._segment_pairs())
+        match self.form:
+            case "sgm":
+                return len(self._segment_pairs())
+            case "tmx":
+                return sum(1 for _ in tmx.pairs(self.source, *self.languages))
+            case "zip":
+                return archives.count(self.source, self.languages)
+            case "arrow":
+                return self._at_least_one(arrow.count(self.files))
+            case "table":
+                header = not records.has_no_names(self.config)
+                return self._at_least_one(files.count_lines(self.source) - header)
+            case _:
+                return self._count_lines()
+
+    def _at_least_one(self, count: int) -> int:
+        if count < 1:
+            raise UserError(f"{self._name('source')} holds no pair; give one with at least one.")
+        return count
+
+    def _count_lines(self) -> int:
         counts = [files.count_lines(file) for file in self.files]
         if len(set(counts)) > 1:
             raise UserError(
@@ -62,13 +108,14 @@ class Corpus:
     def blocks(self, size: int) -> Iterator[Block]:
         """All pairs in order, `size` at a time."""
         first = 1
-        for sources, targets in self._sides(size):
-            yield Block(first, sources, targets)
-            first += len(sources)
+        for block in self._sides(size):
+            yield Block(first, *block)
+            first += len(block[0])
 
     def place(self, side: Literal["source", "target"], number: int) -> str:
         """The file and the number of a pair's line or segment, in words for a message."""
-        return f"{self._name(side)} {'segment' if self.form == 'sgm' else 'line'} {number:,}"
+        header = self.form == "table" and not records.has_no_names(self.config)
+        return f"{self._name(side)} {PLACES.get(self.form, 'line')} {number + header:,}"
 
     def symbols(self) -> set[str]:
         """Words that a tokeniser should not split: the brackets and tags of trees."""
@@ -79,13 +126,30 @@ class Corpus:
             return self.names[0 if side == "source" else -1]  # one name where one file has both sides
         return str(self.source if side == "source" else self.target)
 
-    def _sides(self, size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    def _sides(
+        self, size: int
+    ) -> Iterator[tuple[list[bytes], ...] | tuple[list[bytes], list[bytes], list[float]]]:
         if self.form == "lines":
             # `count` found them equally long before; a file that has changed since must not pass as shorter.
-            return zip(files.blocks(self.source, size), files.blocks(self.target, size), strict=True)
-        pairs = self._pairs()
-        blocks = iter(lambda: list(islice(pairs, size)), [])
-        return (([source for source, _ in block], [target for _, target in block]) for block in blocks)
+            yield from zip(files.blocks(self.source, size), files.blocks(self.target, size), strict=True)
+        elif self.form == "zip":
+            yield from archives.blocks(self.source, self.languages, size)
+        elif self.form in ("table", "jsonl", "arrow"):
+            scored = self._scored()
+            while block := list(islice(scored, size)):
+                sources, targets, scores = map(list, zip(*block, strict=True))
+                yield (sources, targets, scores if self.config.score_column else [])
+        else:
+            pairs = self._pairs()
+            while some := list(islice(pairs, size)):
+                yield ([source for source, _ in some], [target for _, target in some])
+
+    def _scored(self) -> Iterator[records.Scored]:
+        """The pairs of what has columns, with their scores."""
+        if self.form == "arrow":
+            return arrow.pairs(self.files, self.languages, self.config)
+        read = records.table if self.form == "table" else records.jsonl
+        return read(self.source, self._name("source"), self.languages, self.config)
 
     def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
         match self.form:
@@ -93,6 +157,8 @@ class Corpus:
                 return iter(self._segment_pairs())
             case "trees":
                 return self._words_and_trees()
+            case "tmx":
+                return tmx.pairs(self.source, *self.languages)
             case _:
                 return self._columns()
 
@@ -116,7 +182,7 @@ class Corpus:
             if len(columns) != 2:
                 raise UserError(
                     f"{self.place('source', number)} has {len(columns)} columns; a line must be the source, "
-                    "one tab, the target (cut -f1,2 leaves the first two of more)."
+                    "one tab, the target (of more, say which: --set corpus.source_column=1 or =NAME)."
                 )
             yield columns[0], columns[1]
 
@@ -136,31 +202,52 @@ class Corpus:
         return [(source.text, target.text) for source, target in zip(sources, targets, strict=True)]
 
 
-def find(spec: str, source_lang: str, target_lang: str) -> Corpus:
-    """The corpus that `spec` names: `-`, FILE.tsv, FILE.trees, FILE.xml, PREFIX or SOURCE:TARGET."""
-    return replace(_find(spec, source_lang, target_lang), languages=(source_lang, target_lang))
+def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | None = None) -> Corpus:
+    """The corpus that `spec` names: `-`, a file with both sides, a folder, PREFIX or SOURCE:TARGET."""
+    config = config or CorpusConfig()
+    corpus = replace(
+        _find(spec, source_lang, target_lang), languages=(source_lang, target_lang), config=config
+    )
+    if corpus.form == "tsv" and records.wants_columns(config):
+        return replace(corpus, form="table")
+    return corpus
 
 
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
-    source, target = (_side_of_prefix(spec, lang) for lang in (source_lang, target_lang))
-    if source and target:
-        return Corpus(Path(spec).name, source, target, _form(source, target))
-    if Path(spec).is_fifo():
-        return Corpus(Path(spec).name, Path(spec), Path(spec), "tsv")
-    if Path(spec).is_file():
-        return _single_file(Path(spec))
+    if two := _two_files(spec, source_lang, target_lang):
+        return two
+    if one := _one_path(Path(spec), source_lang, target_lang):
+        return one
     if ":" in spec:
         # After all other forms, since a path may hold a colon.
         source, target = map(Path, spec.split(":", 1))
         return Corpus(_name(source, source_lang), source, target, _form(source, target))
-    missing = f"{spec}.{target_lang}" if source else f"{spec}.{source_lang}"
+    raise _not_found(spec, source_lang, target_lang)
+
+
+def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
+    if path.is_fifo():
+        return Corpus(path.name, path, path, "tsv")
+    if path.is_file():
+        return _single_file(path)
+    if not path.is_dir():
+        return None
+    if arrow.is_folder_of_rows(path):
+        return Corpus(path.name, path, path, "arrow", parts=arrow.files_of(path))
+    # A folder of mtdata has its training text under this name, and test sets in a folder of their own.
+    two = _two_files(f"{path}/train", source_lang, target_lang)
+    return replace(two, name=path.resolve().name) if two else None
+
+
+def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
+    missing = f"{spec}.{target_lang}" if _side_of_prefix(spec, source_lang) else f"{spec}.{source_lang}"
     place = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
-    raise UserError(
+    return UserError(
         f"{spec}{place}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it; "
         f"give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, "
-        "a .tsv, .trees or .xml, or -."
+        f"one file that ends in {', '.join(FORM_OF)}, a folder of datasets or mtdata, or -."
     )
 
 
@@ -182,25 +269,34 @@ def spool(corpus: Corpus, folder: Path) -> Corpus:
     return replace(corpus, source=source, target=target, names=names)
 
 
+def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None:
+    source, target = (_side_of_prefix(prefix, lang) for lang in (source_lang, target_lang))
+    return Corpus(Path(prefix).name, source, target, _form(source, target)) if source and target else None
+
+
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
-    found = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{prefix}.{lang}{end}")).exists()]
+    """PREFIX.de, packed or not; PREFIX.deu only where there is no such file."""
+    for name in (lang, THREE_LETTERS.get(lang, lang)):
+        if path := _one_of(f"{prefix}.{name}"):
+            return path
+    return None
+
+
+def _one_of(name: str) -> Path | None:
+    found = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{name}{end}")).exists()]
     if len(found) > 1:
         raise UserError(f"{found[0]} and {found[1]} both exist; name the two files as SOURCE:TARGET.")
     return found[0] if found else None
 
 
 def _single_file(file: Path) -> Corpus:
-    suffixes = _suffixes(file)
-    if ".tsv" in suffixes:
-        return Corpus(_name(file), file, file, "tsv")
-    if trees.SUFFIX in suffixes:
-        return Corpus(_name(file), file, file, "trees")
-    if ".xml" in suffixes:
-        return Corpus(_name(file), file, file, "sgm")
+    for suffix in _suffixes(file):
+        if suffix in FORM_OF:
+            return Corpus(_name(file), file, file, FORM_OF[suffix])
     raise UserError(
         f"{file} is one file, but a parallel corpus has two sides; "
-        f"give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in .tsv, .trees "
-        "or .xml."
+        f"give PREFIX (such as {file.with_suffix('')}), SOURCE:TARGET, or one file that ends in "
+        f"{', '.join(FORM_OF)}."
     )
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from nmt_cli.corpus.files import open_bytes
 from nmt_cli.errors import UserError
-from nmt_cli.language import without_region
+from nmt_cli.language import fits
 
 SUFFIXES = (".sgm", ".sgml", ".xml")
 
@@ -94,7 +94,7 @@ def _of_side(document: Tags, side: Side, lang: str) -> Tags:
     begin = None
     for place, tag in enumerate(document):
         marked = _attribute(tag[3], b"lang").decode(errors="replace")
-        if begin is None and _begins(tag, SIDES[side]) and (not lang or _fits(marked, lang)):
+        if begin is None and _begins(tag, SIDES[side]) and (not lang or not marked or fits(marked, lang)):
             begin = place
         elif begin is not None and _ends(tag, SIDES[side]):
             return document[begin:place]
@@ -107,13 +107,6 @@ def _begins(tag: re.Match[bytes], name: bytes) -> bool:
 
 def _ends(tag: re.Match[bytes], name: bytes) -> bool:
     return bool(tag[1]) and tag[2].lower() == name
-
-
-def _fits(marked: str, lang: str) -> bool:
-    """Whether text marked as `marked` may be taken for `lang`: unmarked, or de for de-AT and back, not de-DE
-    for it."""
-    marked, lang = (name.lower().replace("_", "-") for name in (marked, lang))
-    return marked in ("", lang, without_region(lang)) or without_region(marked) == lang
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:

@@ -64,7 +64,9 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
     found = [
-        (role, find(spec, job.source_lang, job.target_lang)) for role, some in specs.items() for spec in some
+        (role, find(spec, job.source_lang, job.target_lang, job.config.corpus))
+        for role, some in specs.items()
+        for spec in some
     ]
     _refuse_equal_names([corpus.name for role, corpus in found if role != "train"])
     named = [(role, spool(corpus, spool_folder)) for role, corpus in found]

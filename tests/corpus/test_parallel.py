@@ -153,7 +153,7 @@ def test_a_line_with_too_few_or_many_columns_is_told_with_its_number(
     make(tmp_path, set_tsv=f"one\teins\n{bad}\n")
     message = complaint(found(tmp_path, "set.tsv"))
     assert message.startswith(f"{tmp_path}/set.tsv line 2 has {columns} column")
-    assert "cut -f1,2" in message
+    assert "corpus.source_column" in message
 
 
 @pytest.mark.parametrize(
@@ -265,3 +265,13 @@ def test_a_block_knows_where_it_stands(tmp_path: Path) -> None:
     corpus = found(tmp_path, "a")
     assert list(corpus.blocks(2)) == [Block(1, [b"1", b"2"], [b"x", b"y"]), Block(3, [b"3"], [b"z"])]
     assert corpus.place("source", 1234) == f"{tmp_path}/a.en line 1,234"
+
+
+def test_a_folder_of_mtdata_is_its_training_text_and_its_sets_are_found_beside_it(tmp_path: Path) -> None:
+    make(tmp_path / "data", train_eng="one\n", train_deu="eins\n")
+    make(tmp_path / "data" / "tests", Statmt_eng="two\n", Statmt_deu="zwei\n")
+    assert found(tmp_path, "data").name == "data"
+    assert pairs(found(tmp_path, "data")) == [(b"one", b"eins")]
+    assert pairs(found(tmp_path, "data/tests/Statmt")) == [(b"two", b"zwei")]
+    make(tmp_path / "data", train_en="closer\n")
+    assert pairs(found(tmp_path, "data/train")) == [(b"closer", b"eins")]

@@ -1,0 +1,122 @@
+"""Parquet and Hugging Face's folders: the rows that were written, and one line for what can't be read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.corpus.config import CorpusConfig
+from nmt_cli.corpus.parallel import Block, find
+from nmt_cli.errors import UserError
+
+arrow: Any = pytest.importorskip("pyarrow")
+parquet: Any = pytest.importorskip("pyarrow.parquet")
+
+ROWS = [
+    {"id": i, "translation": {"de": f"zwei\n{i}", "en": f"two ü {i}" if i else None}, "score": i / 4}
+    for i in range(2500)
+]
+
+
+def block(path: Path, **config: str) -> Block:
+    corpus = find(str(path), "en", "de", CorpusConfig(**config))  # type: ignore[arg-type]
+    blocks = list(corpus.blocks(10_000))
+    assert corpus.count() == sum(len(found.sources) for found in blocks)
+    return blocks[0]
+
+
+def folder_of_rows(folder: Path, tables: list[Any], **state: object) -> Path:
+    """What `datasets.Dataset.save_to_disk` writes."""
+    folder.mkdir(parents=True)
+    names = [f"data-{i:05}-of-{len(tables):05}.arrow" for i in range(len(tables))]
+    for name, table in zip(names, tables, strict=True):
+        with arrow.OSFile(str(folder / name), "wb") as file, arrow.ipc.new_stream(file, table.schema) as out:
+            out.write_table(table)
+    files = [{"filename": name} for name in names]
+    (folder / "state.json").write_text(json.dumps({"_data_files": files, **state}))
+    return folder
+
+
+def test_a_parquet_file_is_read_row_by_row(tmp_path: Path) -> None:
+    parquet.write_table(arrow.Table.from_pylist(ROWS), tmp_path / "a.parquet", row_group_size=700)
+    found = block(tmp_path / "a.parquet", score_column="score")
+    assert found.sources == [b"", *(f"two ü {i}".encode() for i in range(1, 2500))]
+    assert found.targets == [f"zwei {i}".encode() for i in range(2500)]
+    assert found.scores == [i / 4 for i in range(2500)]
+
+
+@pytest.mark.parametrize("column", ["string", "large_string", "dictionary"])
+def test_texts_of_any_type_and_columns_named_in_settings(tmp_path: Path, column: str) -> None:
+    texts = arrow.array(["a", "b", "a"])
+    texts = texts.dictionary_encode() if column == "dictionary" else texts.cast(getattr(arrow, column)())
+    parquet.write_table(arrow.table({"x.y": texts, "z": ["1", "2", "3"]}), tmp_path / "a.parquet")
+    found = block(tmp_path / "a.parquet", source_column="x.y", target_column="z")
+    assert (found.sources, found.targets, found.scores) == ([b"a", b"b", b"a"], [b"1", b"2", b"3"], [])
+
+
+def test_a_folder_of_several_files_is_one_corpus(tmp_path: Path) -> None:
+    tables = [arrow.Table.from_pylist(ROWS[:1200]), arrow.Table.from_pylist(ROWS[1200:])]
+    folder = folder_of_rows(tmp_path / "set" / "train", tables)
+    corpus = find(str(folder), "en", "de")
+    assert (corpus.name, len(corpus.files)) == ("train", 2)
+    assert block(folder).targets == [f"zwei {i}".encode() for i in range(2500)]
+
+
+def test_what_datasets_itself_has_saved_is_read(tmp_path: Path) -> None:
+    datasets: Any = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"id": datasets.Value("int32"), "translation": datasets.Translation(languages=["de", "en"])}
+    )
+    rows = datasets.Dataset.from_list(
+        [{k: row[k] for k in ("id", "translation")} for row in ROWS[1:]], features=features
+    )
+    datasets.DatasetDict({"train": rows.shuffle(seed=1), "test": rows}).save_to_disk(
+        tmp_path / "set", num_shards={"train": 2, "test": 1}
+    )
+    loaded = datasets.load_from_disk(tmp_path / "set")["train"]
+    found = block(tmp_path / "set" / "train")
+    assert [text.decode() for text in found.sources] == [row["translation"]["en"] for row in loaded]
+    with pytest.raises(UserError, match="has the splits test, train; name one"):
+        find(str(tmp_path / "set"), "en", "de")
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"_data_files": []}', "names no files"),
+        ('{"_data_files": [{"filename": "../../x.arrow"}]}', "lie elsewhere"),
+        ('{"_data_files": [{"filename": "x.arrow"}], "_indices_files": [1]}', "flatten_indices"),
+        ('{"_data_files": [{"filename": "x.arrow"}]}', "no such file"),
+    ],
+)
+def test_a_folder_that_names_what_it_should_not_is_refused(tmp_path: Path, state: str, why: str) -> None:
+    (tmp_path / "state.json").write_text(state)
+    with pytest.raises(UserError) as caught:
+        block(tmp_path)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "x.arrow"])
+def test_damaged_files_end_in_one_line(tmp_path: Path, name: str) -> None:
+    table = arrow.Table.from_pylist(ROWS[:300])
+    parquet.write_table(table, tmp_path / "a.parquet", compression="none")
+    folder = folder_of_rows(tmp_path / "set", [table])
+    path = tmp_path / "a.parquet" if name == "a.parquet" else folder / "data-00000-of-00001.arrow"
+    whole = path.read_bytes()
+    spec = path if name == "a.parquet" else folder
+    for place in range(0, len(whole), len(whole) // 60):
+        path.write_bytes(whole[:place] + bytes(4) + whole[place + 4 :] if place % 2 else whole[:place])
+        try:
+            block(spec)
+        except UserError as error:
+            assert str(path) in str(error)
+            assert "\n" not in str(error)
+
+
+def test_a_column_that_is_no_text_is_told_with_its_row(tmp_path: Path) -> None:
+    parquet.write_table(arrow.table({"en": [1], "de": ["x"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet row 1: source is 1, and no text"):
+        block(tmp_path / "a.parquet")

@@ -1,0 +1,157 @@
+"""Translation memories: the same pairs as other parsers find, in little memory, and none that is hostile."""
+
+import gzip
+import tracemalloc
+from itertools import islice
+from pathlib import Path
+from xml.dom import minidom
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.corpus import tmx
+from nmt_cli.corpus.parallel import find
+from nmt_cli.errors import UserError
+
+WORDS = st.text(st.sampled_from("ab <&>\"'\n\tü漢😀]"), max_size=8)
+LANGUAGES = st.sampled_from(["en", "EN-us", "de", "de-DE", "deu", "fr"])
+UNITS = st.lists(st.lists(st.tuples(LANGUAGES, WORDS, WORDS, WORDS), max_size=4), max_size=6)
+
+
+def memory(units: list[list[tuple[str, str, str, str]]]) -> minidom.Document:
+    """A unit has variants: language, text, text inside a format's code, more text."""
+    document = minidom.Document()
+    body = document.appendChild(document.createElement("tmx")).appendChild(document.createElement("body"))
+    for unit in units:
+        tu = body.appendChild(document.createElement("tu"))
+        for language, before, code, after in unit:
+            tuv = tu.appendChild(document.createElement("tuv"))
+            tuv.setAttribute("xml:lang", language)
+            seg = tuv.appendChild(document.createElement("seg"))
+            seg.appendChild(document.createTextNode(before))
+            seg.appendChild(document.createElement("bpt")).appendChild(document.createTextNode(code))
+            seg.appendChild(document.createElement("hi")).appendChild(document.createTextNode(after))
+    return document
+
+
+def folded(text: str) -> bytes:
+    return b" ".join(text.encode().split())
+
+
+def expected(units: list[list[tuple[str, str, str, str]]]) -> list[tuple[bytes, bytes]]:
+    found = []
+    for unit in units:
+        sides = [
+            [folded(before + after) for language, before, _, after in unit if language.lower()[:2] == wanted]
+            for wanted in ("en", "de")
+        ]
+        if sides[0] and sides[1]:
+            found.append((sides[0][0], sides[1][0]))
+    return found
+
+
+@given(UNITS, st.sampled_from(["utf-8", "utf-16"]), st.integers(1, 40))
+def test_the_pairs_are_those_that_were_written(
+    tmp_path_factory: pytest.TempPathFactory,
+    units: list[list[tuple[str, str, str, str]]],
+    encoding: str,
+    block: int,
+) -> None:
+    path = tmp_path_factory.mktemp("tmx") / "memory.tmx"
+    path.write_bytes(memory(units).toxml(encoding=encoding))
+    wanted = expected(units)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tmx, "AT_ONCE", block)
+        if wanted:
+            assert list(tmx.pairs(path, "en", "de")) == wanted
+        else:
+            with pytest.raises(UserError, match="no unit in both en and de"):
+                list(tmx.pairs(path, "en", "de"))
+
+
+@given(UNITS)
+def test_the_pairs_are_those_that_libxml_finds(
+    tmp_path_factory: pytest.TempPathFactory, units: list[list[tuple[str, str, str, str]]]
+) -> None:
+    etree = pytest.importorskip("lxml.etree")
+    path = tmp_path_factory.mktemp("tmx") / "memory.tmx"
+    path.write_bytes(memory([*units, [("en", "a", "", "b"), ("de", "c", "", "d")]]).toxml(encoding="utf-8"))
+    lang = "{http://www.w3.org/XML/1998/namespace}lang"
+    found = []
+    for unit in etree.parse(path).iter("tu"):
+        first: dict[str, bytes] = {}
+        for variant in unit.iter("tuv"):
+            text = "".join(variant.xpath("seg//text()[not(ancestor::bpt)]"))
+            first.setdefault(variant.get(lang).lower()[:2], folded(text))
+        if {"en", "de"} <= first.keys():
+            found.append((first["en"], first["de"]))
+    assert list(tmx.pairs(path, "en", "de")) == found
+
+
+def test_a_memory_is_found_by_its_ending_packed_or_not_and_counted(tmp_path: Path) -> None:
+    content = memory([[("en", "one", "<b>", ""), ("de", "eins", "", "")], [("en", "two", "", "")]])
+    (tmp_path / "old.tmx.gz").write_bytes(gzip.compress(content.toxml(encoding="utf-8")))
+    corpus = find(str(tmp_path / "old.tmx.gz"), "en", "de-DE")
+    assert (corpus.name, corpus.count()) == ("old", 1)
+    assert [(block.sources, block.targets) for block in corpus.blocks(10)] == [([b"one"], [b"eins"])]
+
+
+def test_a_doctype_that_names_the_standard_is_let_be(tmp_path: Path) -> None:
+    path = tmp_path / "memory.tmx"
+    path.write_text(
+        '<!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx version="1.1"><header/><body><tu><tuv lang="EN"><seg>a&#x41;'
+        '<![CDATA[<]]></seg></tuv><tuv lang="DE"><seg/></tuv></tu></body></tmx>'
+    )
+    assert list(tmx.pairs(path, "en", "de")) == [(b"aA<", b"")]
+
+
+LAUGHS = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 9))
+UNIT = "<tmx><body><tu><tuv lang='en'><seg>{}</seg></tuv></tu></body></tmx>"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (f'<!DOCTYPE tmx [<!ENTITY l0 "ha">{LAUGHS}]>\n' + UNIT.format("&l8;"), "defines entities"),
+        ('<!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/passwd">]>' + UNIT.format("&x;"), "defines entities"),
+        ('<!DOCTYPE t [<!ENTITY % x SYSTEM "http://x.invalid/x">%x;]>' + UNIT.format(""), "defines entities"),
+        ('<!DOCTYPE tmx SYSTEM "x.dtd">' + UNIT.format("&x;"), "&x; is not defined"),
+        (UNIT.format("&nbsp;"), "undefined entity"),
+        (UNIT.format("a" * 1_000_001), "more than 1,000,000 characters"),
+        ("<tmx>" + "<a>" * 101, "nested more than 100 deep"),
+        ("<tmx><!--" + "a" * (1 << 25), "a tag is longer than"),
+        ("<html></html>", "begins with <html>"),
+        (UNIT.format("one")[:40], "unclosed token"),
+        ("<?xml version='1.0' encoding='klingon'?>" + UNIT.format(""), "encoding"),
+        ("\n\n" + UNIT.format("<b>"), "line 3: mismatched tag"),
+        ("", "no element found"),
+    ],
+)
+def test_what_is_hostile_or_broken_is_refused_in_one_line(tmp_path: Path, content: str, why: str) -> None:
+    path = tmp_path / "memory.tmx"
+    path.write_text(content)
+    with pytest.raises(UserError) as caught:
+        list(tmx.pairs(path, "en", "de"))
+    assert why in str(caught.value)
+    assert str(caught.value).startswith(f"{path} line ")
+    assert "\n" not in str(caught.value)
+
+
+def test_who_asks_for_a_language_that_is_not_there_is_told_which_are(tmp_path: Path) -> None:
+    path = tmp_path / "memory.tmx"
+    path.write_bytes(memory([[("en", "a", "", ""), ("de-AT", "b", "", "")]]).toxml(encoding="utf-8"))
+    with pytest.raises(UserError, match=r"languages in it: de-AT, en\)"):
+        list(tmx.pairs(path, "en", "de-DE"))
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "memory.tmx"
+    unit = memory([[("en", "word " * 100, "", ""), ("de", "Wort " * 100, "", "")]]).toxml(encoding="utf-8")
+    inner = unit[unit.index(b"<tu>") : unit.index(b"</body>")]
+    path.write_bytes(b"<tmx><body>" + inner * 2000 + b"</body></tmx>")
+    tracemalloc.start()
+    assert sum(1 for _ in islice(tmx.pairs(path, "en", "de"), None)) == 2000
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2_000_000 < path.stat().st_size
