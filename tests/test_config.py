@@ -252,7 +252,7 @@ def test_numbers_that_are_none_are_refused() -> None:
         ("filter.lowercase=true", "did you mean text.lowercase?"),
         ("lowercase=true", "did you mean text.lowercase?"),
         ("vocab_size=100", "did you mean tokenizer.vocab_size?"),
-        ("nonsense=1", "there are corpus.invalid_utf8, text.unicode, text.zero_width"),
+        ("nonsense=1", "there are corpus.invalid_utf8, corpus.source_column, corpus.target_column"),
         ("vocab_size", "section.key=value"),
     ],
 )

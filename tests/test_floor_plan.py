@@ -59,7 +59,8 @@ OWNERS = {
     "ctranslate2": "nmt_cli.interop.*",
     "starlette": "nmt_cli.serving.*",
     "uvicorn": "nmt_cli.serving.server",
-    "py3langid": "nmt_cli.serving.detection",
+    "py3langid": "nmt_cli.text.identify",
+    "pyarrow": "nmt_cli.corpus.arrow",
 }
 WITHOUT_TORCH = ("text", "corpus", "scoring")
 FORBIDDEN_NAMES = ("utils", "helpers", "common")

@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.corpus.parallel import Block, Corpus
+from nmt_cli.corpus.records import NO_SCORE
 from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.config import FilterConfig
-from nmt_cli.data.duplicates import pair_hash
-from nmt_cli.data.filters import EMPTY, INVALID, WORDS, Filters
+from nmt_cli.data.duplicates import closeness, pair_hash, side_hash
+from nmt_cli.data.filters import EMPTY, HELD_OUT, INVALID, SCORE, WORDS, Filters
+from nmt_cli.data.held_out import HeldOut, occurring
+from nmt_cli.data.shapes import Shapes, words_of
 from nmt_cli.data.tally import Tally
 from nmt_cli.text.tokenizers import Preparer, Recipe
 
@@ -28,6 +31,8 @@ class CleanTask:
     recipe: Recipe
     filter: FilterConfig
     invalid_utf8: str
+    held_out: HeldOut | None = None
+    """The pairs that must not be trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,49 +52,106 @@ class CleanBlock:
     numbers: NDArray[np.int64]
     """The number of each kept pair in its corpus, counted from 1."""
 
-    hashes: bytes
-    """`pair_hash` of each kept pair, one after another; empty unless duplicates are looked for."""
+    hashes: dict[str, bytes]
+    """Of each kept pair, one after another: `pair_hash` under "pair" where duplicates are looked for,
+    `side_hash` under "source" or "target" where the best pair of each is kept."""
+
+    qualities: list[NDArray[np.float32]]
+    """How good each kept pair is, what counts most first: by its score, and by its lengths."""
 
     dropped: Tally = field(default_factory=Tally)
     noted: Tally = field(default_factory=Tally)
+    shapes: Shapes = field(default_factory=Shapes)
 
 
 def clean(task: CleanTask) -> CleanBlock:
     """Decode, prepare and filter the pairs of one block."""
     prepare, filters = _tools(task.recipe, task.filter)
+    block = task.block
+    held_out = occurring(block, task.held_out) if task.held_out else set()
+    scores = block.scores or [NO_SCORE] * len(block.sources)
+    kept = _Kept()
+    lengths: list[tuple[int, int]] = []
     dropped, noted = Tally(), Tally()
-    sources: list[str] = []
-    targets: list[str] = []
-    numbers: list[int] = []
-    for number, raw in enumerate(
-        zip(task.block.sources, task.block.targets, strict=True), start=task.block.first
+    for number, (source, target, score) in enumerate(
+        zip(block.sources, block.targets, scores, strict=True), start=block.first
     ):
-        pair = _decoded_pair(task, number, *raw, dropped, noted)
+        pair = _decoded_pair(task, number, source, target, dropped, noted)
         if pair is None:
             continue
-        if any(map(filters.too_long, pair)):
+        prepared = pair
+        if number in held_out:
+            reason: str | None = HELD_OUT
+        elif filters.too_low(score):
+            reason = SCORE
+        elif filters.too_long(*pair):
             # Before Moses splits words off, which of a megabyte on a line takes minutes. What normalises to
             # nothing is an empty side, as it would be if it were prepared.
-            dropped.add(WORDS if all(map(prepare.normalized, pair)) else EMPTY, number, *pair)
-            continue
-        source, target = prepare("source", pair[0]), prepare("target", pair[1])
-        if reason := filters.reason(source, target):
+            reason = WORDS if all(map(prepare.normalized, pair)) else EMPTY
+        else:
+            prepared = prepare("source", pair[0]), prepare("target", pair[1])
+            reason = filters.reason(*prepared) or filters.raw_reason(*pair)
+        if reason:
             dropped.add(reason, number, *pair)
-            continue
-        sources.append(source)
-        targets.append(target)
-        numbers.append(number)
-    # Of prepared text: pairs that differ only in what preparing removes are duplicates.
-    hashes = map(pair_hash, sources, targets) if task.filter.duplicates else ()
-    return CleanBlock(
-        _joined(sources), _joined(targets), np.array(numbers, np.int64), b"".join(hashes), dropped, noted
-    )
+            lengths.append((prepared[0].count(" ") + 1, prepared[1].count(" ") + 1))
+        else:
+            kept.add(number, prepared, score)
+    done = kept.block(task.filter, dropped, noted)
+    if lengths:
+        done.shapes.dropped.add(*np.array(lengths).T)
+    if block.scores:
+        numbers = np.arange(block.first, block.first + len(scores))
+        done.shapes.add_scores(numbers, np.array(scores, np.float32))
+    return done
+
+
+class _Kept:
+    """The kept pairs of a block."""
+
+    def __init__(self) -> None:
+        self._sources: list[str] = []
+        self._targets: list[str] = []
+        self._numbers: list[int] = []
+        self._scores: list[float] = []
+
+    def add(self, number: int, prepared: tuple[str, str], score: float) -> None:
+        self._sources.append(prepared[0])
+        self._targets.append(prepared[1])
+        self._numbers.append(number)
+        self._scores.append(score)
+
+    def block(self, config: FilterConfig, dropped: Tally, noted: Tally) -> CleanBlock:
+        """All of them, with what is needed to find repetitions."""
+        source, target = _joined(self._sources), _joined(self._targets)
+        shapes = Shapes()
+        shapes.kept.add(*(words_of(side.content, side.lengths) for side in (source, target)))
+        # Of prepared text: pairs that differ only in what preparing removes are duplicates.
+        hashes = {
+            "pair": map(pair_hash, self._sources, self._targets) if config.duplicates else (),
+            "source": map(side_hash, self._sources) if config.one_per_source else (),
+            "target": map(side_hash, self._targets) if config.one_per_target else (),
+        }
+        return CleanBlock(
+            source,
+            target,
+            np.array(self._numbers, np.int64),
+            {name: b"".join(some) for name, some in hashes.items()},
+            self._qualities() if config.one_per_source or config.one_per_target else [],
+            dropped,
+            noted,
+            shapes,
+        )
+
+    def _qualities(self) -> list[NDArray[np.float32]]:
+        scores = np.array(self._scores, np.float32)
+        near = list(map(closeness, self._sources, self._targets))
+        return [np.where(np.isnan(scores), -np.inf, scores).astype(np.float32), np.array(near, np.float32)]
 
 
 @cache
 def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
     """Made once in each worker process, not for each block."""
-    return Preparer(recipe), Filters(config)
+    return Preparer(recipe), Filters(config, recipe.source_lang, recipe.target_lang)
 
 
 def _decoded_pair(
@@ -119,5 +181,7 @@ def _mended_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> 
 
 
 def _joined(lines: Sequence[str]) -> Lines:
-    encoded = [line.encode() + b"\n" for line in lines]
-    return Lines(b"".join(encoded), np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    # All at once, as line by line takes four times as long; no prepared line has a line feed in it.
+    content = "\n".join([*lines, ""]).encode()
+    ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
+    return Lines(content, np.diff(ends, prepend=-1))

@@ -35,6 +35,38 @@ class FilterConfig:
     min_letters: float = setting(0.0, least=0, most=1)
     """Least share of letters among the characters of either side, blanks not counted."""
 
+    decontaminate: bool = setting(True, everyday=True)
+    """Leave out pairs that occur in a valid or test set, or in `held_out`; case, blanks and punctuation do
+    not count."""
+
+    held_out: tuple[str, ...] = ()
+    """Further corpora, named as for --test, whose pairs are not to be trained on."""
+
+    min_score: float = 0.0
+    """Least number in `corpus.score_column`; pairs without one stay. 0 for no limit."""
+
+    language: bool = setting(False, everyday=True)
+    """Leave out pairs with a side that is surely in another language than it should be (needs py3langid)."""
+
+    numbers: bool = False
+    """Leave out pairs whose sides do not have the same numbers in digits, in whatever order and format."""
+
+    markup: bool = False
+    """Leave out pairs with HTML or XML tags or entities on either side."""
+
+    max_repeats: int = setting(0, least=2, or_zero=True)
+    """Most times that one to four words (without blanks, characters) follow each other; 0 for no limit."""
+
+    sentences: bool = False
+    """Leave out pairs whose sides are not of the same number of sentences."""
+
+    one_per_target: bool = False
+    """Of several sources of the same target keep the best: of the highest score, or else the one whose length
+    is nearest to its target's."""
+
+    one_per_source: bool = False
+    """Of several targets of the same source keep the best, likewise."""
+
     def __post_init__(self) -> None:
         check(self)
 

@@ -1,6 +1,9 @@
-"""Finding pairs that occurred before, in memory that does not grow with the corpus."""
+"""Finding pairs that occurred before, and the best of several with an equal side, in memory that does not
+grow with the corpus."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +21,36 @@ def pair_hash(source: str, target: str) -> bytes:
     return blake2b(f"{source}\n{target}".encode(), digest_size=HASH_BYTES).digest()
 
 
-def repeated(hashes: Path) -> NDArray[np.bool_]:
+def side_hash(text: str) -> bytes:
+    """A hash that only equal texts share."""
+    return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
+
+
+def closeness(source: str, target: str) -> float:
+    """How near the lengths of two sides are; 0 is equal, and less is worse."""
+    return -abs(log((len(source) + 1) / (len(target) + 1)))
+
+
+def repeated(
+    hashes: Path, qualities: Sequence[NDArray[np.float32]] = (), left_out: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
     """For each hash in the file, whether it also stands somewhere before it.
 
-    Reads the file once for each bucket, and sorts the hashes that fall into it; equal ones share a bucket.
+    With `qualities`, the first of which counts most, whether an equal one is better, or else before it. Those
+    that are `left_out` are no repetition, nor is anything one of them. Reads the file once for each bucket,
+    and sorts the hashes that fall into it; equal ones share a bucket.
     """
     pairs = hashes.stat().st_size // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
     result = np.zeros(pairs, np.bool_)
     for bucket in range(buckets):
         numbers, words = _bucket(hashes, bucket, buckets)
-        # Sorted by the last of these keys first; equal hashes by number, so that the first one is no
-        # repetition.
-        order = np.lexsort((numbers, words[:, 1], words[:, 0]))
+        if left_out is not None:
+            stays = ~left_out[numbers]
+            numbers, words = numbers[stays], words[stays]
+        # Sorted by the last of these keys first; of equal hashes the best, or the first, is no repetition.
+        worse = [-quality[numbers] for quality in reversed(qualities)]
+        order = np.lexsort((numbers, *worse, words[:, 1], words[:, 0]))
         ordered = words[order]
         again = (ordered[1:] == ordered[:-1]).all(axis=1)
         result[numbers[order[1:][again]]] = True

@@ -32,7 +32,7 @@ def write_evaluation_set(
     """Write a set's raw lines and ids to `folder`; returns the description of the split for the manifest."""
     corpus = CorpusReport(item.role, item.corpus.name, item.pairs, kept=item.pairs)
     report.corpora.append(corpus)
-    filters = Filters(config.filter)
+    filters = Filters(config.filter, tokenizers.recipe.source_lang, tokenizers.recipe.target_lang)
     with ExitStack() as stack:
         writers = {
             side: stack.enter_context(TokensWriter(folder, item.corpus.name, side, tokenizers.side(side)))
@@ -51,8 +51,9 @@ def write_evaluation_set(
                 writers[side].append(encoded[side])
             flags = _flags(encoded, tokenizers, config.filter.max_subwords)
             for i, pair in enumerate(zip(prepared["source"], prepared["target"], strict=True)):
-                if reason := filters.reason(*pair) or flags[i]:
-                    corpus.noted.add(reason, block.first + i, raw["source"][i], raw["target"][i])
+                lines = raw["source"][i], raw["target"][i]
+                if reason := filters.reason(*pair) or filters.raw_reason(*lines) or flags[i]:
+                    corpus.noted.add(reason, block.first + i, *lines)
     counts = {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     return {"role": item.role, "pairs": item.pairs, **counts}
 

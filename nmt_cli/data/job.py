@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Corpus, find, spool
@@ -14,6 +14,9 @@ from nmt_cli.errors import UserError
 from nmt_cli.setting_values import toml_literal
 
 LINES_AT_ONCE = 1000
+
+Part = Role | Literal["held out"]
+"""What a corpus is for; one that is held out is part of no split, and its pairs are left out of train."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Job:
 class Input:
     """One corpus of a run, with its number of pairs and the hashes of its files."""
 
-    role: Role
+    role: Part
     corpus: Corpus
     pairs: int
     sha256: Sequence[str]
@@ -60,7 +63,9 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
 
     What can be read only once, such as stdin, is copied to `spool_folder`.
     """
-    specs: dict[Role, Sequence[str]] = {"train": job.train, "valid": job.valid, "test": job.test}
+    specs: dict[Part, Sequence[str]] = {"train": job.train, "valid": job.valid, "test": job.test}
+    if job.config.filter.decontaminate:
+        specs["held out"] = job.config.filter.held_out
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
     found = [
@@ -68,14 +73,14 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
         for role, some in specs.items()
         for spec in some
     ]
-    _refuse_equal_names([corpus.name for role, corpus in found if role != "train"])
+    _refuse_equal_names([corpus.name for role, corpus in found if role in ("valid", "test")])
     named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
     inputs = [
         Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files])
         for role, corpus in named
     ]
     for item in inputs:
-        if item.role != "train" and job.config.corpus.invalid_utf8 == "error":
+        if item.role in ("valid", "test") and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)
     return inputs
 
@@ -113,8 +118,9 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is compared, as text; files by content, so that they may be moved."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
-    for section, settings in description["settings"].items():
-        for key, value in settings.items():
+    for section, defaults in asdict(PreprocessConfig()).items():
+        # What an older version made lacks settings that came later, and may stay as it is.
+        for key, value in {**defaults, **description["settings"].get(section, {})}.items():
             yield f"{section}.{key}", toml_literal(value)
     for number, item in enumerate(description["inputs"], start=1):
         hashes = " ".join(file["sha256"][:12] for file in item["files"])

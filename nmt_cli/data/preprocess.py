@@ -49,7 +49,7 @@ class Outcome:
 
 def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
     """Make the dataset `out`, unless it is there, whole, and made of the same inputs and settings."""
-    Filters(job.config.filter)  # refuses a script that there is none of
+    Filters(job.config.filter)  # refuses a script that there is none of, and a library that is missing
     recover(out)
     _refuse_foreign(out)
     plan = reuse.plan(job)
@@ -90,8 +90,9 @@ def _make(
 ) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
     """Write everything but the manifest into `folder`."""
     report = FilterReport()
-    training = [item for item in inputs if item.role == "train"]
-    clean_training_set(training, job.config, plan.recipe, folder, report, workers, progress)
+    training = [item for item in inputs if item.role == TRAIN]
+    held_out = [item for item in inputs if item.role != TRAIN] if job.config.filter.decontaminate else []
+    clean_training_set(training, held_out, job.config, plan.recipe, folder, report, workers, progress)
     progress("learning subwords", 0, 0)
     task = (folder, plan, job.config.tokenizer)
     if plan.recipe.kind == "sentencepiece":  # whose learner would not hear Ctrl-C, and takes much memory
@@ -102,7 +103,7 @@ def _make(
     evaluation = {
         item.corpus.name: write_evaluation_set(item, job.config, tokenizers, folder, report)
         for item in inputs
-        if item.role != "train"
+        if item.role in ("valid", "test")
     }
     train = encode_training_set(job.config, tokenizers, folder, report, workers, progress)
     # Before the manifest is written, which names every file that is there.

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from nmt_cli.data.clean import CleanBlock
+from nmt_cli.data.shapes import Shapes
 from nmt_cli.data.tally import Tally
 
 
@@ -23,6 +25,16 @@ class CorpusReport:
     noted: Tally = field(default_factory=Tally)
     """Kept pairs that are worth a look, by reason; of valid and test sets also what would be dropped in
     train."""
+
+    shapes: Shapes = field(default_factory=Shapes)
+    """Lengths, ratios and scores, of a training set."""
+
+    def add(self, block: CleanBlock) -> None:
+        """Count what was kept and dropped of a block."""
+        self.kept += len(block.numbers)
+        self.dropped.merge(block.dropped)
+        self.noted.merge(block.noted)
+        self.shapes.merge(block.shapes)
 
 
 @dataclass(slots=True)
@@ -44,12 +56,11 @@ class FilterReport:
 
     def as_json(self) -> str:
         """The report as it is kept in the dataset folder."""
-        return (
-            json.dumps([_described(corpus) for corpus in self.corpora], indent=1, ensure_ascii=False) + "\n"
-        )
+        return json.dumps([described(corpus) for corpus in self.corpora], indent=1, ensure_ascii=False) + "\n"
 
 
-def _described(corpus: CorpusReport) -> dict[str, Any]:
+def described(corpus: CorpusReport) -> dict[str, Any]:
+    """What the report says of one input."""
     tallies = {"dropped": corpus.dropped, "noted": corpus.noted}
     return {
         "role": corpus.role,

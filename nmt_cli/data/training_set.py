@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.clean import CleanTask, clean
-from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.config import FilterConfig, PreprocessConfig
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, side_path
 from nmt_cli.data.duplicates import repeated
 from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, TokensWriter, encode_block
-from nmt_cli.data.filters import DUPLICATE, SUBWORDS
+from nmt_cli.data.filters import DUPLICATE, HELD_OUT, SAME_SOURCE, SAME_TARGET, SUBWORDS
+from nmt_cli.data.held_out import HeldOut
+from nmt_cli.data.held_out import write as held_out_keys
 from nmt_cli.data.job import Input
 from nmt_cli.data.report import CorpusReport, FilterReport
 from nmt_cli.errors import UserError
@@ -29,12 +31,17 @@ BLOCK_PAIRS = 10_000
 WORK = "work"
 """The work folder inside the dataset folder; the caller removes it when the dataset is complete."""
 
-HASHES = "hashes.bin"
 NUMBERS = "numbers.npy"
+HELD_OUT_KEYS = "held-out.txt"
+HASHED = ("pair", "source", "target")
+QUALITIES = ("scores.npy", "closeness.npy")
+SKIPPED = (DUPLICATE, SAME_TARGET, SAME_SOURCE)
+"""Why cleaned pairs are left out when they are encoded, by number from 1."""
 
 
 def clean_training_set(
     inputs: Sequence[Input],
+    held_out: Sequence[Input],
     config: PreprocessConfig,
     recipe: Recipe,
     folder: Path,
@@ -44,11 +51,12 @@ def clean_training_set(
 ) -> None:
     """Write the prepared text of all pairs that pass the filters to a work folder in `folder`.
 
-    The others are counted in `report`. The number in its corpus of each pair that passed is kept beside the
-    text, and its hash where duplicates are to be found.
+    The others are counted in `report`, those that are in `held_out` too. The number in its corpus of each
+    pair that passed is kept beside the text, and its hashes where repetitions are to be found.
     """
     work = folder / WORK
     work.mkdir()
+    known = held_out_keys([item.corpus for item in held_out], work / HELD_OUT_KEYS) if held_out else None
     corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in inputs]
     report.corpora += corpora
     owners = [corpus for corpus in corpora for _ in range(_blocks(corpus.read))]
@@ -56,16 +64,19 @@ def clean_training_set(
     with ExitStack() as stack:
         texts = {side: stack.enter_context(_text_writer(work, side)) for side in SIDES}
         numbers = stack.enter_context(ArrayWriter(work / NUMBERS, np.int64))
-        hashes = stack.enter_context((work / HASHES).open("wb"))
-        cleaned = in_order(clean, _clean_tasks(inputs, config, recipe), min(workers, len(owners)))
+        hashes = {name: stack.enter_context(_hashes(work, name).open("wb")) for name in HASHED}
+        qualities = [stack.enter_context(ArrayWriter(work / name, np.float32)) for name in QUALITIES]
+        tasks = _clean_tasks(inputs, config, recipe, known)
+        cleaned = in_order(clean, tasks, min(workers, len(owners)))
         for number, (corpus, block) in enumerate(zip(owners, cleaned, strict=True), start=1):
             texts["source"].append(block.source.content, block.source.lengths)
             texts["target"].append(block.target.content, block.target.lengths)
             numbers.append(block.numbers)
-            hashes.write(block.hashes)
-            corpus.kept += len(block.numbers)
-            corpus.dropped.merge(block.dropped)
-            corpus.noted.merge(block.noted)
+            for name, file in hashes.items():
+                file.write(block.hashes[name])
+            for writer, values in zip(qualities, block.qualities, strict=False):
+                writer.append(values)
+            corpus.add(block)
             progress("cleaning", min(number * BLOCK_PAIRS, total), total)
     if not numbers.length:
         raise _nothing_left(report)
@@ -102,13 +113,13 @@ def encode_training_set(
     """
     work = folder / WORK
     # Only now: a block's worker sees no other block, so duplicates can't be found while cleaning.
-    skip = repeated(work / HASHES) if config.filter.duplicates else None
+    skip = _repetitions(work, config.filter)
     with ExitStack() as stack:
         texts = {side: stack.enter_context(_text_reader(work, side)) for side in SIDES}
         writers = {
             side: stack.enter_context(_SideWriter(folder, side, tokenizers.side(side))) for side in SIDES
         }
-        drops = _Drops(np.load(work / NUMBERS, mmap_mode="r"), texts, report)
+        drops = _Drops(np.load(work / NUMBERS, mmap_mode="r"), texts, report, skip)
         pairs = len(texts["source"])
         starts = range(0, pairs, BLOCK_PAIRS)
         tasks = (_encode_task(config, folder, tokenizers.fingerprint, texts, skip, start) for start in starts)
@@ -154,12 +165,17 @@ class _SideWriter(TokensWriter):
 
 
 class _Drops:
-    """Counts in the report pairs that are dropped only when they are encoded: duplicates and overlong
+    """Counts in the report pairs that are dropped only when they are encoded: repetitions and overlong
     ones."""
 
     def __init__(
-        self, numbers: NDArray[np.int64], texts: dict[Side, TextReader], report: FilterReport
+        self,
+        numbers: NDArray[np.int64],
+        texts: dict[Side, TextReader],
+        report: FilterReport,
+        skip: NDArray[np.uint8] | None,
     ) -> None:
+        self._skip = skip
         self._numbers = numbers
         self._texts = texts
         self._corpora = report.of_role("train")
@@ -172,7 +188,8 @@ class _Drops:
             # The cleaned text is all corpora one after another; `_ends` are their ends before any was dropped
             # here.
             corpus = self._corpora[int(np.searchsorted(self._ends, pair, side="right"))]
-            reason = SUBWORDS if block.too_long[i] else DUPLICATE
+            repeats = 0 if self._skip is None else int(self._skip[pair])
+            reason = SKIPPED[repeats - 1] if repeats else SUBWORDS
             number = int(self._numbers[pair])
             corpus.kept -= 1
             if corpus.dropped.count(reason, number):
@@ -183,10 +200,30 @@ class _Drops:
                 )
 
 
-def _clean_tasks(inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe) -> Iterator[CleanTask]:
+def _clean_tasks(
+    inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, held_out: HeldOut | None
+) -> Iterator[CleanTask]:
     for item in inputs:
         for block in item.corpus.blocks(BLOCK_PAIRS):
-            yield CleanTask(block, item.corpus, recipe, config.filter, config.corpus.invalid_utf8)
+            yield CleanTask(block, item.corpus, recipe, config.filter, config.corpus.invalid_utf8, held_out)
+
+
+def _repetitions(work: Path, config: FilterConfig) -> NDArray[np.uint8] | None:
+    """For each cleaned pair why it is left out, by `SKIPPED`, or 0; None where nobody asked."""
+    if not (config.duplicates or config.one_per_target or config.one_per_source):
+        return None
+    qualities = [np.load(work / name, mmap_mode="r") for name in QUALITIES]
+    found = np.zeros(len(np.load(work / NUMBERS, mmap_mode="r")), np.uint8)
+    wanted = (config.duplicates, config.one_per_target, config.one_per_source)
+    for why, (name, asked) in enumerate(zip(("pair", "target", "source"), wanted, strict=True), start=1):
+        if asked:
+            better = [] if name == "pair" else qualities
+            found[repeated(_hashes(work, name), better, found > 0)] = why
+    return found
+
+
+def _hashes(work: Path, name: str) -> Path:
+    return work / f"{name}-hashes.bin"
 
 
 def _encode_task(
@@ -194,7 +231,7 @@ def _encode_task(
     folder: Path,
     fingerprint: str,
     texts: dict[Side, TextReader],
-    skip: NDArray[np.bool_] | None,
+    skip: NDArray[np.uint8] | None,
     start: int,
 ) -> EncodeTask:
     stop = min(start + BLOCK_PAIRS, len(texts["source"]))
@@ -203,13 +240,17 @@ def _encode_task(
         fingerprint,
         texts["source"].extent(start, stop),
         texts["target"].extent(start, stop),
-        None if skip is None else skip[start:stop],
+        None if skip is None else skip[start:stop] > 0,
         config.filter.max_subwords,
     )
 
 
 def _nothing_left(report: FilterReport) -> UserError:
-    return UserError(f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter].")
+    known = any(corpus.dropped.counts[HELD_OUT] for corpus in report.of_role("train"))
+    cure = "; filter.decontaminate=false trains on pairs of valid and test sets too" if known else ""
+    return UserError(
+        f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter]{cure}."
+    )
 
 
 def _blocks(pairs: int) -> int:

@@ -1,10 +1,11 @@
-"""Which of the languages that are served a text is in, by py3langid, whose wheel brings its data along."""
+"""Which of the languages that are served a text is in."""
 
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 from nmt_cli.language import without_region
+from nmt_cli.text.identify import identifier
 
 ENOUGH = 2000
 """Characters that are looked at."""
@@ -37,10 +38,5 @@ class Detection:
     def _loaded(self) -> Any:
         with self._loading:
             if self._identifier is None:
-                from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-                identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-                known = [code for code in identifier.labels if code in self._called]
-                identifier.set_languages(known or None)
-                self._identifier = identifier
+                self._identifier = identifier(list(self._called), install="serve")
             return self._identifier

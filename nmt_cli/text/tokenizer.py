@@ -93,13 +93,19 @@ def prepared(
 ) -> str:
     """See `Tokenizer.prepare`; needs no subword model. A text may begin with another symbol than `begin`."""
 
-    def words(text: str) -> str:
-        text = normalizer(text)
-        return moses.tokenize(text) if moses else text
-
-    text = apart_from(symbols, words, raw) if symbols else words(raw)
-    begins = not begin or not text or text.split(" ", 1)[0] in symbols
+    if symbols:
+        text = apart_from(symbols, lambda run: _words(run, normalizer, moses), raw)
+    else:
+        text = _words(raw, normalizer, moses)
+    if not begin:
+        return text
+    begins = not text or text.split(" ", 1)[0] in symbols
     return text if begins else f"{begin} {text}"
+
+
+def _words(text: str, normalizer: Normalizer, moses: Moses | None) -> str:
+    text = normalizer(text)
+    return moses.tokenize(text) if moses else text
 
 
 def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:

@@ -187,7 +187,10 @@ BAD_INPUT: dict[str, tuple[Files, list[str]]] = {
         ["c.en is UTF-16", "iconv -f UTF-16"],
     ),
     "too few columns": ({"c.tsv": b"a\tb\nc\n"}, ["c.tsv line 2 has 1 columns", "one tab"]),
-    "too many columns": ({"c.tsv": b"a\tb\nc\td\ne\tf\tg\n"}, ["c.tsv line 3 has 3 columns", "cut -f1,2"]),
+    "too many columns": (
+        {"c.tsv": b"a\tb\nc\td\ne\tf\tg\n"},
+        ["c.tsv line 3 has 3 columns", "corpus.source_column"],
+    ),
     "no segments": ({"c.en.sgm": b"<html>", "c.de.sgm": SGM % b""}, ["c.en.sgm holds no <doc> with <seg>"]),
     "other segments": (
         {"c.en.sgm": SGM % b"", "c.de.sgm": SGM % b'<seg id="2">two</seg>'},

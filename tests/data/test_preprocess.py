@@ -17,6 +17,14 @@ Pairs = Sequence[tuple[str, str]]
 
 
 @pytest.fixture
+def make(make: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """Makes a dataset whose sets may be of the training text."""
+    return lambda out, train, *assignments, **how: make(
+        out, train, "filter.decontaminate=false", *assignments, **how
+    )
+
+
+@pytest.fixture
 def made(tmp_path: Path, make: Callable[..., Outcome], write_pairs: Callable[[Path, Pairs], str]) -> Path:
     """A dataset, and beside it the corpus `c` that it was made of."""
     corpus = write_pairs(tmp_path / "c", [("ab", "ba"), ("cd", "dc")])

@@ -134,7 +134,7 @@ def test_killed_while_overwriting_it_leaves_the_older_dataset(
 ) -> None:
     shutil.copytree(toy_dataset, out := tmp_path / "out")
     process = start_nmt(*large_arguments, "--workers", 1, "--out", out, "--overwrite")
-    wait_for(tmp_path, "hashes.bin", process)
+    wait_for(tmp_path, "pair-hashes.bin", process)
     process.kill()
     process.wait()
     assert digests(out) == digests(toy_dataset)

@@ -1,0 +1,88 @@
+"""Pairs of valid and test sets, which no model may be trained on; known whatever their case, blanks and
+punctuation are."""
+
+import hashlib
+import string
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from nmt_cli.corpus.parallel import Block, Corpus
+
+LINES_AT_ONCE = 1000
+ASCII = (string.punctuation + " \t\v\f\r").encode()
+MARKS = "“”„‘’«»–—…\xa0。、「」¿¡"
+"""The usual punctuation and blank beyond ASCII."""
+
+AT_ONCE = 500
+"""Lines that are rewritten as one text: fewer are slower, and with more it falls out of the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Where the keys of all pairs that are held out lie, and their SHA-256."""
+
+    path: Path
+    sha256: str
+
+
+def keys(lines: Sequence[bytes]) -> list[bytes]:
+    """Of each line what two lines share that say the same; empty where there is nothing but punctuation.
+
+    Many lines at once, as line by line takes several times as long; none may hold a line feed.
+    """
+    return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
+
+
+def _keys(lines: Sequence[bytes]) -> list[bytes]:
+    text = b"\n".join(lines).decode(errors="replace")
+    if text.isascii():
+        text = text.lower()
+    else:
+        text = text.casefold()
+        for mark in MARKS:
+            text = text.replace(mark, "")
+        if not unicodedata.is_normalized("NFKC", text):
+            text = unicodedata.normalize("NFKC", text)
+    return text.encode().translate(None, ASCII).split(b"\n")
+
+
+def write(corpora: Iterable[Corpus], path: Path) -> HeldOut:
+    """Write the keys of all pairs of `corpora` to a file."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for corpus in corpora:
+            for block in corpus.blocks(LINES_AT_ONCE):
+                pairs = zip(keys(block.sources), keys(block.targets), strict=True)
+                content = b"".join(b"%b\t%b\n" % pair for pair in pairs if pair[1])
+                digest.update(content)
+                file.write(content)
+    return HeldOut(path, digest.hexdigest())
+
+
+def occurring(block: Block, held_out: HeldOut) -> set[int]:
+    """The numbers of those pairs of the block that are held out."""
+    known = _loaded(held_out)
+    if not known:
+        return set()
+    targets = keys(block.targets)
+    # Nearly no target is known: sources need not be looked at before.
+    found = [place for place, target in enumerate(targets) if target in known]
+    sources = keys([block.sources[place] for place in found])
+    return {
+        block.first + place
+        for place, source in zip(found, sources, strict=True)
+        if source in known[targets[place]]
+    }
+
+
+@cache
+def _loaded(held_out: HeldOut) -> Mapping[bytes, frozenset[bytes]]:
+    """The keys of the sources, by that of their target; read once in each worker process."""
+    found: dict[bytes, set[bytes]] = {}
+    for line in held_out.path.read_bytes().split(b"\n")[:-1]:
+        source, _, target = line.partition(b"\t")
+        found.setdefault(target, set()).add(source)
+    return {target: frozenset(sources) for target, sources in found.items()}
