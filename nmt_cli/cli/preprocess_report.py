@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.data.dataset import FILTER_REPORT, TRAIN
+from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
 from nmt_cli.data.filters import REASONS
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.data.report import CorpusReport, FilterReport
@@ -38,8 +38,8 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     sizes = (f"{tokenizer['source_vocabulary']:,}", f"{tokenizer['target_vocabulary']:,}")
     one = f"vocabulary: {sizes[0]} entries, joint"
     click.echo(one if tokenizer["joint"] else f"vocabularies: {' and '.join(sizes)} entries", err=True)
-    finished = f"{out} is finished; its filter report, with samples, is {out / FILTER_REPORT}"
-    click.echo(printable(finished), err=True)
+    page = f"its filter report, with samples, is {out / FILTER_PAGE} ({FILTER_REPORT} for programs)"
+    click.echo(printable(f"{out} is finished; {page}"), err=True)
 
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:

@@ -27,6 +27,9 @@ FORM_OF: dict[str, Form] = {
 }
 """What one file with both sides is, by its ending."""
 
+SCORED: tuple[Form, ...] = ("table", "jsonl", "arrow")
+"""What may have a column of scores."""
+
 PLACES: dict[Form, str] = {"sgm": "segment", "tmx": "pair", "arrow": "row"}
 """What is counted in files whose pairs are not lines."""
 
@@ -70,6 +73,11 @@ class Corpus:
         if self.parts:
             return self.parts
         return (self.source,) if self.source == self.target else (self.source, self.target)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether its pairs may have scores."""
+        return self.form in SCORED and bool(self.config.score_column)
 
     def count(self) -> int:
         """How many pairs there are; reads all files, so that damage and unequal lengths are found before work
@@ -134,11 +142,11 @@ class Corpus:
             yield from zip(files.blocks(self.source, size), files.blocks(self.target, size), strict=True)
         elif self.form == "zip":
             yield from archives.blocks(self.source, self.languages, size)
-        elif self.form in ("table", "jsonl", "arrow"):
+        elif self.form in SCORED:
             scored = self._scored()
             while block := list(islice(scored, size)):
                 sources, targets, scores = map(list, zip(*block, strict=True))
-                yield (sources, targets, scores if self.config.score_column else [])
+                yield (sources, targets, scores if self.has_scores else [])
         else:
             pairs = self._pairs()
             while some := list(islice(pairs, size)):

@@ -49,7 +49,7 @@ class FilterConfig:
     """Leave out pairs with a side that is surely in another language than it should be (needs py3langid)."""
 
     numbers: bool = False
-    """Leave out pairs whose sides do not have the same numbers in digits, in whatever order and format."""
+    """Leave out pairs whose sides do not have the same numbers above 12, in whatever order and format."""
 
     markup: bool = False
     """Leave out pairs with HTML or XML tags or entities on either side."""

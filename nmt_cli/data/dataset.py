@@ -24,6 +24,7 @@ from nmt_cli.text.tokenizer import SIDES, Side
 FORMAT = 1
 MANIFEST = "dataset.json"
 FILTER_REPORT = "filter-report.json"
+FILTER_PAGE = "filter-report.html"
 TOKENIZERS = "tokenizer"
 TRAIN = "train"
 

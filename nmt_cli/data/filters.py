@@ -42,7 +42,12 @@ Check = Callable[[str, str], bool]
 TAG = re.compile(
     r"</?[a-z][a-z0-9:]{0,20}(?:\s[^<>]{0,500})?/?>|&(?:[a-z]{2,10}|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE
 )
-DIGITS = re.compile(r"\d+")
+NUMBER = re.compile(r"\d{1,3}(?:[.,' \xa0\u202f]\d{3})+(?!\d)|\d+")
+"""Digits, with marks before thousands or without."""
+
+SPELT_OUT = 12
+"""Up to this a number may as well be written as a word, so it is not looked at."""
+
 PHRASE = 4
 """Most words, or characters where there are no blanks, of what is repeated."""
 
@@ -71,11 +76,9 @@ class Filters:
         self._checks = _wanted(checks)
         self._raw_checks = _wanted(
             [
-                (
-                    config.markup,
-                    MARKUP,
-                    lambda source, target: bool(TAG.search(source) or TAG.search(target)),
-                ),
+                # Each side is prepared by the rules of its language, so copies need not be equal any more.
+                (config.identical, IDENTICAL, lambda source, target: source.strip() == target.strip()),
+                (config.markup, MARKUP, lambda source, target: any(map(TAG.search, (source, target)))),
                 (config.numbers, NUMBERS, lambda source, target: _numbers(source) != _numbers(target)),
                 (config.max_repeats > 0, REPEATS, self._repeats),
                 (config.sentences, SENTENCES, self._sentences),
@@ -138,11 +141,15 @@ def _wanted(checks: Sequence[tuple[bool, str, Check]]) -> list[tuple[str, Check]
 
 
 def _numbers(text: str) -> list[str]:
-    """The runs of digits in a text, in order of size: 1,000.5 and 1.000,5 have the same."""
-    runs = DIGITS.findall(text)
-    if runs and not text.isascii():
-        runs = ["".join(str(unicodedata.decimal(digit)) for digit in run) for run in runs]
-    return sorted(run.lstrip("0") for run in runs)
+    """The numbers in a text that nobody spells out, by size: 1,000.50 and 1.000,50 are the same."""
+    found = []
+    for match in NUMBER.finditer(text):
+        digits = "".join(str(unicodedata.decimal(digit)) for digit in match[0] if digit.isdecimal()).lstrip(
+            "0"
+        )
+        if len(digits) > 2 or int(digits or 0) > SPELT_OUT:
+            found.append(digits)
+    return sorted(found)
 
 
 def _most_repeats(text: str) -> int:

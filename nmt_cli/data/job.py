@@ -74,6 +74,12 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
         for spec in some
     ]
     _refuse_equal_names([corpus.name for role, corpus in found if role in ("valid", "test")])
+    least = job.config.filter.min_score
+    if least and not any(role == "train" and corpus.has_scores for role, corpus in found):
+        raise UserError(
+            f"filter.min_score is {least:g}, but no training corpus has scores; name their column with --set "
+            "corpus.score_column=NAME (of a .tsv, .jsonl or .parquet)."
+        )
     named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
     inputs = [
         Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files])

@@ -17,6 +17,7 @@ from typing import Any
 from nmt_cli import __version__
 from nmt_cli.data import reuse
 from nmt_cli.data.dataset import (
+    FILTER_PAGE,
     FILTER_REPORT,
     MANIFEST,
     TOKENIZERS,
@@ -26,6 +27,7 @@ from nmt_cli.data.dataset import (
     write_manifest,
 )
 from nmt_cli.data.evaluation_sets import write_evaluation_set
+from nmt_cli.data.filter_page import filter_page
 from nmt_cli.data.filters import Filters
 from nmt_cli.data.job import Input, Job, describe_job, differences, find_inputs
 from nmt_cli.data.report import FilterReport
@@ -108,7 +110,9 @@ def _make(
     train = encode_training_set(job.config, tokenizers, folder, report, workers, progress)
     # Before the manifest is written, which names every file that is there.
     shutil.rmtree(folder / WORK)
-    (folder / FILTER_REPORT).write_text(report.as_json(), encoding="utf-8", errors="backslashreplace")
+    page = filter_page(report, job.config.filter, job.source_lang, job.target_lang)
+    for name, content in ((FILTER_REPORT, report.as_json()), (FILTER_PAGE, page)):
+        (folder / name).write_text(content, encoding="utf-8", errors="backslashreplace")
     return report, {TRAIN: train, **evaluation}, tokenizers
 
 

@@ -1,6 +1,7 @@
 """Pages made of hostile texts, opened in a real browser: none of them may run, or leave its element.
 
-python -m recipes.torture.pages --rounds 5      three pages a round: a run's report, a comparison, attention
+python -m recipes.torture.pages --rounds 5      four pages a round: a run's report, a comparison, attention, a
+                                                filter report
 
 Each page is made twice, of hostile and of harmless words in the same places: names of folders, sets and
 languages, lines, translations, settings, what a run ran on. What a browser draws has the same kinds of
@@ -196,10 +197,30 @@ def attention(folder: Path, words: Words) -> Path:
     return page
 
 
+def filters(folder: Path, words: Words) -> Path:
+    """The page of what was left out of a corpus."""
+    folder.mkdir()
+    corpora = []
+    for _ in range(2):
+        prefix = _place(folder, words)
+        for lang, side in (("en", 1), ("de", 2)):
+            # Of some pairs both sides are the same, and are left out; some occur again in the other corpus.
+            lines = [" ".join(words().split()) for _ in range(8)] + ["same", "a\0b" * side, "b", ""]
+            prefix.with_name(f"{prefix.name}.{lang}").write_text(
+                "".join(f"{line}\n" for line in lines), "utf-8"
+            )
+        corpora += ["--train", str(prefix)]
+    flags = ("--source-lang=en", "--target-lang=de", "--tokenizer=char", "--workers=1")
+    wanted = ("--set=filter.identical=true", "--set=filter.duplicates=true")
+    _nmt(["preprocess", *flags, *corpora, *wanted], folder / "dataset")
+    return folder / "dataset" / "filter-report.html"
+
+
 PAGES: dict[str, Maker] = {
     "report of a run": report,
     "comparison of runs": comparison,
     "attention": attention,
+    "filter report": filters,
 }
 
 

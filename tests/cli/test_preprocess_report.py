@@ -40,7 +40,7 @@ def test_the_tables_show_every_corpus_with_the_numbers_of_the_files(
         ["dev", "valid", "20", f"{splits['dev']['source_tokens']:,}"],
     ]
     assert "vocabulary: 8 entries, joint" in result.stderr
-    assert f"with samples, is {tmp_path}/out/filter-report.json" in result.stderr
+    assert f"with samples, is {tmp_path}/out/filter-report.html" in result.stderr
 
 
 def test_separate_vocabularies_are_both_told(

@@ -36,7 +36,7 @@ def test_a_dataset_folder_holds_these_files_and_no_others(toy_dataset: Path) -> 
     ]
     tokenizer = ["tokenizer.json", "joint.characters.txt", "joint.vocabulary.txt"]
     expected = [*ids, *train, *valid, *(f"tokenizer/{name}" for name in tokenizer)]
-    assert names == {*expected, "dataset.json", "filter-report.json"}
+    assert names == {*expected, "dataset.json", "filter-report.json", "filter-report.html"}
 
 
 def test_the_manifest_lists_every_other_file_with_size_and_hash(

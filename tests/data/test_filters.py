@@ -170,3 +170,91 @@ def test_a_corpus_of_which_nothing_is_left_says_why(
     with pytest.raises(UserError, match=r"no training pair is left \(too many subwords: 2, empty side: 1\)"):
         make(tmp_path / "out", [corpus], "filter.max_subwords=5")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "source", "target", "reason"),
+    [
+        ({"numbers": True}, "In 1999 or 2,500.", "1999 oder 2.500.", None),
+        ({"numbers": True}, "2500 and 37", "37 und 2 500", None),
+        ({"numbers": True}, "at 3, twelve of 12", "um drei, zwölf von 12", None),
+        ({"numbers": True}, "١٩٩٩ and 007", "1999 und sieben", None),
+        ({"numbers": True}, "In 1999.", "Im Jahr 1998.", "other numbers"),
+        ({"numbers": True}, "In 1999.", "Es war einmal.", "other numbers"),
+        ({"numbers": True}, "50 50", "50", "other numbers"),
+        ({"numbers": True}, "1" * 5000, "x", "other numbers"),
+        ({"markup": True}, "a < b & c > d", "1 <2> 3", None),
+        ({"markup": True}, "I <3 you; AT&T", "x", None),
+        ({"markup": True}, "a <b>c</b>", "x", "markup"),
+        ({"markup": True}, "a", 'x <br/> <a href="y">', "markup"),
+        ({"markup": True}, "a&nbsp;b", "x", "markup"),
+        ({"markup": True}, "a &#xa0;b", "x", "markup"),
+        ({"max_repeats": 3}, "ha ha ha", "x y x y x y", None),
+        ({"max_repeats": 3}, "ha ha ha ha", "x", "repetition"),
+        ({"max_repeats": 3}, "x", "buy it now buy it now buy it now buy it now", "repetition"),
+        ({"max_repeats": 3}, "x", "好好好好", "repetition"),
+        ({"max_repeats": 3}, "aaaa b", "x", None),
+        ({"sentences": True}, "Hello. It is Dr. Wu.", "Hallo. Es ist Dr. Wu.", None),
+        ({"sentences": True}, "Hello. It is Dr. Wu.", "Hallo, es ist Dr. Wu.", "other number of sentences"),
+        ({"identical": True}, " same ", "same", "identical sides"),
+    ],
+)
+def test_filters_of_raw_text_find_what_they_say(
+    setting: dict[str, Any], source: str, target: str, reason: str | None
+) -> None:
+    assert Filters(FilterConfig(**setting), "en", "de").raw_reason(source, target) == reason
+
+
+def test_the_language_of_either_side_is_looked_at(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    pytest.importorskip("py3langid")
+    english = "A group of people is waiting for the train in the station."
+    german = "Eine Gruppe von Menschen wartet im Bahnhof auf den nächsten Zug."
+    pairs = [(english, german), (german, english), (english, english), ("Yes", "Yes")]
+    make(tmp_path / "out", [write_pairs(tmp_path / "c", pairs)], "filter.language=true")
+    assert report_on(tmp_path / "out")[0]["dropped"]["other language"]["pairs"] == 2
+
+
+SCORED = "en\tde\ts\na\tx\t0.2\nb\tx\t0.9\nc\tx\t0.9\nd\ty\t\nd\tz\t0.5\ne\tw\t-1\nb\tx\t0.9\n"
+COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept", "dropped"),
+    [
+        ((), "abcddeb", {}),
+        (("min_score=0.5",), "bcddb", {"score too low": 2}),
+        (("one_per_target=true",), "bdde", {"better source of its target": 3}),
+        (("one_per_source=true",), "abcde", {"better target of its source": 2}),
+        (
+            ("one_per_target=true", "one_per_source=true", "duplicates=true"),
+            "bde",
+            {"duplicate": 1, "better source of its target": 2, "better target of its source": 1},
+        ),
+    ],
+)
+def test_scores_decide_which_pairs_are_kept(
+    tmp_path: Path, make: Callable[..., object], wanted: Sequence[str], kept: str, dropped: dict[str, int]
+) -> None:
+    (tmp_path / "c.tsv").write_text(SCORED)
+    make(tmp_path / "out", [str(tmp_path / "c.tsv")], *COLUMNS, *(f"filter.{setting}" for setting in wanted))
+    assert (tmp_path / "out" / "train.source.txt").read_text().split() == list(kept)
+    found = report_on(tmp_path / "out")[0]["dropped"]
+    assert {reason: entry["pairs"] for reason, entry in found.items()} == dropped
+
+
+def test_without_scores_the_pair_of_like_lengths_is_the_best(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    pairs = [("a b c d e f", "x y z"), ("a b d", "x y z"), ("a", "x y z"), ("k l m", "u v w")]
+    make(tmp_path / "out", [write_pairs(tmp_path / "c", pairs)], "filter.one_per_target=true")
+    assert (tmp_path / "out" / "train.source.txt").read_text() == "a b d\nk l m\n"
+
+
+def test_a_least_score_needs_scores(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    corpus = write_pairs(tmp_path / "c", [("a", "b")])
+    with pytest.raises(UserError, match=r"filter\.min_score is 0\.5, .*corpus\.score_column"):
+        make(tmp_path / "out", [corpus], "filter.min_score=0.5")
