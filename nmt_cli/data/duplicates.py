@@ -50,7 +50,7 @@ def repeated(
             numbers, words = numbers[stays], words[stays]
         # Sorted by the last of these keys first; of equal hashes the best, or the first, is no repetition.
         worse = [-quality[numbers] for quality in reversed(qualities)]
-        order = np.lexsort((numbers, *worse, words[:, 1], words[:, 0]))
+        order = np.lexsort([numbers, *worse, words[:, 1], words[:, 0]])
         ordered = words[order]
         again = (ordered[1:] == ordered[:-1]).all(axis=1)
         result[numbers[order[1:][again]]] = True
