@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from math import log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +51,8 @@ def repeated(
             numbers, words = numbers[stays], words[stays]
         # Sorted by the last of these keys first; of equal hashes the best, or the first, is no repetition.
         worse = [-quality[numbers] for quality in reversed(qualities)]
-        order = np.lexsort([numbers, *worse, words[:, 1], words[:, 0]])
+        keys: list[NDArray[Any]] = [numbers, *worse, words[:, 1], words[:, 0]]
+        order = np.lexsort(keys)
         ordered = words[order]
         again = (ordered[1:] == ordered[:-1]).all(axis=1)
         result[numbers[order[1:][again]]] = True
