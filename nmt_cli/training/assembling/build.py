@@ -30,7 +30,7 @@ from nmt_cli.training.position import Position
 from nmt_cli.training.record.events import Note, Report, Warned
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.fitting import fitting_tokens
-from nmt_cli.training.step.optimizer import build_optimizer
+from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
 
 TOKENS_ON_CPU = 8192
@@ -78,7 +78,9 @@ def build_trainer(
     tell_attention(config, device, report)
     precision = MixedPrecision(precision_for(config.training.precision, device), device)
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
-    return Trainer(model, build_optimizer(model, config.optimizer), config, precision, group, forward)
+    shares = (group.process.rank, group.process.world) if config.optimizer.split else (0, 1)
+    optimizer = Optimizer(model, config.optimizer, *shares)
+    return Trainer(model, optimizer, config, precision, group, forward)
 
 
 def tell_attention(config: TrainConfig, device: torch.device, report: Report) -> None:

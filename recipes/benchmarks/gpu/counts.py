@@ -22,9 +22,9 @@ from nmt_cli.attention import dispatch
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.step import optimizer
+from nmt_cli.training.step import flat
 from nmt_cli.training.step.distributed import Group, Process
-from nmt_cli.training.step.optimizer import build_optimizer
+from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
 from recipes.benchmarks.gpu.step import ENTRIES, SIZES, _batches
 
@@ -62,16 +62,17 @@ def main(size: str, tokens: int) -> None:
 
 
 def counts(size: str, tokens: int) -> dict[str, Any]:
-    """Of one micro-batch in bf16, as a GPU would be given it."""
+    """Of the one micro-batch of a step in bf16, as a GPU would be given it."""
     part = _batches(tokens, None, ENTRIES[size])[1]
     as_on_a_gpu = (
         patch.object(dispatch, "implementation", lambda *_: "fused"),
-        patch.object(optimizer, "has_own_memory", lambda _: True),
+        patch.object(flat, "has_own_memory", lambda _: True),
     )
     with as_on_a_gpu[0], as_on_a_gpu[1], FakeTensorMode(allow_non_fake_inputs=True):
         one = _trainer(size)
         with Counted() as counted:
-            one._forward_backward(part, part.real_target_tokens)
+            one._refresh()
+            one._forward_backward(part, part.real_target_tokens, first=True)
     return {
         "size": size,
         "tokens": tokens,
@@ -89,7 +90,7 @@ def _trainer(size: str) -> Trainer:
     model = Transformer(SIZES[size], entries, entries, joint=True)
     config, cpu = TrainConfig(model=SIZES[size]), torch.device("cpu")
     precision, group = MixedPrecision("bf16", cpu), Group(Process(), cpu, 60)
-    return Trainer(model, build_optimizer(model, config.optimizer), config, precision, group, model)
+    return Trainer(model, Optimizer(model, config.optimizer), config, precision, group, model)
 
 
 if __name__ == "__main__":

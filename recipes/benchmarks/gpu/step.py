@@ -28,7 +28,7 @@ from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group, Process
-from nmt_cli.training.step.optimizer import build_optimizer
+from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
 from recipes.benchmarks.gpu.device import kernels_of, seconds_of, the_device, wait
 from recipes.benchmarks.lengths import Pairs, batches, wmt_like
@@ -80,8 +80,7 @@ def check(size: str, tokens: int) -> dict[str, Any]:
     ):
         dispatch.implementation = (lambda *_: "padded") if padded else chosen
         one = _trainer(shape, ENTRIES[size], how)
-        one.gradients.all.zero_()
-        one._forward_backward(part, part.real_target_tokens)
+        one._forward_backward(part, part.real_target_tokens, first=True)
         found[name] = (float(one.gradients.losses[0]) / part.real_target_tokens, one.gradients.flat.clone())
     dispatch.implementation = chosen
     loss, gradient = found["padded eager"]
@@ -171,7 +170,7 @@ def _trainer(shape: ModelConfig, size: int, how: How) -> Trainer:
     entries = Vocabulary(("",) * size, end=0, start=0, unknown=1)
     model = Transformer(shape, entries, entries, joint=True).to(device)
     config = TrainConfig(model=shape)
-    optimizer = build_optimizer(model, config.optimizer)
+    optimizer = Optimizer(model, config.optimizer)
     group = Group(Process(), device, 60)
     return Trainer(model, optimizer, config, MixedPrecision("bf16", device), group, how(model))
 
