@@ -121,6 +121,10 @@ class TrainingConfig:
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the model with torch.compile; auto is on for GPUs."""
 
+    graphs: bool = False
+    """Record what a GPU is asked for with each shape of micro-batch (CUDA graphs), and repeat it: for small
+    batches and many GPUs. Not yet run on one."""
+
     deterministic: bool = False
     """Refuse operations on the GPU whose results differ from run to run."""
 
