@@ -74,7 +74,7 @@ class Halves:
         ]
         self._whole = [parameter.detach() for _, _, parameter in self._places]
         sizes = [_rounded(whole.numel(), UNIT) for whole in self._whole]
-        parts = torch.zeros(sum(sizes), dtype=dtype, device=self._whole[0].device).split(sizes)
+        parts = torch.split(torch.zeros(sum(sizes), dtype=dtype, device=self._whole[0].device), sizes)
         self._copies = [
             nn.Parameter(part[: whole.numel()].view_as(whole), requires_grad=parameter.requires_grad)
             for part, whole, (_, _, parameter) in zip(parts, self._whole, self._places, strict=True)
@@ -132,7 +132,7 @@ class Gradients:
             return
         # Autograd would launch a kernel for each parameter, to add what is all there at the same time anyway:
         # code that was compiled gives the gradients of a whole model at once.
-        found = torch.autograd.grad(loss, self._wanted, factor, allow_unused=True)
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, self._wanted, factor, allow_unused=True)
         alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
         for part, new in zip([*self._parts, self.losses], [*found, losses], strict=True):
             if new is not None:

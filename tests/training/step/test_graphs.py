@@ -19,6 +19,7 @@ from nmt_cli.data.batch import MicroBatch
 from nmt_cli.data.loader import Loader, LocalBatch
 from nmt_cli.loss import chunked
 from nmt_cli.loss.reference import IGNORED
+from nmt_cli.machine.replay import Recorder
 from nmt_cli.ragged import Layout
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import flat, graphs
@@ -317,3 +318,27 @@ def test_what_waits_is_noticed(wrong: Callable[[Tensor], object]) -> None:
 
 
 REAL = torch.ones(3)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_with_repeated_launches_what_it_gives_with_plain_ones(
+    identity: Identity, tiny: Callable[..., TrainConfig]
+) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    device, told, trainers = torch.device("cuda"), list[str](), list[Trainer]()
+    shape = replace(identity.config, residual_dropout=0.1, attention_dropout=0.2)
+    for recorder in (None, Recorder()):
+        torch.manual_seed(1)
+        model = replace(identity, config=shape).build().to(device)
+        recorded = Graphs(model, recorder, told.append) if recorder else None
+        optimizer, precision = Optimizer(model, tiny().optimizer), MixedPrecision("fp32", device)
+        group = Group(Process(), device, 1.0)
+        trainers.append(Trainer(model, optimizer, tiny(), precision, group, model, recorded))
+    for number in range(6):
+        part = micro_batch(*LENGTHS[number % len(LENGTHS)], seed=number).to(device)
+        expected, found = (work(each, part, number, first=number != 4) for each in trainers)
+        assert (found - expected).norm() <= 1e-6 * expected.norm(), number
+        for each in trainers:
+            each._update(0.01, torch.ones((), device=device), torch.zeros((), device=device))
+    assert not told
