@@ -32,6 +32,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
 
 CPU = torch.device("cpu")
+REAL = torch.ones(3)
 LONGEST = 8
 
 LENGTHS = (([5, 3], [1, 6]), ([4, 4], [3, 4]), ([3, 5], [6, 1]), ([1, 7], [4, 3]))
@@ -74,7 +75,11 @@ def recorder(all_gradients: Callable[[], Tensor]) -> Record:
         with torch.random.fork_rng(), Tape() as tape:
             work()
         all_gradients().copy_(before)
-        return tape.again
+
+        def again() -> None:
+            tape.again()
+
+        return again
 
     return record
 
@@ -227,12 +232,15 @@ class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's c
     CUDA does not go backward on fakes of a GPU.
     """
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
         name = func.overloadpacket.__name__
         tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
-        waits = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
+        waits: set[Any] = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
         if name == "index" or "index_put" in name:  # only with masks
             waits = {x.dtype for x in tensors[1:]} & {torch.bool, torch.uint8}
         assert not waits and name != "lift_fresh", name
@@ -315,9 +323,6 @@ def test_what_waits_is_noticed(wrong: Callable[[Tensor], object]) -> None:
         x = torch.ones(3)
         with Strict(), pytest.raises((AssertionError, RuntimeError)):
             wrong(x)
-
-
-REAL = torch.ones(3)
 
 
 @pytest.mark.gpu

@@ -203,7 +203,7 @@ def test_copies_in_half_precision_give_what_autocast_gives_bit_by_bit(
             smoothed.backward(factor)  # type: ignore[no-untyped-call]  # torch leaves it so
         views = trainer.optimizer.parameters.views(trainer.gradients.flat)
         for (name, parameter), gradient in zip(autocast.named_parameters(), views, strict=True):
-            assert torch.equal(gradient, parameter.grad), name
+            assert parameter.grad is not None and torch.equal(gradient, parameter.grad), name
         trainer._update(0.01, torch.ones(()), torch.zeros(()))
 
 
