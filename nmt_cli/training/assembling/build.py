@@ -89,7 +89,7 @@ def build_trainer(
 def graphs_for(model: nn.Module, config: TrainConfig, precision: MixedPrecision, report: Report) -> Graphs:
     """What records launches; `UserError` where there are none, or where they depend on more than shapes."""
     if not is_gpu(precision.device):
-        raise UserError(f"training.graphs is of GPUs, and this is a {precision.device.type}; leave it out.")
+        raise UserError(f"training.graphs needs a GPU, and this is a {precision.device.type}; leave it out.")
     if implementation(precision.device, config.model.d_k, config.model.d_v, precision.dtype) != "fused":
         raise UserError("training.graphs needs heads that our attention kernel takes; leave it out.")
     return Graphs(model, Recorder(), lambda told: report(Warned(told)))
