@@ -88,7 +88,7 @@ def attend_projected(
 ) -> Tensor:
     """Do what `dispatch.attend_projected` promises, for the heads that `attend` takes."""
     sizes = _sizes(q, k)
-    segments = (q.starts, k.starts, q.lengths, k.lengths, sizes)
+    segments = (q.starts, k.starts, sizes)
     out_THV: Tensor = _attend(list(projections), *heads, *segments, causal, window, drop, seed)[0]
     return out_THV
 
@@ -111,8 +111,6 @@ def _attend(
     values: int,
     q_starts: Tensor,
     k_starts: Tensor,
-    q_lengths: Tensor,
-    k_lengths: Tensor,
     sizes: Tensor,
     causal: bool,
     window: int,
@@ -128,9 +126,9 @@ def _attend(
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            one_tile.forward[_tile_grid(q_THK, q_lengths, tile)](**arguments, **tile)
+            one_tile.forward[_tile_grid(q_THK, q_starts, tile)](**arguments, **tile)
         if blocks:
-            streaming.forward[_block_grid(q_THK, q_lengths, blocks)](**arguments, **blocks)
+            streaming.forward[_block_grid(q_THK, q_starts, sizes, blocks)](**arguments, **blocks)
     return out_THV, lse_TH
 
 
@@ -144,8 +142,6 @@ def _attend_backward(
     values: int,
     q_starts: Tensor,
     k_starts: Tensor,
-    q_lengths: Tensor,
-    k_lengths: Tensor,
     sizes: Tensor,
     causal: bool,
     window: int,
@@ -165,12 +161,12 @@ def _attend_backward(
     tiles, blocks = plan(sizes, _widest(q_THK, v_SHV), q_THK.element_size())
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            one_tile.backward[_tile_grid(q_THK, q_lengths, tile)](**arguments, **tile, **d_queries, **d_keys)
+            one_tile.backward[_tile_grid(q_THK, q_starts, tile)](**arguments, **tile, **d_queries, **d_keys)
         if blocks:
             arguments |= {"delta": torch.empty_like(lse_TH), **blocks}
-            by_query, by_key = (_block_grid(q_THK, lengths, blocks) for lengths in (q_lengths, k_lengths))
-            streaming.backward_queries[by_query](**arguments, **d_queries)
-            streaming.backward_keys[by_key](**arguments, **d_keys)
+            grid = _block_grid(q_THK, q_starts, sizes, blocks)
+            streaming.backward_queries[grid](**arguments, **d_queries)
+            streaming.backward_keys[grid](**arguments, **d_keys)
     return gradients
 
 
@@ -201,12 +197,15 @@ def plan(sizes: Tensor, width: int, element_size: int) -> tuple[list[Options], O
     return tiles, blocks if any(counts[next_size:]) else {}
 
 
-def _tile_grid(q_THK: Tensor, lengths: Tensor, tile: Options) -> tuple[int, ...]:
-    return (len(lengths) * triton.cdiv(q_THK.shape[1], tile["STACK"]),)
+def _tile_grid(q_THK: Tensor, starts: Tensor, tile: Options) -> tuple[int, ...]:
+    return ((len(starts) - 1) * triton.cdiv(q_THK.shape[1], tile["STACK"]),)
 
 
-def _block_grid(q_THK: Tensor, lengths: Tensor, blocks: Options) -> tuple[int, ...]:
-    return (len(lengths) * q_THK.shape[1], triton.cdiv(int(lengths.max()), blocks["BLOCK"]))
+def _block_grid(q_THK: Tensor, starts: Tensor, sizes: Tensor, blocks: Options) -> tuple[int, ...]:
+    """As many blocks as the longest segment of either side has when rounded up; those behind the end return
+    at once."""
+    longest = 1 << int(sizes.nonzero()[-1])
+    return ((len(starts) - 1) * q_THK.shape[1], triton.cdiv(longest, blocks["BLOCK"]))
 
 
 def _arguments(
@@ -268,18 +267,18 @@ def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: A
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    projections, ctx.heads, segments, ctx.options = inputs[0], inputs[1:4], inputs[4:9], inputs[9:12]
-    ctx.save_for_backward(output[1], *segments, inputs[12], *projections)
+    projections, ctx.heads, segments, ctx.options = inputs[0], inputs[1:4], inputs[4:7], inputs[7:10]
+    ctx.save_for_backward(output[1], *segments, inputs[10], *projections)
     ctx.mark_non_differentiable(output[1])
     # The logarithms get no gradient: zeros would be made for them.
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
-    lse_TH, *segments, seed = ctx.saved_tensors[:7]
-    projections = list(ctx.saved_tensors[7:])
+    lse_TH, *segments, seed = ctx.saved_tensors[:5]
+    projections = list(ctx.saved_tensors[5:])
     gradients = _attend_backward(d_out_THV, lse_TH, projections, *ctx.heads, *segments, *ctx.options, seed)
-    return (gradients, *[None] * 12)
+    return (gradients, *[None] * 10)
 
 
 _attend.register_autograd(_differentiate, setup_context=_remember)

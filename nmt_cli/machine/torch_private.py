@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 Compute = Callable[[Tensor], Tensor]
@@ -75,6 +75,24 @@ def add_all(totals: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         return
     for total, value in zip(totals, values, strict=True):
         total.add_(value)
+
+
+def copy_all(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Copy into each of `places` its value, which may be of another dtype, with few launches."""
+    if hasattr(torch, "_foreach_copy_"):
+        torch._foreach_copy_(list(places), list(values))
+        return
+    for place, value in zip(places, values, strict=True):
+        place.copy_(value)
+
+
+def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    """Put `parameter` in the place of the one of this name, as assigning it does, which takes ten times as
+    long."""
+    if hasattr(module, "_parameters"):
+        module._parameters[name] = parameter
+        return
+    setattr(module, name, parameter)
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

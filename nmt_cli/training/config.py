@@ -46,6 +46,10 @@ class OptimizerConfig:
     clip_norm: float = setting(0.0, least=0)
     """Longer gradients are scaled down to this norm; 0 for none, as in the paper."""
 
+    split: bool = False
+    """Let each process keep and update only its share of the optimiser's state, so that more tokens fit; the
+    weights come out the same."""
+
     ema: float = setting(0.0, least=0, below=1)
     """Share of a moving average of the weights that stays from step to step, such as 0.9999; 0 for none."""
 
@@ -116,6 +120,10 @@ class TrainingConfig:
 
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the model with torch.compile; auto is on for GPUs."""
+
+    graphs: bool = False
+    """Record what a GPU is asked for with each shape of micro-batch (CUDA graphs), and repeat it: for small
+    batches and many GPUs. Not yet run on one."""
 
     deterministic: bool = False
     """Refuse operations on the GPU whose results differ from run to run."""

@@ -291,7 +291,7 @@ def test_the_operators_keep_the_promises_of_custom_operators(
     device: str, seed: Tensor, random_ragged: MakeBatch
 ) -> None:
     tensors, q, _ = random_ragged([3, 0, 5], dtype=torch.float32, device=device)
-    rest = (2, 16, 16, q.starts, q.starts, q.lengths, q.lengths, q.sizes, True, 0, 0.1, seed)
+    rest = (2, 16, 16, q.starts, q.starts, q.sizes, True, 0, 0.1, seed)
     query, key, value = (x.detach().flatten(1) for x in tensors)
     for projections in ([torch.cat([query, key, value], 1)], [query, torch.cat([key, value], 1)]):
         wanted = [x.requires_grad_() for x in projections]

@@ -33,13 +33,13 @@ import sys
 import torch
 from nmt_cli.training.step import trainer as step
 whole, part = step.Trainer._forward_backward, [0]
-def forward_backward(self, *args):
+def forward_backward(self, *args, **more):
     part[0] += 1
     if os.environ["RANK"] == "1" and part[0] in (3, 4, 11):
         if part[0] == 3:
-            whole(self, *args)  # memory runs out at the end of a backward
+            whole(self, *args, **more)  # memory runs out at the end of a backward
         raise torch.OutOfMemoryError("made up")
-    whole(self, *args)
+    whole(self, *args, **more)
 step.Trainer._forward_backward = forward_backward
 from nmt_cli.cli.main import main
 sys.argv[0] = "nmt"
@@ -76,14 +76,20 @@ def alone(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path, run_nmt: 
     return out
 
 
-def test_two_processes_take_the_steps_of_one(
+def test_two_processes_take_the_steps_of_one_and_the_same_with_shares_of_the_optimisers_state(
     tmp_path: Path, toy_dataset: Path, alone: Path, start_nmt: Callable[..., Popen[str]]
 ) -> None:
     more = ("--max-steps", STEPS, "--validate-every", 12, "--devices", 2)
-    code, stderr = finish(start_nmt(*arguments(toy_dataset, tmp_path / "run", *more)))
-    assert code == 0, stderr
-    assert "UserWarning" not in stderr
-    assert_alike(tmp_path / "run", alone)
+    for split in ("false", "true"):
+        words = arguments(toy_dataset, tmp_path / split, *more, "--set", f"optimizer.split={split}")
+        code, stderr = finish(start_nmt(*words))
+        assert code == 0, stderr
+        assert "Warning" not in stderr
+        assert_alike(tmp_path / split, alone)
+    assert losses(tmp_path / "true") == losses(tmp_path / "false")
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        contents = [(tmp_path / split / "last" / file).read_bytes() for split in ("false", "true")]
+        assert contents[0] == contents[1]
 
 
 def assert_alike(run: Path, alone: Path) -> None:
@@ -98,7 +104,8 @@ def test_a_run_goes_on_with_another_number_of_processes(
 ) -> None:
     words = arguments(toy_dataset, tmp_path / "run", "--validate-every", 12)
     for steps, devices in ((8, 2), (STEPS, 1)):
-        more = ("--max-steps", steps, "--devices", devices, "--max-tokens-per-device", 200 + steps)
+        split = ("--set", "optimizer.split=true") if devices > 1 else ()
+        more = ("--max-steps", steps, "--devices", devices, "--max-tokens-per-device", 200 + steps, *split)
         code, stderr = finish(start_nmt(*words, *more))
         assert code == 0, stderr
     assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-4)

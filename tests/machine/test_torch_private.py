@@ -18,6 +18,7 @@ import nmt_cli
 from nmt_cli.machine import torch_private
 from nmt_cli.machine.torch_private import (
     adds_products_in_32_bits,
+    copy_all,
     int8_matrices,
     int8_product,
     laid_out,
@@ -26,6 +27,7 @@ from nmt_cli.machine.torch_private import (
     multiplies_bf16,
     multiplies_int8,
     no_kernels_chosen_by_speed,
+    put_parameter,
     softmax_backward,
     step_unless,
     update_loss_scale,
@@ -109,6 +111,22 @@ def test_a_fused_step_is_that_of_plain_adam_and_a_bad_one_changes_nothing(
         exact.step()
         assert (parameter - plain).abs().max() < 1e-6
     assert ours.state[parameter]["step"] == 3
+
+
+def test_values_are_copied_into_their_places_and_rounded_to_them(without: Callable[..., None]) -> None:
+    without(torch, "_foreach_copy_")
+    values = [torch.tensor([1.0, 1 / 3]), torch.tensor(2.0)]
+    places = [torch.zeros(2, dtype=torch.bfloat16), torch.zeros((), dtype=torch.bfloat16)]
+    copy_all(places, values)
+    assert all(torch.equal(place, value.bfloat16()) for place, value in zip(places, values, strict=True))
+
+
+def test_a_layer_computes_with_the_parameter_that_was_put_into_it() -> None:
+    layer = torch.nn.Linear(2, 2, bias=False)
+    mine = torch.nn.Parameter(torch.eye(2))
+    put_parameter(layer, "weight", mine)
+    assert layer.weight is mine and list(layer.parameters()) == [mine]
+    assert torch.equal(layer(torch.tensor([3.0, 4.0])), torch.tensor([3.0, 4.0]))
 
 
 def test_means_move_by_a_share_of_the_way(without: Callable[..., None]) -> None:

@@ -22,7 +22,7 @@ from nmt_cli.training.assembling.run import refuse_unfit
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Note, Report
 from nmt_cli.training.step.distributed import Group, Process
-from nmt_cli.training.step.optimizer import trained
+from nmt_cli.training.step.flat import trained
 
 SAMPLED = 100
 """Batches that are cut to see how much filler they have."""

@@ -67,9 +67,10 @@ def preflight(
     tried = try_longest(trainer, split, cut, report)
     if validator.wanted:
         validator.try_out(SENTENCES)
+    checkpoint = snapshot.checkpoint()
     if trainer.group.process.first:
         start = time.perf_counter()
-        size = try_saving(run, snapshot.identity, snapshot.checkpoint())
+        size = try_saving(run, snapshot.identity, checkpoint)
         saving = f"a checkpoint takes {size / GB:.3f} GB and {time.perf_counter() - start:.1f} s"
         disk = _disk(run, config.checkpoints, size)
         told = f"{tried.told}; {saving}, {disk}; {_time(config, tried, cut.world)}"

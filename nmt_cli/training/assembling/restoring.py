@@ -17,7 +17,6 @@ from nmt_cli.training.position import Position
 from nmt_cli.training.record.events import Note, Report, Warned
 from nmt_cli.training.settings import CONFIG, changes, compared
 from nmt_cli.training.step.ema import Ema
-from nmt_cli.training.step.optimizer import restore_optimizer
 from nmt_cli.training.step.trainer import Trainer
 
 
@@ -45,7 +44,7 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
         compared(run, before, trainer.config, "set them so, or choose another --out.")
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
     tensors = read_optimizer(checkpoint)
-    restore_optimizer(trainer.model, trainer.optimizer, tensors)
+    trainer.optimizer.restore(tensors)
     trainer.scale.restore(tensors)
     # The file says more than the position, and newer versions may say more still.
     known = {field.name for field in fields(Position)}

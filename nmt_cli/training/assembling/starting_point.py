@@ -19,7 +19,7 @@ from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import StartConfig
-from nmt_cli.training.step.optimizer import trained
+from nmt_cli.training.step.flat import trained
 
 ROWS: Mapping[str, Side] = {
     "source_embedding.matrix": "source",

@@ -13,7 +13,6 @@ from nmt_cli.training.config import CheckpointConfig
 from nmt_cli.training.position import Position
 from nmt_cli.training.record.events import Doing, Report, Saved
 from nmt_cli.training.step.ema import Ema
-from nmt_cli.training.step.optimizer import optimizer_tensors
 from nmt_cli.training.step.trainer import Trainer
 
 
@@ -28,10 +27,11 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """A checkpoint of them as they are now; its tensors are the live ones, to be written or copied before
-        the next step."""
+        """A checkpoint of them as they are now, the same on all ranks, which all call it; its tensors are the
+        live ones, to be written or copied before the next step."""
         trainer = self.trainer
-        tensors = optimizer_tensors(trainer.model, trainer.optimizer) | trainer.scale.tensors()
+        gathered = [trainer.group.whole] if trainer.optimizer.split else []
+        tensors = trainer.optimizer.tensors(*gathered) | trainer.scale.tensors()
         progress = {**asdict(self.position), "world": trainer.group.process.world}
         progress["dataset"] = str(self.dataset.resolve())
         ema = self.ema.tensors if self.ema else {}
@@ -68,9 +68,10 @@ class Saver:
         # Before the snapshot, which keeps the time that the run has taken.
         self._clock.note()
         self.begun = self._position.step
+        checkpoint = self._snapshot.checkpoint()
         if self._snapshot.trainer.group.process.first:
-            checkpoint = self._snapshot.checkpoint().copied()
-            self._writing = self._writer.submit(self._write, checkpoint, dict(self._position.scores))
+            scores = dict(self._position.scores)
+            self._writing = self._writer.submit(self._write, checkpoint.copied(), scores)
 
     def look(self) -> None:
         """Tell of a checkpoint that has been written since it was begun; raises what went wrong with it."""

@@ -29,6 +29,10 @@ TIMED_OUT = re.compile("(?i)timed out|timeout")
 MISSING = re.compile(r"(?i)\b(ranks? \d+(?:, \d+)*) failed to pass")
 """What gloo says of who kept the others waiting."""
 
+# PyTorch 2.13 has given them other names, and warns of the old ones.
+_sum_part = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_gather_parts = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
 WISHES = 4
 """How many bits `Group.agree` sends; each is a wish with a meaning of its own."""
 
@@ -124,6 +128,24 @@ class Group:
         if self.process.world > 1:
             with self._in_contact():
                 dist.all_reduce(tensor)
+
+    def sum_parts(self, vector: Tensor) -> None:
+        """Put the sum over all ranks into this rank's part of `vector`, of as many equal parts as there are
+        ranks; the others' parts are arbitrary then."""
+        with self._in_contact():
+            _sum_part(vector.chunk(self.process.world)[self.process.rank], vector)
+
+    def share_parts(self, vector: Tensor) -> None:
+        """Put every rank's own part of `vector` into it on all ranks."""
+        with self._in_contact():
+            _gather_parts(vector, vector.chunk(self.process.world)[self.process.rank])
+
+    def whole(self, part: Tensor) -> Tensor:
+        """The parts of all ranks one behind the other, in a new vector."""
+        vector = part.new_empty(self.process.world * len(part))
+        with self._in_contact():
+            _gather_parts(vector, part)
+        return vector
 
     def share_first(self, tensors: Iterable[Tensor]) -> None:
         """Copy the first rank's `tensors` into those of every rank, in place."""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +14,13 @@ from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.machine.devices import autocast
 from nmt_cli.machine.memory import LACKS, out_of_memory, release_unused
-from nmt_cli.machine.torch_private import step_unless, update_loss_scale
+from nmt_cli.machine.torch_private import update_loss_scale
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group
-from nmt_cli.training.step.optimizer import Gradients
+from nmt_cli.training.step.flat import Gradients, Halves
+from nmt_cli.training.step.graphs import Graphs
+from nmt_cli.training.step.optimizer import Optimizer
 
 SCALE, GOOD_STEPS = "loss_scale", "loss_scale.good_steps"
 FIRST_SCALE, GROWTH_STEPS = 2.0**15, 2000
@@ -77,18 +79,20 @@ class Trainer:
     def __init__(
         self,
         model: Transformer,
-        optimizer: torch.optim.Adam,
+        optimizer: Optimizer,
         config: TrainConfig,
         precision: MixedPrecision,
         group: Group,
         forward: Callable[..., Tensor],
+        graphs: Graphs | None = None,
     ) -> None:
-        """`forward` is the model, compiled or not."""
+        """`forward` is the model, compiled or not; with `graphs`, launches are recorded and repeated."""
         self.model, self.optimizer, self.config = model, optimizer, config
         self.precision, self.group = precision, group
-        self.gradients = Gradients(model)
+        self._halves = Halves(model, precision.dtype) if precision.dtype != torch.float32 else None
+        self.gradients = Gradients(optimizer.parameters, self._halves)
         self.scale = LossScale(precision)
-        self._forward = forward
+        self._forward, self._graphs = forward, graphs
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
         """Take a step with learning rate `rate`, unless its gradients are not finite.
@@ -97,12 +101,12 @@ class Trainer:
         out, and the loss scale.
         """
         self._share(number, batch, loader)
-        self.group.sum(self.gradients.all)
-        losses = self.gradients.losses
         # Of sums over all ranks, so that all of them find the same and leave out the same steps.
-        norm = self.gradients.flat.norm() / self.scale.scale
+        norm, losses = self._summed()
         bad = (~(norm.isfinite() & losses.isfinite().all())).float()
         self._update(rate, norm, bad)
+        if self.optimizer.split:
+            self.group.share_parts(self.optimizer.parameters.vector)
         measured = torch.stack([*losses, norm, bad, self.scale.scale])
         # After it was measured: what is logged is the scale of this step.
         self.scale.update(bad)
@@ -110,20 +114,42 @@ class Trainer:
 
     def try_out(self, part: MicroBatch) -> None:
         """Use as much memory as a step on `part` does, without changing a weight."""
-        self._forward_backward(part, part.real_target_tokens)
+        self._refresh()
+        self._forward_backward(part, part.real_target_tokens, first=True)
         nothing = torch.ones((), device=self.precision.device)
-        self._update(0.0, nothing, bad=nothing)  # makes room for the optimiser's state
-        self.gradients.all.zero_()
+        self._update(0.0, nothing, bad=nothing)
+
+    def _refresh(self) -> None:
+        if self._halves:
+            self._halves.refresh()
+
+    def _summed(self) -> tuple[Tensor, Tensor]:
+        """The gradients' norm and the losses, over all ranks.
+
+        The sums of the gradients are with them; of those of a split optimiser only what it updates here.
+        """
+        gradients, losses = self.gradients.flat, self.gradients.losses
+        if not self.optimizer.split:
+            self.group.sum(self.gradients.all)
+            return gradients.norm() / self.scale.scale, losses
+        self.group.sum_parts(gradients)
+        norm = torch.linalg.vector_norm(gradients[self.optimizer.share], dtype=torch.float64)
+        # One sum of three numbers, precise enough for the square root to be that of the whole.
+        told = torch.cat([norm.square()[None], losses])
+        self.group.sum(told)
+        return told[0].sqrt().float() / self.scale.scale, told[1:].float()
 
     def _share(self, number: int, batch: LocalBatch, loader: Loader) -> None:
         """Add up gradients and losses of this rank's micro-batches; starts over with halves if memory runs
         out."""
-        while True:
+        self._refresh()
+        if not batch.micro_batches:
             self.gradients.all.zero_()
+        while True:
             try:
                 for index, part in enumerate(batch.micro_batches):
                     seed_everything(self.config.training.seed, number, self.group.process.rank, index)
-                    self._forward_backward(part, batch.target_tokens)
+                    self._forward_backward(part, batch.target_tokens, first=index == 0)
                 return
             except LACKS as error:
                 if not out_of_memory(error):
@@ -140,13 +166,23 @@ class Trainer:
                         f"a single pair does not fit the memory of {self.precision.device} in step {number}; "
                         "lower batch.longest, or take a smaller model."
                     ) from error
+            if self._graphs:
+                self._graphs.forget()
             release_unused(self.precision.device)
             batch = loader.halved(batch)
 
-    def _forward_backward(self, part: MicroBatch, target_tokens: int) -> None:
+    def _forward_backward(self, part: MicroBatch, target_tokens: int, *, first: bool) -> None:
+        """Add the gradients and losses of a micro-batch to those before it; the `first` has none."""
         # Tokens of the whole global batch: the sum over micro-batches and ranks is the gradient of its mean.
         factor = self.scale.scale / target_tokens
-        with self.precision.autocast():
+        if self._graphs:
+            self._graphs.run(self._work, part, factor, first)
+        else:
+            self._work(part, factor, first)
+
+    def _work(self, part: MicroBatch, factor: Tensor, first: bool) -> None:
+        """All that is asked of the device for a micro-batch; nothing here may wait for it."""
+        with self.precision.autocast(), self._halves.in_place() if self._halves else nullcontext():
             decoded = self._forward(part.source_tokens, part.target_tokens, part.source, part.target)
             smoothed, nll = cross_entropy(
                 *self.model.projected(decoded.to(self.precision.dtype)),
@@ -154,16 +190,14 @@ class Trainer:
                 smoothing=self.config.loss.smoothing,
                 grad_scale=factor,
             )
-        self.gradients.add(smoothed, factor)
-        self.gradients.losses += torch.stack([smoothed.detach(), nll])
+        self.gradients.add(smoothed, factor, torch.stack([smoothed.detach(), nll]), first=first)
 
     def _update(self, rate: float, norm: Tensor, bad: Tensor) -> None:
+        gradients = self.gradients.flat[self.optimizer.share]
         if limit := self.config.optimizer.clip_norm:
             # Where the norm is not finite, the factor is made 0; the step is left out anyway.
-            self.gradients.flat.mul_((limit / norm.clamp(min=1e-6)).clamp(max=1.0).nan_to_num(0.0))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        step_unless(self.optimizer, bad, self.scale.scale if self.scale.active else None)
+            gradients.mul_((limit / norm.clamp(min=1e-6)).clamp(max=1.0).nan_to_num(0.0))
+        self.optimizer.step(gradients, rate, bad, self.scale.scale if self.scale.active else None)
 
 
 def seed_everything(*numbers: int | str) -> None:

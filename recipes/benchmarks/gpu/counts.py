@@ -8,7 +8,8 @@ compiler fuses any; the attention and the loss are one each, whatever they launc
 
 import json
 from collections import Counter
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 from unittest.mock import patch
 
 import click
@@ -19,14 +20,15 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import dispatch
+from nmt_cli.data.loader import Loader
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.step import optimizer
+from nmt_cli.training.step import flat
 from nmt_cli.training.step.distributed import Group, Process
-from nmt_cli.training.step.optimizer import build_optimizer
+from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
-from recipes.benchmarks.gpu.step import ENTRIES, SIZES, _batches
+from recipes.benchmarks.gpu.step import ENTRIES, SIZES, _batches, _local
 
 GB = 1e9
 
@@ -57,26 +59,32 @@ class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's 
 @click.argument("size", type=click.Choice(list(SIZES)), default="base")
 @click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
 def main(size: str, tokens: int) -> None:
-    """Print the counts of the micro-batch of a step, forward, loss and backward."""
+    """Print the counts of the micro-batch of a step, forward, loss and backward, and of what is done once."""
     print(json.dumps(counts(size, tokens), indent=1))
 
 
 def counts(size: str, tokens: int) -> dict[str, Any]:
-    """Of one micro-batch in bf16, as a GPU would be given it."""
+    """Of the one micro-batch of a step in bf16, as a GPU would be given it."""
     part = _batches(tokens, None, ENTRIES[size])[1]
     as_on_a_gpu = (
         patch.object(dispatch, "implementation", lambda *_: "fused"),
-        patch.object(optimizer, "has_own_memory", lambda _: True),
+        patch.object(flat, "has_own_memory", lambda _: True),
     )
     with as_on_a_gpu[0], as_on_a_gpu[1], FakeTensorMode(allow_non_fake_inputs=True):
         one = _trainer(size)
         with Counted() as counted:
-            one._forward_backward(part, part.real_target_tokens)
+            one._forward_backward(part, part.real_target_tokens, first=True)
+        with Counted() as once:
+            one.step(1, 1e-3, replace(_local(part), micro_batches=[]), cast(Loader, None))
     return {
         "size": size,
         "tokens": tokens,
         "operations": counted.operations.total(),
         "GB": round(counted.bytes.total() / GB, 2),
+        "once a step": {
+            "operations": once.operations.total(),
+            "GB": round(once.bytes.total() / GB, 2),
+        },
         "by name": {
             name: {"operations": count, "GB": round(counted.bytes[name] / GB, 3)}
             for name, count in counted.operations.most_common()
@@ -89,7 +97,7 @@ def _trainer(size: str) -> Trainer:
     model = Transformer(SIZES[size], entries, entries, joint=True)
     config, cpu = TrainConfig(model=SIZES[size]), torch.device("cpu")
     precision, group = MixedPrecision("bf16", cpu), Group(Process(), cpu, 60)
-    return Trainer(model, build_optimizer(model, config.optimizer), config, precision, group, model)
+    return Trainer(model, Optimizer(model, config.optimizer), config, precision, group, model)
 
 
 if __name__ == "__main__":

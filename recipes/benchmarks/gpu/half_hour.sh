@@ -68,10 +68,12 @@ call_a() {
 
 call_b() {
     part check 140 python3 -m $bench.gpu.step "$OUT/check.json" base check
-    part "base, compiled" 170 python3 -m $bench.gpu.step "$OUT/base-compiled.json" base compiled
-    part "base, eager" 50 python3 -m $bench.gpu.step "$OUT/base-eager.json" base eager
-    part "big, compiled" 170 python3 -m $bench.gpu.step "$OUT/big-compiled.json" big compiled
-    part "base, an eighth" 90 python3 -m $bench.gpu.step "$OUT/base-eighth.json" base compiled --tokens 3125
+    part "base, compiled" 150 python3 -m $bench.gpu.step "$OUT/base-compiled.json" base compiled
+    part "base, repeated" 60 python3 -m $bench.gpu.step "$OUT/base-graphs.json" base graphs
+    part "base, eager" 40 python3 -m $bench.gpu.step "$OUT/base-eager.json" base eager
+    part "base, an eighth" 60 python3 -m $bench.gpu.step "$OUT/base-eighth.json" base compiled --tokens 3125
+    part "base, an eighth, repeated" 60 python3 -m $bench.gpu.step "$OUT/base-eighth-graphs.json" base graphs --tokens 3125
+    part "big, compiled" 150 python3 -m $bench.gpu.step "$OUT/big-compiled.json" big compiled
 }
 
 call_c() {

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nmt_cli.training.assembling.build import compiled, precision_for, tell_attention
+from nmt_cli.errors import UserError
+from nmt_cli.training.assembling.build import compiled, graphs_for, precision_for, tell_attention
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Event, Warned
+from nmt_cli.training.step.trainer import MixedPrecision
 
 
 @pytest.mark.parametrize(("wanted", "found"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
@@ -36,3 +38,16 @@ def test_a_gpu_that_does_without_our_kernel_is_told(
     assert [f"heads have {width} and 8 channels" in text for text in told_of] == [True] * told
     tell_attention(config, torch.device("cpu"), events.append)
     assert len(events) == told
+
+
+@pytest.mark.parametrize(
+    ("device", "width", "told"),
+    [("cpu", "16", "needs a GPU, and this is a cpu"), ("cuda", "12", "heads that our attention kernel takes")],
+)
+def test_launches_are_recorded_only_where_they_depend_on_shapes_alone(
+    tiny: Callable[..., TrainConfig], device: str, width: str, told: str
+) -> None:
+    config = tiny("training.graphs=true", f"model.key_width={width}")
+    precision = MixedPrecision("bf16", torch.device(device))
+    with pytest.raises(UserError, match=f"^training.graphs .*{told}.*; leave it out.$"):
+        graphs_for(torch.nn.Identity(), config, precision, lambda event: None)

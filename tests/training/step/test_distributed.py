@@ -184,6 +184,22 @@ def _in_processes(*works: Callable[[Group], None]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_parts_of_a_vector_are_summed_and_shared_out_each_by_one_rank() -> None:
+    def work(group: Group) -> None:
+        rank = group.process.rank
+        vector = torch.arange(4.0) + 10 * rank
+        group.sum_parts(vector)
+        part = vector[2 * rank : 2 * rank + 2].clone()
+        assert part.tolist() == ([10.0, 12.0], [14.0, 16.0])[rank]
+        assert group.whole(part).tolist() == [10.0, 12.0, 14.0, 16.0]
+        group.share_parts(vector)
+        assert vector.tolist() == [10.0, 12.0, 14.0, 16.0]
+
+    assert _in_processes(work, work) == ["", ""]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_rank_that_is_busy_for_longer_than_the_timeout_ends_nobody_where_all_meet() -> None:
     def busy(group: Group) -> None:
         group.busy("saving")

@@ -1,6 +1,7 @@
-"""Adam against its definition written out in float64, one flat gradient, and state by name."""
+"""Adam against its definition written out in float64, shares of its state, and state by name."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from copy import deepcopy
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import OptimizerConfig
-from nmt_cli.training.step.optimizer import Gradients, build_optimizer, optimizer_tensors, restore_optimizer
+from nmt_cli.training.step.optimizer import Optimizer
 
 ADAM, ADAMW = OptimizerConfig(), OptimizerConfig(kind="adamw", weight_decay=0.1)
 
@@ -31,11 +32,8 @@ def drawn(model: nn.Module, count: int) -> list[Tensor]:
     return [torch.randn(size, generator=draw) * 10.0 ** (i % 5 - 4) for i in range(count)]
 
 
-def take(optimizer: torch.optim.Adam, gradients: Gradients, gradient: Tensor, rate: float) -> None:
-    gradients.flat.copy_(gradient)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.step()
+def take(optimizer: Optimizer, gradient: Tensor, rate: float, *, bad: bool = False) -> None:
+    optimizer.step(gradient[optimizer.share], rate, torch.tensor(float(bad)), None)
 
 
 def adam(x: Tensor, gradients: list[Tensor], rates: list[float], config: OptimizerConfig) -> Tensor:
@@ -51,24 +49,6 @@ def adam(x: Tensor, gradients: list[Tensor], rates: list[float], config: Optimiz
     return x
 
 
-def test_the_gradients_are_one_vector_before_and_after_backward(model: Transformer) -> None:
-    gradients = Gradients(model)
-    gradients.flat.fill_(2.0)
-    loss = torch.stack([parameter.sum() for parameter in model.parameters()]).sum()
-    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it so
-    assert torch.equal(gradients.flat, torch.full_like(gradients.flat, 3.0))
-    gradients.flat.copy_(torch.arange(len(gradients.flat)))
-    views = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
-    assert torch.equal(torch.cat(views), torch.arange(len(gradients.flat)).float())
-
-
-def test_a_tied_matrix_is_counted_once(identity: Identity, model: Transformer) -> None:
-    untied = replace(identity, config=replace(identity.config, tie="none")).build()
-    matrix = model.output_matrix
-    assert model.source_embedding.matrix is matrix
-    assert len(Gradients(model).flat) == len(Gradients(untied).flat) - 2 * matrix.numel()
-
-
 @pytest.mark.parametrize(
     "config",
     [ADAM, ADAMW, OptimizerConfig(beta1=0.8, beta2=0.9, epsilon=1e-3)],
@@ -77,9 +57,9 @@ def test_a_tied_matrix_is_counted_once(identity: Identity, model: Transformer) -
 def test_twenty_steps_are_those_of_adams_definition(model: Transformer, config: OptimizerConfig) -> None:
     start, gradients = flat(model), drawn(model, 20)
     rates = [1e-3 * step for step in range(1, 21)]
-    optimizer, into = build_optimizer(model, config), Gradients(model)
+    optimizer = Optimizer(model, config)
     for gradient, rate in zip(gradients, rates, strict=True):
-        take(optimizer, into, gradient, rate)
+        take(optimizer, gradient, rate)
     exact = adam(start, gradients, rates, config)
     assert (exact - start).abs().max() > 0.01
     assert (flat(model) - exact).abs().max() < 2e-6
@@ -90,45 +70,161 @@ def test_twenty_steps_are_those_of_adams_definition(model: Transformer, config: 
 def test_a_step_that_must_not_be_taken_leaves_weights_and_state_as_they_are(
     model: Transformer, config: OptimizerConfig, steps_before: int
 ) -> None:
-    optimizer, into = build_optimizer(model, config), Gradients(model)
+    optimizer = Optimizer(model, config)
     *gradients, last = drawn(model, steps_before + 1)
     for gradient in gradients:
-        take(optimizer, into, gradient, 0.01)
-    weights, state = flat(model), {k: v.clone() for k, v in optimizer_tensors(model, optimizer).items()}
-    optimizer.found_inf = torch.ones(())  # type: ignore[attr-defined]  # what torch's own scaler sets
-    take(optimizer, into, torch.full_like(last, torch.nan), 0.01)
+        take(optimizer, gradient, 0.01)
+    weights, state = flat(model), {k: v.clone() for k, v in optimizer.tensors().items()}
+    take(optimizer, torch.full_like(last, torch.nan), 0.01, bad=True)
     assert torch.equal(flat(model), weights)
-    after = optimizer_tensors(model, optimizer)
+    after = optimizer.tensors()
     assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
-    optimizer.found_inf = torch.zeros(())  # type: ignore[attr-defined]
-    take(optimizer, into, last, 0.01)
+    take(optimizer, last, 0.01)
     assert not torch.equal(flat(model), weights)
-    assert {float(t) for name, t in after.items() if name.endswith(".step")} == {steps_before + 1.0}
+    steps = {float(t) for name, t in optimizer.tensors().items() if name.endswith(".step")}
+    assert steps == {steps_before + 1.0}
+
+
+def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def kept(optimizer: Optimizer) -> dict[str, Tensor]:
+    """What a checkpoint would hold."""
+    return {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
 
 
 def test_state_is_known_by_name_and_comes_back_bit_by_bit(identity: Identity, model: Transformer) -> None:
-    optimizer, into = build_optimizer(model, ADAM), Gradients(model)
+    optimizer = Optimizer(model, ADAM)
     *first, last = drawn(model, 4)
     for gradient in first:
-        take(optimizer, into, gradient, 0.01)
-    kept = {name: tensor.clone() for name, tensor in optimizer_tensors(model, optimizer).items()}
+        take(optimizer, gradient, 0.01)
+    state = kept(optimizer)
     names = [name for name, _ in model.named_parameters()]
-    assert sorted(kept) == sorted(f"{n}.{what}" for n in names for what in ("exp_avg", "exp_avg_sq", "step"))
+    assert sorted(state) == sorted(f"{n}.{what}" for n in names for what in ("exp_avg", "exp_avg_sq", "step"))
+    assert {name: state[f"{name}.exp_avg"].shape for name in names} == {
+        name: parameter.shape for name, parameter in model.named_parameters()
+    }
     other = identity.build()
     other.load_state_dict(model.state_dict())
-    restored, into_other = build_optimizer(other, ADAM), Gradients(other)
-    restore_optimizer(other, restored, kept)
-    take(optimizer, into, last, 0.01)
-    take(restored, into_other, last, 0.01)
+    restored = Optimizer(other, ADAM)
+    restored.restore(state)
+    take(optimizer, last, 0.01)
+    take(restored, last, 0.01)
     assert torch.equal(flat(other), flat(model))
-    after, original = optimizer_tensors(other, restored), optimizer_tensors(model, optimizer)
-    assert after.keys() == original.keys()
-    assert all(torch.equal(after[name], original[name]) for name in original)
-    assert float(kept[f"{names[0]}.step"]) == 3.0  # a copy: what was read is not what goes on
+    assert same(restored.tensors(), optimizer.tensors())
+    assert float(state[f"{names[0]}.step"]) == 3.0  # a copy: what was read is not what goes on
 
 
-def test_a_new_optimiser_has_nothing_to_keep(model: Transformer) -> None:
-    optimizer = build_optimizer(model, ADAM)
-    assert optimizer_tensors(model, optimizer) == {}
-    restore_optimizer(model, optimizer, {})
-    assert not optimizer.state
+class Odd(nn.Module):
+    """Parameters of sizes that no vector instruction has, and one that a share's end cuts in two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(3)
+        sizes = {"a": (37,), "b": (64, 8), "c": (3,), "d": (5, 33), "e": (16,)}
+        for name, size in sizes.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(size, generator=draw)))
+
+
+@pytest.mark.parametrize("config", [ADAM, ADAMW], ids=["adam", "adamw"])
+def test_one_vector_gets_the_bits_that_parameters_get_one_by_one(config: OptimizerConfig) -> None:
+    model = Odd()
+    plain = deepcopy(model)
+    kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+    theirs = kind(
+        plain.parameters(), betas=(0.9, 0.98), eps=1e-9, weight_decay=config.weight_decay, fused=True
+    )
+    ours = Optimizer(model, config)
+    for number in range(1, 20):
+        draw = torch.Generator().manual_seed(number)
+        gradient = torch.zeros_like(ours.parameters.vector)
+        for parameter, view in zip(plain.parameters(), ours.parameters.views(gradient), strict=True):
+            view.copy_(torch.randn(view.shape, generator=draw) * 10.0 ** (number % 5 - 4))
+            parameter.grad = view.clone()
+        theirs.param_groups[0]["lr"] = 1e-3 * number
+        theirs.step()
+        take(ours, gradient, 1e-3 * number)
+    for (name, right), found in zip(plain.named_parameters(), model.parameters(), strict=True):
+        assert torch.equal(found, right), name
+        assert torch.equal(ours.tensors()[f"{name}.exp_avg_sq"], theirs.state[right]["exp_avg_sq"])
+
+
+@pytest.mark.parametrize("shares", [2, 3, 40], ids="{} shares".format)
+def test_shares_of_the_state_make_up_the_whole_and_are_cut_from_it_anew(shares: int) -> None:
+    whole = Optimizer(Odd(), ADAM)
+    take_all(whole, range(1, 4))
+    others = [Optimizer(Odd(), ADAM, share, shares) for share in range(shares)]
+    together(others, range(1, 4))
+    assert same(gathered(others), kept(whole))
+    # A checkpoint of so many ranks goes on with one, and the other way round.
+    alone, apart = Optimizer(Odd(), ADAM), [Optimizer(Odd(), ADAM, share, 2) for share in range(2)]
+    for one in (alone, *apart):
+        one.restore(gathered(others))
+        for own, theirs in zip(
+            one.parameters.by_name.values(), whole.parameters.by_name.values(), strict=True
+        ):
+            own.detach().copy_(theirs.detach())
+    for each in (whole, alone):
+        take_all(each, range(4, 6))
+    together(apart, range(4, 6))
+    for name, parameter in whole.parameters.by_name.items():
+        assert torch.equal(alone.parameters.by_name[name], parameter)
+        assert torch.equal(apart[0].parameters.by_name[name], parameter)
+    assert same(gathered(apart), kept(whole)) and same(kept(alone), kept(whole))
+
+
+def take_all(optimizer: Optimizer, numbers: range) -> None:
+    """Steps with the same gradients for each parameter, wherever it lies in the vector."""
+    for number in numbers:
+        draw = torch.Generator().manual_seed(number)
+        gradient = torch.zeros_like(optimizer.parameters.vector)
+        for view in optimizer.parameters.views(gradient):
+            view.copy_(torch.randn(view.shape, generator=draw) * 10.0 ** (number % 5 - 4))
+        take(optimizer, gradient, 1e-3 * number)
+
+
+def together(optimizers: list[Optimizer], numbers: range) -> None:
+    """Steps of all shares, each of which then has the others' weights."""
+    for number in numbers:
+        for optimizer in optimizers:
+            take_all(optimizer, range(number, number + 1))
+        whole = torch.cat([each.parameters.vector[each.share] for each in optimizers])
+        for optimizer in optimizers:
+            optimizer.parameters.vector.copy_(whole)
+
+
+def gathered(optimizers: list[Optimizer]) -> dict[str, Tensor]:
+    """The state of all shares by name, as the first one would save it."""
+    whole = {
+        what: torch.cat([each._means[what] for each in optimizers]) for what in ("exp_avg", "exp_avg_sq")
+    }
+    parts = iter(whole.values())
+    return {name: tensor.clone() for name, tensor in optimizers[0].tensors(lambda _: next(parts)).items()}
+
+
+def test_a_parameter_that_was_frozen_goes_on_where_it_was_and_a_new_one_begins(model: Transformer) -> None:
+    first, later = "decoder.0.feed_forward.inner.bias", "decoder.0.feed_forward.outer.bias"
+    names = dict(model.named_parameters())
+    names[later].requires_grad_(False)
+    optimizer = Optimizer(model, ADAM)
+    take_all(optimizer, range(1, 3))
+    state = kept(optimizer)
+    assert f"{later}.step" not in state
+    names[first].requires_grad_(False)
+    names[later].requires_grad_(True)
+    other = Optimizer(model, ADAM)
+    other.restore(state)
+    take_all(other, range(3, 4))
+    after = kept(other)
+    assert torch.equal(after[f"{first}.exp_avg"], state[f"{first}.exp_avg"])
+    steps = {name: float(tensor) for name, tensor in after.items() if name.endswith(".step")}
+    assert (steps.pop(f"{first}.step"), steps.pop(f"{later}.step")) == (2.0, 1.0)
+    assert set(steps.values()) == {3.0}
+
+
+def test_a_new_optimiser_begins_with_zeros(model: Transformer) -> None:
+    optimizer = Optimizer(model, ADAM)
+    assert not any(tensor.any() for tensor in optimizer.tensors().values())
+    optimizer.restore({})
+    assert not any(tensor.any() for tensor in optimizer.tensors().values())

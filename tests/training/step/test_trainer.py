@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ from nmt_cli.data.filler import Rounding
 from nmt_cli.data.loader import Cut, Loader, LocalBatch, prepare
 from nmt_cli.data.schedule import Batches, GlobalBatch
 from nmt_cli.errors import UserError
+from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import trainer as step_module
 from nmt_cli.training.step.distributed import Group, Process
-from nmt_cli.training.step.optimizer import build_optimizer, optimizer_tensors
+from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
 
 CPU = torch.device("cpu")
@@ -75,7 +77,7 @@ def trainer_of(
     rank: int = 0,
 ) -> Trainer:
     group = Group(Process(rank=rank), CPU, 1.0)
-    optimizer = build_optimizer(model, config.optimizer)
+    optimizer = Optimizer(model, config.optimizer)
     return Trainer(model, optimizer, config, MixedPrecision(precision, CPU), group, forward or model)
 
 
@@ -160,18 +162,49 @@ def test_where_launches_cost_time_gradients_are_added_by_one_operation(
     split: Split, new_model: New, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (part,) = cut(split).micro_batches
-    trainers = [trainer_of(new_model(), tiny()) for _ in range(2)]
-    counts = []
-    for trainer, gpu in zip(trainers, (False, True), strict=True):
-        monkeypatch.setattr("nmt_cli.training.step.optimizer.has_own_memory", lambda device, gpu=gpu: gpu)
-        for _ in range(2):
+    trainers, counts = [], []
+    for gpu in (False, True):
+        monkeypatch.setattr("nmt_cli.training.step.flat.has_own_memory", lambda device, gpu=gpu: gpu)
+        trainer = trainer_of(new_model(), tiny())
+        for first in (True, False):
             with Calls() as calls:
-                trainer._forward_backward(part, part.real_target_tokens)
-        counts.append(calls.counts)
+                trainer._forward_backward(part, part.real_target_tokens, first=first)
+            counts.append(calls.counts)
+        trainers.append(trainer)
     assert torch.equal(trainers[0].gradients.all, trainers[1].gradients.all)
     parameters = len([*trainers[0].model.parameters()])
-    assert counts[1]["_foreach_add_"] == 1
-    assert counts[0]["add_"] - counts[1]["add_"] == parameters
+    assert counts[2]["_foreach_copy_"] == counts[3]["_foreach_add_"] == 1
+    assert counts[1]["add_"] - counts[3]["add_"] == parameters + 1  # and the losses
+    assert not counts[2]["zero_"]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("changed", [{}, {"attention_bias": True, "decoder_history": "ssru"}], ids=str)
+def test_copies_in_half_precision_give_what_autocast_gives_bit_by_bit(
+    split: Split, identity: Identity, tiny: Tiny, precision: str, changed: dict[str, Any]
+) -> None:
+    other = replace(identity, config=replace(identity.config, residual_dropout=0.2, **changed))
+    torch.manual_seed(1)
+    model, config = other.build(), tiny()
+    autocast = deepcopy(model)
+    trainer, step = trainer_of(model, config, precision=precision), cut(split, Cut(0, 1, 300))
+    assert len(step.micro_batches) > 2
+    for number in (1, 2):  # in the second step the weights are others
+        autocast.load_state_dict(model.state_dict())
+        autocast.zero_grad()
+        trainer._share(number, step, cast(Loader, None))
+        for index, part in enumerate(step.micro_batches):
+            seed_everything(config.training.seed, number, 0, index)
+            with trainer.precision.autocast():
+                decoded = autocast(part.source_tokens, part.target_tokens, part.source, part.target)
+                features = autocast.projected(decoded.to(trainer.precision.dtype))
+                factor = trainer.scale.scale / step.target_tokens
+                smoothed, _ = cross_entropy(*features, part.labels, smoothing=0.1, grad_scale=factor)
+            smoothed.backward(factor)  # type: ignore[no-untyped-call]  # torch leaves it so
+        views = trainer.optimizer.parameters.views(trainer.gradients.flat)
+        for (name, parameter), gradient in zip(autocast.named_parameters(), views, strict=True):
+            assert parameter.grad is not None and torch.equal(gradient, parameter.grad), name
+        trainer._update(0.01, torch.ones(()), torch.zeros(()))
 
 
 def test_gradients_and_losses_are_summed_over_the_ranks_at_once(
@@ -320,17 +353,18 @@ def test_a_step_that_is_not_finite_is_left_out_and_marked(
     for number in range(1, bad):
         assert trainer.step(number, 0.01, step, loader)[3] == 0
     weights = flat(model)
-    state = {name: t.clone() for name, t in optimizer_tensors(model, trainer.optimizer).items()}
+    state = {name: t.clone() for name, t in trainer.optimizer.tensors().items()}
     measured = trainer.step(bad, 0.01, step, loader)
     assert measured[3] == 1
     assert measured[:2].isfinite().all() == (kind is GradientSpoilt)
     assert torch.equal(flat(model), weights)
-    after = optimizer_tensors(model, trainer.optimizer)
+    after = trainer.optimizer.tensors()
     assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
     assert trainer.step(bad + 1, 0.01, step, loader)[3] == 0
     assert flat(model).isfinite().all()
     assert not torch.equal(flat(model), weights)
-    assert {float(t) for name, t in after.items() if name.endswith("step")} == {float(bad)}
+    steps = {float(t) for name, t in trainer.optimizer.tensors().items() if name.endswith("step")}
+    assert steps == {float(bad)}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -1,0 +1,26 @@
+"""Launches on a GPU, recorded once and asked for again in one go; not yet run on a device."""
+
+from collections.abc import Callable
+
+import torch
+
+Work = Callable[[], None]
+
+
+class Recorder:
+    """Makes of a function what repeats all that it asked of the GPU, on the same memory.
+
+    What is recorded is not done. All recordings share the memory between their inputs and their results, so
+    they must be repeated one after another.
+    """
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, work: Work) -> Work:
+        """Call `work`, and return what repeats it; raises `RuntimeError` where it waits for the GPU."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may pin memory or wait for copies meanwhile, as the one that makes batches does.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
