@@ -42,7 +42,10 @@ def test_a_gpu_that_does_without_our_kernel_is_told(
 
 @pytest.mark.parametrize(
     ("device", "width", "told"),
-    [("cpu", "16", "needs a GPU, and this is a cpu"), ("cuda", "12", "heads that our attention kernel takes")],
+    [
+        ("cpu", "16", "needs a GPU, and this is a cpu"),
+        ("cuda", "12", "heads that our attention kernel takes"),
+    ],
 )
 def test_launches_are_recorded_only_where_they_depend_on_shapes_alone(
     tiny: Callable[..., TrainConfig], device: str, width: str, told: str
