@@ -11,17 +11,28 @@ from nmt_cli.attention.projections import Heads
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
+from nmt_cli.model.pointwise.dispatch import relu_linear
 from nmt_cli.ragged import Layout
 
 SEEDS = 1 << 62
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    # In place: backward needs only its result, and nobody else reads what it was given.
-    "relu": F.relu_,
-    "gelu": F.gelu,
-    "swish": F.silu,
+
+def gelu_linear(x: Tensor, linear: nn.Module) -> Tensor:
+    """GELU of a projection."""
+    return F.gelu(linear(x))
+
+
+def swish_linear(x: Tensor, linear: nn.Module) -> Tensor:
+    """Swish of a projection."""
+    return F.silu(linear(x))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
+    "relu": relu_linear,
+    "gelu": gelu_linear,
+    "swish": swish_linear,
 }
-"""Of feed-forward layers."""
+"""Of feed-forward layers: what becomes of x and the first projection."""
 
 INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 """Of what attention makes of its input: queries, keys and values."""
@@ -172,7 +183,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] to [..., D]."""
-        bent = dropout(self.activation(self.inner(x)), self.drop, self.training)
+        bent = dropout(self.activation(x, self.inner), self.drop, self.training)
         out: Tensor = self.outer(bent)
         return out
 

@@ -40,12 +40,21 @@ def test_a_step_asks_for_no_more_than_it_did() -> None:
     found = counts("toy", 200)
     operations = {name: each["operations"] for name, each in found["by name"].items()}
     assert operations["attend"] == operations["attend_backward"] == 3
-    assert operations["mm"] + operations["addmm"] == 3 * 11  # of each matrix, and for its two gradients
+    # Of each matrix, and for its two gradients; those before a ReLU add bias and bend in one.
+    assert operations["mm"] + operations["addmm"] + operations["relu_linear"] == 3 * 11
+    assert operations["relu_linear"] == operations["relu_backward"] == 2
+    assert "threshold_backward" not in operations and operations["sum"] == 2
     # Neither are gradients put together, nor are those of parameters added one by one.
     assert "cat" not in operations
     assert operations["_foreach_add_"] == operations["losses_and_gradients"] == 1
     assert operations["add_"] == 1
-    assert found["operations"] <= 176
+    assert found["operations"] <= 147
+
+
+def test_a_step_of_the_base_model_touches_no_more_memory_than_it_did() -> None:
+    found = counts("base", 25_000)
+    assert found["operations"] <= 732
+    assert found["GB"] <= 59.4
 
 
 def test_the_script_says_how_it_is_used_and_is_sound() -> None:

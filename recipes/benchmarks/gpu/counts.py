@@ -8,6 +8,8 @@ compiler fuses any; the attention and the loss are one each, whatever they launc
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -18,7 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import dispatch as attention
+from nmt_cli.model import embedding, layers
+from nmt_cli.model.pointwise import dispatch as pointwise
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
@@ -64,11 +68,7 @@ def main(size: str, tokens: int) -> None:
 def counts(size: str, tokens: int) -> dict[str, Any]:
     """Of one micro-batch in bf16, as a GPU would be given it."""
     part = _batches(tokens, None, ENTRIES[size])[1]
-    as_on_a_gpu = (
-        patch.object(dispatch, "implementation", lambda *_: "fused"),
-        patch.object(optimizer, "has_own_memory", lambda _: True),
-    )
-    with as_on_a_gpu[0], as_on_a_gpu[1], FakeTensorMode(allow_non_fake_inputs=True):
+    with _as_on_a_gpu(), FakeTensorMode(allow_non_fake_inputs=True):
         one = _trainer(size)
         with Counted() as counted:
             one._forward_backward(part, part.real_target_tokens)
@@ -82,6 +82,22 @@ def counts(size: str, tokens: int) -> dict[str, Any]:
             for name, count in counted.operations.most_common()
         },
     }
+
+
+@contextmanager
+def _as_on_a_gpu() -> Iterator[None]:
+    """What is chosen by device is what a GPU would be given."""
+    with ExitStack() as stack:
+        for room in (attention, pointwise):
+            stack.enter_context(patch.object(room, "implementation", lambda *_: "fused"))
+        for module in (layers, embedding):
+            stack.enter_context(patch.object(module, "dropout", _dropout))
+        stack.enter_context(patch.object(optimizer, "has_own_memory", lambda _: True))
+        yield
+
+
+def _dropout(x: Tensor, probability: float, training: bool) -> Tensor:
+    return torch.native_dropout(x, probability, True)[0] if probability and training else x
 
 
 def _trainer(size: str) -> Trainer:

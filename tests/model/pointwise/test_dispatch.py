@@ -1,0 +1,66 @@
+"""Feed-forward layers as a GPU would compute them, beside plain PyTorch."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.machine.devices import autocast
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.layers import FeedForward
+from nmt_cli.model.pointwise import dispatch
+
+pytest.importorskip("triton")
+
+CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=24, heads=2)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    return lambda: monkeypatch.setattr(dispatch, "implementation", lambda _: "fused")
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def differentiated(compute: Callable[[Tensor], Tensor], layer: FeedForward, x: Tensor) -> list[Tensor]:
+    with autocast(x.device, torch.bfloat16):
+        out = compute(x)
+    return [out.detach(), *torch.autograd.grad(out.float().sin().sum(), [x, *layer.parameters()])]
+
+
+def assert_alike(ours: list[Tensor], theirs: list[Tensor], most: float) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert float((a - b).abs().max()) <= most * (1e-3 + float(b.abs().max()))
+
+
+def test_a_feed_forward_layer_in_mixed_precision_gives_what_it_gives_on_a_cpu(
+    as_on_a_gpu: Callable[[], None], device: str
+) -> None:
+    torch.manual_seed(1)
+    layer, x = FeedForward(CONFIG).to(device), torch.randn(2, 30, 16, device=device, requires_grad=True)
+    plain = differentiated(layer, layer, x)
+    as_on_a_gpu()
+    assert_alike(differentiated(layer, layer, x), plain, most=2e-2)
+    with torch.no_grad():
+        assert torch.equal(layer(x), layer(x.flatten(0, 1)).view(2, 30, 16))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compilation_takes_it_whole(as_on_a_gpu: Callable[[], None], device: str, backend: str) -> None:
+    torch.manual_seed(1)
+    layer, x = FeedForward(CONFIG).to(device), torch.randn(30, 16, device=device, requires_grad=True)
+    as_on_a_gpu()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=backend)
+    for tokens in (30, 7):
+        part = x[:tokens].detach().requires_grad_()
+        assert_alike(differentiated(compiled, layer, part), differentiated(layer, layer, part), most=2e-2)
