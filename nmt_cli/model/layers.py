@@ -10,11 +10,9 @@ from nmt_cli.attention.dispatch import attend_projected, weights
 from nmt_cli.attention.projections import Heads
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout
-from nmt_cli.model.pointwise.dispatch import relu_linear
+from nmt_cli.model.dropout import dropout, dropout_seed
+from nmt_cli.model.pointwise.dispatch import normed_sum, relu_linear
 from nmt_cli.ragged import Layout
-
-SEEDS = 1 << 62
 
 
 def gelu_linear(x: Tensor, linear: nn.Module) -> Tensor:
@@ -76,11 +74,11 @@ class Residual(nn.Module):
         self.drop = config.residual_dropout
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """[..., D] to [..., D]."""
+        """[..., D] to [..., D], in the type of x; norms are computed in that of their weights."""
+        drop = self.drop if self.training else 0.0
         if self.post:
-            normed: Tensor = self.norm(x + dropout(sublayer(x), self.drop, self.training))
-            return normed
-        return x + dropout(sublayer(self.norm(x)), self.drop, self.training)
+            return normed_sum(x, sublayer(x), self.norm, drop)
+        return x + dropout(sublayer(self.norm(x.to(self.norm.weight.dtype))), drop, self.training)
 
 
 class SelfAttention(nn.Module):
@@ -186,8 +184,3 @@ class FeedForward(nn.Module):
         bent = dropout(self.activation(x, self.inner), self.drop, self.training)
         out: Tensor = self.outer(bent)
         return out
-
-
-def dropout_seed(like: Tensor) -> Tensor:
-    """A number for attention dropout, drawn where `like` lives, so that the host need not wait for it."""
-    return torch.randint(SEEDS, (), device=like.device)

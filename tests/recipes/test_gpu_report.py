@@ -55,6 +55,9 @@ def test_a_step_of_the_base_model_touches_no_more_memory_than_it_did() -> None:
     found = counts("base", 25_000)
     assert found["operations"] <= 732
     assert found["GB"] <= 59.4
+    narrow = counts("base", 25_000, "bf16")
+    assert narrow["operations"] <= 572
+    assert narrow["GB"] <= 39.9
 
 
 def test_the_script_says_how_it_is_used_and_is_sound() -> None:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt_cli.machine.devices import autocast_dtype
+from nmt_cli.model.dropout import dropout, dropout_seed
 
 
 def implementation(device: torch.device) -> str:
@@ -22,3 +23,20 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
     dtype = autocast_dtype(x.device) or x.dtype
     x_TD, weight_FD = x.flatten(0, -2).to(dtype), linear.weight.to(dtype)
     return fused.relu_linear(x_TD, weight_FD, linear.bias).unflatten(0, x.shape[:-1])
+
+
+def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
+    """The layer norm of x plus what dropout leaves of y: [..., D] in the type of x, computed in the weights'.
+
+    Where x has that type too, products need a copy in theirs: `torch.compile` writes both in one pass.
+    """
+    exact = norm.weight.dtype
+    if implementation(x.device) == "fused" and x.dtype == y.dtype != exact and torch.is_grad_enabled():
+        from nmt_cli.model.pointwise import fused
+
+        seed = dropout_seed(x) if drop else None
+        weights = (norm.weight, norm.bias, norm.eps)
+        out_TD = fused.normed_sum(x.flatten(0, -2), y.flatten(0, -2), *weights, drop, seed)
+        return out_TD.unflatten(0, x.shape[:-1])
+    normed: Tensor = norm(x.to(exact) + dropout(y, drop, training=True))
+    return normed.to(x.dtype)
