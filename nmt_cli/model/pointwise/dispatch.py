@@ -22,7 +22,7 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
 
     dtype = autocast_dtype(x.device) or x.dtype
     x_TD, weight_FD = x.flatten(0, -2).to(dtype), linear.weight.to(dtype)
-    return fused.relu_linear(x_TD, weight_FD, linear.bias).unflatten(0, x.shape[:-1])
+    return fused.relu_linear(x_TD, weight_FD, linear.bias).view(*x.shape[:-1], linear.out_features)
 
 
 def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
@@ -37,6 +37,6 @@ def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
         seed = dropout_seed(x) if drop else None
         weights = (norm.weight, norm.bias, norm.eps)
         out_TD = fused.normed_sum(x.flatten(0, -2), y.flatten(0, -2), *weights, drop, seed)
-        return out_TD.unflatten(0, x.shape[:-1])
+        return out_TD.view(x.shape)
     normed: Tensor = norm(x.to(exact) + dropout(y, drop, training=True))
     return normed.to(x.dtype)
