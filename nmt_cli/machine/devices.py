@@ -114,6 +114,12 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """What `autocast` converts the factors of matrix products to, where it is at work."""
+    kind = device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
 def current(device: torch.device) -> AbstractContextManager[object]:
     """A context in which operations that name no device run on this one."""
     return torch.cuda.device(device) if is_gpu(device) else nullcontext()

@@ -88,6 +88,10 @@ class ModelConfig:
     activation_dropout: float = setting(0.0, least=0, below=1, kind="training only")
     """Inside the feed-forward layers; the paper has none."""
 
+    residual_stream: Literal["fp32", "bf16"] = setting("fp32", kind="training only")
+    """Numbers that go from layer to layer in training with training.precision=bf16; layer norms, and the sums
+    that they are given, are fp32 with either."""
+
     encoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
     """Keys around it that a token of the source attends to (restricted self-attention); 0 is all."""
 

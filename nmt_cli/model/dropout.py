@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 CHANCES = 1 << 16
+SEEDS = 1 << 62
 EVERY_BIT = -(1 << 63)  # drawing from the least int64 on makes all 64 bits random
 
 
@@ -18,6 +19,11 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
         dropped: Tensor = _Dropout.apply(x, probability)  # type: ignore[no-untyped-call]  # torch leaves it so
         return dropped
     return F.dropout(x, probability)
+
+
+def dropout_seed(like: Tensor) -> Tensor:
+    """A number that a mask follows from, drawn where `like` lives, so that the host need not wait for it."""
+    return torch.randint(SEEDS, (), device=like.device)
 
 
 class _Dropout(torch.autograd.Function):

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt_cli.machine.devices import autocast_dtype
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.positions import POSITIONS
@@ -22,6 +23,7 @@ class Embedding(nn.Module):
         self.matrix = matrix_VD
         self.drop = config.embedding_dropout
         self.positions = POSITIONS[config.positions](config)
+        self.narrow = config.residual_stream == "bf16"
 
     def forward(self, tokens: Tensor, positions: Tensor, longest: int, blank: Tensor | None = None) -> Tensor:
         """[..., D] for ids of any shape, at `positions` that are less than `longest`.
@@ -31,4 +33,5 @@ class Embedding(nn.Module):
         vectors = F.embedding(tokens, self.matrix) * self.matrix.shape[1] ** 0.5
         if blank is not None:
             vectors = vectors.masked_fill(blank[..., None], 0.0)
-        return dropout(vectors + self.positions(positions, longest), self.drop, self.training)
+        out = dropout(vectors + self.positions(positions, longest), self.drop, self.training)
+        return out.to(torch.bfloat16) if self.narrow and autocast_dtype(out.device) == torch.bfloat16 else out

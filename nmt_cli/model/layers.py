@@ -10,18 +10,27 @@ from nmt_cli.attention.dispatch import attend_projected, weights
 from nmt_cli.attention.projections import Heads
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.dropout import dropout
+from nmt_cli.model.dropout import dropout, dropout_seed
+from nmt_cli.model.pointwise.dispatch import normed_sum, relu_linear
 from nmt_cli.ragged import Layout
 
-SEEDS = 1 << 62
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    # In place: backward needs only its result, and nobody else reads what it was given.
-    "relu": F.relu_,
-    "gelu": F.gelu,
-    "swish": F.silu,
+def gelu_linear(x: Tensor, linear: nn.Module) -> Tensor:
+    """GELU of a projection."""
+    return F.gelu(linear(x))
+
+
+def swish_linear(x: Tensor, linear: nn.Module) -> Tensor:
+    """Swish of a projection."""
+    return F.silu(linear(x))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
+    "relu": relu_linear,
+    "gelu": gelu_linear,
+    "swish": swish_linear,
 }
-"""Of feed-forward layers."""
+"""Of feed-forward layers: what becomes of x and the first projection."""
 
 INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
 """Of what attention makes of its input: queries, keys and values."""
@@ -65,11 +74,11 @@ class Residual(nn.Module):
         self.drop = config.residual_dropout
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """[..., D] to [..., D]."""
+        """[..., D] to [..., D], in the type of x; norms are computed in that of their weights."""
+        drop = self.drop if self.training else 0.0
         if self.post:
-            normed: Tensor = self.norm(x + dropout(sublayer(x), self.drop, self.training))
-            return normed
-        return x + dropout(sublayer(self.norm(x)), self.drop, self.training)
+            return normed_sum(x, sublayer(x), self.norm, drop)
+        return x + dropout(sublayer(self.norm(x.to(self.norm.weight.dtype))), drop, self.training)
 
 
 class SelfAttention(nn.Module):
@@ -172,11 +181,6 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] to [..., D]."""
-        bent = dropout(self.activation(self.inner(x)), self.drop, self.training)
+        bent = dropout(self.activation(x, self.inner), self.drop, self.training)
         out: Tensor = self.outer(bent)
         return out
-
-
-def dropout_seed(like: Tensor) -> Tensor:
-    """A number for attention dropout, drawn where `like` lives, so that the host need not wait for it."""
-    return torch.randint(SEEDS, (), device=like.device)

@@ -255,6 +255,11 @@ class TrainConfig:
                 f"a {self.schedule.kind} schedule has to know the last step; "
                 "give training.max_steps in place of max_epochs."
             )
+        if self.model.residual_stream == "bf16" and self.training.precision in ("fp32", "fp16"):
+            raise UserError(
+                f"model.residual_stream=bf16 has no effect with training.precision={self.training.precision};"
+                " leave one of them out."
+            )
         # A sentence of more tokens than a batch holds is left out too.
         most = min(self.batch.longest, self.batch.tokens)
         if 0 < self.model.limit < most:

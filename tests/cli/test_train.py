@@ -216,6 +216,10 @@ def test_wrong_usage_is_told_with_exit_code_2(
         (("--set", "optimizer.clip_norm=-1"), "clip_norm is -1.0; take at least 0."),
         (("--set", "schedule.warmup=0"), "warmup is 0; with noam take at least 1."),
         (("--set", "schedule.peak=0"), "peak is 0.0; take more than 0."),
+        (
+            ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
+            "model.residual_stream=bf16 has no effect with training.precision=fp32",
+        ),
         (("--set", "schedule.decay=0.1"), "decay and patience have no effect with noam, only with plateau."),
         (("--set", "schedule.patience=9"), "decay and patience have no effect with noam, only with plateau."),
         (

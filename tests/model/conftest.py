@@ -166,7 +166,7 @@ def _mixed(query: Tensor, key: Tensor, value: Tensor, allowed_BTS: Tensor, heads
 
 
 def _feed_forward(layer: FeedForward, x: Tensor) -> Tensor:
-    return _linear(layer.outer, layer.activation(_linear(layer.inner, x)))
+    return _linear(layer.outer, layer.activation(x, layer.inner))
 
 
 def _linear(linear: nn.Linear, x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -89,3 +90,20 @@ def test_a_paper_sized_step_of_the_base_model_errs_at_most_twice_as_much_as_plai
     assert_earned(
         Transformer(BASE, known(37_000), known(37_000), joint=True).to(cuda), batches, cuda, hand_padded
     )
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_residual_stream_in_bf16_changes_what_lies_between_the_layers_and_hardly_the_result(
+    norm: Literal["post", "pre"], build: Callable[..., Transformer], batch: Callable[..., Batch]
+) -> None:
+    given = batch([3, 6, 20], [4, 30, 2])
+    wide, narrow = (
+        build(replace(SMALL, norm=norm, residual_stream=stream)).train() for stream in ("fp32", "bf16")
+    )
+    seen: list[torch.dtype] = []
+    narrow.decoder[1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        wanted, found = wide(*given), narrow(*given)
+    assert seen == [torch.bfloat16]
+    assert 0 < float((found - wanted).abs().max()) < 0.1
+    assert torch.equal(wide(*given), narrow(*given))  # without autocast there is nothing to narrow

@@ -40,15 +40,27 @@ def test_a_step_asks_for_no_more_than_it_did() -> None:
     found = counts("toy", 200)
     operations = {name: each["operations"] for name, each in found["by name"].items()}
     assert operations["attend"] == operations["attend_backward"] == 3
-    assert operations["mm"] + operations["addmm"] == 3 * 11  # of each matrix, and for its two gradients
+    # Of each matrix, and for its two gradients; those before a ReLU add bias and bend in one.
+    assert operations["mm"] + operations["addmm"] + operations["relu_linear"] == 3 * 11
+    assert operations["relu_linear"] == operations["relu_backward"] == 2
+    assert "threshold_backward" not in operations and operations["sum"] == 2
     # Neither are gradients put together, nor are those of parameters added one by one.
     assert "cat" not in operations
     assert operations["losses_and_gradients"] == 1
     assert operations["_foreach_copy_"] == 2  # gradients of either precision to their places
     assert not {"_foreach_add_", "add_", "zero_"} & operations.keys()
-    assert operations["_to_copy"] <= 20
-    assert found["operations"] <= 146
+    assert operations["_to_copy"] <= 21
+    assert found["operations"] <= 123
     assert found["once a step"]["operations"] <= 24  # copies in half precision, the norm, the update
+
+
+def test_a_step_of_the_base_model_touches_no_more_memory_than_it_did() -> None:
+    found = counts("base", 25_000)
+    assert found["operations"] <= 588
+    assert found["GB"] <= 58.8
+    narrow = counts("base", 25_000, "bf16")
+    assert narrow["operations"] <= 428
+    assert narrow["GB"] <= 39.3
 
 
 def test_the_script_says_how_it_is_used_and_is_sound() -> None:

@@ -1,0 +1,323 @@
+"""What lies between the matrix products, in as few passes over memory as there can be.
+
+Axes: T tokens, D channels, F channels inside a feed-forward layer, P parts of the tokens.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nmt_cli.attention.dropout import threshold
+from nmt_cli.attention.tile.fused import dropped, head_state
+from nmt_cli.machine.torch_private import relu_product
+
+ROWS, COLUMNS, WARPS = 16, 256, 4
+"""A tile: what a program holds at a time. Columns are read 512 bytes at a time in half precision."""
+
+PART = 128
+"""Tokens whose bias gradients a program adds up: few enough for all processors of the device to have some."""
+
+TILE, NORM_PART = 2048, 32
+"""Elements that a program of a layer norm holds at a time, and the tokens whose gradients it adds up."""
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _relu_backward_kernel(
+    d_out,
+    out,
+    d_in,
+    sums,
+    tokens,
+    width,
+    d_out_token,
+    PART: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """A part of the tokens, and some columns: masked by the sign of the output, and added up in order."""
+    part = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((COLUMNS,), WIDE)
+    for first in range(0, PART, ROWS):
+        rows = (part * PART + first + tl.arange(0, ROWS)).to(tl.int64)
+        inside = (rows < tokens)[:, None] & (columns < width)[None, :]
+        here = rows[:, None] * width + columns[None, :]
+        kept = tl.load(out + here, mask=inside, other=0.0)
+        gradient = tl.load(d_out + rows[:, None] * d_out_token + columns[None, :], mask=inside, other=0.0)
+        # As PyTorch has it, which lets a gradient pass where the output is NaN.
+        gradient = tl.where(kept <= 0, 0.0, gradient)
+        tl.store(d_in + here, gradient, mask=inside)
+        total += tl.sum(gradient.to(WIDE), 0)
+    tl.store(sums + part.to(tl.int64) * width + columns, total, mask=columns < width)
+
+
+@triton.jit
+def _summed(x, y, state, here, inside, rows, columns, threshold, amplified, DROPOUT: tl.constexpr):
+    """x plus what dropout leaves of y, and y's part of it as a factor."""
+    ones = tl.full(here.shape, 1.0, tl.float32)
+    factors = dropped(ones, state, rows[:, None], columns[None, :], threshold, amplified, DROPOUT)
+    added = tl.load(y + here, mask=inside, other=0.0).to(tl.float32) * factors
+    return tl.load(x + here, mask=inside, other=0.0).to(tl.float32) + added, factors
+
+
+@triton.jit(do_not_specialize=["tokens", "threshold"])
+def _normed_sum_kernel(
+    x,
+    y,
+    weight,
+    bias,
+    seed,
+    out,
+    means,
+    scales,
+    tokens,
+    epsilon,
+    threshold,
+    amplified,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    DROPOUT: tl.constexpr,
+):
+    """The sum of some tokens, and its layer norm; what that divided by is kept."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, PADDED)
+    inside = (rows < tokens)[:, None] & (columns < D)[None, :]
+    here = rows.to(tl.int64)[:, None] * D + columns[None, :]
+    nought = tl.full((), 0, tl.int32)
+    state = head_state(seed, nought, nought) if DROPOUT else nought
+    summed, _ = _summed(x, y, state, here, inside, rows, columns, threshold, amplified, DROPOUT)
+    mean = tl.sum(summed, 1) / D
+    apart = tl.where(inside, summed - mean[:, None], 0.0)
+    scale = 1 / tl.sqrt(tl.sum(apart * apart, 1) / D + epsilon)
+    gain = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
+    shift = tl.load(bias + columns, mask=columns < D, other=0.0).to(tl.float32)
+    tl.store(out + here, apart * scale[:, None] * gain[None, :] + shift[None, :], mask=inside)
+    tl.store(means + rows, mean, mask=rows < tokens)
+    tl.store(scales + rows, scale, mask=rows < tokens)
+
+
+@triton.jit(do_not_specialize=["tokens", "threshold"])
+def _normed_sum_backward_kernel(
+    d_out,
+    x,
+    y,
+    weight,
+    seed,
+    means,
+    scales,
+    dx,
+    dy,
+    d_weights,
+    d_biases,
+    tokens,
+    threshold,
+    amplified,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    PART: tl.constexpr,
+    DROPOUT: tl.constexpr,
+):
+    """A part of the tokens: the sum and its mask made again, both gradients, and the parameters' added up."""
+    part = tl.program_id(0)
+    columns = tl.arange(0, PADDED)
+    gain = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
+    d_weight, d_bias = tl.zeros((PADDED,), tl.float32), tl.zeros((PADDED,), tl.float32)
+    nought = tl.full((), 0, tl.int32)
+    state = head_state(seed, nought, nought) if DROPOUT else nought
+    for first in range(0, PART, ROWS):
+        rows = part * PART + first + tl.arange(0, ROWS)
+        inside = (rows < tokens)[:, None] & (columns < D)[None, :]
+        here = rows.to(tl.int64)[:, None] * D + columns[None, :]
+        summed, factors = _summed(x, y, state, here, inside, rows, columns, threshold, amplified, DROPOUT)
+        mean = tl.load(means + rows, mask=rows < tokens, other=0.0)
+        scale = tl.load(scales + rows, mask=rows < tokens, other=0.0)
+        normed = tl.where(inside, (summed - mean[:, None]) * scale[:, None], 0.0)
+        incoming = tl.load(d_out + here, mask=inside, other=0.0).to(tl.float32)
+        d_weight += tl.sum(incoming * normed, 0)
+        d_bias += tl.sum(incoming, 0)
+        d_normed = incoming * gain[None, :]
+        along = tl.sum(d_normed * normed, 1) / D
+        level = tl.sum(d_normed, 1) / D
+        d_sum = (d_normed - level[:, None] - normed * along[:, None]) * scale[:, None]
+        tl.store(dx + here, d_sum, mask=inside)
+        tl.store(dy + here, d_sum * factors, mask=inside)
+    sums = part.to(tl.int64) * D + columns
+    tl.store(d_weights + sums, d_weight, mask=columns < D)
+    tl.store(d_biases + sums, d_bias, mask=columns < D)
+
+
+def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+    """Do what `reference.relu_linear` defines; bias and ReLU are added where the product is written."""
+    if torch.is_grad_enabled():
+        out_TF: Tensor = _relu_linear(x_TD, weight_FD, bias_F)
+        return out_TF
+    return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))  # an operator of ours costs the host time
+
+
+# An operator, so that torch.compile does not take the product and what follows it apart again.
+@torch.library.custom_op("nmt::relu_linear", mutates_args=())
+def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+    return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))
+
+
+@torch.library.custom_op("nmt::relu_backward", mutates_args=())
+def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
+    """Do what `reference.relu_backward` defines, in one pass; sums are the same each time."""
+    tokens, width = out_TF.shape
+    d_out_TF = d_out_TF if d_out_TF.stride(1) == 1 else d_out_TF.contiguous()
+    d_in_TF, sums_PF = _gradients(out_TF)
+    if tokens:
+        # Triton launches on the current device, whichever the tensors are on.
+        with torch.cuda.device_of(out_TF):
+            _relu_backward_kernel[(len(sums_PF), triton.cdiv(width, COLUMNS))](
+                *(d_out_TF, out_TF, d_in_TF, sums_PF, tokens, width, d_out_TF.stride(0)),
+                **{"PART": PART, "ROWS": ROWS, "COLUMNS": COLUMNS, "num_warps": WARPS},
+                WIDE=tl.float64 if sums_PF.dtype == torch.float64 else tl.float32,
+            )
+    return d_in_TF, sums_PF.sum(0)
+
+
+def _gradients(out_TF: Tensor) -> tuple[Tensor, Tensor]:
+    tokens, width = out_TF.shape
+    exact = torch.promote_types(out_TF.dtype, torch.float32)
+    return torch.empty_like(out_TF), out_TF.new_empty((-(-tokens // PART), width), dtype=exact)
+
+
+@_relu_linear.register_fake
+def _(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+    return x_TD.new_empty((x_TD.shape[0], weight_FD.shape[0]))
+
+
+@relu_backward.register_fake
+def _(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
+    d_in_TF, sums_PF = _gradients(out_TF)
+    return d_in_TF, sums_PF.sum(0)
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2], output)
+
+
+def _differentiate(ctx: Any, d_out_TF: Tensor) -> tuple[Tensor | None, ...]:
+    x_TD, weight_FD, out_TF = ctx.saved_tensors
+    d_in_TF, d_bias_F = relu_backward(d_out_TF, out_TF)
+    x, weight, _ = ctx.needs_input_grad
+    return d_in_TF @ weight_FD if x else None, d_in_TF.mT @ x_TD if weight else None, d_bias_F
+
+
+_relu_linear.register_autograd(_differentiate, setup_context=_remember)
+
+
+def normed_sum(
+    x_TD: Tensor,
+    y_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor,
+    epsilon: float,
+    drop: float,
+    seed: Tensor | None,
+) -> Tensor:
+    """Do what `reference.normed_sum` defines, in one pass; backward makes the mask again."""
+    out_TD: Tensor = _normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon, drop, seed)[0]
+    return out_TD
+
+
+@torch.library.custom_op("nmt::normed_sum", mutates_args=())
+def _normed_sum(
+    x_TD: Tensor,
+    y_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor,
+    epsilon: float,
+    drop: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The output, and of each token mean and scale, for the backward pass."""
+    x_TD, y_TD = x_TD.contiguous(), y_TD.contiguous()
+    out_TD, means_T, scales_T = _normed(x_TD)
+    constants = _constants(x_TD, drop)
+    with torch.cuda.device_of(x_TD):
+        _normed_sum_kernel[(triton.cdiv(len(x_TD), constants["ROWS"]),)](
+            *(x_TD, y_TD, weight_D, bias_D, seed, out_TD, means_T, scales_T, len(x_TD), epsilon), **constants
+        )
+    return out_TD, means_T, scales_T
+
+
+@torch.library.custom_op("nmt::normed_sum_backward", mutates_args=())
+def _normed_sum_backward(
+    d_out_TD: Tensor,
+    means_T: Tensor,
+    scales_T: Tensor,
+    x_TD: Tensor,
+    y_TD: Tensor,
+    weight_D: Tensor,
+    drop: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of x, y, weight and bias."""
+    d_out_TD, x_TD, y_TD = (each.contiguous() for each in (d_out_TD, x_TD, y_TD))
+    dx_TD, dy_TD, d_weight_PD, d_bias_PD = _normed_gradients(x_TD)
+    with torch.cuda.device_of(x_TD):
+        _normed_sum_backward_kernel[(len(d_weight_PD),)](
+            *(d_out_TD, x_TD, y_TD, weight_D, seed, means_T, scales_T),
+            *(dx_TD, dy_TD, d_weight_PD, d_bias_PD, len(x_TD)),
+            **_constants(x_TD, drop),
+            PART=NORM_PART,
+        )
+    return dx_TD, dy_TD, d_weight_PD.sum(0), d_bias_PD.sum(0)
+
+
+def _constants(x_TD: Tensor, drop: float) -> dict[str, Any]:
+    """The arguments that both kernels have."""
+    width = x_TD.shape[1]
+    padded = triton.next_power_of_2(width)
+    return {
+        **{"threshold": threshold(drop), "amplified": 1 / (1 - drop), "DROPOUT": drop > 0},
+        **{"D": width, "PADDED": padded, "ROWS": min(NORM_PART, max(1, TILE // padded)), "num_warps": WARPS},
+    }
+
+
+def _normed(x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    means_T, scales_T = (x_TD.new_empty(x_TD.shape[0], dtype=torch.float32) for _ in range(2))
+    return x_TD.new_empty(x_TD.shape), means_T, scales_T
+
+
+def _normed_gradients(x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    parts, width = -(-x_TD.shape[0] // NORM_PART), x_TD.shape[1]
+    sums = [x_TD.new_empty((parts, width), dtype=torch.float32) for _ in range(2)]
+    return x_TD.new_empty(x_TD.shape), x_TD.new_empty(x_TD.shape), sums[0], sums[1]
+
+
+@_normed_sum.register_fake
+def _(x_TD: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _normed(x_TD)
+
+
+@_normed_sum_backward.register_fake
+def _(
+    d_out_TD: Tensor, means_T: Tensor, scales_T: Tensor, x_TD: Tensor, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dx_TD, dy_TD, d_weight_PD, d_bias_PD = _normed_gradients(x_TD)
+    return dx_TD, dy_TD, d_weight_PD.sum(0), d_bias_PD.sum(0)
+
+
+def _remember_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    x_TD, y_TD, weight_D, _, _, ctx.drop, seed = inputs
+    ctx.save_for_backward(*output[1:], x_TD, y_TD, weight_D, seed)
+    ctx.mark_non_differentiable(*output[1:])
+    # Means and scales get no gradient: zeros would be made for them.
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate_sum(ctx: Any, d_out_TD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    *saved, seed = ctx.saved_tensors
+    return *_normed_sum_backward(d_out_TD, *saved, ctx.drop, seed), None, None, None
+
+
+_normed_sum.register_autograd(_differentiate_sum, setup_context=_remember_sum)

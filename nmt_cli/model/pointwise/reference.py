@@ -1,0 +1,39 @@
+"""The definition of what lies between the matrix products: plain PyTorch, runs anywhere."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt_cli.attention.dropout import kept
+
+
+def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
+    """[T, F], in the type of x."""
+    return F.relu(F.linear(x_TD, weight_FD, bias_F.to(x_TD.dtype)))
+
+
+def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of what a ReLU was given, and, exact, of the bias that was added to that before."""
+    d_in_TF = d_out_TF.masked_fill(out_TF <= 0, 0.0)
+    exact = torch.promote_types(d_out_TF.dtype, torch.float32)
+    return d_in_TF, d_in_TF.sum(0, dtype=exact)
+
+
+def normed_sum(
+    x_TD: Tensor,
+    y_TD: Tensor,
+    weight_D: Tensor,
+    bias_D: Tensor,
+    epsilon: float,
+    drop: float,
+    seed: Tensor | None,
+) -> Tensor:
+    """The layer norm of x plus what dropout leaves of y; [T, D] in the type of x, but computed in that of the
+    weights. The mask follows from `seed`, one int64 on the device, as that of attention does."""
+    added_TD = y_TD.to(weight_D.dtype)
+    if drop and seed is not None:
+        rows_T, columns_D = (torch.arange(n, dtype=torch.int32, device=seed.device) for n in y_TD.shape)
+        nought = rows_T.new_zeros(())
+        added_TD = added_TD * kept(seed, nought, nought, rows_T[:, None], columns_D, drop) / (1 - drop)
+    summed_TD = x_TD.to(weight_D.dtype) + added_TD
+    return F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon).to(x_TD.dtype)

@@ -1,0 +1,104 @@
+"""Feed-forward layers as a GPU would compute them, beside plain PyTorch."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nmt_cli.machine.devices import autocast
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.layers import FeedForward, Residual
+from nmt_cli.model.pointwise import dispatch
+
+pytest.importorskip("triton")
+
+CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=24, heads=2)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    return lambda: monkeypatch.setattr(dispatch, "implementation", lambda _: "fused")
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def differentiated(compute: Callable[[Tensor], Tensor], layer: nn.Module, x: Tensor) -> list[Tensor]:
+    with autocast(x.device, torch.bfloat16):
+        out = compute(x)
+    return [out.detach(), *torch.autograd.grad(out.float().sin().sum(), [x, *layer.parameters()])]
+
+
+def assert_alike(ours: list[Tensor], theirs: list[Tensor], most: float) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert float((a - b).abs().max()) <= most * (1e-3 + float(b.abs().max()))
+
+
+def test_a_feed_forward_layer_in_mixed_precision_gives_what_it_gives_on_a_cpu(
+    as_on_a_gpu: Callable[[], None], device: str
+) -> None:
+    torch.manual_seed(1)
+    layer, x = FeedForward(CONFIG).to(device), torch.randn(2, 30, 16, device=device, requires_grad=True)
+    plain = differentiated(layer, layer, x)
+    as_on_a_gpu()
+    assert_alike(differentiated(layer, layer, x), plain, most=2e-2)
+    with torch.no_grad():
+        assert torch.equal(layer(x), layer(x.flatten(0, 1)).view(2, 30, 16))
+
+
+class Stack(nn.Module):
+    """A sub-layer and what is around it, given what goes from layer to layer in bf16."""
+
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        config = replace(CONFIG, residual_dropout=drop)
+        self.inside, self.around = FeedForward(config), Residual(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.around(x.to(torch.bfloat16), self.inside)
+        return out
+
+
+def test_the_sum_after_a_sub_layer_in_bf16_gives_what_it_gives_on_a_cpu(
+    as_on_a_gpu: Callable[[], None], device: str
+) -> None:
+    torch.manual_seed(1)
+    stack, x = Stack().to(device), torch.randn(2, 30, 16, device=device, requires_grad=True)
+    plain = differentiated(stack, stack, x)
+    assert plain[0].dtype == torch.bfloat16
+    as_on_a_gpu()
+    assert_alike(differentiated(stack, stack, x), plain, most=4e-2)
+
+
+def test_dropout_after_a_sub_layer_follows_the_seed_of_the_generator_backward_too(
+    as_on_a_gpu: Callable[[], None], device: str
+) -> None:
+    as_on_a_gpu()
+    stack, x = Stack(0.5).to(device), torch.randn(30, 16, device=device, requires_grad=True)
+    torch.manual_seed(4)
+    first, second = differentiated(stack, stack, x), differentiated(stack, stack, x)
+    torch.manual_seed(4)
+    assert all(map(torch.equal, differentiated(stack, stack, x), first))
+    assert not torch.equal(first[0], second[0])
+    assert all(map(torch.equal, differentiated(stack.eval(), stack, x), differentiated(stack, stack, x)))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compilation_takes_it_whole(as_on_a_gpu: Callable[[], None], device: str, backend: str) -> None:
+    torch.manual_seed(1)
+    stack, x = Stack().to(device), torch.randn(30, 16, device=device, requires_grad=True)
+    as_on_a_gpu()
+    compiled = torch.compile(stack, fullgraph=True, dynamic=True, backend=backend)
+    for tokens in (30, 7):
+        part = x[:tokens].detach().requires_grad_()
+        assert_alike(differentiated(compiled, stack, part), differentiated(stack, stack, part), most=4e-2)

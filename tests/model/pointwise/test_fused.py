@@ -1,0 +1,172 @@
+"""What lies between matrix products, by our kernels: on a GPU, or in Triton's interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.model.pointwise import reference
+
+pytest.importorskip("triton")
+from nmt_cli.model.pointwise import fused
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+GPU = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter cuts where bfloat16 rounds"),
+)
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+ROUNDED = [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=GPU)]
+SHAPES = [(1, 1), (1, 300), (15, 8), (16, 256), (300, 40), (129, 257), (0, 8)]
+
+
+def drawn(*shape: int, dtype: torch.dtype, device: str, seed: int = 1) -> Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=draw, dtype=torch.float64).to(device, dtype)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_mask_of_a_relu_and_the_sum_of_its_gradient_are_those_of_pytorch(
+    shape: tuple[int, int], dtype: torch.dtype, device: str
+) -> None:
+    d_out = drawn(*shape, dtype=dtype, device=device)
+    out = drawn(*shape, dtype=dtype, device=device, seed=2).relu()
+    d_in, d_bias = fused.relu_backward(d_out, out)
+    wanted, exact = reference.relu_backward(d_out, out)[0], reference.relu_backward(d_out.double(), out)[1]
+    assert d_in.dtype == dtype and torch.equal(d_in, wanted)
+    assert d_bias.dtype == torch.promote_types(dtype, torch.float32)
+    largest = float(d_out.abs().sum(0).max()) if len(d_out) else 0.0
+    assert float((d_bias - exact).abs().max()) <= 4 * torch.finfo(d_bias.dtype).eps * largest
+
+
+def test_a_gradient_that_is_a_view_is_read_where_it_lies(device: str) -> None:
+    out = drawn(40, 24, dtype=torch.float32, device=device).relu()
+    both = drawn(40, 48, dtype=torch.float32, device=device)
+    for d_out in (both[:, 24:], both[:, ::2], both[:1, :24].expand(40, 24)):
+        whole = fused.relu_backward(d_out.contiguous(), out)
+        assert all(map(torch.equal, fused.relu_backward(d_out, out), whole))
+
+
+def test_a_gradient_passes_where_the_output_is_not_a_number(device: str) -> None:
+    out = torch.tensor([[float("nan"), 0.0, 2.0, -0.0]], device=device)
+    found, _ = fused.relu_backward(torch.full_like(out, 3.0), out)
+    assert found.tolist() == torch.ops.aten.threshold_backward(torch.full_like(out, 3.0), out, 0).tolist()
+    assert found.tolist() == [[3.0, 0.0, 3.0, 0.0]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_projection_with_relu_errs_at_most_twice_as_much_as_plain_pytorch(
+    dtype: torch.dtype, device: str
+) -> None:
+    shapes = ((150, 24), (40, 24), (40,), (150, 40))
+    x, weight, bias, d_out = (drawn(*each, dtype=dtype, device=device, seed=len(each)) for each in shapes)
+
+    def differentiated(project: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
+        inputs = [(each.double() if exact else each).detach().requires_grad_() for each in (x, weight, bias)]
+        out = project(*inputs)
+        return [out.detach(), *torch.autograd.grad(out, inputs, d_out.to(out.dtype))]
+
+    right = differentiated(reference.relu_linear, exact=True)
+    plain, ours = differentiated(reference.relu_linear), differentiated(fused.relu_linear)
+    for e, theirs, mine in zip(right, plain, ours, strict=True):
+        assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
+        assert (mine - e).abs().max() <= 2 * (theirs - e).abs().max() + 1e-6
+
+
+def test_a_bias_in_fp32_gets_its_gradient_in_fp32_beside_half_factors(device: str) -> None:
+    x, weight = (drawn(300, width, dtype=torch.float16, device=device) for width in (16, 16))
+    bias = torch.zeros(300, device=device, requires_grad=True)
+    out = fused.relu_linear(x, weight, bias)
+    assert out.dtype == torch.float16
+    d_out = drawn(300, 300, dtype=torch.float16, device=device, seed=3)
+    (found,) = torch.autograd.grad(out, bias, d_out)
+    wanted = (d_out.double() * (out > 0)).sum(0)
+    assert found.dtype == torch.float32
+    assert float((found - wanted).abs().max()) < 1e-4  # half precision errs by 1e-2
+
+
+def test_what_needs_no_gradient_is_not_differentiated(device: str) -> None:
+    x, weight = (drawn(20, 16, dtype=torch.float32, device=device) for _ in range(2))
+    bias = torch.zeros(20, device=device, requires_grad=True)
+    (found,) = torch.autograd.grad(fused.relu_linear(x, weight, bias).sum(), bias)
+    wanted = torch.autograd.grad(reference.relu_linear(x, weight, bias).sum(), bias)[0]
+    assert torch.equal(found, wanted)
+    with torch.no_grad():
+        assert torch.equal(fused.relu_linear(x, weight, bias), reference.relu_linear(x, weight, bias))
+
+
+@pytest.mark.parametrize("dtype", ROUNDED, ids=str)
+@pytest.mark.parametrize("drop", [0.0, 0.3], ids=["kept", "dropped"])
+@pytest.mark.parametrize("shape", [(1, 8), (33, 12), (70, 100), (5, 4096)], ids=str)
+def test_a_normed_sum_errs_at_most_twice_as_much_as_plain_pytorch_with_the_same_mask(
+    shape: tuple[int, int], drop: float, dtype: torch.dtype, device: str
+) -> None:
+    seed = torch.tensor(-(1 << 40) - 3, device=device)
+    x, y, d_out = (drawn(*shape, dtype=dtype, device=device, seed=n) for n in range(3))
+    weight, bias = (drawn(shape[1], dtype=torch.float32, device=device, seed=n) for n in (3, 4))
+
+    def differentiated(compute: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
+        given = [each.double() if exact else each.detach() for each in (x, y, weight, bias)]
+        given = [each.requires_grad_() for each in given]
+        out = compute(*given, 1e-6, drop, seed)
+        return [out.detach(), *torch.autograd.grad(out, given, d_out.to(out.dtype))]
+
+    right = differentiated(reference.normed_sum, exact=True)
+    plain, ours = differentiated(reference.normed_sum), differentiated(fused.normed_sum)
+    for e, theirs, mine in zip(right, plain, ours, strict=True):
+        assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
+        assert (mine - e).abs().max() <= 2 * (theirs - e).abs().max() + 1e-5 * e.abs().max()
+
+
+def test_dropout_in_a_normed_sum_drops_as_much_as_it_should_and_others_with_another_seed(device: str) -> None:
+    x, y = torch.zeros(100, 300, device=device), torch.ones(100, 300, device=device)
+    weight, bias = torch.ones(300, device=device), torch.zeros(300, device=device)
+
+    def gone(seed: int) -> Tensor:
+        chosen = torch.tensor(seed, device=device)
+        return fused.normed_sum(x, y, weight, bias, 1e-6, 0.3, chosen) < 0
+
+    assert float(gone(1).double().mean()) == pytest.approx(0.3, abs=0.01)
+    assert torch.equal(gone(1), gone(1))
+    assert float((gone(1) & gone(2)).double().mean()) == pytest.approx(0.09, abs=0.01)
+
+
+def test_the_operators_keep_the_promises_of_custom_operators(device: str) -> None:
+    x, weight = (drawn(20, 16, dtype=torch.float32, device=device).requires_grad_() for _ in range(2))
+    bias = torch.zeros(20, device=device, requires_grad=True)
+    torch.library.opcheck(torch.ops.nmt.relu_linear, (x, weight, bias))
+    out = fused.relu_linear(x, weight, bias).detach()
+    torch.library.opcheck(torch.ops.nmt.relu_backward, (torch.ones_like(out), out))
+    parts = (
+        *(torch.randn(20, 16, device=device) for _ in range(2)),
+        torch.ones(16, device=device),
+        bias[:16],
+    )
+    parts = tuple(each.detach().requires_grad_() for each in parts)
+    rest = (1e-6, 0.1, torch.tensor(7, device=device))
+    torch.library.opcheck(torch.ops.nmt.normed_sum, (*parts, *rest))
+    out, means, scales = torch.ops.nmt.normed_sum(*parts, *rest)
+    saved = (torch.ones_like(out), means.detach(), scales.detach(), *(each.detach() for each in parts[:3]))
+    torch.library.opcheck(torch.ops.nmt.normed_sum_backward, (*saved, *rest[1:]))
+
+
+@pytest.mark.slow
+def test_the_kernels_fit_an_h100_without_spilling_registers_and_read_much_at_a_time() -> None:
+    if find_spec("triton.backends.nvidia") is None:
+        pytest.skip("this Triton does not compile for NVIDIA devices")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.model.pointwise.compile_kernels"]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kernels = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(kernels) == 5
+    assert all(kernel["stack"] == 0 and kernel["wide"] for kernel in kernels), kernels
