@@ -1,9 +1,10 @@
 """What a step of the plain model asks of a GPU, counted without one: operations, and the bytes they touch.
 
-python -m recipes.benchmarks.gpu.counts [base|big|toy] [--tokens 25000]
+python -m recipes.benchmarks.gpu.counts [base|big|toy|attention] [--tokens 25000]
 
 Nothing is computed: tensors have a shape and no content. Operations are those of PyTorch, eager, before a
-compiler fuses any; the attention and the loss are one each, whatever they launch.
+compiler fuses any; the attention and the loss are one each, whatever they launch: what the attention does is
+counted by `attention`.
 """
 
 import json
@@ -12,14 +13,17 @@ from typing import Any
 from unittest.mock import patch
 
 import click
+import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt_cli.attention import dispatch
+from nmt_cli.attention import dispatch, fused
+from nmt_cli.data.filler import Rounding
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import optimizer
@@ -27,8 +31,11 @@ from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.optimizer import build_optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
 from recipes.benchmarks.gpu.step import ENTRIES, SIZES, _batches
+from recipes.benchmarks.lengths import batches, wmt_like
 
 GB = 1e9
+WIDTH = 64
+"""Channels of a head."""
 
 
 class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
@@ -54,11 +61,11 @@ class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's 
 
 
 @click.command()
-@click.argument("size", type=click.Choice(list(SIZES)), default="base")
+@click.argument("size", type=click.Choice([*SIZES, "attention"]), default="base")
 @click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
 def main(size: str, tokens: int) -> None:
     """Print the counts of the micro-batch of a step, forward, loss and backward."""
-    print(json.dumps(counts(size, tokens), indent=1))
+    print(json.dumps(attention(tokens) if size == "attention" else counts(size, tokens), indent=1))
 
 
 def counts(size: str, tokens: int) -> dict[str, Any]:
@@ -81,6 +88,37 @@ def counts(size: str, tokens: int) -> dict[str, Any]:
             name: {"operations": count, "GB": round(counted.bytes[name] / GB, 3)}
             for name, count in counted.operations.most_common()
         },
+    }
+
+
+def attention(tokens: int) -> dict[str, dict[str, Any]]:
+    """Of a layer's attention in batches with lengths as in WMT: launches, and how full their tiles are.
+
+    Heads are of 64 channels in 16 bits. Filler is among the segments, and rows of queries and keys count
+    alike.
+    """
+    told = {}
+    for name, pairs in batches(wmt_like(), tokens).items():
+        filler = Rounding.of(tokens).dummies(pairs[:, 0], pairs[:, 1])
+        both = (np.concatenate((pairs[:, side], filler[side])) for side in (0, 1))
+        source, target = (Layout.of(lengths) for lengths in both)
+        cases = {"self": (source, source), "causal": (target, target), "cross": (target, source)}
+        told |= {f"{name} {case}": _launches(*sides) for case, sides in cases.items()}
+    return told
+
+
+def _launches(q: Layout, k: Layout) -> dict[str, Any]:
+    groups = q.grouped(k).pair_groups
+    assert groups is not None
+    tiles, blocks = fused.plan(groups.counts, WIDTH, torch.bfloat16.itemsize)
+    in_tiles = sum(tile.groups for tile in tiles)
+    filled = int(groups.places.view(-1, 2)[: 2 * in_tiles, 1].sum())
+    return {
+        "forward": len(tiles) + (1 if blocks else 0),
+        "backward": len(tiles) + (2 if blocks else 0),
+        "groups": in_tiles,
+        "filled": round(filled / sum(2 * tile.groups * tile.options["TILE"] for tile in tiles), 2),
+        "streamed": blocks.groups if blocks else 0,
     }
 
 
