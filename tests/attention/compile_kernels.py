@@ -19,6 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from nmt_cli.attention import fused
+from nmt_cli.attention.one_step import fused as one_step
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.streaming import fused as streaming
 from nmt_cli.ragged import Layout
@@ -28,10 +29,24 @@ LENGTHS = (48, 96, 1000)
 ELEMENTS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 WHERE = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
 TYPES = dict.fromkeys(("lse", "delta"), "*fp32") | dict.fromkeys(WHERE, "*i32")
-TYPES |= dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
+TYPES |= {"seen": "*u8"} | dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
 WIDTHS = ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head")
 STRIDES = (*WIDTHS, "dq_token", "dk_token", "dv_token")
-INTEGERS = (*STRIDES, "heads", "first", "low", "high", "behind", "ahead", "threshold")
+OF_STEP = ("q_row", "k_sentence", "k_node", "v_sentence", "v_node", "seen_sentence", "seen_place")
+INTEGERS = (
+    *STRIDES,
+    *OF_STEP,
+    "hypotheses",
+    "nodes",
+    "seen_node",
+    "heads",
+    "first",
+    "low",
+    "high",
+    "behind",
+    "ahead",
+    "threshold",
+)
 
 
 def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
@@ -49,12 +64,18 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
     ]
     for kernel, options in launches:
         yield {"kernel": kernel.__name__, **options, **_resources(kernel, constants | options, dtype)}
+    for options in (one_step.options(places, d_k, d_v, q.element_size()) for places in (4, 64)):
+        yield {
+            "kernel": "attend",
+            **options,
+            **_resources(one_step.attend, options | {"num_warps": 4}, dtype),
+        }
 
 
 def _resources(kernel: Any, constants: dict[str, Any], dtype: torch.dtype) -> dict[str, int]:
     names = list(kernel.arg_names)
     types = {n: TYPES.get(n, "i32" if n in INTEGERS else ELEMENTS[dtype]) for n in names if not n.isupper()}
-    aligned = [n for n in types if types[n].startswith("*") or n in STRIDES]
+    aligned = [n for n in types if types[n].startswith("*") or n in (*STRIDES, *OF_STEP[:5])]
     source = ASTSource(
         kernel,
         {n: types.get(n, "constexpr") for n in names},

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from recipes.benchmarks import lengths
 from recipes.benchmarks.gpu import report, step
-from recipes.benchmarks.gpu.counts import attention, counts
+from recipes.benchmarks.gpu.counts import attention, counts, search
 
 HALF_HOUR = Path(report.__file__).with_name("half_hour.sh")
 
@@ -59,6 +59,11 @@ def test_attention_is_one_launch_a_pass_unless_segments_are_long(monkeypatch: py
         assert launches[f"random {case}"] == (3, 4)
     assert found["alike-short self"]["filled"] > 0.85
     assert found["random self"]["filled"] > 0.7
+
+
+def test_a_step_of_search_asks_a_gpu_for_no_more_than_it_did() -> None:
+    found = search(beam=2, steps=8)
+    assert found["as on a GPU"]["operations"] <= 213 < found["as on a CPU"]["operations"]
 
 
 def test_the_script_says_how_it_is_used_and_is_sound() -> None:

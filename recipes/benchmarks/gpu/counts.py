@@ -1,6 +1,6 @@
 """What a step of the plain model asks of a GPU, counted without one: operations, and the bytes they touch.
 
-python -m recipes.benchmarks.gpu.counts [base|big|toy|attention] [--tokens 25000]
+python -m recipes.benchmarks.gpu.counts [base|big|toy|attention|search] [--tokens 25000]
 
 Nothing is computed: tensors have a shape and no content. Operations are those of PyTorch, eager, before a
 compiler fuses any; the attention and the loss are one each, whatever they launch: what the attention does is
@@ -9,6 +9,7 @@ counted by `attention`.
 
 import json
 from collections import Counter
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -21,7 +22,15 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import dispatch, fused
+from nmt_cli.attention.cached import Masked, Rows, Seen
 from nmt_cli.data.filler import Rounding
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import LOOK_EVERY
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Sentence
+from nmt_cli.decoding.search import Search
+from nmt_cli.model import cache
+from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
@@ -61,11 +70,13 @@ class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's 
 
 
 @click.command()
-@click.argument("size", type=click.Choice([*SIZES, "attention"]), default="base")
+@click.argument("size", type=click.Choice([*SIZES, "attention", "search"]), default="base")
 @click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
 def main(size: str, tokens: int) -> None:
-    """Print the counts of the micro-batch of a step, forward, loss and backward."""
-    print(json.dumps(attention(tokens) if size == "attention" else counts(size, tokens), indent=1))
+    """Print the counts of the micro-batch of a step, forward, loss and backward; or what attention alone
+    launches, or a step of search."""
+    others = {"attention": partial(attention, tokens), "search": search}
+    print(json.dumps(others.get(size, partial(counts, size, tokens))(), indent=1))
 
 
 def counts(size: str, tokens: int) -> dict[str, Any]:
@@ -120,6 +131,43 @@ def _launches(q: Layout, k: Layout) -> dict[str, Any]:
         "filled": round(filled / sum(2 * tile.groups * tile.options["TILE"] for tile in tiles), 2),
         "streamed": blocks.groups if blocks else 0,
     }
+
+
+def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
+    """Operations of a step of beam search with six layers: as on a GPU, of fixed shape, attention a kernel;
+    and as on a CPU. A narrow model has as many as a wide one."""
+    entries = Vocabulary(("",) * 2000, end=0, start=0, unknown=1)
+    shape = ModelConfig(width=64, feed_forward=64, heads=2)
+    torch.manual_seed(1)
+    model = Transformer(shape, entries, entries, joint=True).eval()
+    config = SearchConfig(beam=beam, min_length=steps + 1)
+    sentences = [Sentence(key, [5] * (key + 3)) for key in range(8)]
+    told = {}
+    for name, look_every, step_by in (("as on a CPU", 1, Masked), ("as on a GPU", LOOK_EVERY, _Launched)):
+        one = Search(Ensemble.of([model], config), config, look_every)
+        one.join(sentences)
+        with (
+            patch.object(cache, "seen_by", partial(_seen_by, step_by)),
+            Counted() as counted,
+        ):
+            for _ in range(steps):
+                one.step()
+        each = {name: round(count / steps, 1) for name, count in counted.operations.most_common()}
+        told[name] = {"operations": round(counted.operations.total() / steps, 1), "by name": each}
+    return told
+
+
+class _Launched:
+    """Stands for the kernel, which needs a GPU: one operation, and its result has no content."""
+
+    @staticmethod
+    def attend(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
+        """See `Seen`."""
+        return torch.zeros(len(query_RHK), query_RHK.shape[1] * values_BHMV.shape[3])
+
+
+def _seen_by(kind: type, rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
+    return Masked.of(rows, seen_BNM, dtype, 0) if kind is Masked else _Launched()
 
 
 def _trainer(size: str) -> Trainer:
