@@ -147,7 +147,7 @@ class Layout:
             start += length
 
 
-def _starts(lengths: NDArray[np.int32]) -> NDArray[np.int32]:
+def _starts(lengths: NDArray[np.integer]) -> NDArray[np.int32]:
     """[segments + 1]: where each segment begins, and where the last one ends."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=starts[1:])

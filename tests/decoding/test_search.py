@@ -330,7 +330,7 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's cl
         by_mask = name in ("index", "index_put", "index_put_") and any(
             x is not None and x.dtype == torch.bool for x in args[1]
         )
-        if by_mask or name in ("_local_scalar_dense", "nonzero", "masked_select"):
+        if by_mask or name in ("item", "is_nonzero", "_local_scalar_dense", "nonzero", "masked_select"):
             self.count += 1
         return func(*args, **kwargs or {})
 

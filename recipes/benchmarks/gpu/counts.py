@@ -75,8 +75,11 @@ class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's 
 def main(size: str, tokens: int) -> None:
     """Print the counts of the micro-batch of a step, forward, loss and backward; or what attention alone
     launches, or a step of search."""
-    others = {"attention": partial(attention, tokens), "search": search}
-    print(json.dumps(others.get(size, partial(counts, size, tokens))(), indent=1))
+    if size == "attention":
+        told: dict[str, Any] = attention(tokens)
+    else:
+        told = search() if size == "search" else counts(size, tokens)
+    print(json.dumps(told, indent=1))
 
 
 def counts(size: str, tokens: int) -> dict[str, Any]:
@@ -108,7 +111,7 @@ def attention(tokens: int) -> dict[str, dict[str, Any]]:
     Heads are of 64 channels in 16 bits. Filler is among the segments, and rows of queries and keys count
     alike.
     """
-    told = {}
+    told: dict[str, dict[str, Any]] = {}
     for name, pairs in batches(wmt_like(), tokens).items():
         filler = Rounding.of(tokens).dummies(pairs[:, 0], pairs[:, 1])
         both = (np.concatenate((pairs[:, side], filler[side])) for side in (0, 1))
@@ -142,7 +145,7 @@ def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
     model = Transformer(shape, entries, entries, joint=True).eval()
     config = SearchConfig(beam=beam, min_length=steps + 1)
     sentences = [Sentence(key, [5] * (key + 3)) for key in range(8)]
-    told = {}
+    told: dict[str, Any] = {}
     for name, look_every, step_by in (("as on a CPU", 1, Masked), ("as on a GPU", LOOK_EVERY, _Launched)):
         one = Search(Ensemble.of([model], config), config, look_every)
         one.join(sentences)
