@@ -57,9 +57,10 @@ class Rows:
     """B and N."""
 
     @staticmethod
-    def at(places_R: Tensor, sentences: int, places: int) -> Rows:
-        """Rows at the places `places_R`, which ascend, of so many sentences with so many places each."""
-        extra = -len(places_R) % ROUND if len(places_R) > ROUND else 0
+    def at(places_R: Tensor, sentences: int, places: int, rounded: bool = True) -> Rows:
+        """Rows at the places `places_R`, which ascend, of so many sentences with so many places each; with no
+        dummy rows unless they are `rounded` up."""
+        extra = -len(places_R) % ROUND if rounded and len(places_R) > ROUND else 0
         return Rows(
             to_places=F.pad(places_R, (0, extra), value=sentences * places),
             from_places=torch.cat([places_R, places_R[:1].expand(extra)]),

@@ -99,12 +99,17 @@ def implementation(device: torch.device, key_width: int, value_width: int, dtype
     return "fused" if device.type == "cuda" and fits else "padded"
 
 
-def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
+def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
     """What each of `rows`, of `dtype`, sees of what is kept from step to step: the first M keys at most.
 
-    N may be 1 here, where all places of a sentence see the same.
+    N may be 1 here, where all places of a sentence see the same. `widths` are those of a head's keys and
+    values.
     """
     device = seen_BNM.device
+    if rows.full and implementation(device, *widths, dtype) == "fused":
+        from nmt_cli.attention.one_step import fused
+
+        return fused.Tiled.of(rows, seen_BNM)
     if dtype in (torch.float32, torch.bfloat16) and (compiled := _compiled(device)):
         return Paths.of(rows, seen_BNM, compiled)
     return Masked.of(rows, seen_BNM, dtype, PART.get(device.type, 0))
@@ -112,11 +117,11 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
 
 def log_softmax(x_RV: Tensor) -> Tensor:
     """Over each row, in float32; without gradients, `x_RV` may be used up."""
-    x_RV = x_RV.float()
     compiled = None if torch.is_grad_enabled() else _compiled(x_RV.device)
     if not compiled:
-        return x_RV.log_softmax(-1)
-    x_RV = x_RV.contiguous()
+        # Read as it is: a copy in fp32 would be as large as the result.
+        return x_RV.log_softmax(-1, dtype=torch.float32)
+    x_RV = x_RV.float().contiguous()
     compiled.log_softmax(x_RV.numpy(), x_RV.amax(1).numpy())
     return x_RV
 

@@ -1,4 +1,4 @@
-"""Ragged attention by our own kernels, without padding: each segment in the smallest tile that it fits.
+"""Ragged attention by our own kernels, without padding: neighbouring segments share a tile where they fit.
 
 Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V of values.
 """
@@ -6,7 +6,6 @@ Axes: T query tokens, S key tokens, H heads, K channels of queries and keys, V o
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import triton
 from torch import Tensor
@@ -15,30 +14,11 @@ from nmt_cli.attention import dropout
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.streaming import fused as streaming
-from nmt_cli.ragged import Layout, sizes
+from nmt_cli.ragged import ROWS, Groups, Layout
 
+TILE_WARPS = {64: 4, 128: 8}
+"""Rows of a tile, which are those that a group may have, and the warps that compute it."""
 
-class Bin(NamedTuple):
-    """How segments are computed whose longer side has at most `longest` tokens, and too many for the bin
-    before."""
-
-    longest: int
-    tile: int
-    """Rows of the tile."""
-
-    heads: int
-    """How many heads share a tile."""
-    warps: int
-
-
-BINS = (
-    Bin(longest=4, tile=16, heads=4, warps=1),
-    Bin(longest=8, tile=16, heads=2, warps=1),
-    Bin(longest=16, tile=16, heads=1, warps=1),
-    Bin(longest=32, tile=32, heads=1, warps=2),
-    Bin(longest=64, tile=64, heads=1, warps=4),
-    Bin(longest=128, tile=128, heads=1, warps=8),
-)
 LARGEST_TILE = 128
 LARGEST_BLOCK, BLOCK_WARPS = 64, 4
 LARGEST_EXACT = 32
@@ -48,10 +28,27 @@ TILE_BYTES = 16 * 1024
 """What a tile or block of queries, keys or values may hold, so that the backward programs fit."""
 
 WARP_BYTES, MOST_WARPS = 128, 8
-"""The warps of `BINS` and `BLOCK_WARPS` are for rows of so many bytes; wider rows get more, up to a limit."""
+"""The numbers of warps here are for rows of so many bytes; wider rows get more, up to a limit."""
 
 Options = dict[str, int]
-"""The arguments of one launch: which lengths it computes, and with what tiles or blocks."""
+"""The arguments of one launch: which groups it computes, and with what tiles or blocks."""
+
+
+class Tiles(NamedTuple):
+    """A launch of `one_tile` for so many groups."""
+
+    groups: int
+    options: Options
+
+
+class Blocks(NamedTuple):
+    """A launch of `streaming` for so many groups, of which the largest has so many blocks."""
+
+    groups: int
+    queries: int
+    keys: int
+    options: Options
+
 
 FAR = 1 << 30
 """A distance beyond any key of any segment; twice of it still is an int32, in which kernels reckon."""
@@ -87,19 +84,22 @@ def attend_projected(
     seed: Tensor | None = None,
 ) -> Tensor:
     """Do what `dispatch.attend_projected` promises, for the heads that `attend` takes."""
-    sizes = _sizes(q, k)
-    segments = (q.starts, k.starts, sizes)
-    out_THV: Tensor = _attend(list(projections), *heads, *segments, causal, window, drop, seed)[0]
+    segments = (q.segments, k.segments, q.positions, k.positions)
+    groups = _groups(q, k)
+    plan = (groups.places, groups.counts)
+    out_THV: Tensor = _attend(list(projections), *heads, *segments, *plan, causal, window, drop, seed)[0]
     return out_THV
 
 
-def _sizes(q: Layout, k: Layout) -> Tensor:
-    """Of the longer side of each segment; the loader knows it of a batch."""
-    if q.starts is k.starts:
-        return q.sizes
-    if q.pair_sizes is not None:
-        return q.pair_sizes
-    return sizes(np.maximum(q.lengths.numpy(), k.lengths.numpy()))
+def _groups(q: Layout, k: Layout) -> Groups:
+    """What the loader of a batch has planned; of other pairs it is planned here."""
+    to_itself = q.starts is k.starts
+    planned = q.groups if to_itself else q.pair_groups
+    if planned is None:
+        here = q.grouped(k)
+        planned = here.groups if to_itself else here.pair_groups
+    assert planned is not None
+    return planned
 
 
 # An operator that torch.compile does not look into: which launches there are depends on the lengths.
@@ -109,9 +109,12 @@ def _attend(
     heads: int,
     keys: int,
     values: int,
-    q_starts: Tensor,
-    k_starts: Tensor,
-    sizes: Tensor,
+    q_segments: Tensor,
+    k_segments: Tensor,
+    q_positions: Tensor,
+    k_positions: Tensor,
+    places: Tensor,
+    counts: Tensor,
     causal: bool,
     window: int,
     drop: float,
@@ -120,15 +123,16 @@ def _attend(
     """The output, and [T, H] the logarithms to base 2 of the softmax's divisors, for the backward pass."""
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(heads, keys, values))
     out_THV, lse_TH = _outputs(q_THK, heads, values)
-    arguments = _arguments(q_THK, k_SHK, v_SHV, q_starts, k_starts, causal, window, drop, seed)
+    where = (places, q_segments, k_segments, q_positions, k_positions)
+    arguments = _arguments(q_THK, k_SHK, v_SHV, where, causal, window, drop, seed)
     arguments |= {"out": out_THV, "lse": lse_TH}
-    tiles, blocks = plan(sizes, _widest(q_THK, v_SHV), q_THK.element_size())
+    tiles, blocks = plan(counts, _widest(q_THK, v_SHV), q_THK.element_size())
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            one_tile.forward[_tile_grid(q_THK, q_starts, tile)](**arguments, **tile)
+            one_tile.forward[tile.groups * heads,](**arguments, **tile.options)
         if blocks:
-            streaming.forward[_block_grid(q_THK, q_starts, sizes, blocks)](**arguments, **blocks)
+            streaming.forward[blocks.groups * heads, blocks.queries](**arguments, **blocks.options)
     return out_THV, lse_TH
 
 
@@ -140,9 +144,12 @@ def _attend_backward(
     heads: int,
     keys: int,
     values: int,
-    q_starts: Tensor,
-    k_starts: Tensor,
-    sizes: Tensor,
+    q_segments: Tensor,
+    k_segments: Tensor,
+    q_positions: Tensor,
+    k_positions: Tensor,
+    places: Tensor,
+    counts: Tensor,
     causal: bool,
     window: int,
     drop: float,
@@ -153,67 +160,57 @@ def _attend_backward(
     q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(heads, keys, values))
     dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(heads, keys, values))
     d_out_THV = _dense(d_out_THV)
-    arguments = _arguments(q_THK, k_SHK, v_SHV, q_starts, k_starts, causal, window, drop, seed)
+    where = (places, q_segments, k_segments, q_positions, k_positions)
+    arguments = _arguments(q_THK, k_SHK, v_SHV, where, causal, window, drop, seed)
     arguments |= {"lse": lse_TH, "d_out": d_out_THV}
     arguments |= {"d_out_token": d_out_THV.stride(0), "d_out_head": d_out_THV.stride(1)}
     d_queries = {"dq": dq_THK, "dq_token": dq_THK.stride(0)}
     d_keys = {"dk": dk_SHK, "dk_token": dk_SHK.stride(0), "dv": dv_SHV, "dv_token": dv_SHV.stride(0)}
-    tiles, blocks = plan(sizes, _widest(q_THK, v_SHV), q_THK.element_size())
+    tiles, blocks = plan(counts, _widest(q_THK, v_SHV), q_THK.element_size())
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            one_tile.backward[_tile_grid(q_THK, q_starts, tile)](**arguments, **tile, **d_queries, **d_keys)
+            one_tile.backward[tile.groups * heads,](**arguments, **tile.options, **d_queries, **d_keys)
         if blocks:
-            arguments |= {"delta": torch.empty_like(lse_TH), **blocks}
-            grid = _block_grid(q_THK, q_starts, sizes, blocks)
-            streaming.backward_queries[grid](**arguments, **d_queries)
-            streaming.backward_keys[grid](**arguments, **d_keys)
+            arguments |= {"delta": torch.empty_like(lse_TH), **blocks.options}
+            streaming.backward_queries[blocks.groups * heads, blocks.queries](**arguments, **d_queries)
+            streaming.backward_keys[blocks.groups * heads, blocks.keys](**arguments, **d_keys)
     return gradients
 
 
-def plan(sizes: Tensor, width: int, element_size: int) -> tuple[list[Options], Options]:
-    """The launches of `one_tile` that have segments to compute, and that of `streaming`, empty if no segment
-    is long.
+def plan(counts: Tensor, width: int, element_size: int) -> tuple[list[Tiles], Blocks | None]:
+    """The launches of `one_tile` that have groups to compute, and that of `streaming`, if a group is large.
 
-    `sizes` are those of the longer sides, on the host: nothing waits for the device. `width` is the wider of
-    keys and values, in channels.
+    `counts` are those of `Groups`, on the host: nothing waits for the device. `width` is the wider of keys
+    and values, in channels.
     """
-    counts = sizes.tolist()
+    *borders, queries, keys = counts.tolist()
     rows = TILE_BYTES // (width * element_size)
     if element_size > 2:
         rows = min(rows, LARGEST_EXACT)
     more_warps = max(1, width * element_size // WARP_BYTES)
-    tiles: list[Options] = []
-    low, next_size = 0, 0
-    for longest, tile, heads, warps in BINS:
-        if tile > min(rows, LARGEST_TILE):
-            break
-        behind = longest.bit_length()
-        if any(counts[next_size:behind]):
-            options = {"low": low, "high": longest, "TILE": tile, "STACK": heads}
-            tiles.append({**options, "num_warps": min(MOST_WARPS, warps * more_warps)})
-        low, next_size = longest, behind
-    warps = min(MOST_WARPS, BLOCK_WARPS * more_warps)
-    blocks: Options = {"low": low, "BLOCK": min(rows, LARGEST_BLOCK), "num_warps": warps}
-    return tiles, blocks if any(counts[next_size:]) else {}
-
-
-def _tile_grid(q_THK: Tensor, starts: Tensor, tile: Options) -> tuple[int, ...]:
-    return ((len(starts) - 1) * triton.cdiv(q_THK.shape[1], tile["STACK"]),)
-
-
-def _block_grid(q_THK: Tensor, starts: Tensor, sizes: Tensor, blocks: Options) -> tuple[int, ...]:
-    """As many blocks as the longest segment of either side has when rounded up; those behind the end return
-    at once."""
-    longest = 1 << int(sizes.nonzero()[-1])
-    return ((len(starts) - 1) * q_THK.shape[1], triton.cdiv(longest, blocks["BLOCK"]))
+    fitting = [tile for tile in ROWS if tile <= min(rows, LARGEST_TILE)]
+    tiles: list[Tiles] = []
+    low = 0
+    for number, tile in enumerate(fitting):
+        first, end = borders[2 * number : 2 * number + 2]
+        warps = min(MOST_WARPS, TILE_WARPS[tile] * more_warps)
+        if first < end:
+            options = {"first": first, "low": low, "high": tile, "TILE": tile, "num_warps": warps}
+            tiles.append(Tiles(end - first, options))
+        low = tile
+    first, end = borders[2 * len(fitting)], borders[-1]
+    if first == end:
+        return tiles, None
+    block, warps = min(rows, LARGEST_BLOCK), min(MOST_WARPS, BLOCK_WARPS * more_warps)
+    options = {"first": first, "low": low, "BLOCK": block, "num_warps": warps}
+    return tiles, Blocks(end - first, triton.cdiv(queries, block), triton.cdiv(keys, block), options)
 
 
 def _arguments(
     q_THK: Tensor,
     k_SHK: Tensor,
     v_SHV: Tensor,
-    q_starts: Tensor,
-    k_starts: Tensor,
+    where: Sequence[Tensor],
     causal: bool,
     window: int,
     drop: float,
@@ -221,8 +218,9 @@ def _arguments(
 ) -> dict[str, Any]:
     """The arguments that all kernels have."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]
+    names = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
     return {
-        **{"q": q_THK, "k": k_SHK, "v": v_SHV, "q_starts": q_starts, "k_starts": k_starts, "seed": seed},
+        **{"q": q_THK, "k": k_SHK, "v": v_SHV, "seed": seed, **dict(zip(names, where, strict=True))},
         **{"q_token": q_THK.stride(0), "q_head": q_THK.stride(1)},
         **{"k_token": k_SHK.stride(0), "k_head": k_SHK.stride(1)},
         **{"v_token": v_SHV.stride(0), "v_head": v_SHV.stride(1)},
@@ -267,18 +265,18 @@ def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: A
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    projections, ctx.heads, segments, ctx.options = inputs[0], inputs[1:4], inputs[4:7], inputs[7:10]
-    ctx.save_for_backward(output[1], *segments, inputs[10], *projections)
+    projections, ctx.heads, segments, ctx.options = inputs[0], inputs[1:4], inputs[4:10], inputs[10:13]
+    ctx.save_for_backward(output[1], *segments, inputs[13], *projections)
     ctx.mark_non_differentiable(output[1])
     # The logarithms get no gradient: zeros would be made for them.
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
-    lse_TH, *segments, seed = ctx.saved_tensors[:5]
-    projections = list(ctx.saved_tensors[5:])
+    lse_TH, *segments, seed = ctx.saved_tensors[:8]
+    projections = list(ctx.saved_tensors[8:])
     gradients = _attend_backward(d_out_THV, lse_TH, projections, *ctx.heads, *segments, *ctx.options, seed)
-    return (gradients, *[None] * 10)
+    return (gradients, *[None] * 13)
 
 
 _attend.register_autograd(_differentiate, setup_context=_remember)

@@ -64,8 +64,8 @@ class MicroBatch:
             source_tokens=self.source_tokens.pin_memory(),
             target_tokens=self.target_tokens.pin_memory(),
             labels=self.labels.pin_memory(),
-            source=_pinned(self.source),
-            target=_pinned(self.target),
+            source=self.source.pin_memory(),
+            target=self.target.pin_memory(),
         )
 
 
@@ -85,8 +85,8 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
         source_tokens=_tokens(split.source, pairs, source),
         target_tokens=target_tokens,
         labels=labels,
-        source=source,
-        target=target.beside(source),
+        source=source.grouped(),
+        target=target.grouped(source),
         real_source_tokens=real_source,
         real_target_tokens=real_target,
     )
@@ -108,13 +108,3 @@ def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
     tokens = np.full(len(segments), end, dtype=np.int64)
     tokens[:real] = np.asarray(side.tokens)[side.offsets[pairs][segments[:real]] + positions[:real]]
     return torch.from_numpy(tokens)
-
-
-def _pinned(layout: Layout) -> Layout:
-    return replace(
-        layout,
-        # Not `lengths`, which never leave the host.
-        starts=layout.starts.pin_memory(),
-        segments=layout.segments.pin_memory(),
-        positions=layout.positions.pin_memory(),
-    )

@@ -102,21 +102,32 @@ class Beams:
         """[B, N]: which places hold a hypothesis that goes on."""
         return self.totals > -torch.inf
 
-    def rows(self) -> tuple[Tensor, Tensor]:
-        """[R] the numbers of the places in use, and [R] the newest token at each; 0 where there is none
-        yet."""
-        rows = self.in_use.flatten().nonzero()[:, 0]
+    def rows(self, everywhere: bool = False) -> tuple[Tensor, Tensor]:
+        """[R] the numbers of the places in use, or of all, and [R] the newest token at each; 0 where there is
+        none yet."""
         newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
-        return rows, self.tokens.gather(2, newest_BN1).flatten()[rows]
+        newest = self.tokens.gather(2, newest_BN1).flatten()
+        if everywhere:
+            return torch.arange(len(newest), device=newest.device), newest
+        rows = self.in_use.flatten().nonzero()[:, 0]
+        return rows, newest[rows]
 
-    def follow(self, choice: Choice, rule: LengthRule, longest: int, extra_BN: Tensor | None = None) -> None:
+    def follow(
+        self,
+        choice: Choice,
+        rule: LengthRule,
+        longest: int,
+        extra_BN: Tensor | None = None,
+        waits: bool = True,
+    ) -> None:
         """Go on as chosen; `longest` is more than any age.
 
-        `extra_BN`, never positive, is added to the score of an ending, by its parent.
+        `extra_BN`, never positive, is added to the score of an ending, by its parent. Without `waits` the
+        host does not look whether there is one.
         """
         self._make_room(longest + 1)
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
-        self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN)
+        self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
         self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
         self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
         self.totals = choice.live_totals
@@ -160,7 +171,9 @@ class Beams:
             found.append([_hypothesis(*one) for one in each if one[0] > -torch.inf])
         return found
 
-    def _end(self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None) -> None:
+    def _end(
+        self, totals: Tensor, parents: Tensor, rule: LengthRule, extra_BN: Tensor | None, waits: bool
+    ) -> None:
         lengths = (self.ages + 1)[:, None].expand_as(totals)
         new = rule.score(totals, lengths)
         if extra_BN is not None:
@@ -168,7 +181,7 @@ class Beams:
         scores = torch.cat([self.ended_scores, new], dim=1)
         self.ended_scores, kept = scores.topk(self.ended_scores.shape[1])
         # In most steps nothing ends that is among the best: then no tokens need to be copied.
-        if not bool((kept >= self.ended_scores.shape[1]).any()):
+        if waits and not bool((kept >= self.ended_scores.shape[1]).any()):
             return
         self.ended_lengths = torch.cat([self.ended_lengths, lengths], dim=1).gather(1, kept)
         # The end mark takes the room of a token, for its score; its id is never read, so 0 will do.

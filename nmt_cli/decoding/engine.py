@@ -13,6 +13,9 @@ from nmt_cli.model.transformer import Transformer
 
 ROWS_ON_CPU = 256
 MOST_ROWS = 2048
+LOOK_EVERY = 8
+"""Steps on a GPU from one look at what is done to the next: each makes the host wait for the device."""
+
 TOKENS = 16_384
 """Most source tokens of a batch, where each sentence counts as much as the longest."""
 
@@ -54,7 +57,8 @@ def translated(
     """
     rows = config.rows or (MOST_ROWS if is_gpu(ensemble.device) else ROWS_ON_CPU)
     slots = max(1, rows // config.places)
-    search = Search(ensemble, config)
+    look_every = LOOK_EVERY if is_gpu(ensemble.device) else 1
+    search = Search(ensemble, config, look_every)
     while True:
         joining: list[Sentence] = []
         try:
@@ -77,7 +81,7 @@ def translated(
                 raise
             # All of them begin anew in smaller batches: the step may have failed halfway.
             batch = [*search.sentences, *joining]
-            search = Search(ensemble, config)
+            search = Search(ensemble, config, look_every)
             if len(batch) == 1:
                 yield batch[0], None
             else:

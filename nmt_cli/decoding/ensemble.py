@@ -73,7 +73,7 @@ class Ensemble:
     def mean(self, each_MRV: Tensor) -> Tensor:
         """[R, V]: the weighted mean of the log-probabilities `each_MRV` of M models, itself
         log-probabilities."""
-        weights = each_MRV.new_tensor(self.weights)[:, None, None]
+        weights = torch.tensor(self.weights).to(each_MRV, non_blocking=True)[:, None, None]
         if self.combine == "log-probability":
             return (each_MRV * weights).sum(0)
         # The mean of probabilities without leaving logarithms, where small ones would become 0.

@@ -28,6 +28,7 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
             flat([vocabulary.ended(pair[side]) for pair in some], ensemble.device)
             for side, vocabulary in enumerate(vocabularies)
         )
+        target = target.grouped(source)
         # All models of an ensemble share their vocabularies, so the ids serve each of them.
         each = [_log_probs(model, source_S, target_T, source, target) for model in ensemble.models]
         log_probs_TV = each[0] if len(each) == 1 else ensemble.mean(torch.stack(each))

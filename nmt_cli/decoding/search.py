@@ -15,7 +15,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lengths import LengthRule
 from nmt_cli.decoding.tree_rules import TreeWanted, Written, allowed_next, written
-from nmt_cli.model.cache import DecodingCache
+from nmt_cli.model.cache import BLOCK, DecodingCache
 
 FEW = 0.75
 """When no more than this share of a batch is still in search, the rest of it is cleared away."""
@@ -26,8 +26,14 @@ Done = tuple[Sentence, list[Hypothesis]]
 class Search:
     """Sentences in search, whatever step each of them is at."""
 
-    def __init__(self, ensemble: Ensemble, config: SearchConfig) -> None:
-        """The vocabulary says what is never produced; nor is its unknown unless the settings allow it."""
+    def __init__(self, ensemble: Ensemble, config: SearchConfig, look_every: int = 1) -> None:
+        """The vocabulary says what is never produced; nor is its unknown unless the settings allow it.
+
+        Only once in `look_every` steps, at most 8, the host waits for the device and looks at what is in use;
+        where that is more than 1, every place takes each step, in use or not, so that shapes stay the same.
+        """
+        assert look_every <= BLOCK
+        self._look_every, self._unseen = look_every, 0
         self._sentences: list[Sentence] = []
         self._active: list[bool] = []
         self._ensemble, self._config = ensemble, config
@@ -54,8 +60,9 @@ class Search:
         """Begin with `sentences`."""
         config, places = self._config, self._config.places
         caches = self._ensemble.start([sentence.tokens for sentence in sentences], places)
-        if config.coverage_penalty:
-            for cache in caches:
+        for cache in caches:
+            cache.ahead = self._look_every
+            if config.coverage_penalty:
                 cache.begin_coverage()
         pieces = [len(sentence.tokens) for sentence in sentences]
         caps = config.caps(pieces, self._ensemble.longest)
@@ -93,11 +100,12 @@ class Search:
         if sum(self._active) <= FEW * len(self._active):
             self._clear(self._beams)
         beams, longest = self._beams, max(self._ages) + 1
-        rows, newest = beams.rows()
-        log_probs = self._ensemble.step(newest, rows, self._caches, longest)
+        going = [age for age, active in zip(self._ages, self._active, strict=True) if active]
+        rows, newest = beams.rows(everywhere=self._look_every > 1)
+        log_probs = self._ensemble.step(newest, rows, self._caches, max(going) + 1)
         self._constrain(log_probs, rows)
         choice = self._choice(log_probs, rows, beams.totals)
-        beams.follow(choice, self._rule, longest, self._coverage())
+        beams.follow(choice, self._rule, longest, self._coverage(), waits=self._look_every == 1)
         if not self._config.sample:
             # Not of samples, which are drawn, not compared.
             beams.give_up_hopeless(self._rule)
@@ -112,41 +120,57 @@ class Search:
         if not self._config.sample:
             return best(log_probs, rows, totals, self._end, self._config.diversity)
         places = self._config.places
-        where = [divmod(row, places) for row in rows.tolist()]
+        where = [divmod(row, places) for row in self._numbers(rows)]
         keys = [self._sentences[sentence].key for sentence, _ in where]
         ages = [self._ages[sentence] for sentence, _ in where]
         lots = chances(self._config.seed, keys, [place for _, place in where], ages)
-        on_device = torch.from_numpy(lots).to(log_probs.device)
+        on_device = torch.from_numpy(lots).to(log_probs.device, non_blocking=True)
         return drawn(log_probs, rows, totals, on_device, self._config, self._end)
 
     def _constrain(self, log_probs_RV: Tensor, rows: Tensor) -> None:
         """Nothing that is banned, and no end before its time; but where a token must come, that one."""
+        assert self._beams is not None
         must = [self._must(*each) for each in zip(self._sentences, self._ages, self._caps, strict=True)]
-        forced: list[tuple[int, int, Tensor]] = []
+        forced: tuple[Tensor, Tensor, Tensor] | None = None
         if any(token is not None for token in must):
-            of_row = [must[sentence] for sentence in (rows // self._config.places).tolist()]
-            each = ((row, token) for row, token in enumerate(of_row) if token is not None)
-            # Copied before anything is banned: a prefix may hold what the settings forbid, at the model's own
-            # score.
-            forced = [(row, token, log_probs_RV[row, token].clone()) for row, token in each]
-            sure = [age < one.certain for one, age in zip(self._sentences, self._ages, strict=True)]
-            for row, _, kept in forced:
-                kept *= not sure[int(rows[row]) // self._config.places]
+            forced = self._forced(log_probs_RV, must, rows)
         log_probs_RV.index_fill_(1, self._banned, -torch.inf)
         heeding = self._config.constrained or self._trees
         ends_R = log_probs_RV[:, self._end].clone() if heeding else None
-        early = [age < self._config.min_length for age in self._ages]
-        if any(early):
-            too_early = torch.tensor(early, device=rows.device)[rows // self._config.places]
+        if min(self._ages) < self._config.min_length:
+            too_early = (self._beams.ages < self._config.min_length)[rows // self._config.places]
             log_probs_RV[:, self._end].masked_fill_(too_early, -torch.inf)
         if ends_R is not None:
             self._heed_history(log_probs_RV, rows)
             # A hypothesis to which the rules leave no token ends, though it may be early.
             nothing_left_R = (log_probs_RV == -torch.inf).all(1)
-            log_probs_RV[nothing_left_R, self._end] = ends_R[nothing_left_R]
-        for row, token, kept in forced:
-            log_probs_RV[row] = -torch.inf
-            log_probs_RV[row, token] = kept
+            here_R = log_probs_RV[:, self._end]
+            here_R.copy_(torch.where(nothing_left_R, ends_R, here_R))
+        if forced:
+            rows_F, tokens_F, kept_F = forced
+            log_probs_RV.index_fill_(0, rows_F, -torch.inf).index_put_((rows_F, tokens_F), kept_F)
+
+    def _forced(
+        self, log_probs_RV: Tensor, must: Sequence[int | None], rows: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """[F] the rows in which a token must come, if any, the tokens, and their log-probabilities."""
+        sentences = [number // self._config.places for number in self._numbers(rows)]
+        each = [(row, one, must[one]) for row, one in enumerate(sentences) if must[one] is not None]
+        if not each:
+            return None
+        sure = [age < one.certain for one, age in zip(self._sentences, self._ages, strict=True)]
+        rows_F, tokens_F, sure_F = (
+            # A copy that the host does not wait for.
+            torch.tensor(values).to(rows.device, non_blocking=True)
+            for values in ([e[0] for e in each], [e[2] for e in each], [sure[e[1]] for e in each])
+        )
+        # Copied before anything is banned: a prefix may hold what the settings forbid, at the model's own
+        # score.
+        return rows_F, tokens_F, log_probs_RV[rows_F, tokens_F] * ~sure_F
+
+    def _numbers(self, rows: Tensor) -> Sequence[int]:
+        """`rows` on the host."""
+        return range(len(rows)) if self._look_every > 1 else rows.tolist()
 
     def _heed_history(self, log_probs_RV: Tensor, rows: Tensor) -> None:
         """Nothing that the settings forbid because of what was written."""
@@ -159,21 +183,27 @@ class Search:
         if config.no_repeat_ngram:
             ban_repeated(log_probs_RV, *history, config.no_repeat_ngram, end)
         if config.ban:
-            ban_sequences(log_probs_RV, *history, [self._bans[i] for i in sentences.tolist()], end)
+            bans = [self._bans[number // config.places] for number in self._numbers(rows)]
+            ban_sequences(log_probs_RV, *history, bans, end)
 
         if self._trees:
-            log_probs_RV.masked_fill_(~self._tree_rules(*history, sentences).to(rows.device), -torch.inf)
+            log_probs_RV.masked_fill_(~self._tree_rules(*history, rows).to(rows.device), -torch.inf)
 
-    def _tree_rules(self, tokens_RT: Tensor, ages_R: Tensor, sentences_R: Tensor) -> Tensor:
+    def _tree_rules(self, tokens_RT: Tensor, ages_R: Tensor, rows: Tensor) -> Tensor:
         """[R, V]: what may come next where trees are written, and anything elsewhere."""
         # Each path is one token longer than some path of the step before, so older ones are of no use.
         known, self._written = self._written, {}
         trees: list[tuple[Written, TreeWanted] | None] = []
         room: list[int] = []
-        for tokens, age, number in zip(*(x.tolist() for x in (tokens_RT, ages_R, sentences_R)), strict=True):
+        assert self._beams is not None
+        used = self._beams.in_use.flatten()[rows]
+        for row, tokens, age, goes_on in zip(
+            *(x.tolist() for x in (rows, tokens_RT, ages_R, used)), strict=True
+        ):
+            number = row // self._config.places
             wanted, path = self._sentences[number].tree, tuple(tokens[:age])
             room.append(self._caps[number] - age)
-            if wanted is None:
+            if wanted is None or not goes_on:
                 trees.append(None)
                 continue
             before = known.get(path[:-1])
@@ -202,6 +232,12 @@ class Search:
 
     def _leave(self, beams: Beams) -> list[Done]:
         """Those that are done; they go on to have their places in the tensors until it pays to clear them."""
+        self._unseen += 1
+        each = zip(self._ages, self._caps, self._active, strict=True)
+        # At its cap a sentence ends for sure; it must not be taken for one that goes on.
+        if self._unseen < self._look_every and not any(active and age > cap for age, cap, active in each):
+            return []
+        self._unseen = 0
         goes_on = beams.in_use.any(1).tolist()
         # True > False: in search before this step, and no more.
         left = [i for i, (before, now) in enumerate(zip(self._active, goes_on, strict=True)) if before > now]

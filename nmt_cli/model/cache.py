@@ -21,6 +21,9 @@ from nmt_cli.attention.dispatch import seen_by
 BLOCK = 8
 """Room in a tree is made for this many more steps at a time."""
 
+ROOMS = 4
+"""Where nodes are made ready for several steps, there is room for so many times more."""
+
 GRAIN = 8
 """`DecodingCache.used` is rounded up to this where it is too small, so that it need not grow at each step."""
 
@@ -36,6 +39,11 @@ class LayerCache:
 
     states: Tensor | None = None
     """[B, N, D]: what each hypothesis is so far, where an SSRU sums it up; then the tree has no heads."""
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Channels of a head's keys and values."""
+        return self.source_keys.shape[3], self.source_values.shape[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,12 @@ class DecodingCache:
     used: int = 0
     """All nodes are among the first so many, in each sentence."""
 
+    ahead: int = 1
+    """Steps for which nodes are made ready at a time; where they are more than one, all places are rows."""
+
+    ready: int = 0
+    """Steps for which they still are, whatever the hypotheses do: the host need not look."""
+
     coverage: Tensor | None = None
     """[B, N, S]: how much attention each source token has had in all, the sum of the layers."""
 
@@ -117,15 +131,15 @@ class DecodingCache:
         seen = self.paths[:, :, : self.used]
         if window:
             seen = seen & (self.depths[:, None, : self.used] >= self.ages[:, None, None] - window // 2)
-        keys = self.layers[0].own_keys
+        keys, widths = self.layers[0].own_keys, self.layers[0].widths
         each_head = torch.arange(keys.shape[1], device=self.paths.device)
         first_RH = ((rows_R // places)[:, None] * keys.shape[1] + each_head) * room
-        rows = Rows.at(rows_R, sentences, places)
+        rows = Rows.at(rows_R, sentences, places, rounded=self.ahead == 1)
         return Step(
             rows=rows,
             nodes_RH=first_RH + nodes_BN.flatten()[rows_R, None],
-            own=seen_by(rows, seen, dtype),
-            source=seen_by(rows, self.source_seen[:, None], dtype),
+            own=seen_by(rows, seen, dtype, widths),
+            source=seen_by(rows, self.source_seen[:, None], dtype, widths),
             coverage=self.coverage,
             source_seen=self.source_seen,
         )
@@ -152,22 +166,29 @@ class DecodingCache:
     def _free_nodes(self) -> Tensor:
         """[B, N]: for each place a node that no path goes through."""
         alive = self.paths[:, :, : self.used].any(1)
-        # All sentences have as many nodes as the one that needs most.
-        needed = int(alive.sum(1).max()) + self.places
-        if needed > self.used:
-            if needed > self.paths.shape[2]:
-                self.take(torch.arange(len(self.ages), device=self.paths.device))
-            self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
-            alive = self.paths[:, :, : self.used].any(1)
+        if not self.ready:
+            # All sentences have as many nodes as the one that needs most.
+            live = int(alive.sum(1).max())
+            needed = live + self.places * self.ahead
+            if needed > self.used:
+                if needed > self.paths.shape[2]:
+                    self.take(torch.arange(len(self.ages), device=self.paths.device), live=live)
+                self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
+                alive = self.paths[:, :, : self.used].any(1)
+            self.ready = self.ahead
+        self.ready -= 1
         # False sorts before True, so the nodes on no path come first.
         return alive.sort(dim=1, stable=True).indices[:, : self.places]
 
-    def take(self, sentences: Tensor, others: DecodingCache | None = None) -> None:
+    def take(self, sentences: Tensor, others: DecodingCache | None = None, live: int | None = None) -> None:
         """Keep `sentences`, in this order, and of their trees what some hypothesis goes through; behind them
-        come the sentences of `others`, which have taken no step yet."""
+        come the sentences of `others`, which have taken no step yet. `live` is the most nodes that paths of a
+        sentence go through, if known."""
         alive = self.paths[sentences].any(1)
-        live = int(alive.sum(1).max()) if alive.numel() else 0
-        room = live + BLOCK * self.places  # a step takes a node for each place
+        if live is None:
+            live = int(alive.sum(1).max()) if alive.numel() else 0
+        # A step takes a node for each place.
+        room = live + (BLOCK if self.ahead == 1 else ROOMS * self.ahead) * self.places
         wide = F.pad(alive, (0, max(0, room - alive.shape[1])))
         order = torch.sort(wide, dim=1, descending=True, stable=True).indices
         order = order[:, :room].clamp(max=alive.shape[1] - 1)
@@ -176,11 +197,13 @@ class DecodingCache:
         paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.places, -1))
         depths = self.depths[sentences].gather(1, order)
         # The sentence with the longest source may have left, and then all others are padded less.
-        longest = int(self.source_seen[sentences].sum(1).max()) if len(sentences) else 0
+        longest = self.source_seen.shape[1]
+        if len(sentences) < len(self.ages):
+            longest = int(self.source_seen[sentences].sum(1).max()) if len(sentences) else 0
         more = len(others.ages) if others else 0
         self.paths = F.pad(paths & ~behind[:, None], (0, 0, 0, 0, 0, more))
         self.depths = F.pad(depths, (0, 0, 0, more))
-        self.ages, self.used = F.pad(self.ages[sentences], (0, more)), live
+        self.ages, self.used, self.ready = F.pad(self.ages[sentences], (0, more)), live, 0
         for number, layer in enumerate(self.layers):
             other = others.layers[number] if others else None
             layer.own_keys = _nodes(layer.own_keys, sentences, order, more)

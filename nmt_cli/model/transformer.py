@@ -177,7 +177,8 @@ class Transformer(nn.Module):
         sentences_R = step.rows.from_places // cache.places
         # The rows are rounded up, see `Rows`; what the dummies get does not matter.
         tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
-        x_RD = self._embedded(tokens_R, cache.ages[sentences_R], longest)
+        # Of sentences that are done nobody asks whether they were too long.
+        x_RD = self._embedded(tokens_R, cache.ages[sentences_R].clamp(max=longest - 1), longest)
         for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
             x_RD = layer.step(x_RD, kept, step)
         cache.ages += 1

@@ -172,7 +172,9 @@ def _problems(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, Problem
 
 def _problem(bench: Bench, pairs: Pairs, heads: int, case: str) -> Problem:
     """The encoder's self-attention, the decoder's causal one, or the decoder's to the source."""
-    source, target = (Layout.of(np.ascontiguousarray(side)).to(bench.device) for side in pairs.T)
+    source, target = (Layout.of(np.ascontiguousarray(side)) for side in pairs.T)
+    # As the loader makes them.
+    source, target = source.grouped().to(bench.device), target.grouped(source).to(bench.device)
     q, k = {"self": (source, source), "causal": (target, target), "cross": (target, source)}[case]
     draw = torch.Generator(bench.device).manual_seed(1)
 

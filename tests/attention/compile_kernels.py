@@ -1,7 +1,8 @@
 """Compiles attention kernels for an H100 that need not be there: python compile_kernels.py bfloat16 64 64.
 
-Prints a line of JSON a kernel: what it was compiled for, its registers, its shared memory in bytes, and its
-stack in bytes, which is where registers go that it has not got.
+Prints a line of JSON a kernel: what it was compiled for, its registers, its shared memory in bytes, its stack
+in bytes, which is where registers go that it has not got, and how many instructions it has; of them those
+that move 16 bytes of the device's memory, and 2.
 """
 
 import json
@@ -18,38 +19,63 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from nmt_cli.attention import fused
+from nmt_cli.attention.one_step import fused as one_step
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.streaming import fused as streaming
-from nmt_cli.ragged import sizes
+from nmt_cli.ragged import Layout
 
 H100 = GPUTarget("cuda", 90, 32)
-LENGTHS = (3, 6, 12, 24, 48, 96, 1000)
+LENGTHS = (48, 96, 1000)
 ELEMENTS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
-TYPES = dict.fromkeys(("lse", "delta"), "*fp32") | dict.fromkeys(("q_starts", "k_starts"), "*i32")
-TYPES |= dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
+WHERE = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
+TYPES = dict.fromkeys(("lse", "delta"), "*fp32") | dict.fromkeys(WHERE, "*i32")
+TYPES |= {"seen": "*u8"} | dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
 WIDTHS = ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head")
 STRIDES = (*WIDTHS, "dq_token", "dk_token", "dv_token")
-INTEGERS = (*STRIDES, "heads", "low", "high", "behind", "ahead", "threshold")
+OF_STEP = ("q_row", "k_sentence", "k_node", "v_sentence", "v_node", "seen_sentence", "seen_place")
+INTEGERS = (
+    *STRIDES,
+    *OF_STEP,
+    "hypotheses",
+    "nodes",
+    "seen_node",
+    "heads",
+    "first",
+    "low",
+    "high",
+    "behind",
+    "ahead",
+    "threshold",
+)
 
 
 def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
     """Compile what attention with these heads launches, causal and with dropout."""
     q, v = (torch.empty(1, 1, width, dtype=dtype) for width in (d_k, d_v))
-    lengths = torch.tensor(LENGTHS, dtype=torch.int32)
-    constants = fused._arguments(q, q, v, lengths, lengths, True, 0, 0.1, lengths)
-    tiles, blocks = fused.plan(sizes(LENGTHS), fused._widest(q, v), q.element_size())
-    launches = [(kernel, tile) for tile in tiles for kernel in (one_tile.forward, one_tile.backward)]
+    seed = torch.zeros((), dtype=torch.int64)
+    constants = fused._arguments(q, q, v, [seed] * len(WHERE), True, 0, 0.1, seed)
+    groups = Layout.of(LENGTHS).grouped().groups
+    assert groups is not None
+    tiles, blocks = fused.plan(groups.counts, fused._widest(q, v), q.element_size())
+    assert blocks is not None
+    launches = [(kernel, tile.options) for tile in tiles for kernel in (one_tile.forward, one_tile.backward)]
     launches += [
-        (k, blocks) for k in (streaming.forward, streaming.backward_queries, streaming.backward_keys)
+        (k, blocks.options) for k in (streaming.forward, streaming.backward_queries, streaming.backward_keys)
     ]
     for kernel, options in launches:
         yield {"kernel": kernel.__name__, **options, **_resources(kernel, constants | options, dtype)}
+    for options in (one_step.options(places, d_k, d_v, q.element_size()) for places in (4, 64)):
+        yield {
+            "kernel": "attend",
+            **options,
+            **_resources(one_step.attend, options | {"num_warps": 4}, dtype),
+        }
 
 
 def _resources(kernel: Any, constants: dict[str, Any], dtype: torch.dtype) -> dict[str, int]:
     names = list(kernel.arg_names)
     types = {n: TYPES.get(n, "i32" if n in INTEGERS else ELEMENTS[dtype]) for n in names if not n.isupper()}
-    aligned = [n for n in types if types[n].startswith("*") or n in STRIDES]
+    aligned = [n for n in types if types[n].startswith("*") or n in (*STRIDES, *OF_STEP[:5])]
     source = ASTSource(
         kernel,
         {n: types.get(n, "constexpr") for n in names},
@@ -61,10 +87,18 @@ def _resources(kernel: Any, constants: dict[str, Any], dtype: torch.dtype) -> di
     with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
         binary.write(compiled.asm["cubin"])
         binary.flush()
-        command = [knobs.nvidia.cuobjdump.path, "-res-usage", binary.name]
-        usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", usage)}
-    return {"registers": found["REG"], "stack": found["STACK"], "shared": compiled.metadata.shared}
+        command = [knobs.nvidia.cuobjdump.path, "-res-usage", "-sass", binary.name]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", told)}
+    moved = re.findall(r"\b(?:LDG|LDGSTS|STG)\.[\w.]+", told)
+    return {
+        "registers": found["REG"],
+        "stack": found["STACK"],
+        "shared": compiled.metadata.shared,
+        "wide": sum(".128" in name for name in moved),
+        "of 2 bytes": sum(".U16" in name for name in moved),
+        "instructions": len(re.findall(r"/\*[0-9a-f]{4,}\*/ +[@A-Z]", told)),
+    }
 
 
 if __name__ == "__main__":

@@ -35,8 +35,9 @@ def random_ragged() -> Callable[..., Batch]:
         dtype: torch.dtype = torch.float64,
         device: str = "cpu",
     ) -> Batch:
-        q = Layout.of(q_lengths).to(device)
-        k = q if k_lengths is None else Layout.of(k_lengths).to(device)
+        partner = None if k_lengths is None else Layout.of(k_lengths)
+        q = Layout.of(q_lengths).grouped(partner).to(device)
+        k = partner.to(device) if partner else q
         chosen = torch.Generator().manual_seed(1)
         shapes = [(len(q.segments), heads, d_k), (len(k.segments), heads, d_k), (len(k.segments), heads, d_v)]
         drawn = [torch.randn(shape, generator=chosen, dtype=torch.float64) for shape in shapes]

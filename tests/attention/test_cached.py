@@ -11,6 +11,12 @@ from torch import Tensor
 from nmt_cli.attention import dispatch
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.attention.dispatch import seen_by
+from nmt_cli.decoding import engine
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import translate_ids
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.vocabulary import Vocabulary
 
 
 def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
@@ -90,10 +96,79 @@ def test_it_is_compiled_where_numba_is_installed_and_one_thread_at_work(
 ) -> None:
     rows, seen = Rows.at(torch.tensor([0]), 1, 1), torch.ones(1, 1, 1, dtype=torch.bool)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert isinstance(seen_by(rows, seen, torch.float32), Paths)
-    assert isinstance(seen_by(rows, seen, torch.float64), Masked)
+    assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Paths)
+    assert isinstance(seen_by(rows, seen, torch.float64, (4, 4)), Masked)
     with monkeypatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 2)
-        assert isinstance(seen_by(rows, seen, torch.float32), Masked)
+        assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Masked)
     monkeypatch.setattr(dispatch, "kernels", lambda: None)
-    assert isinstance(seen_by(rows, seen, torch.float32), Masked)
+    assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Masked)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "widths"),
+    [
+        ((3, 4, 2, 70), (16, 16)),
+        ((2, 1, 3, 5), (8, 24)),
+        ((1, 70, 1, 9), (64, 64)),
+        ((2, 5, 1, 33), (136, 8)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("alone", [False, True], ids=["paths", "source"])
+def test_the_kernel_of_a_step_errs_at_most_twice_as_much_as_plain_pytorch(
+    alone: bool, shape: tuple[int, ...], widths: tuple[int, int], dtype: torch.dtype, device: str
+) -> None:
+    """`alone`: where all hypotheses of a sentence see the same, as they do of a source."""
+    from nmt_cli.attention.one_step.fused import Tiled
+
+    sentences, places, heads, nodes = shape
+    draw = torch.Generator().manual_seed(1)
+    query, keys, values = (
+        torch.randn(*size, generator=draw, dtype=torch.float64).to(device, dtype)
+        for size in (
+            (sentences * places, heads, widths[0]),
+            (sentences, heads, nodes, widths[0]),
+            (sentences, heads, nodes, widths[1]),
+        )
+    )
+    # As where more nodes are kept than there are yet.
+    wide = torch.rand(sentences, 1 if alone else places, nodes + 3, generator=draw).to(device) < 0.5
+    seen = wide[:, :, :nodes]
+    seen[:, :, nodes // 2] = True
+    rows = Rows.at(torch.arange(sentences * places, device=device), sentences, places, rounded=False)
+    ours = Tiled.of(rows, seen).attend(query, keys, values)
+    plain = Masked.of(rows, seen, dtype, 0).attend(query, keys, values)
+    every = seen.expand(sentences, places, nodes)
+    exact = by_definition(query.double(), keys.double(), values.double(), every)
+    assert ours.dtype == dtype and ours.shape == plain.shape
+    assert (ours - exact).abs().max() <= 2 * (plain - exact).abs().max() + 1e-6
+
+
+def test_a_hypothesis_that_sees_nothing_gets_zeros_from_the_kernel(device: str) -> None:
+    from nmt_cli.attention.one_step.fused import Tiled
+
+    rows = Rows.at(torch.arange(2, device=device), 1, 2, rounded=False)
+    seen = torch.tensor([[[True, False], [False, False]]], device=device)
+    keys = torch.ones(1, 1, 2, 8, device=device)
+    mixed = Tiled.of(rows, seen).attend(torch.ones(2, 1, 8, device=device), keys, keys)
+    assert mixed.tolist() == [[1.0] * 8, [0.0] * 8]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_search_by_the_kernel_finds_the_same(
+    beam: int, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    vocabulary = Vocabulary(("",) * 12, end=0, start=0, unknown=1)
+    shape = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward=16)
+    torch.manual_seed(5)
+    model = Transformer(shape, vocabulary, vocabulary, joint=True).eval().to(device)
+    config = SearchConfig(beam=beam, cap_extra=3)
+    usual = translate_ids([model], [[5, 3, 8], [2]], config)
+    monkeypatch.setattr(engine, "is_gpu", lambda _: True)
+    monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
+    by_kernel = translate_ids([model], [[5, 3, 8], [2]], config)
+    for one, other in zip(usual, by_kernel, strict=True):
+        assert [each.tokens for each in one] == [each.tokens for each in other]
+        assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-5)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import fused, reference
 from nmt_cli.attention.projections import Heads
-from nmt_cli.ragged import Layout, sizes
+from nmt_cli.ragged import Groups, Layout
 
 Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
 MakeBatch = Callable[..., Batch]
@@ -49,6 +50,12 @@ def assert_earned(differentiate: Differentiate) -> Callable[..., None]:
             assert _largest(mine - right) <= allowed, f"{name}: {_largest(mine - right)} > {allowed}"
 
     return check
+
+
+def groups_of(layout: Layout) -> Groups:
+    groups = layout.grouped().groups
+    assert groups is not None
+    return groups
 
 
 def _largest(x: Tensor) -> float:
@@ -170,9 +177,9 @@ def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
 ) -> None:
     batch = random_ragged([100, 3], heads=1, dtype=torch.float16, device=device)
     tile = differentiate(fused.attend, batch, seed=seed, **settings)
-    assert fused.plan(batch[1].sizes, 16, 2)[1] == {}
+    assert fused.plan(groups_of(batch[1]).counts, 16, 2)[1] is None
     monkeypatch.setattr(fused, "LARGEST_TILE", 0)
-    assert fused.plan(batch[1].sizes, 16, 2)[0] == []
+    assert fused.plan(groups_of(batch[1]).counts, 16, 2)[0] == []
     streamed = differentiate(fused.attend, batch, seed=seed, **settings)
     exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
     plain = differentiate(reference.attend, batch, seed=seed, **settings)
@@ -181,23 +188,42 @@ def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
 
 
 @pytest.mark.parametrize(
-    ("lengths", "element_size", "tiles", "low"),
+    ("lengths", "width", "element_size", "tiles", "blocks"),
     [
-        ([], 2, [], None),
-        ([0, 0], 2, [], None),
-        ([4, 1], 2, [(0, 4, 16, 4)], None),
-        ([5, 8, 33], 2, [(4, 8, 16, 2), (32, 64, 64, 1)], None),
-        ([16, 128], 2, [(8, 16, 16, 1), (64, 128, 128, 1)], None),
-        ([17, 129], 2, [(16, 32, 32, 1)], 128),
-        ([32, 33], 4, [(16, 32, 32, 1)], 32),
+        ([], 64, 2, [], None),
+        ([0, 0], 64, 2, [(1, 0, 64)], None),
+        ([60, 4, 1], 64, 2, [(2, 0, 64)], None),
+        ([5, 65, 5, 128], 64, 2, [(2, 0, 64), (2, 2, 128)], None),
+        ([128], 64, 2, [(1, 0, 128)], None),
+        ([17, 129, 9, 64], 64, 2, [(3, 0, 64)], (1, 3)),
+        ([17, 129, 9, 64, 70], 128, 2, [(3, 0, 64)], (2, 3)),
+        ([32, 33], 64, 4, [], (2, 0)),
     ],
 )
-def test_only_bins_that_hold_segments_are_launched(
-    lengths: list[int], element_size: int, tiles: list[tuple[int, ...]], low: int | None
+def test_there_is_a_launch_for_each_size_of_tile_that_has_groups(
+    lengths: list[int],
+    width: int,
+    element_size: int,
+    tiles: list[tuple[int, ...]],
+    blocks: tuple[int, int] | None,
 ) -> None:
-    planned, blocks = fused.plan(sizes(lengths), width=64, element_size=element_size)
-    assert [(t["low"], t["high"], t["TILE"], t["STACK"]) for t in planned] == tiles
-    assert blocks.get("low") == low
+    planned, rest = fused.plan(groups_of(Layout.of(lengths)).counts, width, element_size)
+    assert [(t.groups, t.options["first"], t.options["TILE"]) for t in planned] == tiles
+    assert (rest and (rest.groups, rest.options["first"])) == blocks
+
+
+def test_launches_for_more_than_there_is_serve_every_batch_of_a_shape(
+    device: str, seed: Tensor, random_ragged: MakeBatch
+) -> None:
+    """As of a recorded launch, whose grid is that of the first batch."""
+    tensors, q, k = random_ragged([3, 70, 140, 20], [40, 10, 2, 30], dtype=torch.float16, device=device)
+    paired = q.grouped(k)
+    assert paired.pair_groups is not None
+    any_batch = torch.tensor([0, 4, 0, 4, 0, 4, 256, 256], dtype=torch.int32)
+    covering = replace(paired, pair_groups=replace(paired.pair_groups, counts=any_batch))
+    outputs = [fused.attend(*tensors, layout, k, drop=0.1, seed=seed) for layout in (paired, covering)]
+    assert torch.equal(*outputs)
+    assert all(map(torch.equal, *(torch.autograd.grad(out.sum(), tensors) for out in outputs)))
 
 
 @pytest.mark.parametrize("path", ["one tile", "streaming"])
@@ -273,12 +299,12 @@ def test_the_gradient_of_a_packed_projection_is_written_in_one_piece(
     assert torch.equal(torch.cat(found, 1), torch.cat([x.flatten(1) for x in apart], 1))
 
 
-def test_nothing_looks_at_the_lengths_of_a_batch_of_pairs_while_attending(
+def test_nothing_groups_a_batch_of_pairs_while_attending(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Layout.of([3, 9]).to(device)
-    target = Layout.of([5, 2]).beside(source).to(device)
-    monkeypatch.setattr(fused, "sizes", None)  # what plans by lengths
+    source = Layout.of([3, 9]).grouped().to(device)
+    target = Layout.of([5, 2]).grouped(source).to(device)
+    monkeypatch.setattr(Groups, "of", None)
     heads = Heads(2, 8, 8)
     query, both = (torch.randn(tokens, width, device=device) for tokens, width in ((7, 16), (12, 32)))
     out = fused.attend_projected([query, both], heads, target, source)
@@ -291,7 +317,9 @@ def test_the_operators_keep_the_promises_of_custom_operators(
     device: str, seed: Tensor, random_ragged: MakeBatch
 ) -> None:
     tensors, q, _ = random_ragged([3, 0, 5], dtype=torch.float32, device=device)
-    rest = (2, 16, 16, q.starts, q.starts, q.sizes, True, 0, 0.1, seed)
+    groups = groups_of(q)
+    where = (q.segments, q.segments, q.positions, q.positions, groups.places, groups.counts)
+    rest = (2, 16, 16, *where, True, 0, 0.1, seed)
     query, key, value = (x.detach().flatten(1) for x in tensors)
     for projections in ([torch.cat([query, key, value], 1)], [query, torch.cat([key, value], 1)]):
         wanted = [x.requires_grad_() for x in projections]
@@ -310,8 +338,8 @@ def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: 
 
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(attend, fullgraph=True, backend=counter, dynamic=True)
-    for lengths in ([3, 0, 17, 5], [20, 4], [2] * 6):
-        layout = Layout.of(lengths).to(device)
+    for lengths in ([3, 0, 17, 5, 1, 70], [20, 4], [2] * 7):
+        layout = Layout.of(lengths).grouped().to(device)
         packed = torch.randn(sum(lengths), 3, 2, 8, device=device, requires_grad=True)
         ours, theirs = compiled(packed, layout), attend(packed, layout)
         assert torch.equal(ours, theirs)
@@ -326,7 +354,7 @@ def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
     device: str, seed: Tensor
 ) -> None:
     """What training on a GPU does by default; the packed projection is of code that was made for it."""
-    layout = Layout.of([3, 0, 17, 5]).to(device)
+    layout = Layout.of([3, 0, 17, 5]).grouped().to(device)
     torch.manual_seed(1)
     x, weight = (torch.randn(rows, 16, device=device).div_(4).requires_grad_() for rows in (25, 48))
 
@@ -358,3 +386,4 @@ def test_the_kernels_fit_an_h100_without_spilling_registers() -> None:
     for kernel in kernels:
         assert kernel["shared"] < 227 * 1024, kernel
         assert kernel["stack"] == 0, kernel
+        assert kernel["wide"] > 0 and kernel["of 2 bytes"] == 0, kernel

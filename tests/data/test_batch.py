@@ -99,12 +99,13 @@ def test_a_single_pair_is_not_halved(split_of: SplitOf) -> None:
 
 
 def tensors(batch: MicroBatch) -> list[Tensor]:
-    layouts = (getattr(side, name) for side in (batch.source, batch.target) for name in Layout.__slots__)
+    sides = [(side, side.groups, side.pair_groups) for side in (batch.source, batch.target)]
+    parts = [getattr(part, name) for side in sides for part in side if part for name in part.__slots__]
     own = [batch.source_tokens, batch.target_tokens, batch.labels]
-    return own + [value for value in layouts if isinstance(value, Tensor)]
+    return own + [value for value in parts if isinstance(value, Tensor)]
 
 
-def test_a_batch_moves_to_a_device_but_for_lengths_and_their_sizes(split_of: SplitOf) -> None:
+def test_a_batch_moves_to_a_device_but_for_lengths_and_counts_of_groups(split_of: SplitOf) -> None:
     batch = assemble(split_of(PAIRS), np.arange(5)).to("meta")
     assert [tensor.device.type for tensor in tensors(batch)].count("cpu") == 5
     assert (batch.source.lengths.device.type, batch.target.lengths.device.type) == ("cpu", "cpu")

@@ -12,11 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from nmt_cli.attention import dispatch
+from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import translate_ids
+from nmt_cli.decoding.engine import ListQueue, translate_ids
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Sentence
+from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search import Search
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
@@ -305,3 +308,83 @@ def test_what_a_translation_must_begin_with_may_be_banned_elsewhere() -> None:
 def test_a_least_length_above_the_greatest_gives_way_to_it() -> None:
     config = SearchConfig(min_length=8, cap_ratio=0.0, cap_extra=5)
     assert len(translate_ids([model_of(4, 12)], [[5, 3]], config)[0][0].tokens) == 5
+
+
+class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Counts what a host would wait for a GPU for: numbers it reads, and shapes that follow from numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count, tolist = 0, Tensor.tolist
+
+        def counted(x: Tensor) -> Any:
+            self.count += 1
+            return tolist(x)
+
+        monkeypatch.setattr(Tensor, "tolist", counted)  # which on a CPU is no operation
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        name = func.overloadpacket.__name__
+        by_mask = name in ("index", "index_put", "index_put_") and any(
+            x is not None and x.dtype == torch.bool for x in args[1]
+        )
+        if by_mask or name in ("item", "is_nonzero", "_local_scalar_dense", "nonzero", "masked_select"):
+            self.count += 1
+        return func(*args, **kwargs or {})
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search looks rarely, and attention is not a CPU's."""
+    monkeypatch.setattr(engine, "is_gpu", lambda _: True)
+    monkeypatch.setattr(dispatch, "PART", {})
+    monkeypatch.setattr(dispatch, "_compiled", lambda _: None)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("beam", [1, 4])
+def test_on_a_gpu_the_host_waits_for_it_once_in_four_steps(
+    beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 32
+    config = SearchConfig(beam=beam, min_length=steps + 1, cap_extra=steps + 9)
+    search = Search(Ensemble.of([model_of(5, 12)], config), config, engine.LOOK_EVERY)
+    search.join([Sentence(key, tokens) for key, tokens in enumerate(SOURCES)])
+    with Waits(monkeypatch) as waits:
+        for _ in range(steps):
+            assert not search.step()
+    assert waits.count <= steps / 4
+    assert len(search.sentences) == len(SOURCES)
+
+
+STATIC = SEARCHES | {
+    "short": SearchConfig(beam=4, max_length=3),
+    "stopping early": SearchConfig(beam=4, stop_early=True),
+    "rules": SearchConfig(beam=4, no_repeat_ngram=2, repetition_penalty=1.3, coverage_penalty=0.2),
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_a_search_that_looks_rarely_finds_the_same(name: str, request: pytest.FixtureRequest) -> None:
+    """Also with sentences that take the places of others, and given beginnings and banned words."""
+    config = replace(STATIC[name], rows=12, cap_extra=9, ban=("any",))
+    given = [
+        Sentence(key, tokens, prefix=[1, 7] if key % 3 == 1 else (), banned=[[9], [3, 5]] if key % 2 else ())
+        for key, tokens in enumerate(SOURCES * 2)
+    ]
+    model = model_of(5, 12, replace(TINY, positions="learned", longest=70))
+
+    def found() -> dict[int, list[Hypothesis]]:
+        each = engine.translated(Ensemble.of([model], config), config, ListQueue(given))
+        return {sentence.key: hypotheses or [] for sentence, hypotheses in each}
+
+    usual = found()
+    request.getfixturevalue("as_on_a_gpu")
+    rarely = found()
+    assert {key: [each.tokens for each in of] for key, of in usual.items()} == {
+        key: [each.tokens for each in of] for key, of in rarely.items()
+    }
+    for key, of in usual.items():
+        assert [each.score for each in rarely[key]] == pytest.approx([each.score for each in of], abs=1e-5)

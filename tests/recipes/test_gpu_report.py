@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from recipes.benchmarks import lengths
 from recipes.benchmarks.gpu import report, step
-from recipes.benchmarks.gpu.counts import counts
+from recipes.benchmarks.gpu.counts import attention, counts, search
 
 HALF_HOUR = Path(report.__file__).with_name("half_hour.sh")
 
@@ -61,6 +62,23 @@ def test_a_step_of_the_base_model_touches_no_more_memory_than_it_did() -> None:
     narrow = counts("base", 25_000, "bf16")
     assert narrow["operations"] <= 428
     assert narrow["GB"] <= 39.3
+
+
+def test_attention_is_one_launch_a_pass_unless_segments_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths, "WMT_PAIRS", 50_000)
+    found = attention(25_000)
+    launches = {name: (each["forward"], each["backward"]) for name, each in found.items()}
+    for case in ("self", "causal", "cross"):
+        assert launches[f"alike-short {case}"] == launches[f"alike-middle {case}"] == (1, 1)
+        assert launches[f"alike-long {case}"] == (2, 2)
+        assert launches[f"random {case}"] == (3, 4)
+    assert found["alike-short self"]["filled"] > 0.85
+    assert found["random self"]["filled"] > 0.7
+
+
+def test_a_step_of_search_asks_a_gpu_for_no_more_than_it_did() -> None:
+    found = search(beam=2, steps=8)
+    assert found["as on a GPU"]["operations"] <= 213 < found["as on a CPU"]["operations"]
 
 
 def test_the_script_says_how_it_is_used_and_is_sound() -> None:

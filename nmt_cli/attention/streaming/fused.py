@@ -1,27 +1,40 @@
-"""Attention in segments longer than a tile: an online softmax over blocks of keys.
+"""Attention in groups of segments that are larger than a tile: an online softmax over blocks of keys.
 
 The backward pass computes the weights again, block by block; queries and keys have a kernel each, so that no
-two programs add to the same gradient. A launch has programs for every segment, and for as many blocks as the
-longest one has; those of segments no longer than `low`, or of blocks behind their segment's end, return at
-once. Blocks outside of causal order or the window are never read.
+two programs add to the same gradient. A launch has programs for as many blocks as the largest group has;
+those of groups of no more than `low` rows, or of blocks behind their group's end, return at once. Blocks
+outside of causal order or the window are never read.
 """
 
 import triton
 import triton.language as tl
 
-from nmt_cli.attention.tile.fused import bounds, dropped, head_state, read, rows, scores, visible, write
+from nmt_cli.attention.tile.fused import (
+    dropped,
+    owners,
+    place,
+    query_state,
+    read,
+    rows,
+    scores,
+    visible,
+    write,
+)
 
 
 # These change from batch to batch, and Triton would compile again where one is 1 or a multiple of 16.
-@triton.jit(do_not_specialize=["low", "behind", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "low", "behind", "ahead", "threshold"])
 def forward(
     q,
     k,
     v,
     out,
     lse,
-    q_starts,
-    k_starts,
+    places,
+    q_segments,
+    k_segments,
+    q_positions,
+    k_positions,
     seed,
     q_token,
     q_head,
@@ -30,6 +43,7 @@ def forward(
     v_token,
     v_head,
     heads,
+    first,
     low,
     behind,
     ahead,
@@ -45,24 +59,27 @@ def forward(
     DROPOUT: tl.constexpr,
 ):
     """Write `out` [T, heads, V] and `lse` [T, heads], the logarithm to base 2 of the softmax's divisor."""
-    segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
-    first = tl.program_id(1) * BLOCK
-    if (tl.maximum(q_length, k_length) <= low) | (first >= q_length):
+    q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
+    head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
+    if (tl.maximum(q_rows, k_rows) <= low) | (begin >= q_rows):
         return
-    query = first + tl.arange(0, BLOCK)
-    is_query = query < q_length
+    query = begin + tl.arange(0, BLOCK)
+    is_query = query < q_rows
     q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
-    state = head_state(seed, segment, head) if DROPOUT else 0
+    q_segment = owners(q_segments, q_start, query, is_query, -1)
+    if DROPOUT:
+        state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
     highest = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     sums = tl.zeros([BLOCK, PADDED_V], tl.float32)
-    for block in range(tl.maximum(first - behind, 0), tl.minimum(first + BLOCK + ahead, k_length), BLOCK):
+    for block in range(tl.maximum(begin - behind, 0), tl.minimum(begin + BLOCK + ahead, k_rows), BLOCK):
         key = block + tl.arange(0, BLOCK)
-        is_key = key < k_length
+        is_key = key < k_rows
         k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
         v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
-        seen = visible(query[:, None], key[None, :], q_length, k_length, behind, ahead, BANDED)
+        k_segment = owners(k_segments, k_start, key, is_key, -2)
+        mine, theirs = q_segment[:, None], k_segment[None, :]
+        seen = visible(mine, theirs, query[:, None], key[None, :], behind, ahead, BANDED)
         logits = scores(q_tile, k_tile, seen, scale)
         higher = tl.maximum(highest, tl.max(logits, 1))
         # Rows that have seen no key yet: -inf minus -inf would be nan.
@@ -72,7 +89,9 @@ def forward(
         shrunk = tl.exp2(highest - finite)
         # Without dropout, which is of probabilities: their divisor counts all of them.
         total = total * shrunk + tl.sum(weights, 1)
-        weights = dropped(weights, state, query[:, None], key[None, :], threshold, amplified, DROPOUT)
+        if DROPOUT:
+            position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
+            weights = dropped(weights, state[:, None], position[None, :], threshold, amplified)
         sums = tl.dot(weights.to(v_tile.dtype), v_tile, sums * shrunk[:, None], input_precision="ieee")
         highest = higher
     highest = tl.where(highest == float("-inf"), 0.0, highest)
@@ -81,7 +100,7 @@ def forward(
     write(out, rows(q_start, query, head, heads * V, V), is_query, sums / total[:, None], V, PADDED_V)
 
 
-@triton.jit(do_not_specialize=["low", "behind", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "low", "behind", "ahead", "threshold"])
 def backward_queries(
     q,
     k,
@@ -90,8 +109,11 @@ def backward_queries(
     lse,
     delta,
     dq,
-    q_starts,
-    k_starts,
+    places,
+    q_segments,
+    k_segments,
+    q_positions,
+    k_positions,
     seed,
     q_token,
     q_head,
@@ -103,6 +125,7 @@ def backward_queries(
     d_out_head,
     dq_token,
     heads,
+    first,
     low,
     behind,
     ahead,
@@ -121,45 +144,56 @@ def backward_queries(
 
     The sums of out * d_out are the same, and would spare the first pass over the keys, but `out` was rounded.
     """
-    segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
-    first = tl.program_id(1) * BLOCK
-    if (tl.maximum(q_length, k_length) <= low) | (first >= q_length):
+    q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
+    head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
+    if (tl.maximum(q_rows, k_rows) <= low) | (begin >= q_rows):
         return
-    query = first + tl.arange(0, BLOCK)
-    is_query = query < q_length
+    query = begin + tl.arange(0, BLOCK)
+    is_query = query < q_rows
     row = (q_start + query).to(tl.int64) * heads + head
     q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
     d_out_tile = read(d_out, rows(q_start, query, head, d_out_token, d_out_head), is_query, V, PADDED_V)
     divisor = tl.load(lse + row, mask=is_query, other=0.0)
-    state = head_state(seed, segment, head) if DROPOUT else 0
-    begin, end = tl.maximum(first - behind, 0), tl.minimum(first + BLOCK + ahead, k_length)
+    q_segment = owners(q_segments, q_start, query, is_query, -1)
+    if DROPOUT:
+        state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
+    left, right = tl.maximum(begin - behind, 0), tl.minimum(begin + BLOCK + ahead, k_rows)
     mean = tl.zeros([BLOCK], tl.float32)
-    for block in range(begin, end, BLOCK):
+    for block in range(left, right, BLOCK):
         key = block + tl.arange(0, BLOCK)
-        k_tile = read(k, rows(k_start, key, head, k_token, k_head), key < k_length, K, PADDED_K)
-        v_tile = read(v, rows(k_start, key, head, v_token, v_head), key < k_length, V, PADDED_V)
-        seen = visible(query[:, None], key[None, :], q_length, k_length, behind, ahead, BANDED)
+        is_key = key < k_rows
+        k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
+        v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
+        k_segment = owners(k_segments, k_start, key, is_key, -2)
+        mine, theirs = q_segment[:, None], k_segment[None, :]
+        seen = visible(mine, theirs, query[:, None], key[None, :], behind, ahead, BANDED)
         weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
         d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
-        d_weights = dropped(d_weights, state, query[:, None], key[None, :], threshold, amplified, DROPOUT)
+        if DROPOUT:
+            position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
+            d_weights = dropped(d_weights, state[:, None], position[None, :], threshold, amplified)
         mean += tl.sum(weights * d_weights, 1)
     tl.store(delta + row, mean, mask=is_query)
     d_q = tl.zeros([BLOCK, PADDED_K], tl.float32)
-    for block in range(begin, end, BLOCK):
+    for block in range(left, right, BLOCK):
         key = block + tl.arange(0, BLOCK)
-        k_tile = read(k, rows(k_start, key, head, k_token, k_head), key < k_length, K, PADDED_K)
-        v_tile = read(v, rows(k_start, key, head, v_token, v_head), key < k_length, V, PADDED_V)
-        seen = visible(query[:, None], key[None, :], q_length, k_length, behind, ahead, BANDED)
+        is_key = key < k_rows
+        k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
+        v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
+        k_segment = owners(k_segments, k_start, key, is_key, -2)
+        mine, theirs = q_segment[:, None], k_segment[None, :]
+        seen = visible(mine, theirs, query[:, None], key[None, :], behind, ahead, BANDED)
         weights = tl.exp2(scores(q_tile, k_tile, seen, scale) - divisor[:, None])
         d_weights = tl.dot(d_out_tile, tl.trans(v_tile), input_precision="ieee")
-        d_weights = dropped(d_weights, state, query[:, None], key[None, :], threshold, amplified, DROPOUT)
+        if DROPOUT:
+            position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
+            d_weights = dropped(d_weights, state[:, None], position[None, :], threshold, amplified)
         d_scores = (weights * (d_weights - mean[:, None]) * scale).to(k_tile.dtype)
         d_q = tl.dot(d_scores, k_tile, d_q, input_precision="ieee")
     write(dq, rows(q_start, query, head, dq_token, K), is_query, d_q, K, PADDED_K)
 
 
-@triton.jit(do_not_specialize=["low", "behind", "ahead", "threshold"])
+@triton.jit(do_not_specialize=["first", "low", "behind", "ahead", "threshold"])
 def backward_keys(
     q,
     k,
@@ -169,8 +203,11 @@ def backward_keys(
     delta,
     dk,
     dv,
-    q_starts,
-    k_starts,
+    places,
+    q_segments,
+    k_segments,
+    q_positions,
+    k_positions,
     seed,
     q_token,
     q_head,
@@ -183,6 +220,7 @@ def backward_keys(
     dk_token,
     dv_token,
     heads,
+    first,
     low,
     behind,
     ahead,
@@ -199,31 +237,37 @@ def backward_keys(
 ):
     """Write `dk` and `dv`; weights are computed as [keys, queries], so that none is
     transposed."""
-    segment, head = tl.program_id(0) // heads, tl.program_id(0) % heads
-    q_start, q_length, k_start, k_length = bounds(q_starts, k_starts, segment)
-    first = tl.program_id(1) * BLOCK
-    if (tl.maximum(q_length, k_length) <= low) | (first >= k_length):
+    q_start, q_rows, k_start, k_rows = place(places, first + tl.program_id(0) // heads)
+    head, begin = tl.program_id(0) % heads, tl.program_id(1) * BLOCK
+    if (tl.maximum(q_rows, k_rows) <= low) | (begin >= k_rows):
         return
-    key = first + tl.arange(0, BLOCK)
-    is_key = key < k_length
+    key = begin + tl.arange(0, BLOCK)
+    is_key = key < k_rows
     k_tile = read(k, rows(k_start, key, head, k_token, k_head), is_key, K, PADDED_K)
     v_tile = read(v, rows(k_start, key, head, v_token, v_head), is_key, V, PADDED_V)
     d_k = tl.zeros([BLOCK, PADDED_K], tl.float32)
     d_v = tl.zeros([BLOCK, PADDED_V], tl.float32)
-    state = head_state(seed, segment, head) if DROPOUT else 0
-    for block in range(tl.maximum(first - ahead, 0), tl.minimum(first + BLOCK + behind, q_length), BLOCK):
+    k_segment = owners(k_segments, k_start, key, is_key, -2)
+    if DROPOUT:
+        position = tl.load(k_positions + k_start + key, mask=is_key, other=0)
+    for block in range(tl.maximum(begin - ahead, 0), tl.minimum(begin + BLOCK + behind, q_rows), BLOCK):
         query = block + tl.arange(0, BLOCK)
-        is_query = query < q_length
+        is_query = query < q_rows
         row = (q_start + query).to(tl.int64) * heads + head
         q_tile = read(q, rows(q_start, query, head, q_token, q_head), is_query, K, PADDED_K)
         d_out_tile = read(d_out, rows(q_start, query, head, d_out_token, d_out_head), is_query, V, PADDED_V)
         divisor = tl.load(lse + row, mask=is_query, other=0.0)
         mean = tl.load(delta + row, mask=is_query, other=0.0)
-        seen = visible(query[None, :], key[:, None], q_length, k_length, behind, ahead, BANDED)
+        q_segment = owners(q_segments, q_start, query, is_query, -1)
+        theirs, mine = q_segment[None, :], k_segment[:, None]
+        seen = visible(theirs, mine, query[None, :], key[:, None], behind, ahead, BANDED)
         weights = tl.exp2(scores(k_tile, q_tile, seen, scale) - divisor[None, :])
-        used = dropped(weights, state, query[None, :], key[:, None], threshold, amplified, DROPOUT)
+        used = weights
         d_weights = tl.dot(v_tile, tl.trans(d_out_tile), input_precision="ieee")
-        d_weights = dropped(d_weights, state, query[None, :], key[:, None], threshold, amplified, DROPOUT)
+        if DROPOUT:
+            state = query_state(seed, q_segment, head, q_positions, q_start, query, is_query)
+            used = dropped(weights, state[None, :], position[:, None], threshold, amplified)
+            d_weights = dropped(d_weights, state[None, :], position[:, None], threshold, amplified)
         d_v = tl.dot(used.to(v_tile.dtype), d_out_tile, d_v, input_precision="ieee")
         d_scores = (weights * (d_weights - mean[None, :]) * scale).to(q_tile.dtype)
         d_k = tl.dot(d_scores, q_tile, d_k, input_precision="ieee")

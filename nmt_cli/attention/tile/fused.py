@@ -14,19 +14,19 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def bounds(q_starts, k_starts, segment):
-    """Where a segment's queries begin and how many there are, and the same for its keys."""
-    q_start = tl.load(q_starts + segment)
-    k_start = tl.load(k_starts + segment)
-    q_length = tl.load(q_starts + segment + 1) - q_start
-    k_length = tl.load(k_starts + segment + 1) - k_start
-    return q_start, q_length, k_start, k_length
+def place(places, group):
+    """Where a group's queries begin and how many there are, and the same for its keys."""
+    q_start = tl.load(places + group * 4)
+    q_rows = tl.load(places + group * 4 + 1)
+    k_start = tl.load(places + group * 4 + 2)
+    k_rows = tl.load(places + group * 4 + 3)
+    return q_start, q_rows, k_start, k_rows
 
 
 @triton.jit
-def rows(start, tokens, head, token_stride, head_stride):
+def rows(start, row, head, token_stride, head_stride):
     """The offset in memory of each row of a tile; int64, since a large batch goes past 2^31."""
-    return (start + tokens).to(tl.int64) * token_stride + head.to(tl.int64) * head_stride
+    return (start + row).to(tl.int64) * token_stride + head.to(tl.int64) * head_stride
 
 
 @triton.jit
@@ -47,9 +47,19 @@ def write(pointer, offsets, inside, values, WIDTH: tl.constexpr, PADDED: tl.cons
 
 
 @triton.jit
-def visible(queries, keys, q_length, k_length, behind, ahead, BANDED: tl.constexpr):
-    """True where a query sees a key, both numbered within their segment; the numbers broadcast."""
-    seen = (queries < q_length) & (keys < k_length)
+def owners(segments, start, rows, inside, OTHERWISE: tl.constexpr):
+    """The segment that each row belongs to; rows that are not inside belong to OTHERWISE."""
+    return tl.load(segments + start + rows, mask=inside, other=OTHERWISE)
+
+
+@triton.jit
+def visible(q_segment, k_segment, queries, keys, behind, ahead, BANDED: tl.constexpr):
+    """True where a query sees a key, both rows of a group; all broadcast.
+
+    What is in one segment is as far apart in it as it is in the group: where there is a band, queries and
+    keys are of one layout.
+    """
+    seen = q_segment == k_segment
     if BANDED:
         seen = seen & (keys >= queries - behind) & (keys <= queries + ahead)
     return seen
@@ -67,21 +77,27 @@ def scores(left, right, seen, scale):
 def head_state(seed, segment, head):
     """The state of the hash in `dropout.kept` after seed, segment and head, before query and key."""
     number = tl.load(seed)
-    state = _absorbed(_absorbed(0, number), number >> 32)
-    return _absorbed(_absorbed(state, segment), head)
+    state = absorbed(absorbed(0, number), number >> 32)
+    return absorbed(absorbed(state, segment), head)
 
 
 @triton.jit
-def dropped(values, state, queries, keys, threshold, amplified, DROPOUT: tl.constexpr):
-    """Weights, or their gradients, after dropout with the mask of `dropout.kept`; see `head_state`."""
-    if DROPOUT:
-        state = _absorbed(_absorbed(state, queries), keys)
-        values = tl.where((state >> 8).to(tl.int32) >= threshold, values * amplified, 0.0)
-    return values
+def query_state(seed, segment, head, positions, start, rows, inside):
+    """The state of the hash in `dropout.kept` of each query, before the key."""
+    position = tl.load(positions + start + rows, mask=inside, other=0)
+    return absorbed(head_state(seed, segment, head), position)
 
 
 @triton.jit
-def _absorbed(state, word):
+def dropped(values, state, key_positions, threshold, amplified):
+    """Weights, or their gradients, after dropout with the mask of `dropout.kept`; see `query_state`."""
+    kept = (absorbed(state, key_positions) >> 8).to(tl.int32) >= threshold
+    return tl.where(kept, values * amplified, 0.0)
+
+
+@triton.jit
+def absorbed(state, word):
+    """The next state of the hash in `dropout.kept`."""
     mixed = state + word.to(tl.uint32) * GOLDEN + OFFSET
     mixed = (mixed ^ (mixed >> 16)) * MIX_1
     mixed = (mixed ^ (mixed >> 13)) * MIX_2

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nmt_cli.attention.dropout import threshold
-from nmt_cli.attention.tile.fused import dropped, head_state
+from nmt_cli.attention.tile.fused import absorbed, dropped, head_state
 from nmt_cli.machine.torch_private import relu_product
 
 ROWS, COLUMNS, WARPS = 16, 256, 4
@@ -59,7 +59,10 @@ def _relu_backward_kernel(
 def _summed(x, y, state, here, inside, rows, columns, threshold, amplified, DROPOUT: tl.constexpr):
     """x plus what dropout leaves of y, and y's part of it as a factor."""
     ones = tl.full(here.shape, 1.0, tl.float32)
-    factors = dropped(ones, state, rows[:, None], columns[None, :], threshold, amplified, DROPOUT)
+    if DROPOUT:
+        factors = dropped(ones, absorbed(state, rows)[:, None], columns[None, :], threshold, amplified)
+    else:
+        factors = ones
     added = tl.load(y + here, mask=inside, other=0.0).to(tl.float32) * factors
     return tl.load(x + here, mask=inside, other=0.0).to(tl.float32) + added, factors
 

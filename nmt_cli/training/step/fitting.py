@@ -53,8 +53,8 @@ def _longest_pairs(tokens: int, longest: int) -> MicroBatch:
         source_tokens=ids[: len(source.segments)].clone(),
         target_tokens=ids,
         labels=ids.clone(),
-        source=source,
-        target=target.beside(source),
+        source=source.grouped(),
+        target=target.grouped(source),
         real_source_tokens=len(source.segments),
         real_target_tokens=len(ids),
     )

@@ -8,11 +8,11 @@ from collections.abc import Callable, Hashable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 
-import numpy as np
+import torch
 from torch import Tensor, nn
 
 from nmt_cli.data.batch import MicroBatch
-from nmt_cli.ragged import sizes
+from nmt_cli.ragged import ROWS, Groups
 
 MOST = 64
 """Shapes whose launches are kept; 25,000 tokens in sentences as in WMT have 51."""
@@ -95,22 +95,28 @@ def _shape(part: MicroBatch) -> tuple[Hashable, ...]:
 def _of_any_lengths(part: MicroBatch) -> MicroBatch:
     """A copy, whose attention is planned for sentences of all lengths that there can be in its shape."""
     copy = deepcopy(part)
-    both = copy.source, copy.target
-    longest = max(layout.longest for layout in both)
+    longest = max(copy.source.longest, copy.target.longest)
     source, target = (
         replace(
             layout,
             lengths=layout.lengths[:0],  # those of one batch, which nobody may go by
-            sizes=_up_to(layout.longest),
-            pair_sizes=None if layout.pair_sizes is None else _up_to(longest),
+            groups=_of_any_rows(layout.groups, layout.longest),
+            pair_groups=_of_any_rows(layout.pair_groups, longest),
         )
-        for layout in both
+        for layout in (copy.source, copy.target)
     )
     return replace(copy, source=source, target=target)
 
 
-def _up_to(longest: int) -> Tensor:
-    return sizes(np.arange(1, longest + 1))
+def _of_any_rows(groups: Groups | None, longest: int) -> Groups | None:
+    """As if there might be as many groups of each size as segments; empty ones end at once."""
+    if groups is None:
+        return None
+    segments = len(groups.places) // 4
+    begins = [0, *(0 if longest > rows else segments for rows in ROWS)]
+    most = max(longest, ROWS[0])  # of several short segments in a group, if not of one
+    counts = [*(number for begin in begins for number in (begin, segments)), most, most]
+    return replace(groups, counts=torch.tensor(counts, dtype=groups.counts.dtype))
 
 
 def _on_device(part: MicroBatch) -> list[Tensor]:

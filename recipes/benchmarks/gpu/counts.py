@@ -1,9 +1,11 @@
 """What a step of the plain model asks of a GPU, counted without one: operations, and the bytes they touch.
 
 python -m recipes.benchmarks.gpu.counts [base|big|toy] [--tokens 25000] [--residual-stream bf16]
+python -m recipes.benchmarks.gpu.counts [attention|search]
 
 Nothing is computed: tensors have a shape and no content. Operations are those of PyTorch, eager, before a
-compiler fuses any; the attention and the loss are one each, whatever they launch.
+compiler fuses any; the attention and the loss are one each, whatever they launch: what the attention does is
+counted by `attention`.
 """
 
 import json
@@ -11,22 +13,32 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, cast
 from unittest.mock import patch
 
 import click
+import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt_cli.attention import dispatch as attention
+from nmt_cli.attention import dispatch, fused
+from nmt_cli.attention.cached import Masked, Rows, Seen
+from nmt_cli.data.filler import Rounding
 from nmt_cli.data.loader import Loader
-from nmt_cli.model import embedding, layers
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import LOOK_EVERY
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Sentence
+from nmt_cli.decoding.search import Search
+from nmt_cli.model import cache, embedding, layers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.pointwise import dispatch as pointwise
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import flat
@@ -34,8 +46,11 @@ from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
 from recipes.benchmarks.gpu.step import ENTRIES, SIZES, _batches, _local
+from recipes.benchmarks.lengths import batches, wmt_like
 
 GB = 1e9
+WIDTH = 64
+"""Channels of a head."""
 
 Stream = Literal["fp32", "bf16"]
 
@@ -63,12 +78,17 @@ class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's 
 
 
 @click.command()
-@click.argument("size", type=click.Choice(list(SIZES)), default="base")
+@click.argument("size", type=click.Choice([*SIZES, "attention", "search"]), default="base")
 @click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
 @click.option("--residual-stream", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True)
 def main(size: str, tokens: int, residual_stream: Stream) -> None:
-    """Print the counts of the micro-batch of a step, forward, loss and backward, and of what is done once."""
-    print(json.dumps(counts(size, tokens, residual_stream), indent=1))
+    """Print the counts of the micro-batch of a step, forward, loss and backward, and of what is done once; or
+    what attention alone launches, or a step of search."""
+    if size == "attention":
+        told: dict[str, Any] = attention(tokens)
+    else:
+        told = search() if size == "search" else counts(size, tokens, residual_stream)
+    print(json.dumps(told, indent=1))
 
 
 def counts(size: str, tokens: int, residual_stream: Stream = "fp32") -> dict[str, Any]:
@@ -100,7 +120,7 @@ def counts(size: str, tokens: int, residual_stream: Stream = "fp32") -> dict[str
 def _as_on_a_gpu() -> Iterator[None]:
     """What is chosen by device is what a GPU would be given."""
     with ExitStack() as stack:
-        for room in (attention, pointwise):
+        for room in (dispatch, pointwise):
             stack.enter_context(patch.object(room, "implementation", lambda *_: "fused"))
         for module in (layers, embedding, pointwise):
             stack.enter_context(patch.object(module, "dropout", _dropout))
@@ -110,6 +130,74 @@ def _as_on_a_gpu() -> Iterator[None]:
 
 def _dropout(x: Tensor, probability: float, training: bool) -> Tensor:
     return torch.native_dropout(x, probability, True)[0] if probability and training else x
+
+
+def attention(tokens: int) -> dict[str, dict[str, Any]]:
+    """Of a layer's attention in batches with lengths as in WMT: launches, and how full their tiles are.
+
+    Heads are of 64 channels in 16 bits. Filler is among the segments, and rows of queries and keys count
+    alike.
+    """
+    told: dict[str, dict[str, Any]] = {}
+    for name, pairs in batches(wmt_like(), tokens).items():
+        filler = Rounding.of(tokens).dummies(pairs[:, 0], pairs[:, 1])
+        both = (np.concatenate((pairs[:, side], filler[side])) for side in (0, 1))
+        source, target = (Layout.of(lengths) for lengths in both)
+        cases = {"self": (source, source), "causal": (target, target), "cross": (target, source)}
+        told |= {f"{name} {case}": _launches(*sides) for case, sides in cases.items()}
+    return told
+
+
+def _launches(q: Layout, k: Layout) -> dict[str, Any]:
+    groups = q.grouped(k).pair_groups
+    assert groups is not None
+    tiles, blocks = fused.plan(groups.counts, WIDTH, torch.bfloat16.itemsize)
+    in_tiles = sum(tile.groups for tile in tiles)
+    filled = int(groups.places.view(-1, 2)[: 2 * in_tiles, 1].sum())
+    return {
+        "forward": len(tiles) + (1 if blocks else 0),
+        "backward": len(tiles) + (2 if blocks else 0),
+        "groups": in_tiles,
+        "filled": round(filled / sum(2 * tile.groups * tile.options["TILE"] for tile in tiles), 2),
+        "streamed": blocks.groups if blocks else 0,
+    }
+
+
+def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
+    """Operations of a step of beam search with six layers: as on a GPU, of fixed shape, attention a kernel;
+    and as on a CPU. A narrow model has as many as a wide one."""
+    entries = Vocabulary(("",) * 2000, end=0, start=0, unknown=1)
+    shape = ModelConfig(width=64, feed_forward=64, heads=2)
+    torch.manual_seed(1)
+    model = Transformer(shape, entries, entries, joint=True).eval()
+    config = SearchConfig(beam=beam, min_length=steps + 1)
+    sentences = [Sentence(key, [5] * (key + 3)) for key in range(8)]
+    told: dict[str, Any] = {}
+    for name, look_every, step_by in (("as on a CPU", 1, Masked), ("as on a GPU", LOOK_EVERY, _Launched)):
+        one = Search(Ensemble.of([model], config), config, look_every)
+        one.join(sentences)
+        with (
+            patch.object(cache, "seen_by", partial(_seen_by, step_by)),
+            Counted() as counted,
+        ):
+            for _ in range(steps):
+                one.step()
+        each = {name: round(count / steps, 1) for name, count in counted.operations.most_common()}
+        told[name] = {"operations": round(counted.operations.total() / steps, 1), "by name": each}
+    return told
+
+
+class _Launched:
+    """Stands for the kernel, which needs a GPU: one operation, and its result has no content."""
+
+    @staticmethod
+    def attend(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
+        """See `Seen`."""
+        return torch.zeros(len(query_RHK), query_RHK.shape[1] * values_BHMV.shape[3])
+
+
+def _seen_by(kind: type, rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
+    return Masked.of(rows, seen_BNM, dtype, 0) if kind is Masked else _Launched()
 
 
 def _trainer(shape: ModelConfig, size: int) -> Trainer:

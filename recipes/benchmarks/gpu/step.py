@@ -153,7 +153,7 @@ def _batch(pairs: Pairs, rounding: Rounding | None, entries: int) -> MicroBatch:
     real_source, real_target = (int(side.sum()) for side in lengths)
     labels[real_target:] = IGNORED
     numbers = np.arange(len(pairs))
-    target = target.beside(source)
+    source, target = source.grouped(), target.grouped(source)
     part = MicroBatch(numbers, source_S, target_T, labels, source, target, real_source, real_target)
     return part.to(the_device())
 

@@ -96,7 +96,7 @@ def micro_batch(
     labels[-targets[-1] :] = IGNORED
     counts = len(source_T), len(target_T) - targets[-1]
     pairs = np.arange(len(sources))
-    return MicroBatch(pairs, source_T, target_T, labels, source, target.beside(source), *counts)
+    return MicroBatch(pairs, source_T, target_T, labels, source.grouped(), target.grouped(source), *counts)
 
 
 @pytest.fixture
