@@ -23,7 +23,7 @@ from nmt_cli.text.config import Kind, TokenizerConfig
     "--target-lang", required=True, metavar="LANG", help="Target language, and ending of its files."
 )
 @click.option(
-    "--train", required=True, multiple=True, metavar="CORPUS", help="Training text; repeat for more."
+    "--train", multiple=True, metavar="CORPUS", help="Training text; repeat for more, or see [[corpus]]."
 )
 @click.option(
     "--valid", multiple=True, metavar="CORPUS", help="Validation set, named after its file; repeatable."
@@ -75,6 +75,8 @@ def preprocess(
     CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, a .tsv file, a WMT .xml,
     a .trees file of bracketed trees (to learn parsing: words to linearised trees), or - for tab-separated
     pairs on stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are WMT test sets.
+    Many corpora are better named in the file of settings: each a [[corpus]] with name and path, and perhaps
+    weight, tag and filters.
     """
     flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
     config = chosen(PreprocessConfig, file, assignments, flags)

@@ -28,6 +28,11 @@ class CleanTask:
     recipe: Recipe
     filter: FilterConfig
     invalid_utf8: str
+    tag: str = ""
+    """A symbol that each source begins with; filters do not see it."""
+
+    hashes: bool = False
+    """Whether duplicates are looked for in another corpus, so that hashes are wanted of this one too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +77,16 @@ def clean(task: CleanTask) -> CleanBlock:
             # nothing is an empty side, as it would be if it were prepared.
             dropped.add(WORDS if all(map(prepare.normalized, pair)) else EMPTY, number, *pair)
             continue
-        source, target = prepare("source", pair[0]), prepare("target", pair[1])
-        if reason := filters.reason(source, target):
+        raw = f"{task.tag} {pair[0]}" if task.tag else pair[0]
+        source, target = prepare("source", raw), prepare("target", pair[1])
+        if reason := filters.reason(source.removeprefix(task.tag).lstrip(), target):
             dropped.add(reason, number, *pair)
             continue
         sources.append(source)
         targets.append(target)
         numbers.append(number)
     # Of prepared text: pairs that differ only in what preparing removes are duplicates.
-    hashes = map(pair_hash, sources, targets) if task.filter.duplicates else ()
+    hashes = map(pair_hash, sources, targets) if task.hashes or task.filter.duplicates else ()
     return CleanBlock(
         _joined(sources), _joined(targets), np.array(numbers, np.int64), b"".join(hashes), dropped, noted
     )

@@ -179,7 +179,7 @@ class MixingConfig:
 
     epoch: str = setting("", kind="whole run")
     """The corpus whose epochs are meant where epochs are counted, as in training.max_epochs; empty for the
-    first that is mixed in."""
+    first of the last stage."""
 
     stage: tuple[StageConfig, ...] = setting((), kind="whole run")
     """Parts of the run one after another, each a [[mixing.stage]] with weights, temperature and until; the

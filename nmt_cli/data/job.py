@@ -1,19 +1,22 @@
 """What a `preprocess` run is asked to do, and its description in the manifest, to compare later runs with."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Corpus, find, spool
 from nmt_cli.corpus.utf8 import decoded
-from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import toml_literal
 
 LINES_AT_ONCE = 1000
+
+COMMON = ("role", "name", "pairs", "files")
+"""What the manifest says of each input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,12 @@ class Input:
     corpus: Corpus
     pairs: int
     sha256: Sequence[str]
+    named: NamedCorpus | None = None
+    """What `[[corpus]]` says of it."""
+
+    def filter(self, config: PreprocessConfig) -> FilterConfig:
+        """Its filters, its own or those of all."""
+        return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
         """What the manifest says of it."""
@@ -52,7 +61,13 @@ class Input:
             "name": corpus.name,
             "pairs": self.pairs,
             "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
+            **(_own_settings(self.named) if self.named else {}),
         }
+
+
+def _own_settings(named: NamedCorpus) -> dict[str, Any]:
+    """What was given of a corpus besides its name and place."""
+    return {key.name: value for key in fields(named)[2:] if (value := getattr(named, key.name))}
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
@@ -60,22 +75,46 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
 
     What can be read only once, such as stdin, is copied to `spool_folder`.
     """
-    specs: dict[Role, Sequence[str]] = {"train": job.train, "valid": job.valid, "test": job.test}
+    _refuse_unreadable(job)
+    named = job.config.corpus.named
+    train = [corpus.path for corpus in named] or job.train
+    specs: dict[Role, Sequence[str]] = {"train": train, "valid": job.valid, "test": job.test}
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
     found = [
         (role, find(spec, job.source_lang, job.target_lang)) for role, some in specs.items() for spec in some
     ]
     _refuse_equal_names([corpus.name for role, corpus in found if role != "train"])
-    named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
     inputs = [
         Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files])
-        for role, corpus in named
+        for role, corpus in [(role, spool(corpus, spool_folder)) for role, corpus in found]
     ]
+    for number, corpus in enumerate(named):
+        item = inputs[number]
+        inputs[number] = replace(item, corpus=replace(item.corpus, name=corpus.name), named=corpus)
     for item in inputs:
         if item.role != "train" and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)
     return inputs
+
+
+def _refuse_unreadable(job: Job) -> None:
+    """`UserError` where it is not clear what to train on, or what is asked of a corpus can't be had."""
+    named = job.config.corpus.named
+    if named and job.train:
+        raise UserError(
+            "the settings name the training corpora ([[corpus]]), so --train can't; take one of them."
+        )
+    if not named and not job.train:
+        raise UserError(
+            "there is no training text; name it by --train, or by [[corpus]] in a file of settings."
+        )
+    for corpus in named:
+        if corpus.least_score is not None:
+            raise UserError(
+                f"[[corpus]] {corpus.name}: least_score has no effect, as {corpus.path} has no scores; "
+                "leave it out."
+            )
 
 
 def _read_through(corpus: Corpus) -> None:
@@ -88,10 +127,12 @@ def _read_through(corpus: Corpus) -> None:
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
     """All that decides what the dataset holds, for the manifest; for `reused` see `reuse.Plan`."""
+    settings = asdict(job.config)
+    del settings["corpus"]["named"]  # the inputs say it
     return {
         "source_lang": job.source_lang,
         "target_lang": job.target_lang,
-        "settings": asdict(job.config),
+        "settings": settings,
         "reused_tokenizer": reused,
         "inputs": [item.description() for item in inputs],
     }
@@ -116,7 +157,8 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{section}.{key}", toml_literal(value)
     for number, item in enumerate(description["inputs"], start=1):
         hashes = " ".join(file["sha256"][:12] for file in item["files"])
-        yield f"input {number}", f"{item['role']} {item['name']} ({hashes})"
+        own = (f", {key} {toml_literal(item[key])}" for key in item if key not in COMMON)
+        yield f"input {number}", f"{item['role']} {item['name']} ({hashes}){''.join(own)}"
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:
