@@ -40,6 +40,8 @@ class Epoch:
     dropped: int
     source_tokens: int
     target_tokens: int
+    of: str
+    """The corpus whose epoch it is, where corpora are mixed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,8 @@ def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
         for side, sentences in enumerate((split.source, split.target)):
             lengths = sentences.offsets[shard.pairs + 1] - sentences.offsets[shard.pairs]
             tokens[side] += int(lengths.sum())
-    return Epoch(batches, pairs, dropped, *tokens)
+    of = mixed.mixture.names[mixed.mixture.counted] if mixed else ""
+    return Epoch(batches, pairs, dropped, tokens[0], tokens[1], of)
 
 
 def _filler(split: Split, config: TrainConfig, cut: Cut, mixed: MixedPlan | None) -> tuple[float, float]:
