@@ -75,8 +75,7 @@ def preprocess(
     CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, a .tsv file, a WMT .xml,
     a .trees file of bracketed trees (to learn parsing: words to linearised trees), or - for tab-separated
     pairs on stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are WMT test sets.
-    Many corpora are better named in the file of settings: each a [[corpus]] with name and path, and perhaps
-    weight, tag and filters.
+    Many are better named in the settings: each a [[corpus]] with name, path, perhaps weight, tag, filters.
     """
     flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
     config = chosen(PreprocessConfig, file, assignments, flags)
