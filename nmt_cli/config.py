@@ -14,6 +14,7 @@ import operator
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -107,7 +108,7 @@ def setting(
     bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
     metadata = {"bounds": bounds, "kind": kind, "everyday": everyday}
     if isinstance(default, dict):  # each section has one of its own
-        return field(default_factory=default.copy, metadata=metadata)
+        return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 

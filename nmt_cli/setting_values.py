@@ -95,7 +95,8 @@ def _table(value: object, kind: Any) -> object | None:
     needed = [key.name for key in fields(kind) if key.default is key.default_factory is MISSING]
     if lacking := [name for name in needed if name not in values]:
         raise UserError(f"{' and '.join(lacking)} must be given, too")
-    return kind(**values)  # type: ignore[no-any-return]
+    table: object = kind(**values)
+    return table
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ if [ -z "$data" ]; then
     sed -n '2,4s/^# //p' "$0" >&2
     exit 2
 fi
-updates=${1:-300} test=test_2016_flickr
+updates=${1:-210} test=test_2016_flickr
 
 mkdir -p "$out"
 for lang in en de; do

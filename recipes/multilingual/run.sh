@@ -17,7 +17,7 @@ if [ -z "$data" ]; then
     sed -n '2,3s/^# //p' "$0" >&2
     exit 2
 fi
-updates=${1:-400} test=test_2016_flickr
+updates=${1:-240} test=test_2016_flickr
 
 train() { # NAME SETTING...
     local name=$1
