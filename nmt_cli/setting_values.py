@@ -78,10 +78,8 @@ def _single(value: object, kind: Any) -> object | None:
 
 def _table(value: object, kind: Any) -> object | None:
     """A dataclass of a TOML table; the settings in it have the types of its fields."""
-    if isinstance(value, kind):
-        return value
     if not isinstance(value, Mapping):
-        return None
+        return value if type(value) is kind else None
     types = {key.name: get_type_hints(kind)[key.name] for key in fields(kind)}
     values = {name: converted(each, types[name]) for name, each in value.items() if name in types}
     problems = [

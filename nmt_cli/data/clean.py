@@ -77,8 +77,8 @@ def clean(task: CleanTask) -> CleanBlock:
             # nothing is an empty side, as it would be if it were prepared.
             dropped.add(WORDS if all(map(prepare.normalized, pair)) else EMPTY, number, *pair)
             continue
-        raw = f"{task.tag} {pair[0]}" if task.tag else pair[0]
-        source, target = prepare("source", raw), prepare("target", pair[1])
+        tagged = f"{task.tag} {pair[0]}" if task.tag else pair[0]
+        source, target = prepare("source", tagged), prepare("target", pair[1])
         if reason := filters.reason(source.removeprefix(task.tag).lstrip(), target):
             dropped.add(reason, number, *pair)
             continue

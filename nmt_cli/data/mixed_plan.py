@@ -122,16 +122,13 @@ class MixedPlan:
         limit = min(self._config.longest, self._config.tokens)
         # What fits as the dataset has it may not as this epoch segments it.
         kept = [[part[fitting(split, part, limit)] for part in parts] for parts in drawn]
-        count = sum(len(part) for parts in kept for part in parts)
-        dropped = sum(len(part) for parts in drawn for part in parts) - count
-        pairs = self._in_order(split, [parts for parts in kept if parts], count, epoch, number)
-        lengths = (
-            sums(side[pairs + 1] - side[pairs]) for side in (split.source.offsets, split.target.offsets)
-        )
+        pairs = self._in_order(split, [parts for parts in kept if sum(map(len, parts))], epoch, number)
+        source, target = side_lengths(split, pairs)
+        dropped = sum(len(part) for parts in drawn for part in parts) - len(pairs)
         return Shard(
             pairs=pairs,
-            bounds=batch_bounds(*lengths, self._config.tokens),
-            # All that is too long is counted once an epoch.
+            bounds=batch_bounds(sums(source), sums(target), self._config.tokens),
+            # What is too long as the dataset has it is counted once an epoch.
             dropped=dropped + (self._left_out if number == 0 else 0),
         )
 
@@ -153,42 +150,34 @@ class MixedPlan:
         firsts = [corpus.first + corpus.pairs for corpus in self._corpora]
         return np.bincount(np.searchsorted(firsts, pairs, side="right"), minlength=len(firsts))
 
-    def _in_order(
-        self, split: Split, kept: list[list[Indices]], count: int, epoch: int, number: int
-    ) -> Indices:
+    def _in_order(self, split: Split, kept: list[list[Indices]], epoch: int, number: int) -> Indices:
         """All pairs in the order in which steps take them; those of each corpus are spread evenly over it.
 
         A round has slots of time, about one a batch, each for pairs of like length: the same part of the
         lengths of each corpus. Slots come in any order, but no pair before one of an earlier epoch of its
         corpus.
         """
-        if not count:
+        if not kept:
             return np.zeros(0, np.int64)
-        slots = 1 + max(
-            sum(int((side.offsets[part + 1] - side.offsets[part]).sum()) for parts in kept for part in parts)
-            // self._config.tokens
-            for side in (split.source, split.target)
-        )
+        source, target = side_lengths(split, np.concatenate([part for parts in kept for part in parts]))
+        slots = 1 + int(max(source.sum(), target.sum())) // self._config.tokens
         rank = np.argsort(random_bits(slots, self._seed, epoch, number, SLOTS), kind="stable")
-        noise = random_bits(count, self._seed, epoch, number, NOISE)
+        keys = length_key(source + target, random_bits(len(source), self._seed, epoch, number, NOISE))
         streams, beats, used = [], [], 0
         for parts in kept:
-            total, first = sum(map(len, parts)), 0
+            places = 2 * np.arange(sum(map(len, parts))) + 1  # in the middle of as many equal steps
+            slot_ranks = rank[places * slots // (2 * len(places))]
+            first = 0
             for part in parts:
-                lengths = sum(
-                    side.offsets[part + 1] - side.offsets[part] for side in (split.source, split.target)
-                )
-                by_length = part[
-                    np.argsort(length_key(lengths, noise[used : used + len(part)]), kind="stable")
+                stop, key = first + len(part), keys[used : used + len(part)]
+                ordered = np.empty_like(part)
+                ordered[np.argsort(slot_ranks[first:stop], kind="stable")] = part[
+                    np.argsort(key, kind="stable")
                 ]
-                slot = (2 * np.arange(first, first + len(part)) + 1) * slots // (2 * total)
-                placed = np.empty_like(part)
-                placed[np.argsort(rank[slot], kind="stable")] = by_length
-                streams.append(placed)
-                first, used = first + len(part), used + len(part)
-            beats.append((2 * np.arange(total) + 1) / max(total, 1))
-        order = np.argsort(np.concatenate(beats), kind="stable")
-        return np.concatenate(streams)[order]
+                streams.append(ordered)
+                first, used = stop, used + len(part)
+            beats.append(places / len(places))
+        return np.concatenate(streams)[np.argsort(np.concatenate(beats), kind="stable")]
 
 
 def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed: int) -> MixedPlan | None:
@@ -199,6 +188,14 @@ def mixed_plan(dataset: Dataset, batch: BatchConfig, mixing: MixingConfig, seed:
 
 def fitting(split: Split, pairs: Indices, limit: int) -> NDArray[np.bool_]:
     """Which pairs have at most so many tokens on both sides."""
-    source, target = (side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target))
+    source, target = side_lengths(split, pairs)
     fits: NDArray[np.bool_] = (np.maximum(source, target) <= limit) & (np.minimum(source, target) > 0)
     return fits
+
+
+def side_lengths(split: Split, pairs: Indices) -> tuple[Indices, Indices]:
+    """How many tokens the pairs have on either side."""
+    source, target = (
+        np.asarray(side.offsets[pairs + 1] - side.offsets[pairs]) for side in (split.source, split.target)
+    )
+    return source, target

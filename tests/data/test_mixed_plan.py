@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,10 @@ def test_any_200_steps_have_the_shares_asked_for(
     plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=asked), seed)
     assert plan
     batches: list[list[int]] = []
-    for epoch in range(40):
+    for epoch in count():
         shards = [plan.round(split, epoch, n) for n in range(plan.rounds(epoch))]
         batches += [shard.batch(n).tolist() for shard in shards for n in range(len(shard))]
-        if len(batches) > 500:
+        if len(batches) > 400:
             break
     corpus = corpus_of(sizes)
     counts = np.array([np.bincount([*map(corpus, batch)], minlength=len(sizes)) for batch in batches])
@@ -240,8 +240,8 @@ def batches(dataset: Dataset, folder: Path, *, planner: bool = True, seed: int =
     return Batches(dataset.splits["train"], config, seed, folder, planner=planner, mixed=plan)
 
 
-def taken(running: Iterator[GlobalBatch], count: int) -> list[tuple[Any, ...]]:
-    return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.mixed) for b in islice(running, count)]
+def taken(running: Iterator[GlobalBatch], number: int) -> list[tuple[Any, ...]]:
+    return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.mixed) for b in islice(running, number)]
 
 
 def test_a_run_goes_on_from_any_batch_of_any_stage_as_if_never_stopped(
