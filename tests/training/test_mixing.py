@@ -1,6 +1,7 @@
 """Runs on corpora that are mixed: stopped and gone on with in any stage, and epochs that are of a corpus."""
 
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -78,6 +79,7 @@ def test_epochs_are_of_the_corpus_that_is_named(go: Go, two: Path, run: Path) ->
     assert sum(line["corpus_pairs"]["bitext"] for line in lines) == 200
     assert lines[-1]["corpus_epochs"] == {"bitext": 2.0, "synthetic": pytest.approx(200 / 3 / 200, abs=0.01)}
     assert [event.epoch_of for event in events if isinstance(event, Progress)][-1] == "bitext"
+    assert '"epoch_of":"bitext"' in (run / "report.html").read_text(encoding="utf-8").replace(": ", ":")
     told = [event.text for event in events if isinstance(event, Note) and "mixture" in event.text]
     assert told == ["step 1: stage 1 of the mixture; shares of the pairs: bitext 0.75, synthetic 0.25"]
 
@@ -93,3 +95,16 @@ def test_a_mixture_that_does_not_fit_the_dataset_is_refused_at_once(
     assert "weights names bitex" in complaint("mixing.weights={bitex=1}", dataset=two)
     told = complaint("mixing.weights={bitext=1}", dataset=toy_dataset)
     assert "the dataset has no such corpus; there are train." in told
+
+
+@pytest.mark.slow
+def test_a_run_does_not_go_on_with_other_weights_of_the_dataset(
+    go: Go, complaint: Complaint, two: Path, tmp_path: Path
+) -> None:
+    go(dataset=two)
+    shutil.copytree(two, other := tmp_path / "other")
+    manifest = json.loads((other / "dataset.json").read_bytes())
+    for corpus in manifest["splits"]["train"]["corpora"]:
+        corpus["weight"] = 1.0
+    (other / "dataset.json").write_text(json.dumps(manifest))
+    assert "was trained on another dataset" in complaint("training.max_steps=6", dataset=other)
