@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -341,7 +342,7 @@ JUDGEMENT = Judgement(
             "waiting 1.2%, filler 0.0%, 13 h 43 min to go",
         ),
         (
-            a_progress(epoch_of="news\x1b[2J"),
+            replace(a_progress(), epoch_of="news\x1b[2J"),
             "step 1,200 of 100,000, epoch 4 of news\\x1b[2J: loss 4.5679, nll 3.1000, rate 2.10e-04, "
             "12,346 tokens/s, waiting 1.2%, filler 0.0%, 13 h 43 min to go",
         ),
