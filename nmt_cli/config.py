@@ -4,24 +4,25 @@ A configuration is a dataclass whose fields are sections, and a section a datacl
 with defaults, bounds and a meaning. Nothing is guessed: an unknown name, a value of the wrong type or one out
 of bounds is an error, and all such errors are reported together.
 
-A section may have a class variable `gone`: settings that old files still have, by name.
+A section may have a class variable `gone`: settings that old files still have, by name; and one `tables`: the
+setting that `[[section]]` is short for.
 """
 
 import ast
-import difflib
 import inspect
 import operator
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nmt_cli.elsewhere import named_here, not_here
 from nmt_cli.errors import UserError
-from nmt_cli.setting_values import converted, toml_literal, wanted
+from nmt_cli.setting_values import converted, nearest, toml_literal, wanted
 
 Config = TypeVar("Config")
 Value = TypeVar("Value")
@@ -105,7 +106,10 @@ def setting(
     """A field of a section; of a list, the bounds are those of each item. `--help` shows everyday ones."""
     limits = dict(zip(HOLDS, (least, above, below, most), strict=True))  # in the order of HOLDS
     bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
-    return field(default=default, metadata={"bounds": bounds, "kind": kind, "everyday": everyday})
+    metadata = {"bounds": bounds, "kind": kind, "everyday": everyday}
+    if isinstance(default, dict):  # each section has one of its own
+        return field(default_factory=lambda: copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def check(section: Any) -> None:
@@ -125,7 +129,11 @@ def check(section: Any) -> None:
 def changed(section: Any, *names: str) -> list[str]:
     """Those of `names` that are not at their defaults."""
     keys = {key.name: key for key in fields(section)}
-    return [name for name in names if getattr(section, name) != keys[name].default]
+    return [name for name in names if getattr(section, name) != _default(keys[name])]
+
+
+def _default(key: "Field[Any]") -> object:
+    return key.default if key.default_factory is MISSING else key.default_factory()
 
 
 def settings_of_kind(section: Any, kind: Kind) -> tuple[str, ...]:
@@ -153,17 +161,13 @@ def read(
     given += from_file(preset) if preset else []
     given += _given(file, assignments, flags or {}, problems)
     sections = get_type_hints(config)
-    given = _without_gone(given, sections, problems, note)
+    given = _without_gone(_unfolded(given, sections), sections, problems, note)
     types = {f"{section}.{key}": kind for section, cls in sections.items() for key, kind in _keys(cls)}
     values: dict[str, dict[str, object]] = {section: {} for section in sections}
     for item in given:
         if item.name not in types:
             problems.append(_unknown(item, types))
-        elif (value := converted(item.value, types[item.name])) is None:
-            problems.append(
-                f"{item.origin}: {item.name} takes {wanted(types[item.name])}, not {item.value!r}"
-            )
-        else:
+        elif (value := _converted(item, types[item.name], problems)) is not None:
             section, _, key = item.name.partition(".")
             values[section][key] = value
     if problems:
@@ -173,6 +177,18 @@ def read(
     if problems:
         raise UserError("; ".join(problems))
     return config(**built)
+
+
+def _converted(item: Given, kind: Any, problems: list[str]) -> object | None:
+    """The value of `item` as a `kind`; None, with the problem told, where it isn't one."""
+    try:
+        value = converted(item.value, kind)
+    except UserError as error:
+        problems.append(f"{item.origin}: {item.name}: {error}")
+        return None
+    if value is None:
+        problems.append(f"{item.origin}: {item.name} takes {wanted(kind)}, not {item.value!r}")
+    return value
 
 
 def preset_path(name: str) -> Path:
@@ -206,7 +222,7 @@ def describe(config: type[object]) -> list[Setting]:
     return [
         Setting(
             name=f"{section}.{key.name}",
-            default=key.default,
+            default=_default(key),
             takes=" | ".join(map(str, _choices(hints[key.name]))) or str(key.metadata.get("bounds", "")),
             meaning=meanings.get(key.name, ""),
             everyday=key.metadata.get("everyday", False),
@@ -221,13 +237,6 @@ def given_names(file: Path | None, assignments: Sequence[str], flags: Mapping[st
     """The settings that somebody gave, be it at their defaults."""
     # What is wrong with them, `read` says.
     return frozenset(item.name for item in _given(file, assignments, flags, problems=[]))
-
-
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """A sentence that names the choice most like `name`, or all choices where none is alike."""
-    known = list(choices)
-    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {match[0]}?" if match else f"there are {', '.join(known)}."
 
 
 def as_toml(config: Any) -> str:
@@ -256,6 +265,17 @@ def as_commented_toml(config: Any) -> str:
         lines += ["", *textwrap.wrap(meaning, 108, initial_indent="# ", subsequent_indent="# ")]
         lines.append(f"{'#' if value == told.default else ''}{key} = {toml_literal(value)}")
     return "\n".join([*lines, ""])
+
+
+def _unfolded(given: Sequence[Given], sections: Mapping[str, Any]) -> list[Given]:
+    """The same, with `[[section]]` as the setting that it is short for."""
+    tables = {name: f"{name}.{cls.tables}" for name, cls in sections.items() if hasattr(cls, "tables")}
+    return [
+        replace(item, name=tables[item.name])
+        if isinstance(item.value, list) and item.name in tables
+        else item
+        for item in given
+    ]
 
 
 def _without_gone(

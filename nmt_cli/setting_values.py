@@ -1,8 +1,22 @@
-"""The values of settings: which are of a kind, what is wanted in words, and how TOML writes them."""
+"""The values of settings: which are of a kind, what is wanted in words, and how TOML writes them.
 
+A value may be a table: names with values of one kind (`Mapping[str, float]`), or a dataclass with settings of
+its own, of which there may be a list.
+"""
+
+import difflib
 import json
 import math
-from typing import Any, Literal, get_args, get_origin
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from nmt_cli.errors import UserError
+
+BARE = re.compile("[A-Za-z0-9_-]+")
+"""A key that TOML takes without quotation marks."""
 
 
 def toml_literal(value: object) -> str:
@@ -15,20 +29,43 @@ def toml_literal(value: object) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(toml_literal, value)) + "]"
+    if is_dataclass(value):
+        held = {key.name: getattr(value, key.name) for key in fields(value)}
+        value = {name: item for name, item in held.items() if item is not None}
+    if isinstance(value, Mapping):
+        inside = (f"{_key(name)} = {toml_literal(item)}" for name, item in value.items())
+        return "{" + ", ".join(inside) + "}"
     return str(value)
 
 
+def _key(name: str) -> str:
+    return name if BARE.fullmatch(name) else toml_literal(name)
+
+
 def converted(value: object, kind: Any) -> object | None:
-    """`value` as a `kind`, or None where it isn't one."""
+    """`value` as a `kind`, or None where it isn't one; `UserError` for a table whose settings are wrong."""
+    if is_dataclass(kind):
+        return _table(value, kind)
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is UnionType:  # of one kind and None, which TOML can't write
+        return converted(value, _but_none(kind))
+    if origin is tuple:
+        items = [converted(item, inside[0]) for item in value] if isinstance(value, list | tuple) else [None]
+        return None if None in items else tuple(items)
+    if origin is Mapping:
+        table = (
+            {name: converted(item, inside[1]) for name, item in value.items()}
+            if isinstance(value, Mapping)
+            else {"": None}
+        )
+        return None if None in table.values() else table
+    return _single(value, kind)
+
+
+def _single(value: object, kind: Any) -> object | None:
+    """As `converted`, of what holds no other values."""
     if get_origin(kind) is Literal:
         return value if value in get_args(kind) else None
-    if get_origin(kind) is tuple:
-        items = (
-            [converted(item, get_args(kind)[0]) for item in value]
-            if isinstance(value, list | tuple)
-            else [None]
-        )
-        return None if None in items else tuple(items)
     # Not `isinstance`, for which true and false are whole numbers.
     if kind is float and type(value) is int:
         return float(value)
@@ -36,14 +73,53 @@ def converted(value: object, kind: Any) -> object | None:
         return None
     if isinstance(value, str) and value[:1] != "/" and value != value.encode(errors="ignore").decode():
         return None  # only the name of a file may be what is not UTF-8
-    return value if type(value) is kind else None
+    return value if kind is object or type(value) is kind else None
+
+
+def _table(value: object, kind: Any) -> object | None:
+    """A dataclass of a TOML table; the settings in it have the types of its fields."""
+    if not isinstance(value, Mapping):
+        return value if type(value) is kind else None
+    types = {key.name: get_type_hints(kind)[key.name] for key in fields(kind)}
+    values = {name: converted(each, types[name]) for name, each in value.items() if name in types}
+    problems = [
+        f"there is no setting {name} in it; {nearest(name, types)}" for name in value if name not in types
+    ]
+    problems += [
+        f"{name} takes {wanted(types[name])}, not {value[name]!r}" for name in values if values[name] is None
+    ]
+    if problems:
+        raise UserError("; ".join(problems))
+    needed = [key.name for key in fields(kind) if key.default is key.default_factory is MISSING]
+    if lacking := [name for name in needed if name not in values]:
+        raise UserError(f"{' and '.join(lacking)} must be given, too")
+    table: object = kind(**values)
+    return table
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """A sentence that names the choice most like `name`, or all choices where none is alike."""
+    known = list(choices)
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {match[0]}?" if match else f"there are {', '.join(known)}."
 
 
 def wanted(kind: Any) -> str:
     """In words, what a value of that kind is."""
+    if is_dataclass(kind):
+        return f"a table of {', '.join(key.name for key in fields(kind))}"
+    if get_origin(kind) is UnionType:
+        return wanted(_but_none(kind))
+    if get_origin(kind) is Mapping:
+        return f"a table, each value {wanted(get_args(kind)[1])}"
     if get_origin(kind) is Literal:
         return " or ".join(map(toml_literal, get_args(kind)))
     if get_origin(kind) is tuple:
         return "a list, each item " + wanted(get_args(kind)[0])
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in UTF-8"}
+    names: dict[object, str] = {object: "a setting"}
+    names |= {bool: "true or false", int: "a whole number", float: "a number", str: "a text in UTF-8"}
     return names[kind]
+
+
+def _but_none(kind: Any) -> Any:
+    return next(each for each in get_args(kind) if each is not NoneType)

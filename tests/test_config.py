@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,7 +20,6 @@ from nmt_cli.config import (
     check,
     describe,
     given_names,
-    nearest,
     preset_names,
     preset_path,
     read,
@@ -30,7 +30,7 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScoreConfig
-from nmt_cli.setting_values import toml_literal
+from nmt_cli.setting_values import nearest, toml_literal
 from nmt_cli.training.config import TrainConfig
 
 
@@ -569,3 +569,75 @@ def test_a_file_of_all_settings_says_of_each_what_it_means_and_takes() -> None:
         "# Turns a second. [more than 0 and at most 10]\nspeed = 2.0\n\n"
         "# Seconds between two pots; 0 for none. [0, or at least 5]\n#pause = 0\n\n"
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Glaze:
+    """A table of settings."""
+
+    colour: str
+    layers: float = setting(1.0, least=1)
+    likeness: float | None = None
+    shares: Mapping[str, float] = setting({})
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GlazesConfig:
+    """A section with tables."""
+
+    each: tuple[Glaze, ...] = ()
+    """Glazes."""
+
+    mixed: Mapping[str, float] = setting({})
+    """By name."""
+
+    tables: ClassVar[str] = "each"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShelfConfig:
+    """One section."""
+
+    glaze: GlazesConfig = field(default_factory=GlazesConfig)
+
+
+GLAZES = """[[glaze]]
+colour = "blue"
+shares = { "cobalt oxide" = 1, tin = 0.5 }
+[[glaze]]
+colour = "grey"
+layers = 2
+likeness = 0.5
+"""
+
+
+def test_tables_of_a_file_are_read_in_order_and_written_as_they_were(tmp_path: Path) -> None:
+    shelf = read(ShelfConfig, written(tmp_path, GLAZES), ["glaze.mixed={blue=3}"])
+    blue, grey = shelf.glaze.each
+    assert blue == Glaze(colour="blue", shares={"cobalt oxide": 1.0, "tin": 0.5})
+    assert (grey.layers, grey.likeness, blue.likeness) == (2.0, 0.5, None)
+    assert shelf.glaze.mixed == {"blue": 3.0}
+    for text in (as_toml(shelf), as_commented_toml(shelf)):
+        assert read(ShelfConfig, written(tmp_path, text)) == shelf
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told"),
+    [
+        ('each=[{colour="blue", layer=2}]', "there is no setting layer in it; did you mean layers?"),
+        ("each=[{layers=2}]", "colour must be given, too"),
+        ('each=[{colour="blue", layers=0}]', "layers is 0.0; take at least 1"),
+        ('each=[{colour="blue", layers="two"}]', "layers takes a number, not 'two'"),
+        ('each=[{colour="blue", likeness="no"}]', "likeness takes a number, not 'no'"),
+        ('each="blue"', "takes a list, each item a table of colour, layers, likeness, shares, not 'blue'"),
+        ("mixed=3", "takes a table, each value a number, not 3"),
+        ("mixed={blue=true}", "takes a table, each value a number, not {'blue': True}"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_told_with_its_name(assignment: str, told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(ShelfConfig, None, [f"glaze.{assignment}"])
+    assert told in str(caught.value) and f"glaze.{assignment.partition('=')[0]}" in str(caught.value)

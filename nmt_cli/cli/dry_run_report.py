@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import click
 
 from nmt_cli.cli.train_report import time_left
+from nmt_cli.errors import printable
 from nmt_cli.training.assembling.dry_run import Forecast
 
 
@@ -21,7 +22,8 @@ def _lines(forecast: Forecast, devices: int, kind: str) -> Iterator[tuple[str, s
     frozen = forecast.parameters - forecast.trained
     yield "parameters", f"{forecast.parameters:,}" + (f", {frozen:,} of them frozen" if frozen else "")
     dropped = f", {epoch.dropped:,} left out as too long" if epoch.dropped else ""
-    yield "batches an epoch", f"{epoch.batches:,} of {epoch.pairs:,} pairs{dropped}"
+    of = f" (an epoch of {printable(epoch.of)})" if epoch.of else ""
+    yield "batches an epoch", f"{epoch.batches:,} of {epoch.pairs:,} pairs{dropped}{of}"
     source, target = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
     pieces = f"{forecast.micro_batches:.1f} micro-batches on each of {devices} {kind}"
     yield "tokens a batch", f"{source:,.0f} source + {target:,.0f} target on average, {pieces}"

@@ -1,6 +1,6 @@
 """What `nmt info` tells of each kind of folder and file, as rows of a name and a text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from nmt_cli.checkpoints.model_folder import CONFIG, FORMAT, read_identity, weig
 from nmt_cli.checkpoints.run_folder import BEST, STATE, checkpoints, read_state
 from nmt_cli.corpus import files, sgm
 from nmt_cli.corpus.source_text import TEST_SETS, kind_of
-from nmt_cli.data.dataset import MANIFEST, TRAIN, open_dataset
+from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.log import LOG
@@ -80,7 +80,8 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _of_dataset(folder: Path) -> Facts:
-    manifest = open_dataset(folder).manifest
+    dataset = open_dataset(folder)
+    manifest = dataset.manifest
     tokenizer = manifest["tokenizer"]
     splits = {
         name: f"{split['pairs']:,} pairs, {split['source_tokens']:,} source and {split['target_tokens']:,} "
@@ -96,7 +97,20 @@ def _of_dataset(folder: Path) -> Facts:
             (tokenizer["source_vocabulary"], tokenizer["target_vocabulary"]),
         ),
         **splits,
+        **_of_corpora(train_corpora(dataset)),
     }
+
+
+def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
+    if len(corpora) == 1:
+        return {}
+    told = (
+        f"{each.name} {each.pairs:,}"
+        + (f" x {each.weight:g}" if each.weight else "")
+        + (f" ({each.tag})" if each.tag else "")
+        for each in corpora
+    )
+    return {"corpora": ", ".join(told)}
 
 
 def _of_run(run: Path) -> Facts:

@@ -23,7 +23,7 @@ from nmt_cli.text.config import Kind, TokenizerConfig
     "--target-lang", required=True, metavar="LANG", help="Target language, and ending of its files."
 )
 @click.option(
-    "--train", required=True, multiple=True, metavar="CORPUS", help="Training text; repeat for more."
+    "--train", multiple=True, metavar="CORPUS", help="Training text; repeat for more, or see [[corpus]]."
 )
 @click.option(
     "--valid", multiple=True, metavar="CORPUS", help="Validation set, named after its file; repeatable."
@@ -73,9 +73,9 @@ def preprocess(
     """Make a dataset folder of raw parallel text: clean, learn subwords, encode.
 
     CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, or one file or folder
-    with both: .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .xml, a .trees file of bracketed trees (to
-    learn parsing: words to linearised trees), what datasets or mtdata wrote, or - for tab-separated pairs on
-    stdin. Files may be packed with gzip, bzip2, xz or zstd; .sgm and .xml are WMT test sets.
+    with both: .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm or .xml, .trees (bracketed, to learn
+    parsing), what datasets or mtdata wrote, or - for tab-separated pairs on stdin; packed with gzip, bzip2,
+    xz, zstd or not. Several are named in the settings, by a [[corpus]] with name, path, weight, tag, filters.
     """
     flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
     config = chosen(PreprocessConfig, file, assignments, flags)

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.cli.train_report import Reporter, ending, text, time_left
+from nmt_cli.cli.train_report import Reporter, ending, epoch, text, time_left
 from nmt_cli.errors import printable
 from nmt_cli.training.record.events import Doing, Event, Logged, Progress, Standing, Validated, Warned
 
@@ -70,7 +70,8 @@ class LiveReporter:
         if progress:
             rows.append(_figures(progress, self._bleu))
         title = Text.assemble(
-            (printable(self._run.name), "bold"), (f" {self._state}, epoch {doing.epoch + 1}", "dim")
+            (printable(self._run.name), "bold"),
+            (f" {self._state}, {epoch(doing.epoch, progress.epoch_of if progress else '')}", "dim"),
         )
         width = min(self._console.width, WIDEST)
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)

@@ -72,6 +72,11 @@ def ending(run: Path, complete: bool) -> str:
     return printable(f"{run}: {end}")
 
 
+def epoch(number: int, corpus: str) -> str:
+    """Which epoch it is, counted from 1, and of which corpus, where corpora are mixed."""
+    return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
+
+
 def time_left(seconds: float) -> str:
     """As people say it."""
     hours, rest = divmod(int(seconds), 3600)
@@ -84,8 +89,9 @@ def _judgement(judgement: Judgement) -> str:
 
 
 def _progress(event: Progress) -> str:
+    place = f"step {event.step:,} of {event.max_steps:,}, {epoch(event.epoch, event.epoch_of)}"
     line = (
-        f"step {event.step:,} of {event.max_steps:,}, epoch {event.epoch + 1}: loss {event.loss:.4f}, "
+        f"{place}: loss {event.loss:.4f}, "
         f"nll {event.nll:.4f}, rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
         f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {time_left(event.seconds_left)} to go"
     )

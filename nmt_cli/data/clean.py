@@ -1,6 +1,6 @@
 """A block of raw pairs to prepared, filtered text: the work of one process on one block."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -11,7 +11,7 @@ from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.corpus.records import NO_SCORE
 from nmt_cli.corpus.utf8 import decoded
 from nmt_cli.data.config import FilterConfig
-from nmt_cli.data.duplicates import closeness, pair_hash, side_hash
+from nmt_cli.data.duplicates import Hashed, closeness, pair_hash, side_hash
 from nmt_cli.data.filters import EMPTY, HELD_OUT, INVALID, SCORE, WORDS, Filters
 from nmt_cli.data.held_out import HeldOut, occurring
 from nmt_cli.data.shapes import Shapes, words_of
@@ -34,6 +34,12 @@ class CleanTask:
     held_out: HeldOut | None = None
     """The pairs that must not be trained on."""
 
+    tag: str = ""
+    """A symbol that each source begins with; filters do not see it."""
+
+    hashed: frozenset[Hashed] = frozenset()
+    """What repetitions are looked for of, be it in another corpus alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -52,9 +58,8 @@ class CleanBlock:
     numbers: NDArray[np.int64]
     """The number of each kept pair in its corpus, counted from 1."""
 
-    hashes: dict[str, bytes]
-    """Of each kept pair, one after another: `pair_hash` under "pair" where duplicates are looked for,
-    `side_hash` under "source" or "target" where the best pair of each is kept."""
+    hashes: dict[Hashed, bytes]
+    """Of each kept pair, one after another, of what the task asks for: `pair_hash` or `side_hash`."""
 
     qualities: list[NDArray[np.float32]]
     """How good each kept pair is, what counts most first: by its score, and by its lengths."""
@@ -89,14 +94,16 @@ def clean(task: CleanTask) -> CleanBlock:
             # nothing is an empty side, as it would be if it were prepared.
             reason = WORDS if all(map(prepare.normalized, pair)) else EMPTY
         else:
-            prepared = prepare("source", pair[0]), prepare("target", pair[1])
+            tagged = f"{task.tag} {pair[0]}" if task.tag else pair[0]
+            source = prepare("source", tagged).removeprefix(task.tag).lstrip()
+            prepared = source, prepare("target", pair[1])
             reason = filters.reason(*prepared) or filters.raw_reason(*pair)
         if reason:
             dropped.add(reason, number, *pair)
             lengths.append((prepared[0].count(" ") + 1, prepared[1].count(" ") + 1))
         else:
             kept.add(number, prepared, score)
-    done = kept.block(task.filter, dropped, noted)
+    done = kept.block(task, dropped, noted)
     if lengths:
         done.shapes.dropped.add(*np.array(lengths).T)
     if block.scores:
@@ -120,23 +127,25 @@ class _Kept:
         self._numbers.append(number)
         self._scores.append(score)
 
-    def block(self, config: FilterConfig, dropped: Tally, noted: Tally) -> CleanBlock:
+    def block(self, task: CleanTask, dropped: Tally, noted: Tally) -> CleanBlock:
         """All of them, with what is needed to find repetitions."""
-        source, target = _joined(self._sources), _joined(self._targets)
+        tagged = [f"{task.tag} {line}" for line in self._sources] if task.tag else self._sources
+        source, target = _joined(tagged), _joined(self._targets)
+        words = words_of(source.content, source.lengths) - bool(task.tag)
         shapes = Shapes()
-        shapes.kept.add(*(words_of(side.content, side.lengths) for side in (source, target)))
+        shapes.kept.add(words, words_of(target.content, target.lengths))
         # Of prepared text: pairs that differ only in what preparing removes are duplicates.
-        hashes = {
-            "pair": map(pair_hash, self._sources, self._targets) if config.duplicates else (),
-            "source": map(side_hash, self._sources) if config.one_per_source else (),
-            "target": map(side_hash, self._targets) if config.one_per_target else (),
+        hashes: dict[Hashed, Iterable[bytes]] = {
+            "pair": map(pair_hash, tagged, self._targets),
+            "source": map(side_hash, tagged),
+            "target": map(side_hash, self._targets),
         }
         return CleanBlock(
             source,
             target,
             np.array(self._numbers, np.int64),
-            {name: b"".join(some) for name, some in hashes.items()},
-            self._qualities() if config.one_per_source or config.one_per_target else [],
+            {name: b"".join(some) if name in task.hashed else b"" for name, some in hashes.items()},
+            self._qualities() if task.hashed & {"source", "target"} else [],
             dropped,
             noted,
             shapes,

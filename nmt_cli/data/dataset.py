@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.config import section_of
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import size_and_hash
@@ -71,6 +72,41 @@ class Dataset:
     folder: Path
     manifest: Mapping[str, Any]
     splits: Mapping[str, Split]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainCorpus:
+    """Where one corpus lies in the training set: `pairs` from `first` on."""
+
+    name: str
+    first: int
+    pairs: int
+    weight: float = 0.0
+    """Its share in training relative to the others'; 0 where its size decides."""
+
+    tag: str = ""
+    """The symbol that its sources begin with."""
+
+
+def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
+    """The corpora of the training set, in order; one, named as the set, where they can't be told apart."""
+    told = dataset.manifest["splits"][TRAIN].get("corpora")
+    pairs = len(dataset.splits[TRAIN])
+    if told is None:
+        return (TrainCorpus(TRAIN, 0, pairs),)
+    try:
+        corpora = tuple(section_of(TrainCorpus, corpus) for corpus in told)
+    except (TypeError, ValueError) as error:
+        corpora, why = (), f" ({error})"
+    else:
+        why = ""
+    ends = [0, *(corpus.first + corpus.pairs for corpus in corpora)]
+    if [corpus.first for corpus in corpora] != ends[:-1] or ends[-1] != pairs or sorted(ends) != ends:
+        raise UserError(
+            f"{dataset.folder / MANIFEST} is damaged (its corpora are not the pairs of {TRAIN}{why}); "
+            "make the dataset again with --overwrite."
+        )
+    return corpora
 
 
 def open_dataset(folder: Path) -> Dataset:

@@ -5,16 +5,28 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nmt_cli.data.config import FilterConfig
+
+Hashed = Literal["pair", "target", "source"]
+HASHED: tuple[Hashed, ...] = get_args(Hashed)
+"""What repetitions are looked for of, in this order."""
 
 HASH_BYTES = 16
 """Bytes of a hash; the chance that any two of a billion different pairs have the same is below 1e-20."""
 
 BUCKET_PAIRS = 4_000_000
 """About how many hashes are sorted at a time, which is what memory is needed for."""
+
+
+def sought(config: FilterConfig) -> frozenset[Hashed]:
+    """What these filters look for repetitions of."""
+    wanted = (config.duplicates, config.one_per_target, config.one_per_source)
+    return frozenset(name for name, asked in zip(HASHED, wanted, strict=True) if asked)
 
 
 def pair_hash(source: str, target: str) -> bytes:

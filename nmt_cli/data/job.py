@@ -1,14 +1,14 @@
 """What a `preprocess` run is asked to do, and its description in the manifest, to compare later runs with."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Corpus, find, spool
 from nmt_cli.corpus.utf8 import decoded
-from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import toml_literal
@@ -17,6 +17,9 @@ LINES_AT_ONCE = 1000
 
 Part = Role | Literal["held out"]
 """What a corpus is for; one that is held out is part of no split, and its pairs are left out of train."""
+
+COMMON = ("role", "name", "pairs", "files")
+"""What the manifest says of each input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ class Job:
     given: frozenset[str] = frozenset()
     """Names of the settings that the user gave, also those given their default values."""
 
+    @property
+    def filters(self) -> Sequence[FilterConfig]:
+        """Those of each training corpus that has a name, or else those of all."""
+        general = self.config.filter
+        return [corpus.filter(general) for corpus in self.config.corpus.named] or [general]
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -45,6 +54,12 @@ class Input:
     corpus: Corpus
     pairs: int
     sha256: Sequence[str]
+    named: NamedCorpus | None = None
+    """What `[[corpus]]` says of it."""
+
+    def filter(self, config: PreprocessConfig) -> FilterConfig:
+        """Its filters, its own or those of all."""
+        return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
         """What the manifest says of it."""
@@ -55,7 +70,13 @@ class Input:
             "name": corpus.name,
             "pairs": self.pairs,
             "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
+            **(_own_settings(self.named) if self.named else {}),
         }
+
+
+def _own_settings(named: NamedCorpus) -> dict[str, Any]:
+    """What was given of a corpus besides its name and place."""
+    return {key.name: value for key in fields(named)[2:] if (value := getattr(named, key.name))}
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
@@ -63,8 +84,11 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
 
     What can be read only once, such as stdin, is copied to `spool_folder`.
     """
-    specs: dict[Part, Sequence[str]] = {"train": job.train, "valid": job.valid, "test": job.test}
-    if job.config.filter.decontaminate:
+    _refuse_no_training(job)
+    named = job.config.corpus.named
+    train = [corpus.path for corpus in named] or job.train
+    specs: dict[Part, Sequence[str]] = {"train": train, "valid": job.valid, "test": job.test}
+    if any(config.decontaminate for config in job.filters):
         specs["held out"] = job.config.filter.held_out
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
@@ -74,21 +98,44 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
         for spec in some
     ]
     _refuse_equal_names([corpus.name for role, corpus in found if role in ("valid", "test")])
-    least = job.config.filter.min_score
-    if least and not any(role == "train" and corpus.has_scores for role, corpus in found):
-        raise UserError(
-            f"filter.min_score is {least:g}, but no training corpus has scores; name their column with --set "
-            "corpus.score_column=NAME (of a .tsv, .jsonl or .parquet)."
-        )
-    named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
+    _refuse_no_scores(job, [corpus for role, corpus in found if role == "train"])
     inputs = [
         Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files])
-        for role, corpus in named
+        for role, corpus in [(role, spool(corpus, spool_folder)) for role, corpus in found]
     ]
+    for number, corpus in enumerate(named):
+        item = inputs[number]
+        inputs[number] = replace(item, corpus=replace(item.corpus, name=corpus.name), named=corpus)
     for item in inputs:
         if item.role in ("valid", "test") and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)
     return inputs
+
+
+def _refuse_no_training(job: Job) -> None:
+    """`UserError` where it is not clear what to train on."""
+    named = job.config.corpus.named
+    if named and job.train:
+        raise UserError(
+            "the settings name the training corpora ([[corpus]]), so --train can't; take one of them."
+        )
+    if not named and not job.train:
+        raise UserError(
+            "there is no training text; name it by --train, or by [[corpus]] in a file of settings."
+        )
+
+
+def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
+    """`UserError` where a least score is asked of training corpora that have no scores."""
+    cure = "name their column with --set corpus.score_column=NAME (of a .tsv, .jsonl or .parquet)."
+    for named, corpus in zip(job.config.corpus.named, training, strict=False):
+        if named.filters.get("min_score") and not corpus.has_scores:
+            raise UserError(
+                f"[[corpus]] {named.name}: min_score has no effect, as {named.path} has no scores; {cure}"
+            )
+    least = job.config.filter.min_score
+    if least and not any(corpus.has_scores for corpus in training):
+        raise UserError(f"filter.min_score is {least:g}, but no training corpus has scores; {cure}")
 
 
 def _read_through(corpus: Corpus) -> None:
@@ -101,10 +148,12 @@ def _read_through(corpus: Corpus) -> None:
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
     """All that decides what the dataset holds, for the manifest; for `reused` see `reuse.Plan`."""
+    settings = asdict(job.config)
+    del settings["corpus"]["named"]  # the inputs say it
     return {
         "source_lang": job.source_lang,
         "target_lang": job.target_lang,
-        "settings": asdict(job.config),
+        "settings": settings,
         "reused_tokenizer": reused,
         "inputs": [item.description() for item in inputs],
     }
@@ -130,7 +179,8 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"{section}.{key}", toml_literal(value)
     for number, item in enumerate(description["inputs"], start=1):
         hashes = " ".join(file["sha256"][:12] for file in item["files"])
-        yield f"input {number}", f"{item['role']} {item['name']} ({hashes})"
+        own = (f", {key} {toml_literal(item[key])}" for key in item if key not in COMMON)
+        yield f"input {number}", f"{item['role']} {item['name']} ({hashes}){''.join(own)}"
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from nmt_cli.data.batch import MicroBatch, assemble, halved
 from nmt_cli.data.cut import micro_batches, share
 from nmt_cli.data.dataset import Split
 from nmt_cli.data.filler import Rounding
+from nmt_cli.data.mixed_plan import Mixed
 from nmt_cli.data.schedule import Batches, GlobalBatch
 from nmt_cli.machine.memory import has_own_memory
 
@@ -53,6 +54,9 @@ class LocalBatch:
     target_tokens: int
     dropped: int
     """Pairs left out as too long, in the shards of the epoch up to this batch's."""
+
+    mixed: Mixed | None = None
+    """What is to be told of it, where corpora are mixed."""
 
 
 class Loader:
@@ -157,4 +161,5 @@ def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
         source_tokens=int(source.sum()),
         target_tokens=int(target.sum()),
         dropped=batch.dropped,
+        mixed=batch.mixed,
     )

@@ -90,20 +90,25 @@ def plan_shard(
     dropped = len(pairs) - int(fits.sum())
     if dropped:
         pairs, source_lengths, target_lengths = pairs[fits], source_lengths[fits], target_lengths[fits]
-    noise = _random(len(pairs), seed, epoch, number, purpose=1) >> np.uint64(64 - NOISE_BITS)
-    # In whole numbers, which are the same on every machine.
-    key = (source_lengths + target_lengths) * (NOISE_REACH * 2**NOISE_BITS + noise.astype(np.int64))
-    order = np.argsort(key, kind="stable")
-    bounds = _bounds(_sums(source_lengths[order]), _sums(target_lengths[order]), config.tokens)
+    noise = random_bits(len(pairs), seed, epoch, number, purpose=1)
+    order = np.argsort(length_key(source_lengths + target_lengths, noise), kind="stable")
+    bounds = batch_bounds(sums(source_lengths[order]), sums(target_lengths[order]), config.tokens)
     # Batches lie in order of length, and are to come in any.
-    taken = np.argsort(_random(len(bounds) - 1, seed, epoch, number, purpose=2), kind="stable")
+    taken = np.argsort(random_bits(len(bounds) - 1, seed, epoch, number, purpose=2), kind="stable")
     pairs = pairs[order]
     batches = [pairs[bounds[batch] : bounds[batch + 1]] for batch in taken]
     return Shard(
         pairs=np.concatenate([pairs[:0], *batches]),
-        bounds=_sums(np.diff(bounds)[taken]),
+        bounds=sums(np.diff(bounds)[taken]),
         dropped=dropped,
     )
+
+
+def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
+    """What pairs are sorted by to have those of like length together, given raw bits for each."""
+    # In whole numbers, which are the same on every machine.
+    raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
+    return np.asarray(lengths * raised)
 
 
 def _blocks(pairs: int, config: BatchConfig) -> int:
@@ -114,7 +119,7 @@ def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) 
     """The pairs of shard `number`: its share of the epoch's shuffled blocks."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
     # Sorting random numbers shuffles; NumPy's own shuffle may differ from version to version.
-    shuffled = np.argsort(_random(blocks, seed, epoch, 0, purpose=0), kind="stable")
+    shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")
     share = shuffled[number * blocks // shards : (number + 1) * blocks // shards]
     block = min(BLOCK, config.shard_pairs)
     drawn: Indices = (share[:, None] * block + np.arange(block)).ravel()
@@ -122,20 +127,20 @@ def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) 
     return drawn[drawn < pairs]
 
 
-def _random(count: int, seed: int, epoch: int, number: int, purpose: int) -> NDArray[np.uint64]:
+def random_bits(count: int, seed: int, epoch: int, number: int, purpose: int) -> NDArray[np.uint64]:
     """Raw bits, which unlike what NumPy makes of them are promised to be the same in every version."""
     bits = np.random.PCG64(np.random.SeedSequence((seed, epoch, number, purpose)))
     return np.asarray(bits.random_raw(count), dtype=np.uint64)
 
 
-def _sums(lengths: Indices) -> Offsets:
+def sums(lengths: Indices) -> Offsets:
     """[lengths + 1]: 0, and the sums up to and with each of the lengths."""
     sums = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=sums[1:])
     return sums
 
 
-def _bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
+def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
     """Where batches begin and end, given the running sums of both sides' lengths.
 
     Each is as large as `budget` tokens a side allow, but the last two are made equal, so that none is tiny.

@@ -51,7 +51,8 @@ class Outcome:
 
 def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Progress) -> Outcome:
     """Make the dataset `out`, unless it is there, whole, and made of the same inputs and settings."""
-    Filters(job.config.filter)  # refuses a script that there is none of, and a library that is missing
+    for filters in (job.config.filter, *job.filters):
+        Filters(filters)  # refuses a script that there is none of, and a library that is missing
     recover(out)
     _refuse_foreign(out)
     plan = reuse.plan(job)
@@ -63,7 +64,7 @@ def preprocess(job: Job, out: Path, workers: int, overwrite: bool, progress: Pro
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
             inputs = find_inputs(job, spool_folder)
-        job, plan = _with_symbols_of_trees(job, plan, inputs)
+        job, plan = _with_symbols(job, plan, inputs)
         description = describe_job(job, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
             return Outcome(read_manifest(out), None)
@@ -93,7 +94,8 @@ def _make(
     """Write everything but the manifest into `folder`."""
     report = FilterReport()
     training = [item for item in inputs if item.role == TRAIN]
-    held_out = [item for item in inputs if item.role != TRAIN] if job.config.filter.decontaminate else []
+    wanted = any(config.decontaminate for config in job.filters)
+    held_out = [item for item in inputs if item.role != TRAIN] if wanted else []
     clean_training_set(training, held_out, job.config, plan.recipe, folder, report, workers, progress)
     progress("learning subwords", 0, 0)
     task = (folder, plan, job.config.tokenizer)
@@ -107,7 +109,7 @@ def _make(
         for item in inputs
         if item.role in ("valid", "test")
     }
-    train = encode_training_set(job.config, tokenizers, folder, report, workers, progress)
+    train = encode_training_set(training, job.config, tokenizers, folder, report, workers, progress)
     # Before the manifest is written, which names every file that is there.
     shutil.rmtree(folder / WORK)
     page = filter_page(report, job.config.filter, job.source_lang, job.target_lang)
@@ -129,10 +131,11 @@ def _save_tokenizers(task: tuple[Path, reuse.Plan, TokenizerConfig]) -> None:
     tokenizers.save(folder / TOKENIZERS)
 
 
-def _with_symbols_of_trees(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[Job, reuse.Plan]:
-    """Add the brackets and tags of training trees to the tokeniser's symbols, unless it is reused.
+def _with_symbols(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[Job, reuse.Plan]:
+    """Add to the tokeniser's symbols the tags of corpora, and the brackets and tags of training trees.
 
-    As one id each they make targets half as long as if they were split.
+    As one id each the latter make targets half as long as if they were split. A tokeniser that is reused
+    whole must have the former already.
     """
     if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.moses("target"):
         raise UserError(
@@ -140,6 +143,13 @@ def _with_symbols_of_trees(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) 
             "give --set text.words=raw."
         )
     found = {symbol for item in inputs if item.role == TRAIN for symbol in item.corpus.symbols()}
+    tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}
+    if plan.ready and (lacking := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
+        raise UserError(
+            f"[[corpus]] {tags[lacking]}: tag {lacking} is no symbol of {job.reuse}, which is reused "
+            f"({', '.join(plan.recipe.symbols) or 'it has none'}); take one it has, or learn anew."
+        )
+    found |= tags.keys()
     if plan.ready or not found:
         return job, plan
     given = job.config.tokenizer.symbols

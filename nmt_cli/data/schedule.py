@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass
+from itertools import repeat
 from pathlib import Path
 from threading import Event
 
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
+from nmt_cli.data.mixed_plan import Mixed, MixedPlan
 from nmt_cli.data.plan import VERSION, Indices, Shard, plan_shard, shard_count
 from nmt_cli.data.resegment import Resegmented
 from nmt_cli.errors import UserError
@@ -34,14 +36,17 @@ class GlobalBatch:
     dropped: int
     """Pairs left out as too long, in the shards of the epoch up to this batch's."""
 
+    mixed: Mixed | None = None
+    """What is to be told of it, where corpora are mixed."""
+
 
 class Batches:
     """The global batches of a split, the same in every process that trains on it.
 
     `folder` is one that all processes on a machine know, and only they; one of them is its `planner`, which
-    plans each shard while the one before it is used. What a killed run left in it does no harm. `anew` is
-    for a split that each epoch segments anew; it is closed with the batches. Who waits for the planner asks
-    `planner_at_work` whether there still is one.
+    plans each shard while the one before it is used. What a killed run left in it does no harm. `mixed` is
+    for corpora that are mixed, `anew` for a split that each epoch segments anew; it is closed with the
+    batches. Who waits for the planner asks `planner_at_work` whether there still is one.
     """
 
     def __init__(
@@ -53,14 +58,14 @@ class Batches:
         *,
         planner: bool,
         patience: float = PATIENCE_SECONDS,
+        mixed: MixedPlan | None = None,
         anew: Resegmented | None = None,
         planner_at_work: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._split, self._anew = split, anew
+        self._split, self._anew, self._mixed = split, anew, mixed
         self._config, self._seed, self._folder, self._patience = config, seed, folder, patience
         self._planner_at_work = planner_at_work
-        self._shards = shard_count(len(split), config)
-        self._name = _fingerprint(split, config, seed, anew)
+        self._name = _fingerprint(split, config, seed, anew, mixed)
         self._executor = ThreadPoolExecutor(1, "plan") if planner else None
         self._planned: dict[Path, Future[None]] = {}
         self._closed = Event()
@@ -71,11 +76,13 @@ class Batches:
         taken = 0
         while True:
             first = dropped = 0
-            for index in range(self._shards):
+            for index in range(self._shards(epoch)):
                 shard = self._shard(epoch, index)
                 dropped += shard.dropped
-                for batch in range(max(number - first, 0), len(shard)):
-                    yield GlobalBatch(epoch, first + batch, shard.batch(batch), dropped)
+                start = min(max(number - first, 0), len(shard))
+                told = self._mixed.told(epoch, index, shard, start) if self._mixed else repeat(None)
+                for batch, mixed in zip(range(start, len(shard)), told, strict=False):
+                    yield GlobalBatch(epoch, first + batch, shard.batch(batch), dropped, mixed)
                     taken += 1
                 first += len(shard)
                 # The files of finished shards stay for a while: ranks do not all stand at the same step.
@@ -105,6 +112,9 @@ class Batches:
         for path in list(self._planned):
             self._forget(path)
 
+    def _shards(self, epoch: int) -> int:
+        return self._mixed.rounds(epoch) if self._mixed else shard_count(len(self._split), self._config)
+
     def _shard(self, epoch: int, index: int) -> Shard:
         path = self._path(epoch, index)
         if self._executor:
@@ -112,7 +122,7 @@ class Batches:
             if self._anew:
                 # A whole epoch takes long to segment, so it is begun an epoch ahead.
                 self._anew.begin(epoch + 1)
-            following = (epoch, index + 1) if index + 1 < self._shards else (epoch + 1, 0)
+            following = (epoch, index + 1) if index + 1 < self._shards(epoch) else (epoch + 1, 0)
             self._plan(self._executor, *following)
         else:
             self._await(path)
@@ -124,8 +134,11 @@ class Batches:
         def work() -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
             split = self.split(epoch)
-            offsets = split.source.offsets, split.target.offsets
-            plan_shard(*offsets, self._config, self._seed, epoch, index).save(path)
+            if self._mixed:
+                self._mixed.round(split, epoch, index).save(path)
+            else:
+                offsets = split.source.offsets, split.target.offsets
+                plan_shard(*offsets, self._config, self._seed, epoch, index).save(path)
 
         path = self._path(epoch, index)
         if path not in self._planned:
@@ -149,7 +162,7 @@ class Batches:
 
     def _forget_shard(self, epoch: int, index: int) -> None:
         self._forget(self._path(epoch, index))
-        if self._anew and index + 1 == self._shards:
+        if self._anew and index + 1 == self._shards(epoch):
             self._anew.forget(epoch)
 
     def _forget(self, path: Path) -> None:
@@ -160,8 +173,12 @@ class Batches:
         return self._folder / f"{self._name}-{epoch:06}-{index:06}.npy"
 
 
-def _fingerprint(split: Split, config: BatchConfig, seed: int, anew: Resegmented | None) -> str:
+def _fingerprint(
+    split: Split, config: BatchConfig, seed: int, anew: Resegmented | None, mixed: MixedPlan | None
+) -> str:
     """A name for all that decides the plan, so that files which another run left are not taken for ours."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
     known = (VERSION, seed, *astuple(config), len(split), *tokens, *(astuple(anew.config) if anew else ()))
+    if mixed:
+        known = (*known, *mixed.decides)
     return hashlib.sha256(repr(known).encode()).hexdigest()[:16]

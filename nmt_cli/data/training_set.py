@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
 from nmt_cli.data.clean import CleanTask, clean
 from nmt_cli.data.config import FilterConfig, PreprocessConfig
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, side_path
-from nmt_cli.data.duplicates import repeated
+from nmt_cli.data.duplicates import HASHED, Hashed, repeated, sought
 from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, TokensWriter, encode_block
 from nmt_cli.data.filters import DUPLICATE, HELD_OUT, SAME_SOURCE, SAME_TARGET, SUBWORDS
 from nmt_cli.data.held_out import HeldOut
@@ -33,7 +34,6 @@ WORK = "work"
 
 NUMBERS = "numbers.npy"
 HELD_OUT_KEYS = "held-out.txt"
-HASHED = ("pair", "source", "target")
 QUALITIES = ("scores.npy", "closeness.npy")
 SKIPPED = (DUPLICATE, SAME_TARGET, SAME_SOURCE)
 """Why cleaned pairs are left out when they are encoded, by number from 1."""
@@ -99,6 +99,7 @@ def draw_sample(folder: Path, config: TokenizerConfig) -> dict[Side, list[str]]:
 
 
 def encode_training_set(
+    inputs: Sequence[Input],
     config: PreprocessConfig,
     tokenizers: Tokenizers,
     folder: Path,
@@ -113,7 +114,7 @@ def encode_training_set(
     """
     work = folder / WORK
     # Only now: a block's worker sees no other block, so duplicates can't be found while cleaning.
-    skip = _repetitions(work, config.filter)
+    skip = _repetitions(work, inputs, config, report)
     with ExitStack() as stack:
         texts = {side: stack.enter_context(_text_reader(work, side)) for side in SIDES}
         writers = {
@@ -121,20 +122,38 @@ def encode_training_set(
         }
         drops = _Drops(np.load(work / NUMBERS, mmap_mode="r"), texts, report, skip)
         pairs = len(texts["source"])
-        starts = range(0, pairs, BLOCK_PAIRS)
-        tasks = (_encode_task(config, folder, tokenizers.fingerprint, texts, skip, start) for start in starts)
-        for start, block in zip(
-            starts, in_order(encode_block, tasks, min(workers, len(starts))), strict=True
-        ):
+        parts = [*_parts(inputs, config, report)]
+        tasks = (_encode_task(part, folder, tokenizers.fingerprint, texts, skip) for part in parts)
+        for part, block in zip(parts, in_order(encode_block, tasks, min(workers, len(parts))), strict=True):
             for side in SIDES:
-                writers[side].append_kept(block.side(side), texts[side], start, block.kept)
-            drops.record(start, block)
-            progress("encoding", start + len(block.kept), pairs)
-        split = {"role": TRAIN, "pairs": writers["source"].pairs}
+                writers[side].append_kept(block.side(side), texts[side], part.start, block.kept)
+            drops.record(part.start, block)
+            progress("encoding", part.stop, pairs)
+        split: dict[str, Any] = {"role": TRAIN, "pairs": writers["source"].pairs}
         split |= {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     if not split["pairs"]:
         raise _nothing_left(report)
+    if corpora := _places(inputs, report):
+        split["corpora"] = corpora
     return split
+
+
+def _places(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
+    """Where each corpus lies in the split, for the manifest; empty where one could not tell them apart."""
+    names = [item.corpus.name for item in inputs]
+    if not inputs[0].named and (len(names) == 1 or len(set(names)) < len(names)):
+        return []
+    kept = [corpus.kept for corpus in report.of_role("train")]
+    return [
+        {
+            "name": item.corpus.name,
+            "first": sum(kept[:number]),
+            "pairs": kept[number],
+            "weight": item.named.weight if item.named else 0.0,
+            "tag": item.named.tag if item.named else "",
+        }
+        for number, item in enumerate(inputs)
+    ]
 
 
 class _SideWriter(TokensWriter):
@@ -203,22 +222,30 @@ class _Drops:
 def _clean_tasks(
     inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, held_out: HeldOut | None
 ) -> Iterator[CleanTask]:
+    hashed = frozenset[Hashed]().union(*(sought(item.filter(config)) for item in inputs))
     for item in inputs:
+        tag, own = item.named.tag if item.named else "", item.filter(config)
         for block in item.corpus.blocks(BLOCK_PAIRS):
-            yield CleanTask(block, item.corpus, recipe, config.filter, config.corpus.invalid_utf8, held_out)
+            known = held_out if own.decontaminate else None
+            yield CleanTask(block, item.corpus, recipe, own, config.corpus.invalid_utf8, known, tag, hashed)
 
 
-def _repetitions(work: Path, config: FilterConfig) -> NDArray[np.uint8] | None:
+def _repetitions(
+    work: Path, inputs: Sequence[Input], config: PreprocessConfig, report: FilterReport
+) -> NDArray[np.uint8] | None:
     """For each cleaned pair why it is left out, by `SKIPPED`, or 0; None where nobody asked."""
-    if not (config.duplicates or config.one_per_target or config.one_per_source):
+    asked = [sought(item.filter(config)) for item in inputs]
+    if not any(asked):
         return None
+    kept = [corpus.kept for corpus in report.of_role("train")]
     qualities = [np.load(work / name, mmap_mode="r") for name in QUALITIES]
-    found = np.zeros(len(np.load(work / NUMBERS, mmap_mode="r")), np.uint8)
-    wanted = (config.duplicates, config.one_per_target, config.one_per_source)
-    for why, (name, asked) in enumerate(zip(("pair", "target", "source"), wanted, strict=True), start=1):
-        if asked:
-            better = [] if name == "pair" else qualities
-            found[repeated(_hashes(work, name), better, found > 0)] = why
+    found = np.zeros(sum(kept), np.uint8)
+    for why, name in enumerate(HASHED, start=1):
+        if any(name in some for some in asked):
+            again = repeated(_hashes(work, name), [] if name == "pair" else qualities, found > 0)
+            # A corpus that does not ask keeps what others repeat, or have better.
+            again &= np.repeat([name in some for some in asked], kept)
+            found[again] = why
     return found
 
 
@@ -226,22 +253,40 @@ def _hashes(work: Path, name: str) -> Path:
     return work / f"{name}-hashes.bin"
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Pairs of the cleaned text that are of one corpus, from `start` up to before `stop`."""
+
+    start: int
+    stop: int
+    filter: FilterConfig
+
+
+def _parts(inputs: Sequence[Input], config: PreprocessConfig, report: FilterReport) -> Iterator[_Part]:
+    """The cleaned text in blocks; none has pairs of two corpora, which may have filters of their own."""
+    first = 0
+    for item, corpus in zip(inputs, report.of_role("train"), strict=True):
+        end = first + corpus.kept
+        for start in range(first, end, BLOCK_PAIRS):
+            yield _Part(start, min(start + BLOCK_PAIRS, end), item.filter(config))
+        first = end
+
+
 def _encode_task(
-    config: PreprocessConfig,
+    part: _Part,
     folder: Path,
     fingerprint: str,
     texts: dict[Side, TextReader],
     skip: NDArray[np.uint8] | None,
-    start: int,
 ) -> EncodeTask:
-    stop = min(start + BLOCK_PAIRS, len(texts["source"]))
+    start, stop = part.start, part.stop
     return EncodeTask(
         folder / TOKENIZERS,
         fingerprint,
         texts["source"].extent(start, stop),
         texts["target"].extent(start, stop),
         None if skip is None else skip[start:stop] > 0,
-        config.filter.max_subwords,
+        part.filter.max_subwords,
     )
 
 

@@ -12,6 +12,12 @@ LEAST_COVERAGE = 0.98
 """Of SentencePiece; it learns from no text in which more characters are unknown."""
 
 
+def refuse_no_symbol(what: str, symbol: str) -> None:
+    """`UserError`, which begins with `what`, if this can't be a symbol."""
+    if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
+        raise UserError(f"{what} {symbol!r}; a symbol is one word, and not </s> or <unk>.")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextConfig:
     """How a raw line becomes the text that is segmented into subwords.
@@ -87,8 +93,7 @@ class TokenizerConfig:
                 f"{LEAST_COVERAGE}; raise it, or choose kind = bpe or char."
             )
         for symbol in self.symbols:
-            if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
-                raise UserError(f"symbols holds {symbol!r}; a symbol is one word, and not </s> or <unk>.")
+            refuse_no_symbol("symbols holds", symbol)
         if len(set(self.symbols)) < len(self.symbols):
             raise UserError("symbols names one of them twice; give each once.")
         self._refuse_what_has_no_effect()

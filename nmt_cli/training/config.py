@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from nmt_cli.config import Gone, changed, check, setting
-from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.config import BatchConfig, MixingConfig
 from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
@@ -229,6 +229,7 @@ class TrainConfig:
 
     model: ModelConfig = field(default_factory=ModelConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
+    mixing: MixingConfig = field(default_factory=MixingConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)

@@ -30,6 +30,14 @@ def test_a_dataset_is_told_with_its_sizes(nmt: Run) -> None:
     }
 
 
+def test_the_corpora_of_a_dataset_are_told_with_weight_and_tag(
+    nmt: Run, tmp_path: Path, make: Callable[..., object], toy: str
+) -> None:
+    tables = f'{{name="real", path="{toy}", weight=1}}, {{name="made", path="{toy}", weight=2, tag="<BT>"}}'
+    make(tmp_path / "out", (), f"corpus.named=[{tables}]")
+    assert told(nmt("info", tmp_path / "out"))["corpora"] == "real 300 x 1, made 300 x 2 (<BT>)"
+
+
 MODEL = {
     "languages": "en -> de",
     "model": "1+1 layers, 24 wide, 2 heads, feed-forward 48, norm post; 14,208 parameters",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -345,6 +346,11 @@ JUDGEMENT = Judgement(
             "waiting 1.2%, filler 0.0%, 13 h 43 min to go",
         ),
         (
+            replace(a_progress(), epoch_of="news\x1b[2J"),
+            "step 1,200 of 100,000, epoch 4 of news\\x1b[2J: loss 4.5679, nll 3.1000, rate 2.10e-04, "
+            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 13 h 43 min to go",
+        ),
+        (
             a_progress(step=99_000, seconds_left=100, skipped=3),
             "step 99,000 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
             "waiting 1.2%, filler 0.0%, 1 min 40 s to go, 3 steps skipped (not finite)",
@@ -369,7 +375,7 @@ JUDGEMENT = Judgement(
             "its base model 3.3e+18 (12 h x 8), its big one 2.3e+19 (84 h x 8)",
         ),
     ],
-    ids=["note", "saved", "progress", "skipped", "best", "not best", "ema", "spent"],
+    ids=["note", "saved", "progress", "of a corpus", "skipped", "best", "not best", "ema", "spent"],
 )
 def test_each_event_is_a_plain_line(
     capsys: pytest.CaptureFixture[str], event: Note | Saved | Progress | Validated | Spent, line: str

@@ -8,7 +8,7 @@ import pytest
 from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.data.clean import NUL, REPLACED, CleanBlock, CleanTask, clean
 from nmt_cli.data.config import FilterConfig
-from nmt_cli.data.duplicates import pair_hash
+from nmt_cli.data.duplicates import pair_hash, sought
 from nmt_cli.data.filters import EMPTY, INVALID, WORDS
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import TextConfig
@@ -23,7 +23,8 @@ def cleaned(pairs: list[tuple[bytes, bytes]], invalid_utf8: str = "error", **set
     corpus = Corpus("c", Path("c.en"), Path("c.de"), "lines")
     recipe = Recipe("char", True, "en", "de", TextConfig())
     config = FilterConfig(**settings)  # type: ignore[arg-type]
-    return clean(CleanTask(Block(FIRST, sources, targets), corpus, recipe, config, invalid_utf8))
+    block = Block(FIRST, sources, targets)
+    return clean(CleanTask(block, corpus, recipe, config, invalid_utf8, hashed=sought(config)))
 
 
 def test_pairs_that_are_kept_stay_in_order_with_their_numbers_and_bytes() -> None:

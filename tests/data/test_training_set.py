@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt_cli.data.dataset import open_dataset
+from nmt_cli.data.dataset import open_dataset, train_corpora
+from nmt_cli.data.preprocess import Outcome
+from nmt_cli.errors import UserError
+from nmt_cli.text.tokenizers import load_tokenizers
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -183,3 +186,182 @@ def test_a_sample_larger_than_the_corpus_is_all_of_it(
     make(tmp_path / "out", [corpus], "tokenizer.kind=word", "text.words=raw", "tokenizer.sample_lines=900")
     assert drawn(tmp_path / "out") == list(range(100))
     assert open_dataset(tmp_path / "out").manifest["splits"]["train"]["source_unknowns"] == 0
+
+
+@pytest.fixture
+def two_corpora(tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]) -> Callable[..., list[str]]:
+    """The setting of two corpora, "real" and "made", with these tables added."""
+    paths = [
+        write_pairs(tmp_path / "real", [("ab", "ba"), ("", "x"), ("cd", "dc"), ("ab", "ba")]),
+        write_pairs(tmp_path / "made", [("ab", "ba"), ("ee", "abcdef"), ("gg hh ii", "hh"), ("ab", "ba")]),
+    ]
+
+    def assignment(real: str = "", made: str = "") -> list[str]:
+        tables = zip(("real", "made"), paths, (real, made), strict=True)
+        listed = ", ".join(
+            f'{{name="{name}", path="{path}"{more and ", "}{more}}}' for name, path, more in tables
+        )
+        return [f"corpus.named=[{listed}]"]
+
+    return assignment
+
+
+def places(folder: Path) -> Any:
+    return json.loads((folder / "dataset.json").read_bytes())["splits"]["train"].get("corpora")
+
+
+def test_the_manifest_tells_where_each_named_corpus_lies_after_filtering(
+    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+) -> None:
+    out = tmp_path / "out"
+    own = 'tag="<BT>", weight=2, filters={max_words=2, duplicates=true, max_subwords=6}'
+    make(out, (), *two_corpora("weight=1", own))
+    assert places(out) == [
+        {"name": "real", "first": 0, "pairs": 3, "weight": 1.0, "tag": ""},
+        {"name": "made", "first": 3, "pairs": 1, "weight": 2.0, "tag": "<BT>"},
+    ]
+    assert text(out) == ["ab", "cd", "ab", "<BT> ab"]
+    assert [(corpus.name, corpus.pairs) for corpus in train_corpora(open_dataset(out))] == [
+        ("real", 3),
+        ("made", 1),
+    ]
+    report = json.loads((out / "filter-report.json").read_bytes())
+    dropped = {each["name"]: {why: told["pairs"] for why, told in each["dropped"].items()} for each in report}
+    assert dropped == {
+        "real": {"empty side": 1},
+        "made": {"too many words": 1, "duplicate": 1, "too many subwords": 1},
+    }
+
+
+def test_a_tag_is_one_symbol_and_no_word_to_the_filters(
+    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+) -> None:
+    out = tmp_path / "out"
+    make(out, (), *two_corpora("", 'tag="<2de>", filters={max_words=3, max_ratio=3}'))
+    assert "<2de> gg hh ii" in text(out)
+    tokenizers = load_tokenizers(out / "tokenizer")
+    assert tokenizers.source.symbols == ("<2de>",)
+    source = open_dataset(out).splits["train"].source
+    first = [tokenizers.source.vocabulary.entries[source.tokens[source.offsets[n]]] for n in range(7)]
+    assert [entry == "<2de>" for entry in first] == [False] * 3 + [True] * 4
+
+
+COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
+ONE = "en\tde\ts\na\tx\t0.9\nb\tx\t0.2\nc c c c\ty\t0.4\nheld out\ttest\t1\n"
+TWO = "en\tde\ts\nd\tx\t0.5\na\tx\t0.9\nc\ty\t0.1\nHeld out\ttest!\t1\n"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "kept"),
+    [
+        ("", "min_score=0.5", "a,b,c c c c,d,a"),
+        ("", "one_per_target=true, duplicates=true", "a,b,c c c c"),
+        ("one_per_target=true", "", "a,c c c c,d,a,c"),
+        ("one_per_source=true, decontaminate=false", "duplicates=true", "a,b,c c c c,held out,d,c"),
+    ],
+)
+def test_scores_repetitions_and_held_out_pairs_are_looked_for_where_a_corpus_asks(
+    tmp_path: Path, make: Callable[..., Outcome], one: str, two: str, kept: str
+) -> None:
+    named = []
+    for name, rows, own in (("one", ONE, one), ("two", TWO, two)):
+        (tmp_path / f"{name}.tsv").write_text(rows)
+        named.append(f'{{name="{name}", path="{tmp_path / name}.tsv", filters={{{own}}}}}')
+    (tmp_path / "test.tsv").write_text("en\tde\ts\nheld out\ttest\t1\n")
+    make(
+        tmp_path / "out",
+        (),
+        *(f"corpus.named=[{', '.join(named)}]", *COLUMNS),
+        valid=[str(tmp_path / "test.tsv")],
+    )
+    assert ",".join(text(tmp_path / "out")) == kept
+
+
+def test_what_names_no_corpora_is_as_it_was(
+    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+) -> None:
+    make(tmp_path / "plain", [str(tmp_path / "real")])
+    assert places(tmp_path / "plain") is None
+    manifest = json.loads((tmp_path / "plain" / "dataset.json").read_bytes())
+    assert "named" not in manifest["settings"]["corpus"]
+    assert set(manifest["inputs"][0]) == {"role", "name", "pairs", "files"}
+    assert [each.name for each in train_corpora(open_dataset(tmp_path / "plain"))] == ["train"]
+
+
+def test_corpora_of_the_short_way_have_the_names_of_their_files(
+    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+) -> None:
+    prefixes = [str(tmp_path / name) for name in ("real", "made")]
+    make(tmp_path / "out", prefixes)
+    assert [(each["name"], each["first"], each["pairs"]) for each in places(tmp_path / "out")] == [
+        ("real", 0, 3),
+        ("made", 3, 4),
+    ]
+    make(tmp_path / "twice", [prefixes[0], prefixes[0]])
+    assert places(tmp_path / "twice") is None
+
+
+def test_named_corpora_made_again_are_the_same_until_one_is_treated_otherwise(
+    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+) -> None:
+    make(tmp_path / "out", (), *two_corpora("", 'tag="<BT>"'))
+    assert make(tmp_path / "out", (), *two_corpora("", 'tag="<BT>"')).report is None
+    with pytest.raises(UserError, match=r'input 2: train made .*tag "<BT>" -> train made .*tag "<bt>"'):
+        make(tmp_path / "out", (), *two_corpora("", 'tag="<bt>"'))
+
+
+@pytest.mark.parametrize(
+    ("train", "own", "told"),
+    [
+        (["real"], "", r"the settings name the training corpora .*so --train can't"),
+        (
+            [],
+            "filters={min_score=0.5}",
+            r"\[\[corpus\]\] made: min_score has no effect, as .*made has no scores",
+        ),
+        ([], 'filters={held_out=["x"]}', "filters of made: held_out is of all corpora; set filter.held_out"),
+        ([], 'filters={source_script="Lattin"}', "source_script is 'Lattin', which is no Unicode script"),
+    ],
+)
+def test_what_can_not_be_had_of_named_corpora_is_told(
+    tmp_path: Path,
+    make: Callable[..., Outcome],
+    two_corpora: Callable[..., list[str]],
+    train: list[str],
+    own: str,
+    told: str,
+) -> None:
+    with pytest.raises(UserError, match=told):
+        make(tmp_path / "out", [str(tmp_path / name) for name in train], *two_corpora("", own))
+
+
+def test_without_any_corpus_the_ways_to_name_one_are_told(
+    tmp_path: Path, make: Callable[..., Outcome]
+) -> None:
+    with pytest.raises(
+        UserError, match=r"there is no training text; name it by --train, or by \[\[corpus\]\]"
+    ):
+        make(tmp_path / "out", ())
+
+
+def test_a_reused_tokeniser_must_know_the_tags(
+    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+) -> None:
+    make(tmp_path / "first", (), *two_corpora("", 'tag="<BT>"'))
+    make(tmp_path / "again", (), *two_corpora('tag="<BT>"'), reuse=tmp_path / "first")
+    assert text(tmp_path / "again")[0] == "<BT> ab"
+    with pytest.raises(UserError, match=r"real: tag <2de> is no symbol of .*first, which is reused \(<BT>\)"):
+        make(tmp_path / "other", (), *two_corpora('tag="<2de>"'), reuse=tmp_path / "first")
+
+
+def test_corpora_of_a_damaged_manifest_are_refused(
+    tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
+) -> None:
+    make(tmp_path / "out", (), *two_corpora())
+    path = tmp_path / "out" / "dataset.json"
+    for right, wrong in (('"first": 3', '"first": 2'), ('"weight": 0.0', '"weight": "x"')):
+        whole = path.read_text()
+        path.write_text(whole.replace(right, wrong, 1))
+        with pytest.raises(UserError, match="its corpora are not the pairs of train"):
+            train_corpora(open_dataset(tmp_path / "out"))
+        path.write_text(whole)

@@ -102,6 +102,7 @@ def test_of_batches_segmentation_and_model_only_what_ends_with_training_can_chan
 def test_what_else_a_run_keeps_to_its_end_is_this() -> None:
     others = [name for name in FIXED if not name.startswith(("batch.", "sampling.", "model."))]
     assert sorted(others) == [
+        *("mixing.epoch", "mixing.over", "mixing.stage", "mixing.temperature", "mixing.weights"),
         *("optimizer.kind", "start.allow", "start.model", "training.seed"),
         *("validation.bleu_tokenizer", "validation.metric", "validation.sentences"),
     ]

@@ -13,6 +13,7 @@ from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split
 from nmt_cli.data.filler import Rounding
 from nmt_cli.data.loader import Cut, Loader
+from nmt_cli.data.mixed_plan import mixed_plan
 from nmt_cli.data.resegment import Resegmented
 from nmt_cli.data.schedule import Batches
 from nmt_cli.data.watch import Watch
@@ -53,6 +54,8 @@ def identity_of(dataset: Dataset, config: TrainConfig) -> Identity:
         "longest": longest_sentence(config),
         "length_ratio": _length_ratio(dataset.splits[TRAIN]),
     }
+    if corpora := manifest["splits"][TRAIN].get("corpora"):
+        trained_on["corpora"] = corpora
     return Identity(config.model, load_tokenizers(dataset.folder / TOKENIZERS), trained_on)
 
 
@@ -153,6 +156,7 @@ def build_loader(
     batches = Batches(
         *(split, config.batch, config.training.seed, Path(folder)),
         planner=planner,
+        mixed=mixed_plan(dataset, config.batch, config.mixing, config.training.seed),
         anew=anew,
         planner_at_work=lambda: is_locked(Path(folder)),
     )

@@ -11,6 +11,7 @@ import torch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TRAIN, Split, open_dataset
 from nmt_cli.data.loader import Cut, prepare
+from nmt_cli.data.mixed_plan import MixedPlan, mixed_plan
 from nmt_cli.data.plan import Shard, plan_shard, shard_count
 from nmt_cli.data.schedule import GlobalBatch
 from nmt_cli.model.cost import parameters, training_flops
@@ -39,6 +40,8 @@ class Epoch:
     dropped: int
     source_tokens: int
     target_tokens: int
+    of: str
+    """The corpus whose epoch it is, where corpora are mixed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,9 @@ def forecast(
         trainer = build_trainer(identity, config, alone, device, report, fresh=True)
         cut = cut_for(config, trainer, Process(world=devices))
         tried = try_longest(trainer, split, cut, report)
-    epoch = _epoch(split, config)
-    filler, micro_batches = _filler(split, config, cut)
+    mixed = mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
+    epoch = _epoch(split, config, mixed)
+    filler, micro_batches = _filler(split, config, cut, mixed)
     count, learnt = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
     steps = config.training.max_steps
     if config.training.max_epochs:
@@ -120,28 +124,31 @@ def forecast(
     )
 
 
-def _shards(split: Split, config: BatchConfig, seed: int) -> Iterator[Shard]:
+def _shards(split: Split, config: BatchConfig, seed: int, mixed: MixedPlan | None) -> Iterator[Shard]:
+    if mixed:
+        return (mixed.round(split, 0, number) for number in range(mixed.rounds(0)))
     offsets = split.source.offsets, split.target.offsets
     return (
         plan_shard(*offsets, config, seed, 0, number) for number in range(shard_count(len(split), config))
     )
 
 
-def _epoch(split: Split, config: TrainConfig) -> Epoch:
+def _epoch(split: Split, config: TrainConfig, mixed: MixedPlan | None) -> Epoch:
     batches = pairs = dropped = 0
     tokens = [0, 0]
-    for shard in _shards(split, config.batch, config.training.seed):
+    for shard in _shards(split, config.batch, config.training.seed, mixed):
         batches, dropped = batches + len(shard), dropped + shard.dropped
         pairs += len(shard.pairs)
         for side, sentences in enumerate((split.source, split.target)):
             lengths = sentences.offsets[shard.pairs + 1] - sentences.offsets[shard.pairs]
             tokens[side] += int(lengths.sum())
-    return Epoch(batches, pairs, dropped, *tokens)
+    of = mixed.mixture.names[mixed.mixture.counted] if mixed else ""
+    return Epoch(batches, pairs, dropped, tokens[0], tokens[1], of)
 
 
-def _filler(split: Split, config: TrainConfig, cut: Cut) -> tuple[float, float]:
+def _filler(split: Split, config: TrainConfig, cut: Cut, mixed: MixedPlan | None) -> tuple[float, float]:
     """The share of filler, and how many micro-batches a step has, over some batches of the first shard."""
-    shard = next(_shards(split, config.batch, config.training.seed))
+    shard = next(_shards(split, config.batch, config.training.seed, mixed))
     numbers = np.unique(np.linspace(0, len(shard) - 1, min(SAMPLED, len(shard))).astype(int)).tolist()
     steps = [prepare(split, GlobalBatch(0, number, shard.batch(number), 0), cut) for number in numbers]
     parts = [part for step in steps for part in step.micro_batches]

@@ -73,7 +73,8 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
         raise UserError(f"{error} Or remove {checkpoint} to go on from the checkpoint before it.") from error
     if description["tokenizer"] != identity.tokenizers.fingerprint:
         raise UserError(f"{checkpoint} was trained with another vocabulary; choose another --out.")
-    if description["trained_on"].get("files") != identity.trained_on["files"]:
+    told = description["trained_on"]
+    if any(told.get(key) != identity.trained_on.get(key) for key in ("files", "corpora")):
         raise UserError(f"{checkpoint} was trained on another dataset; choose another --out.")
     return state, description
 

@@ -13,6 +13,7 @@ import torch
 from nmt_cli.checkpoints.run_folder import set_copies_aside
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.loader import Loader
+from nmt_cli.data.mixed_plan import mixed_plan
 from nmt_cli.data.resegment import samplers
 from nmt_cli.data.verify import verify
 from nmt_cli.data.watch import Watch
@@ -193,6 +194,7 @@ def _loop(
 def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
     """Say before anything is begun what of the settings can't be had, or not with this dataset."""
     _refuse_long(dataset, config)
+    mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     refuse_unwatchable(config, dataset)
     if config.sampling.wanted:
         samplers(load_tokenizers(dataset.folder / TOKENIZERS), config.sampling)

@@ -11,10 +11,10 @@ from nmt_cli.checkpoints import model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
 from nmt_cli.checkpoints.model_folder import Identity, read_identity, weights, weights_path
 from nmt_cli.checkpoints.run_folder import find_model
-from nmt_cli.config import nearest
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.setting_values import nearest
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary

@@ -78,6 +78,9 @@ class Progress:
     """The newest and the best on the first validation set, since the run first began; None before there are
     any."""
 
+    epoch_of: str = ""
+    """The corpus whose epochs count, where corpora are mixed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Validated:

@@ -42,6 +42,9 @@ class Moment:
     skipped: int = 0
     """Steps left out, as they were not finite."""
 
+    epoch_of: str = ""
+    """The corpus whose epochs count, where corpora are mixed."""
+
 
 @dataclass(slots=True)
 class Point:
@@ -131,6 +134,7 @@ def _after(before: Moment, line: dict[str, Any]) -> Moment:
         # The log's speed is of steps alone, so this leaves out validating and saving.
         hours=before.hours + (line["target_tokens"] / speed / 3600 if speed else 0.0),
         skipped=before.skipped + line["skipped"],
+        epoch_of=line.get("epoch_of", ""),
     )
 
 

@@ -91,6 +91,7 @@ class HtmlReport:
             "step": now.step,
             "max_steps": about.config.training.max_steps,
             "epoch": now.epoch + 1,
+            "epoch_of": now.epoch_of,
             "tokens": now.target_tokens,
             "skipped": now.skipped,
             "seconds": round(3600 * standing.spent.hours),

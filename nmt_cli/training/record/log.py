@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.loader import LocalBatch
+from nmt_cli.data.mixed_plan import Mixed
 from nmt_cli.machine.atomic import NO_ROOM, file_written_whole, unused
 from nmt_cli.machine.reading import bytes_if_there
 from nmt_cli.training.position import Position
@@ -112,6 +113,17 @@ def _known(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
         "target_tokens": batch.target_tokens,
         "pairs": batch.pairs,
         "filler": _filler(batch),
+        **(_mixed(batch.mixed) if batch.mixed else {}),
+    }
+
+
+def _mixed(mixed: Mixed) -> dict[str, Any]:
+    """The part of a step's line that tells of the mixture."""
+    return {
+        "epoch_of": mixed.counted,
+        "stage": mixed.stage + 1,
+        "corpus_pairs": mixed.pairs,
+        "corpus_epochs": mixed.epochs,
     }
 
 

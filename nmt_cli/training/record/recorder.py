@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from nmt_cli.data.loader import LocalBatch
+from nmt_cli.data.mixed_plan import Mixed
 from nmt_cli.machine.memory import most_memory
 from nmt_cli.model.cost import training_flops
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.judging.validation import Judgement
 from nmt_cli.training.position import Position
-from nmt_cli.training.record.events import Logged, Progress, Report, Spent, Standing, State, Validated
+from nmt_cli.training.record.events import Logged, Note, Progress, Report, Spent, Standing, State, Validated
 from nmt_cli.training.record.history import History
 from nmt_cli.training.record.log import Log, finite
 
@@ -40,6 +41,7 @@ class Recorder:
         self._device, self._vocabulary = device, vocabulary
         self._report = report
         self._waited = 0.0
+        self._stage = -1
 
     @property
     def late(self) -> bool:
@@ -48,6 +50,8 @@ class Recorder:
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
         """Remember the step that was just taken; `measured` is what `Trainer.step` returned."""
+        if batch.mixed and batch.mixed.stage != self._stage:
+            self._tell_stage(batch.mixed)
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
@@ -88,6 +92,12 @@ class Recorder:
         """Begin to measure speed anew, after something that is no step, such as validation."""
         self._log.restart_clock()
 
+    def _tell_stage(self, mixed: Mixed) -> None:
+        self._stage = mixed.stage
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.shares.items())
+        stage = f"stage {mixed.stage + 1} of the mixture"
+        self._report(Note(f"step {self._position.step:,}: {stage}; shares of the pairs: {shares}"))
+
     def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
         written = [finite(line) for line in lines]
         self._history.add(written)
@@ -106,6 +116,7 @@ class Recorder:
             step=self._position.step,
             max_steps=self._config.training.max_steps,
             epoch=self._position.epoch,
+            epoch_of=lines[-1].get("epoch_of", ""),
             loss=loss,
             nll=nll,
             learning_rate=lines[-1]["learning_rate"],

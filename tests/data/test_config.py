@@ -1,0 +1,76 @@
+"""Settings of corpora and of their mixture."""
+
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.config import read
+from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
+
+CORPORA = """
+[filter]
+max_words = 100
+[[corpus]]
+name = "bitext"
+path = "data/train"
+[[corpus]]
+name = "back-translated"
+path = "news.en:news.de"
+tag = "<BT>"
+filters = { max_ratio = 2, duplicates = true }
+"""
+
+
+def test_a_corpus_has_filters_of_its_own_beside_the_general_ones(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(CORPORA)
+    config = read(PreprocessConfig, file, ["corpus.invalid_utf8=skip"])
+    bitext, back = config.corpus.named
+    assert bitext.filter(config.filter) == config.filter == FilterConfig(max_words=100)
+    assert back.filter(config.filter) == FilterConfig(max_words=100, max_ratio=2, duplicates=True)
+    assert (back.path, back.tag, config.corpus.invalid_utf8) == ("news.en:news.de", "<BT>", "skip")
+
+
+@pytest.mark.parametrize(
+    ("corpora", "told"),
+    [
+        ('{name="a", path="x"}, {name="a", path="y"}', "two corpora are named a"),
+        ('{name="a", path="x", weight=1}, {name="b", path="y"}', "a has a weight and b has none"),
+        ('{name="a", path="x", weight=-1}', "weight is -1.0; take at least 0"),
+        ('{name="", path="x"}', "name is ''; give one line of text"),
+        ('{name="a", path="x", tag="2 de"}', "tag is '2 de'; a symbol is one word"),
+        ('{name="a", path="x", filters={max_word=3}}', "filters of a: there is no setting max_word"),
+        ('{name="a", path="x", filters={max_ratio=0.5}}', "filters of a: max_ratio is 0.5"),
+    ],
+)
+def test_corpora_that_can_not_be_are_refused(corpora: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        read(PreprocessConfig, None, [f"corpus.named=[{corpora}]"])
+
+
+@pytest.mark.parametrize(
+    ("mixing", "told"),
+    [
+        ('stage=[{until="3 epochs"}, {}]', "until is '3 epochs'; write it as \"3 epochs of CORPUS\""),
+        ('stage=[{until="1 epoch of a"}]', "stage 1 of 1 is the last and goes on to the end"),
+        ("stage=[{}, {}]", "stage 1 of 2 has no until"),
+        ("weights={a=-1}", "weights holds a = -1.0; take at least 0"),
+        ("stage=[{weights={a=-1}}]", "weights holds a = -1.0; take at least 0"),
+        ('over="tag"', "over has no effect without temperature"),
+    ],
+)
+def test_mixtures_that_can_not_be_are_refused(mixing: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        read(TrainConfig, None, [f"mixing.{mixing}"])
+
+
+def test_a_stage_ends_after_epochs_of_a_corpus_whatever_its_name_is() -> None:
+    stages = '[{until="2.5 epochs of clean news"}, {until="3 epochs of b"}, {}]'
+    config = read(TrainConfig, None, [f"mixing.stage={stages}"])
+    assert [stage.end for stage in config.mixing.stage] == [("2.5", "clean news"), ("3", "b"), ("", "")]
+
+
+def test_a_named_corpus_needs_no_more_than_name_and_path() -> None:
+    assert NamedCorpus(name="a", path="b").weight == 0.0

@@ -1,0 +1,110 @@
+"""Runs on corpora that are mixed: stopped and gone on with in any stage, and epochs that are of a corpus."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from nmt_cli.data.preprocess import Outcome
+from nmt_cli.training.record.events import Event, Note, Progress
+
+Go = Callable[..., tuple[bool, list[Event]]]
+Complaint = Callable[..., str]
+Pairs = Sequence[tuple[str, str]]
+
+STAGES = (
+    'mixing.stage=[{weights={bitext=1, synthetic=1}, until="1 epoch of bitext"}, '
+    '{weights={synthetic=1}, until="1 epoch of synthetic"}, {weights={bitext=3, synthetic=1}}]'
+)
+LIMITS = ("training.max_steps=26", "batch.tokens=300", "checkpoints.every_steps=5")
+
+
+@pytest.fixture(scope="module")
+def two(
+    tmp_path_factory: pytest.TempPathFactory,
+    make: Callable[..., Outcome],
+    write_pairs: Callable[[Path, Pairs], str],
+    toy_pairs: Pairs,
+) -> Path:
+    """A dataset of two corpora: a third of `toy`, and the rest."""
+    place = tmp_path_factory.mktemp("two")
+    paths = write_pairs(place / "a", toy_pairs[:100]), write_pairs(place / "b", toy_pairs[100:])
+    tables = (
+        f'{{name="{name}", path="{path}"}}' for name, path in zip(("bitext", "synthetic"), paths, strict=True)
+    )
+    make(place / "out", (), f"corpus.named=[{', '.join(tables)}]")
+    return place / "out"
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def weights(run: Path) -> dict[str, list[float]]:
+    return {name: tensor.tolist() for name, tensor in load_file(run / "last" / "model.safetensors").items()}
+
+
+@pytest.mark.slow
+def test_a_run_stopped_in_any_stage_or_at_a_border_ends_bit_for_bit_the_same(
+    go: Go, two: Path, tmp_path: Path
+) -> None:
+    go(STAGES, *LIMITS, dataset=two, out=tmp_path / "whole")
+    whole = lines_of(tmp_path / "whole")
+    stages = [line["stage"] for line in whole]
+    assert sorted(set(stages)) == [1, 2, 3] and stages == sorted(stages)
+    borders = [number for number, (a, b) in enumerate(pairwise(stages), 1) if a != b]
+    stops = sorted({3, *borders, borders[0] + 1, borders[0] + 3, 25})
+    for step in stops:
+        go(STAGES, *LIMITS, dataset=two, out=tmp_path / "parts", stop_at=step)
+        assert len(lines_of(tmp_path / "parts")) == step
+    go(STAGES, *LIMITS, dataset=two, out=tmp_path / "parts")
+    for key in ("epoch", "stage", "corpus_pairs", "corpus_epochs", "pairs", "loss"):
+        assert [line[key] for line in lines_of(tmp_path / "parts")] == [line[key] for line in whole]
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_epochs_are_of_the_corpus_that_is_named(go: Go, two: Path, run: Path) -> None:
+    shares = ("mixing.weights={bitext=3, synthetic=1}", "batch.tokens=400")
+    limits = ("training.max_epochs=2", "training.max_steps=1000", "training.log_every=1")
+    complete, events = go(*shares, *limits, dataset=two)
+    assert complete
+    lines = lines_of(run)
+    assert lines[-1]["epoch_of"] == "bitext" and {line["epoch"] for line in lines} == {0, 1}
+    assert sum(line["corpus_pairs"]["bitext"] for line in lines) == 200
+    assert lines[-1]["corpus_epochs"] == {"bitext": 2.0, "synthetic": pytest.approx(200 / 3 / 200, abs=0.01)}
+    assert [event.epoch_of for event in events if isinstance(event, Progress)][-1] == "bitext"
+    assert '"epoch_of":"bitext"' in (run / "report.html").read_text(encoding="utf-8").replace(": ", ":")
+    told = [event.text for event in events if isinstance(event, Note) and "mixture" in event.text]
+    assert told == ["step 1: stage 1 of the mixture; shares of the pairs: bitext 0.75, synthetic 0.25"]
+
+
+def test_without_a_mixture_the_log_says_nothing_of_corpora(go: Go, two: Path, run: Path) -> None:
+    go(dataset=two)
+    assert not {"stage", "epoch_of", "corpus_pairs"} & set(lines_of(run)[0])
+
+
+def test_a_mixture_that_does_not_fit_the_dataset_is_refused_at_once(
+    complaint: Complaint, two: Path, toy_dataset: Path
+) -> None:
+    assert "weights names bitex" in complaint("mixing.weights={bitex=1}", dataset=two)
+    told = complaint("mixing.weights={bitext=1}", dataset=toy_dataset)
+    assert "the dataset has no such corpus; there are train." in told
+
+
+@pytest.mark.slow
+def test_a_run_does_not_go_on_with_other_weights_of_the_dataset(
+    go: Go, complaint: Complaint, two: Path, tmp_path: Path
+) -> None:
+    go(dataset=two)
+    shutil.copytree(two, other := tmp_path / "other")
+    manifest = json.loads((other / "dataset.json").read_bytes())
+    for corpus in manifest["splits"]["train"]["corpora"]:
+        corpus["weight"] = 1.0
+    (other / "dataset.json").write_text(json.dumps(manifest))
+    assert "was trained on another dataset" in complaint("training.max_steps=6", dataset=other)
