@@ -5,7 +5,7 @@
 # goes on where it stands.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run seed=1 penalties="0 0.3 0.6 1 1.4"
+data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run seed=1 penalties="0 0.3 0.6 1 1.4 2 3"
 while getopts d:o:s:p: option; do
     case $option in
         d) data=$OPTARG ;;
@@ -50,7 +50,8 @@ scored() { # NAME HYPOTHESES ...
 choose_and_score() { # UPDATES
     local stage=$run/$1 model=$run/$1/model penalty best name
     mkdir -p "$stage"
-    nmt average-checkpoints "$run/training" --select --out "$model" | tee "$stage/selection.txt"
+    nmt average-checkpoints "$run/training" --select --out "$model" \
+        --licence "none stated; meant for non-commercial research and education" | tee "$stage/selection.txt"
     for penalty in $penalties; do
         translated valid "$penalty" "$stage/valid-$penalty.$language"
     done
