@@ -46,7 +46,8 @@ def test_trees_become_words_and_whole_symbols_and_come_back(
 ) -> None:
     out = tmp_path / "out"
     shutil.copy(trees, tmp_path / "dev.trees")
-    arguments = (*PARSING, *tokenizer, "--train", trees, "--valid", tmp_path / "dev.trees", "--out", out)
+    sets = ("--train", trees, "--valid", tmp_path / "dev.trees", "--set", "filter.decontaminate=false")
+    arguments = (*PARSING, *tokenizer, *sets, "--out", out)
     assert (result := nmt(*arguments)).returncode == 0, result.stderr
     assert (out / "dev.source.raw.txt").read_text().splitlines()[0] == "The cat sleeps ."
     raw = (out / "dev.target.raw.txt").read_text().splitlines()

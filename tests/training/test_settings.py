@@ -96,6 +96,7 @@ def test_of_batches_segmentation_and_model_only_what_ends_with_training_can_chan
     assert free == [
         "model.init",
         *(f"model.{of}_dropout" for of in ("residual", "embedding", "attention", "activation")),
+        "model.residual_stream",
     ]
 
 
