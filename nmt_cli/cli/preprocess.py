@@ -26,7 +26,11 @@ from nmt_cli.text.config import Kind, TokenizerConfig
     "--train", required=True, multiple=True, metavar="CORPUS", help="Training text; repeat for more."
 )
 @click.option(
-    "--valid", multiple=True, metavar="CORPUS", help="Validation set, named after its file; repeatable."
+    "--valid",
+    multiple=True,
+    metavar="CORPUS",
+    help="Validation set, named after its file; repeatable. CORPUS+upper is a variant of it: upper, lower, "
+    "title, unended, typos, copies or placeholders.",
 )
 @click.option("--test", multiple=True, metavar="CORPUS", help="Test set, likewise.")
 @click.option(

@@ -72,7 +72,8 @@ def clean(task: CleanTask) -> CleanBlock:
             # nothing is an empty side, as it would be if it were prepared.
             dropped.add(WORDS if all(map(prepare.normalized, pair)) else EMPTY, number, *pair)
             continue
-        source, target = prepare("source", pair[0]), prepare("target", pair[1])
+        masked = task.recipe.masked(*pair)
+        source, target = prepare("source", masked[0]), prepare("target", masked[1])
         if reason := filters.reason(source, target):
             dropped.add(reason, number, *pair)
             continue

@@ -1,7 +1,7 @@
 """What a `preprocess` run is asked to do, and its description in the manifest, to compare later runs with."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import toml_literal
+from nmt_cli.text.variation import VARIATIONS, Variation
 
 LINES_AT_ONCE = 1000
 
@@ -42,6 +43,8 @@ class Input:
     corpus: Corpus
     pairs: int
     sha256: Sequence[str]
+    variation: Variation | None = None
+    """Of an evaluation set: how its pairs are changed."""
 
     def description(self) -> dict[str, Any]:
         """What the manifest says of it."""
@@ -51,6 +54,7 @@ class Input:
             "role": self.role,
             "name": corpus.name,
             "pairs": self.pairs,
+            **({"variation": self.variation} if self.variation else {}),
             "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
         }
 
@@ -63,19 +67,29 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     specs: dict[Role, Sequence[str]] = {"train": job.train, "valid": job.valid, "test": job.test}
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
-    found = [
-        (role, find(spec, job.source_lang, job.target_lang)) for role, some in specs.items() for spec in some
-    ]
-    _refuse_equal_names([corpus.name for role, corpus in found if role != "train"])
-    named = [(role, spool(corpus, spool_folder)) for role, corpus in found]
+    found = [(role, *_found(role, spec, job)) for role, some in specs.items() for spec in some]
+    _refuse_equal_names([corpus.name for role, corpus, _ in found if role != "train"])
+    named = [(role, spool(corpus, spool_folder), variation) for role, corpus, variation in found]
     inputs = [
-        Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files])
-        for role, corpus in named
+        Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files], variation)
+        for role, corpus, variation in named
     ]
     for item in inputs:
         if item.role != "train" and job.config.corpus.invalid_utf8 == "error":
             _read_through(item.corpus)
     return inputs
+
+
+def _found(role: Role, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
+    """The corpus that `spec` names, and of a spec such as valid+upper how it is changed."""
+    plain, plus, ending = spec.rpartition("+")
+    kind = next((one for one in VARIATIONS if one == ending), None)
+    if not (plus and kind):
+        return find(spec, job.source_lang, job.target_lang), None
+    if role == TRAIN:
+        raise UserError(f"{spec}: training pairs are changed anew in each epoch; see [augment] of nmt train.")
+    corpus = find(plain, job.source_lang, job.target_lang)
+    return replace(corpus, name=f"{corpus.name}+{kind}"), kind
 
 
 def _read_through(corpus: Corpus) -> None:

@@ -134,13 +134,15 @@ def _with_symbols_of_trees(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) 
             "the leaves of trees are words already, and the Moses tokeniser would split them once more; "
             "give --set text.words=raw."
         )
+    if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.placeholders:
+        raise UserError("trees have no placeholders; leave tokenizer.placeholders out.")
     found = {symbol for item in inputs if item.role == TRAIN for symbol in item.corpus.symbols()}
     if plan.ready or not found:
         return job, plan
     given = job.config.tokenizer.symbols
     tokenizer = replace(job.config.tokenizer, symbols=(*given, *sorted(found - set(given))))
     job = replace(job, config=replace(job.config, tokenizer=tokenizer))
-    return job, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.symbols))
+    return job, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.all_symbols))
 
 
 def _refuse_foreign(out: Path) -> None:

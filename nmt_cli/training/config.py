@@ -10,7 +10,7 @@ from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.scoring.config import BleuTokenizer
-from nmt_cli.text.config import SamplingConfig
+from nmt_cli.text.config import AugmentConfig, SamplingConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,6 +222,7 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

@@ -13,7 +13,7 @@ import torch
 from nmt_cli.checkpoints.run_folder import set_copies_aside
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.loader import Loader
-from nmt_cli.data.resegment import samplers
+from nmt_cli.data.resegment import refuse_no_effect, samplers
 from nmt_cli.data.verify import verify
 from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
@@ -194,8 +194,10 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
     """Say before anything is begun what of the settings can't be had, or not with this dataset."""
     _refuse_long(dataset, config)
     refuse_unwatchable(config, dataset)
-    if config.sampling.wanted:
-        samplers(load_tokenizers(dataset.folder / TOKENIZERS), config.sampling)
+    if config.sampling.wanted or config.augment.wanted:
+        tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+        samplers(tokenizers, config.sampling)
+        refuse_no_effect(tokenizers, config.augment)
     if config.training.tensorboard:
         require_tensorboard()
     if config.training.wandb:
