@@ -12,6 +12,11 @@ class PlaceholdersWanted:
 
     symbols: tuple[int, ...]
     wanted: tuple[int, ...] = ()
+    join: int | None = None
+    """What says that a symbol has no blank beside it."""
+
+    joins: int = 0
+    """How often a translation may have that: as often as its source."""
 
 
 def heed_placeholders(
@@ -35,6 +40,8 @@ def heed_placeholders(
         if lacking and (newest[row] == end or room <= len(lacking)):
             log_probs_RV[row] = -float("inf")
         log_probs_RV[row, list(each.symbols)] = -float("inf")
+        if each.join is not None and tokens.count(each.join) >= each.joins:
+            log_probs_RV[row, each.join] = -float("inf")
         if lacking:
             log_probs_RV[row, end] = -float("inf")
             log_probs_RV[row, lacking] = kept

@@ -23,6 +23,9 @@ WORDS_A_TYPO = 8
 SHORTEST_MISTYPED = 3
 """Letters of a word; shorter ones would become other words."""
 
+HOW_MANY = (1, 1, 2, 3)
+"""Placeholders that a pair gets, by lot."""
+
 BEFORE_END, TO_WORD = 0.2, 0.1
 """How often a placeholder is put before the mark at the end, or joined to a word."""
 
@@ -49,7 +52,9 @@ def varied(
         case "copies":
             return copied(pair, symbols)
         case "placeholders":
-            return with_placeholder(pair, random, symbols, masks)
+            for _ in range(random.choice(HOW_MANY)):
+                pair = with_placeholder(pair, random, symbols, masks)
+            return pair
 
 
 def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) -> str:

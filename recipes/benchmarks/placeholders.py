@@ -69,7 +69,7 @@ def _train(folder: Path) -> None:
 
 def _samples(count: int, seed: int) -> list[Sample]:
     random, samples, left = Random(seed), list[Sample](), count
-    for pair in corpus("test", count // 2 + 1, seed=2):
+    for pair in corpus("test", count * 3 // 5 + 1, seed=2):
         number = min(left, random.choice((1, 2, 2, 3)))
         if number:
             samples.append(

@@ -52,10 +52,20 @@ def test_each_comes_once_and_no_other_one(config: SearchConfig) -> None:
             assert [symbols_in(one.tokens) for one in hypotheses] == [sorted(each)] * len(hypotheses)
 
 
+def test_no_more_are_joined_to_words_than_in_the_source() -> None:
+    config = SearchConfig(sample=True, n_best=20, temperature=3.0)
+    for joins in (0, 1):
+        wanted = PlaceholdersWanted((2, 3), (2,), join=4, joins=joins)
+        queue = ListQueue([Sentence(0, [6, 2, 7], placeholders=wanted)])
+        ((_, found),) = translated(Ensemble.of([model_of(1, ENTRIES)], config), config, queue)
+        assert found
+        assert max(one.tokens.count(4) for one in found) == joins
+
+
 @given(seed=st.integers(0, 100))
 @settings(max_examples=3)
 def test_among_what_does_not_rather_end_the_best_is_found(seed: int) -> None:
-    config = SearchConfig(beam=200, n_best=1, cap_ratio=0.0, cap_extra=3, length_penalty=0.0)
+    config = SearchConfig(beam=60, n_best=1, cap_ratio=0.0, cap_extra=3, length_penalty=0.0)
     ((found,),) = search(seed, [[3]], config)
     every = (ids for n in range(4) for ids in itertools.product(range(2, ENTRIES), repeat=n))
     fitting = [ids for ids in every if symbols_in(ids) == [3]]

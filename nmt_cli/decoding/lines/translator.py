@@ -15,7 +15,7 @@ from nmt_cli.decoding.lines.parses import tree_symbols, written_out
 from nmt_cli.decoding.placeholder_rules import PlaceholdersWanted
 from nmt_cli.decoding.tree_rules import TreeWanted
 from nmt_cli.model.transformer import Transformer
-from nmt_cli.text.placeholders import Values, masked, restored, values_of
+from nmt_cli.text.placeholders import JOINED, Values, masked, restored, values_of
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -168,7 +168,9 @@ class Translator:
             return None
         sides = (self.tokenizers.source.numbering.symbols, self.tokenizers.target.numbering.symbols)
         both = {sides[0][symbol]: sides[1][symbol] for symbol in self._placeholders}
-        return PlaceholdersWanted((*both.values(),), tuple(both[i] for i in ids if i in both))
+        wanted = tuple(both[i] for i in ids if i in both)
+        joins = ids.count(sides[0][JOINED])
+        return PlaceholdersWanted((*both.values(),), wanted, sides[1][JOINED], joins)
 
     def split(self, text: str) -> list[tuple[str, str]]:
         """The sentences of a raw `text`, each with the blanks behind it."""
