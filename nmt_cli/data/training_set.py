@@ -1,7 +1,9 @@
-"""The training set: cleaned into a work folder, sampled for the learner, encoded into the dataset folder."""
+"""The training set: cleaned and encoded part by part in a work folder, merged into the dataset folder."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
-from nmt_cli.data.clean import CleanTask, clean
+from nmt_cli.data.clean import CleanBlock, CleanTask, clean
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.dataset import TOKENIZERS, TRAIN, side_path
+from nmt_cli.data.dataset import TRAIN, side_path
 from nmt_cli.data.duplicates import repeated
-from nmt_cli.data.encode import EncodedBlock, EncodedSide, EncodeTask, TokensWriter, encode_block
+from nmt_cli.data.encode import (
+    EncodedBlock,
+    EncodedSide,
+    EncodeTask,
+    TokensWriter,
+    encode_block,
+    kept_of,
+    token_type,
+)
 from nmt_cli.data.filters import DUPLICATE, SUBWORDS
 from nmt_cli.data.job import Input
+from nmt_cli.data.parts import BLOCKS_A_PART, Share, clean_part, encoded_part, written_whole
 from nmt_cli.data.report import CorpusReport, FilterReport
+from nmt_cli.data.tally import Tally
 from nmt_cli.errors import UserError
 from nmt_cli.machine.processes import Progress, in_order
 from nmt_cli.text.config import TokenizerConfig
@@ -26,99 +38,211 @@ from nmt_cli.text.tokenizers import Recipe, Tokenizers
 BLOCK_PAIRS = 10_000
 """Pairs that a worker takes at a time."""
 
-WORK = "work"
-"""The work folder inside the dataset folder; the caller removes it when the dataset is complete."""
-
 HASHES = "hashes.bin"
 NUMBERS = "numbers.npy"
+REPORT = "report.json"
 
 
-def clean_training_set(
+def parts_of(inputs: Sequence[Input]) -> int:
+    """How many parts the corpora have."""
+    return -(-len(_owners(inputs)) // BLOCKS_A_PART)
+
+
+def clean_parts(
     inputs: Sequence[Input],
     config: PreprocessConfig,
     recipe: Recipe,
-    folder: Path,
-    report: FilterReport,
+    work: Path,
+    share: Share,
     workers: int,
     progress: Progress,
 ) -> None:
-    """Write the prepared text of all pairs that pass the filters to a work folder in `folder`.
+    """Write the prepared text of all pairs that pass the filters, of each part in `share` that is missing.
 
-    The others are counted in `report`. The number in its corpus of each pair that passed is kept beside the
-    text, and its hash where duplicates are to be found.
+    Beside the text are the number in its corpus of each pair that passed, its hash where duplicates are to be
+    found, and how many pairs did not pass, by reason.
     """
-    work = folder / WORK
-    work.mkdir()
+    owners = _owners(inputs)
+    ours = [part for part in range(parts_of(inputs)) if share.has(part)]
+    missing = [part for part in ours if not clean_part(work, part).exists()]
+    blocks = [number for part in missing for number in _blocks_of(part, len(owners))]
+    whole = sum(len(_blocks_of(part, len(owners))) for part in ours)
+    total = min(whole * BLOCK_PAIRS, sum(item.pairs for item in inputs))
+    tasks = _clean_tasks(inputs, config, recipe, frozenset(blocks))
+    cleaned = zip(blocks, in_order(clean, tasks, max(1, min(workers, len(blocks)))), strict=True)
+    done = whole - len(blocks)
+    for part in missing:
+        with written_whole(clean_part(work, part)) as folder, _CleanWriter(folder) as writer:
+            for number, block in islice(cleaned, len(_blocks_of(part, len(owners)))):
+                writer.append(owners[number], block)
+                done += 1
+                progress("cleaning", min(done * BLOCK_PAIRS, total), total)
+
+
+class _CleanWriter:
+    """Writes a part's cleaned blocks, and at the end what became of the other pairs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._stack = folder, ExitStack()
+        self._texts = {side: self._stack.enter_context(_text_writer(folder, side)) for side in SIDES}
+        self._numbers = self._stack.enter_context(ArrayWriter(folder / NUMBERS, np.int64))
+        self._hashes = self._stack.enter_context((folder / HASHES).open("wb"))
+        self._counts: dict[int, CorpusReport] = {}
+
+    def append(self, owner: int, block: CleanBlock) -> None:
+        """Add a block of corpus number `owner`."""
+        self._texts["source"].append(block.source.content, block.source.lengths)
+        self._texts["target"].append(block.target.content, block.target.lengths)
+        self._numbers.append(block.numbers)
+        self._hashes.write(block.hashes)
+        count = self._counts.setdefault(owner, CorpusReport(TRAIN, "", 0))
+        count.kept += len(block.numbers)
+        count.dropped.merge(block.dropped)
+        count.noted.merge(block.noted)
+
+    def __enter__(self) -> "_CleanWriter":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+        told = {
+            owner: {
+                "kept": count.kept,
+                "dropped": count.dropped.described(),
+                "noted": count.noted.described(),
+            }
+            for owner, count in self._counts.items()
+        }
+        (self._folder / REPORT).write_text(json.dumps(told))
+
+
+def gather_report(inputs: Sequence[Input], work: Path, report: FilterReport) -> None:
+    """Add to `report` what became of the pairs of all parts when they were cleaned."""
     corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in inputs]
+    for part in range(parts_of(inputs)):
+        told = json.loads((clean_part(work, part) / REPORT).read_text())
+        for owner, count in told.items():
+            corpus = corpora[int(owner)]
+            corpus.kept += count["kept"]
+            corpus.dropped.merge(Tally.of(count["dropped"]))
+            corpus.noted.merge(Tally.of(count["noted"]))
     report.corpora += corpora
-    owners = [corpus for corpus in corpora for _ in range(_blocks(corpus.read))]
-    total = sum(corpus.read for corpus in corpora)
-    with ExitStack() as stack:
-        texts = {side: stack.enter_context(_text_writer(work, side)) for side in SIDES}
-        numbers = stack.enter_context(ArrayWriter(work / NUMBERS, np.int64))
-        hashes = stack.enter_context((work / HASHES).open("wb"))
-        cleaned = in_order(clean, _clean_tasks(inputs, config, recipe), min(workers, len(owners)))
-        for number, (corpus, block) in enumerate(zip(owners, cleaned, strict=True), start=1):
-            texts["source"].append(block.source.content, block.source.lengths)
-            texts["target"].append(block.target.content, block.target.lengths)
-            numbers.append(block.numbers)
-            hashes.write(block.hashes)
-            corpus.kept += len(block.numbers)
-            corpus.dropped.merge(block.dropped)
-            corpus.noted.merge(block.noted)
-            progress("cleaning", min(number * BLOCK_PAIRS, total), total)
-    if not numbers.length:
+    if not any(corpus.kept for corpus in corpora):
         raise _nothing_left(report)
 
 
-def draw_sample(folder: Path, config: TokenizerConfig) -> dict[Side, list[str]]:
+def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
     """The `config.sample_lines` lines that subwords are learnt from, both sides together.
 
     One pair is drawn from each of as many equal stretches of the corpus.
     """
-    sample = {}
-    for side in SIDES:
-        with _text_reader(folder / WORK, side) as text:
-            pairs = min(len(text), max(1, config.sample_lines // 2))
-            # The same seed for either side, so that the lines of both are those of the same pairs.
-            places = np.arange(pairs) + np.random.default_rng(config.seed).random(pairs)
-            numbers = (places * (len(text) / pairs)).astype(np.int64)
-            sample[side] = text.lines(np.minimum(numbers, len(text) - 1))
+    sizes = [len(_numbers(work, part)) for part in range(parts)]
+    pairs = min(sum(sizes), max(1, config.sample_lines // 2))
+    places = np.arange(pairs) + np.random.default_rng(config.seed).random(pairs)
+    chosen = np.minimum((places * (sum(sizes) / pairs)).astype(np.int64), sum(sizes) - 1)
+    sample: dict[Side, list[str]] = {side: [] for side in SIDES}
+    first = 0
+    for part, size in enumerate(sizes):
+        own = chosen[(chosen >= first) & (chosen < first + size)] - first
+        first += size
+        with _texts(work, part) as texts:
+            for side in SIDES:
+                sample[side] += texts[side].lines(own)
     return sample
 
 
-def encode_training_set(
+def encode_parts(
+    tokenizers: Tokenizers, place: Path, work: Path, parts: Sequence[int], workers: int, progress: Progress
+) -> None:
+    """Write the ids of those of `parts` whose ids are missing; duplicates and overlong pairs are among them.
+
+    `tokenizers` are those in the folder `place`, where the workers find them.
+    """
+    missing = [part for part in parts if not encoded_part(work, part).exists()]
+    starts = {part: range(0, len(_numbers(work, part)), BLOCK_PAIRS) for part in parts}
+    blocks, whole = (sum(len(starts[part]) for part in some) for some in (missing, parts))
+    total = sum(len(_numbers(work, part)) for part in parts)
+    tasks = _encode_tasks(place, tokenizers.fingerprint, work, {part: starts[part] for part in missing})
+    encoded = in_order(encode_block, tasks, max(1, min(workers, blocks)))
+    done = whole - blocks
+    for part in missing:
+        with written_whole(encoded_part(work, part)) as folder, ExitStack() as stack:
+            writers = {
+                side: _IdsWriter(folder, side, token_type(tokenizers.side(side)), stack) for side in SIDES
+            }
+            for both in islice(encoded, len(starts[part])):
+                for side, ids in zip(SIDES, both, strict=True):
+                    writers[side].append(ids)
+                done += 1
+                progress("encoding", min(done * BLOCK_PAIRS, total), total)
+    # A generator that is not asked once more would not let its workers go.
+    next(iter(encoded), None)
+
+
+class _IdsWriter:
+    """Writes the ids of one side of a part."""
+
+    def __init__(self, folder: Path, side: Side, dtype: type, stack: ExitStack) -> None:
+        self._tokens = stack.enter_context(ArrayWriter(folder / f"{side}.tokens.npy", dtype))
+        self._lengths = stack.enter_context(ArrayWriter(folder / f"{side}.lengths.npy", np.int64))
+
+    def append(self, ids: EncodedSide) -> None:
+        """Add sentences."""
+        self._tokens.append(ids.tokens)
+        self._lengths.append(ids.lengths)
+
+
+class _IdsReader:
+    """Reads, block after block, what `_IdsWriter` wrote."""
+
+    def __init__(self, folder: Path, side: Side) -> None:
+        self._tokens = np.load(folder / f"{side}.tokens.npy", mmap_mode="r")
+        self._lengths = np.load(folder / f"{side}.lengths.npy", mmap_mode="r")
+        self._first = 0
+
+    def read(self, start: int, stop: int) -> EncodedSide:
+        """Sentences `start` to `stop`; the next call must begin at `stop`."""
+        lengths = np.array(self._lengths[start:stop])
+        first, self._first = self._first, self._first + int(lengths.sum())
+        return EncodedSide(np.array(self._tokens[first : self._first]), lengths)
+
+
+def merge_parts(
     config: PreprocessConfig,
     tokenizers: Tokenizers,
     folder: Path,
+    work: Path,
+    parts: int,
     report: FilterReport,
-    workers: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Write ids and text of the cleaned pairs to `folder`, without duplicates and overlong pairs.
+    """Write ids and text of all parts to `folder`, without duplicates and overlong pairs.
 
-    `tokenizers` are those in `folder`, where the workers find them. Returns the description of the split for
-    the manifest.
+    Returns the description of the split for the manifest.
     """
-    work = folder / WORK
-    # Only now: a block's worker sees no other block, so duplicates can't be found while cleaning.
-    skip = repeated(work / HASHES) if config.filter.duplicates else None
+    # Only now: a part's worker sees no other part, so duplicates can't be found while cleaning.
+    hashes = [clean_part(work, part) / HASHES for part in range(parts)]
+    skip = repeated(hashes, work) if config.filter.duplicates else None
+    total = sum(len(_numbers(work, part)) for part in range(parts))
+    drops, first = _Drops(report), 0
     with ExitStack() as stack:
-        texts = {side: stack.enter_context(_text_reader(work, side)) for side in SIDES}
         writers = {
             side: stack.enter_context(_SideWriter(folder, side, tokenizers.side(side))) for side in SIDES
         }
-        drops = _Drops(np.load(work / NUMBERS, mmap_mode="r"), texts, report)
-        pairs = len(texts["source"])
-        starts = range(0, pairs, BLOCK_PAIRS)
-        tasks = (_encode_task(config, folder, tokenizers.fingerprint, texts, skip, start) for start in starts)
-        for start, block in zip(
-            starts, in_order(encode_block, tasks, min(workers, len(starts))), strict=True
-        ):
-            for side in SIDES:
-                writers[side].append_kept(block.side(side), texts[side], start, block.kept)
-            drops.record(start, block)
-            progress("encoding", start + len(block.kept), pairs)
+        for part in range(parts):
+            with _texts(work, part) as texts:
+                numbers, pairs = _numbers(work, part), len(texts["source"])
+                ids = {side: _IdsReader(encoded_part(work, part), side) for side in SIDES}
+                for start in range(0, pairs, BLOCK_PAIRS):
+                    stop = min(start + BLOCK_PAIRS, pairs)
+                    source, target = (ids[side].read(start, stop) for side in SIDES)
+                    repeats = None if skip is None else skip[first + start : first + stop]
+                    block = kept_of(source, target, repeats, config.filter.max_subwords)
+                    for side in SIDES:
+                        writers[side].append_kept(block.side(side), texts[side], start, block.kept)
+                    drops.record(first + start, block, numbers[start:stop], texts, start)
+                    progress("merging", first + stop, total)
+            first += pairs
         split = {"role": TRAIN, "pairs": writers["source"].pairs}
         split |= {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     if not split["pairs"]:
@@ -154,71 +278,95 @@ class _SideWriter(TokensWriter):
 
 
 class _Drops:
-    """Counts in the report pairs that are dropped only when they are encoded: duplicates and overlong
-    ones."""
+    """Counts in the report pairs that are dropped only when all is merged: duplicates and overlong ones."""
 
-    def __init__(
-        self, numbers: NDArray[np.int64], texts: dict[Side, TextReader], report: FilterReport
-    ) -> None:
-        self._numbers = numbers
-        self._texts = texts
+    def __init__(self, report: FilterReport) -> None:
         self._corpora = report.of_role("train")
         self._ends = np.cumsum([corpus.kept for corpus in self._corpora])
 
-    def record(self, start: int, block: EncodedBlock) -> None:
-        """Count the dropped pairs of a block that begins with pair `start` of the cleaned text."""
+    def record(
+        self,
+        first: int,
+        block: EncodedBlock,
+        numbers: NDArray[np.int64],
+        texts: Mapping[Side, TextReader],
+        start: int,
+    ) -> None:
+        """Count the dropped pairs of a block that begins with pair `first` of all cleaned text.
+
+        `numbers` are those of its pairs in their corpora; in `texts` it begins at `start`.
+        """
         for i in np.flatnonzero(~block.kept):
-            pair = start + int(i)
             # The cleaned text is all corpora one after another; `_ends` are their ends before any was dropped
             # here.
-            corpus = self._corpora[int(np.searchsorted(self._ends, pair, side="right"))]
+            corpus = self._corpora[int(np.searchsorted(self._ends, first + int(i), side="right"))]
             reason = SUBWORDS if block.too_long[i] else DUPLICATE
-            number = int(self._numbers[pair])
             corpus.kept -= 1
-            if corpus.dropped.count(reason, number):
-                corpus.dropped.keep(
-                    reason,
-                    number,
-                    *(self._texts[side].content(pair, pair + 1)[:-1].decode() for side in SIDES),
-                )
+            if corpus.dropped.count(reason, int(numbers[i])):
+                here = start + int(i)
+                source, target = (texts[side].content(here, here + 1)[:-1].decode() for side in SIDES)
+                corpus.dropped.keep(reason, int(numbers[i]), source, target)
 
 
-def _clean_tasks(inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe) -> Iterator[CleanTask]:
+def _clean_tasks(
+    inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, wanted: frozenset[int]
+) -> Iterator[CleanTask]:
+    """The tasks of the blocks with these numbers, counted over all corpora; the others are only read."""
+    number = 0
     for item in inputs:
+        count = _blocks(item.pairs)
+        if wanted.isdisjoint(range(number, number + count)):
+            number += count
+            continue
         for block in item.corpus.blocks(BLOCK_PAIRS):
-            yield CleanTask(block, item.corpus, recipe, config.filter, config.corpus.invalid_utf8)
+            if number in wanted:
+                yield CleanTask(block, item.corpus, recipe, config.filter, config.corpus.invalid_utf8)
+            number += 1
 
 
-def _encode_task(
-    config: PreprocessConfig,
-    folder: Path,
-    fingerprint: str,
-    texts: dict[Side, TextReader],
-    skip: NDArray[np.bool_] | None,
-    start: int,
-) -> EncodeTask:
-    stop = min(start + BLOCK_PAIRS, len(texts["source"]))
-    return EncodeTask(
-        folder / TOKENIZERS,
-        fingerprint,
-        texts["source"].extent(start, stop),
-        texts["target"].extent(start, stop),
-        None if skip is None else skip[start:stop],
-        config.filter.max_subwords,
-    )
+def _encode_tasks(
+    place: Path, fingerprint: str, work: Path, starts: Mapping[int, range]
+) -> Iterator[EncodeTask]:
+    for part, of_part in starts.items():
+        with _texts(work, part) as texts:
+            for start in of_part:
+                stop = min(start + BLOCK_PAIRS, len(texts["source"]))
+                source, target = (texts[side].extent(start, stop) for side in SIDES)
+                yield EncodeTask(place, fingerprint, source, target)
 
 
 def _nothing_left(report: FilterReport) -> UserError:
     return UserError(f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter].")
 
 
+def _owners(inputs: Sequence[Input]) -> list[int]:
+    """The number of its corpus, of each block."""
+    return [owner for owner, item in enumerate(inputs) for _ in range(_blocks(item.pairs))]
+
+
+def _blocks_of(part: int, blocks: int) -> range:
+    return range(part * BLOCKS_A_PART, min((part + 1) * BLOCKS_A_PART, blocks))
+
+
 def _blocks(pairs: int) -> int:
     return -(-pairs // BLOCK_PAIRS)
 
 
-def _text_writer(work: Path, side: Side) -> TextWriter:
-    return TextWriter(work / f"{side}.txt", work / f"{side}.lines.npy")
+def _numbers(work: Path, part: int) -> NDArray[np.int64]:
+    numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
+    return numbers
 
 
-def _text_reader(work: Path, side: Side) -> TextReader:
-    return TextReader(work / f"{side}.txt", work / f"{side}.lines.npy")
+def _text_writer(folder: Path, side: Side) -> TextWriter:
+    return TextWriter(folder / f"{side}.txt", folder / f"{side}.lines.npy")
+
+
+@contextmanager
+def _texts(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
+    """The prepared text of a part; few files are open at a time, however many parts there are."""
+    folder = clean_part(work, part)
+    with ExitStack() as stack:
+        yield {
+            side: stack.enter_context(TextReader(folder / f"{side}.txt", folder / f"{side}.lines.npy"))
+            for side in SIDES
+        }

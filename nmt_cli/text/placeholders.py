@@ -76,12 +76,12 @@ def masked(text: str, values: Values) -> str:
         before, after = ("" if not one or one.isspace() else JOINED for one in beside)
         return f" {before} {symbols.pop(0)} {after} "
 
-    return MASKED.sub(shown, text).replace(f"{JOINED}  {JOINED}", JOINED)
+    return str(MASKED.sub(shown, text)).replace(f"{JOINED}  {JOINED}", JOINED)
 
 
 def restored(text: str, values: Values) -> str:
     """A text with what its symbols stand for in their places."""
-    return WRITTEN.sub(lambda match: "" if JOINED in match[0] else values.get(match[0], match[0]), text)
+    return str(WRITTEN.sub(lambda match: "" if JOINED in match[0] else values.get(match[0], match[0]), text))
 
 
 def masked_pair(source: str, target: str, symbols: Sequence[str]) -> tuple[str, str]:

@@ -128,14 +128,9 @@ class Translator:
     def line(self, number: int, raw: str) -> Line:
         """Line `number` of the input, prepared, as sentences that are not too long for the models."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
-        tokenizer, target = self.tokenizers.source, self.tokenizers.target
+        target = self.tokenizers.target
         cut = self.split(source) if self.config.input.sentences == "split" else [(source, "")]
-        known = [values_of(each, self._placeholders) if self._placeholders else {} for each, _ in cut]
-        texts = [
-            (tokenizer.prepare(self._masked(each, values)), blanks, values)
-            for (each, blanks), values in zip(cut, known, strict=True)
-        ]
-        encoded = [(each, tokenizer.encode(each), *rest) for each, *rest in texts if each]
+        encoded = [one for each, blanks in cut for one in self._encoded(each, blanks)]
         pieces = sum(len(ids) for _, ids, *_ in encoded)
         if too_long := any(len(ids) > self.longest for _, ids, *_ in encoded):
             encoded = [part for sentence in encoded for part in self._fitting(*sentence)]
@@ -158,6 +153,13 @@ class Translator:
         unknown = target.vocabulary.unknown in begins
         values = [each for *_, each in encoded]
         return Line(number, source, parts, pieces, too_long, unknown, [*between, ""], values)
+
+    def _encoded(self, raw: str, blanks: str) -> list[Prepared]:
+        """A sentence prepared and encoded; nothing if it has no words."""
+        tokenizer = self.tokenizers.source
+        values = values_of(raw, self._placeholders) if self._placeholders else {}
+        text = tokenizer.prepare(self._masked(raw, values))
+        return [(text, tokenizer.encode(text), blanks, values)] if text else []
 
     def _masked(self, text: str, values: Values) -> str:
         return masked(text, values) if self._placeholders else text
