@@ -2,8 +2,8 @@
 
 python -m recipes.torture.preprocess --pairs 2000000 --kills 20 --workers 2 [--out FOLDER] [--seed 1]
 
-Makes a corpus of random words with one pair in ten a duplicate, makes its dataset without a stop, by two shards
-and a merge, and with kills at random moments, each run going on where the one before was stopped.
+Makes a corpus of random words with one pair in ten a duplicate, makes its dataset without a stop, by two
+shards and a merge, and with kills at random moments, each run going on where the one before was stopped.
 """
 
 import hashlib
