@@ -335,9 +335,8 @@ def preprocess(
 ) -> Outcome:
     """Make the dataset folder `out` of raw parallel text, as `nmt preprocess` does with such options.
 
-    With `shard`, such as (3, 16), it does only what machine 3 of 16 is to do. `given` names settings that are
-    meant as they are, be it at their defaults. Starts processes: in a script, call it below
-    `if __name__ == "__main__":`.
+    With `shard`, as (3, 16), it does only what machine 3 of 16 is to do. `given` names settings meant as they
+    are, be it at their defaults. Starts processes: in a script, call it below `if __name__ == "__main__":`.
 
     >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
     >>> outcome.manifest["splits"]["train"]["pairs"]
