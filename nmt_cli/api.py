@@ -331,23 +331,25 @@ def preprocess(
     workers: int | None = None,
     overwrite: bool = False,
     progress: Progress = lambda stage, done, whole: None,
+    shard: tuple[int, int] = (1, 1),
 ) -> Outcome:
     """Make the dataset folder `out` of raw parallel text, as `nmt preprocess` does with such options.
 
-    `given` names settings that are meant as they are, be it at their defaults. Starts processes that import
-    the main module: in a script, call it below `if __name__ == "__main__":`.
+    With `shard`, as (3, 16), it does only what machine 3 of 16 is to do. `given` names settings meant as they
+    are, be it at their defaults. Starts processes: in a script, call it below `if __name__ == "__main__":`.
 
     >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
     >>> outcome.manifest["splits"]["train"]["pairs"]
     300
     """
     from nmt_cli.data.job import Job
+    from nmt_cli.data.parts import Share
     from nmt_cli.data.preprocess import preprocess as make_dataset
     from nmt_cli.machine.threads import available_cores
 
     settings = config or PreprocessConfig()
     job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
-    return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress)
+    return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress, Share(*shard))
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,19 +369,23 @@ search.max_length = 12
 @pytest.fixture(scope="session")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model folders, none of them trained: `copies` gives back its source, `french` too, but from French into
-    English, `silent` says nothing, `loops` says "a" without end, `other` knows other characters. They take 63
-    characters at a time."""
+    English, `silent` says nothing, `loops` says "a" without end, `other` knows other characters, `masks` and
+    `loops-masks` have symbols for four placeholders. They take 63 characters at a time."""
     # Most tests here need no torch, which takes seconds to load.
     from nmt_cli.checkpoints.model_folder import Identity, weights, write_model
     from nmt_cli.text.config import TextConfig, TokenizerConfig
+    from nmt_cli.text.placeholders import family
     from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
 
-    def characters(alphabet: str, source: str) -> "Tokenizers":
-        recipe = Recipe("char", True, source, "en" if source == "fr" else "de", TextConfig())
+    def characters(alphabet: str, source: str, masks: int) -> "Tokenizers":
+        lang = "en" if source == "fr" else "de"
+        recipe = Recipe("char", True, source, lang, TextConfig(), symbols=family(masks))
         return learn_tokenizers(recipe, TokenizerConfig(kind="char"), {"source": [alphabet], "target": []})
 
-    def write(name: str, alphabet: str, always: str | None = None, source: str = "en") -> None:
-        tokenizers = characters(alphabet, source)
+    def write(
+        name: str, alphabet: str, always: str | None = None, source: str = "en", masks: int = 0
+    ) -> None:
+        tokenizers = characters(alphabet, source, masks)
         only = None if always is None else [*tokenizers.target.encode(always), 0][0]
         config, model = _copier(len(tokenizers.source.vocabulary.entries), only)
         (folder / name).mkdir()
@@ -394,6 +398,8 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("loops", letters, always="a")
     write("other", "abc ")
     write("french", letters, source="fr")
+    write("masks", letters, masks=4)
+    write("loops-masks", letters, always="a", masks=4)
     return folder
 
 

@@ -11,6 +11,16 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.text.config import Kind, TokenizerConfig
 
 
+def _shard(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, int]:
+    """Such as 3/16."""
+    if value is None:
+        return (1, 1)
+    number, slash, machines = value.partition("/")
+    if not (slash and number.isdecimal() and machines.isdecimal() and 1 <= int(number) <= int(machines)):
+        raise click.BadParameter(f"{value} is not N/M, such as 3/16, with N from 1 to M.")
+    return int(number), int(machines)
+
+
 @click.command(
     cls=CommandWithSettings,
     settings=PreprocessConfig,
@@ -26,7 +36,11 @@ from nmt_cli.text.config import Kind, TokenizerConfig
     "--train", multiple=True, metavar="CORPUS", help="Training text; repeat for more, or see [[corpus]]."
 )
 @click.option(
-    "--valid", multiple=True, metavar="CORPUS", help="Validation set, named after its file; repeatable."
+    "--valid",
+    multiple=True,
+    metavar="CORPUS",
+    help="Validation set, named after its file; repeatable. CORPUS+upper is a variant of it: upper, lower, "
+    "title, unended, typos, copies or placeholders.",
 )
 @click.option("--test", multiple=True, metavar="CORPUS", help="Test set, likewise.")
 @click.option(
@@ -49,6 +63,12 @@ from nmt_cli.text.config import Kind, TokenizerConfig
     "list of words such as fairseq's dict.txt (SOURCE:TARGET for two files).",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at work.  [default: all cores]")
+@click.option(
+    "--shard",
+    metavar="N/M",
+    callback=_shard,
+    help="Do only what machine N of M is to do; when all have, the same without --shard merges it.",
+)
 @click.option("--out", required=True, type=FOLDER, help="Dataset folder to make.")
 @click.option("--overwrite", is_flag=True, help="Replace a dataset that was made otherwise.")
 @with_settings
@@ -64,6 +84,7 @@ def preprocess(
     vocab_size: int | None,
     reuse_tokenizer: str | None,
     workers: int | None,
+    shard: tuple[int, int],
     out: Path,
     overwrite: bool,
     file: Path | None,
@@ -73,13 +94,11 @@ def preprocess(
     """Make a dataset folder of raw parallel text: clean, learn subwords, encode.
 
     CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, or one file or folder
-    with both: .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm or .xml, .trees (bracketed, to learn
-    parsing), what datasets or mtdata wrote, or - for tab-separated pairs on stdin; packed with gzip, bzip2,
-    xz, zstd or not. Several are named in the settings, by a [[corpus]] with name, path, weight, tag, filters.
+    with both: .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm or .xml, .trees, what datasets or mtdata
+    wrote, or - for tab-separated pairs on stdin; packed or not. Many are named by [[corpus]] in the settings.
     """
     flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
     config = chosen(PreprocessConfig, file, assignments, flags)
-    given = settings.given_names(file, assignments, flags)
     if reuse_tokenizer and (useless := [name for name, value in flags.items() if value is not None]):
         raise click.UsageError(f"--reuse-tokenizer decides {useless[0]}; leave that flag out.")
 
@@ -97,9 +116,10 @@ def preprocess(
             test=test,
             reuse_tokenizer=reuse_tokenizer,
             config=config,
-            given=given,
+            given=settings.given_names(file, assignments, flags),
             workers=workers,
             overwrite=overwrite,
             progress=progress,
+            shard=shard,
         )
     show(out, outcome, quiet)

@@ -21,6 +21,12 @@ PIPED_WIDTH = 160
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     """Print to stderr: warnings always; the filter report and the dataset's sizes unless `quiet`."""
+    done, parts = outcome.parts
+    if parts:
+        if not quiet:
+            then = "; the same command without --shard makes the dataset" if done == parts else ""
+            click.echo(printable(f"{done:,} of {parts:,} parts of {out} are cleaned by now{then}."), err=True)
+        return
     if outcome.report is None:
         if not quiet:
             click.echo(

@@ -126,6 +126,7 @@ class Reporter:
         self._odd: OddInput | None = None
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
         self._lines, self._since, self._restarts = 0, time.monotonic(), 0
+        self._masked = self._kept = 0
         self._bar = Progress(
             TextColumn("{task.completed:,.0f} lines"),
             TextColumn("{task.fields[rate]}"),
@@ -157,6 +158,8 @@ class Reporter:
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
+        masked, kept = translation.placeholders
+        self._masked, self._kept = self._masked + masked, self._kept + kept
         ids = line.sentences[0].tokens if line.sentences else ()
         if self._odd and (warning := self._odd.warning(line.number, line.raw, ids)):
             self._warn(warning)
@@ -196,6 +199,8 @@ class Reporter:
             seconds = time.monotonic() - self._since
             rate = self._lines / max(seconds, 1e-9)
             click.echo(f"{self._lines:,} lines in {seconds:,.1f} s, {rate:,.1f} a second", err=True)
+            if self._masked:
+                click.echo(f"{self._kept:,} of {self._masked:,} placeholders are in their places", err=True)
 
     @staticmethod
     def _warn(text: str) -> None:

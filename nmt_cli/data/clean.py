@@ -94,9 +94,7 @@ def clean(task: CleanTask) -> CleanBlock:
             # nothing is an empty side, as it would be if it were prepared.
             reason = WORDS if all(map(prepare.normalized, pair)) else EMPTY
         else:
-            tagged = f"{task.tag} {pair[0]}" if task.tag else pair[0]
-            source = prepare("source", tagged).removeprefix(task.tag).lstrip()
-            prepared = source, prepare("target", pair[1])
+            prepared = _prepared(task, prepare, pair)
             reason = filters.reason(*prepared) or filters.raw_reason(*pair)
         if reason:
             dropped.add(reason, number, *pair)
@@ -110,6 +108,14 @@ def clean(task: CleanTask) -> CleanBlock:
         numbers = np.arange(block.first, block.first + len(scores))
         done.shapes.add_scores(numbers, np.array(scores, np.float32))
     return done
+
+
+def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tuple[str, str]:
+    """Both sides as they are learnt from, but for the tag."""
+    source, target = task.recipe.masked(*pair)
+    if task.tag:  # before which no other symbol is put
+        source = f"{task.tag} {source}"
+    return prepare("source", source).removeprefix(task.tag).lstrip(), prepare("target", target)
 
 
 class _Kept:

@@ -1,7 +1,9 @@
 """Finding pairs that occurred before, and the best of several with an equal side, in memory that does not
 grow with the corpus."""
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from hashlib import blake2b
 from math import log
 from pathlib import Path
@@ -21,6 +23,8 @@ HASH_BYTES = 16
 
 BUCKET_PAIRS = 4_000_000
 """About how many hashes are sorted at a time, which is what memory is needed for."""
+
+HASHES_AT_ONCE = 1 << 20
 
 
 def sought(config: FilterConfig) -> frozenset[Hashed]:
@@ -45,42 +49,57 @@ def closeness(source: str, target: str) -> float:
 
 
 def repeated(
-    hashes: Path, qualities: Sequence[NDArray[np.float32]] = (), left_out: NDArray[np.bool_] | None = None
-) -> NDArray[np.bool_]:
-    """For each hash in the file, whether it also stands somewhere before it.
+    hashes: Sequence[Path],
+    work: Path,
+    qualities: Sequence[Sequence[Path]] = (),
+    left_out: NDArray[np.uint8] | None = None,
+) -> Iterator[NDArray[np.int64]]:
+    """The numbers, counted over all these files, of the hashes that also stand somewhere before.
 
-    With `qualities`, the first of which counts most, whether an equal one is better, or else before it. Those
-    that are `left_out` are no repetition, nor is anything one of them. Reads the file once for each bucket,
-    and sorts the hashes that fall into it; equal ones share a bucket.
+    With `qualities`, arrays in a file for each file of hashes and the first what counts most, of those of
+    which an equal one is better, or else before. Those that are `left_out` are no repetition, nor is anything
+    one of them. The hashes are dealt to files in a folder in `work`, equal ones to the same, and each file is
+    sorted by itself.
     """
-    pairs = hashes.stat().st_size // HASH_BYTES
+    pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
-    result = np.zeros(pairs, np.bool_)
+    folder = work / "buckets"
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
+    folder.mkdir()
+    _deal(hashes, qualities, folder, buckets)
     for bucket in range(buckets):
-        numbers, words = _bucket(hashes, bucket, buckets)
+        entries = np.fromfile(folder / str(bucket), _entry(len(qualities)))
         if left_out is not None:
-            stays = ~left_out[numbers]
-            numbers, words = numbers[stays], words[stays]
+            entries = entries[left_out[entries["number"]] == 0]
         # Sorted by the last of these keys first; of equal hashes the best, or the first, is no repetition.
-        worse = [-quality[numbers] for quality in reversed(qualities)]
-        keys: list[NDArray[Any]] = [numbers, *worse, words[:, 1], words[:, 0]]
+        words, numbers = entries["words"], entries["number"]
+        keys: list[NDArray[Any]] = [numbers, *-entries["qualities"].T[::-1], words[:, 1], words[:, 0]]
         order = np.lexsort(keys)
         ordered = words[order]
         again = (ordered[1:] == ordered[:-1]).all(axis=1)
-        result[numbers[order[1:][again]]] = True
-    return result
+        yield numbers[order[1:][again]]
 
 
-def _bucket(hashes: Path, bucket: int, buckets: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """The numbers, in the file, of the hashes of one bucket, and the hashes as two words each."""
-    numbers, words = [], []
+def _entry(qualities: int) -> np.dtype[Any]:
+    """What is kept of a pair in a bucket."""
+    return np.dtype(
+        [("words", np.uint64, (2,)), ("number", np.int64), ("qualities", np.float32, (qualities,))]
+    )
+
+
+def _deal(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]], folder: Path, buckets: int) -> None:
+    """Write the hashes, as two words each, their numbers over all files and qualities to a file a bucket."""
     first = 0
-    with hashes.open("rb") as file:
-        while len(some := np.fromfile(file, np.uint64, 2 << 20).reshape(-1, 2)):
-            inside = np.flatnonzero(some[:, 0] % buckets == bucket)
-            numbers.append(inside + first)
-            words.append(some[inside])
-            first += len(some)
-    if not numbers:
-        return np.zeros(0, np.int64), np.zeros((0, 2), np.uint64)
-    return np.concatenate(numbers), np.concatenate(words)
+    with ExitStack() as stack:
+        out = [stack.enter_context((folder / str(bucket)).open("wb")) for bucket in range(buckets)]
+        for path, *valued in zip(hashes, *qualities, strict=True):
+            values, start = [np.load(each, mmap_mode="r") for each in valued], first
+            with path.open("rb") as file:
+                while len(words := np.fromfile(file, np.uint64, 2 * HASHES_AT_ONCE).reshape(-1, 2)):
+                    entries = np.empty(len(words), _entry(len(values)))
+                    entries["words"], entries["number"] = words, np.arange(first, first + len(words))
+                    for column, each in enumerate(values):
+                        entries["qualities"][:, column] = each[first - start : first - start + len(words)]
+                    for bucket, to in enumerate(out):
+                        entries[words[:, 0] % buckets == bucket].tofile(to)
+                    first += len(words)

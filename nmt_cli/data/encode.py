@@ -21,7 +21,7 @@ Tokens = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """Which lines of the prepared text to encode, and which of these pairs to leave out."""
+    """Which lines of the prepared text to encode."""
 
     tokenizers: Path
     fingerprint: str
@@ -30,12 +30,6 @@ class EncodeTask:
     source: tuple[Path, int, int]
     target: tuple[Path, int, int]
     """File, first and last byte; both sides have the same number of lines."""
-
-    skip: NDArray[np.bool_] | None
-    """Pairs to leave out whatever their length: duplicates."""
-
-    max_subwords: int
-    """Pairs with more on either side are left out too; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,7 @@ class EncodedSide:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBlock:
-    """The encoded pairs that are kept; `too_long` and `kept` are of all pairs of the task."""
+    """The encoded pairs that are kept; `too_long` and `kept` are of all pairs of the block."""
 
     source: EncodedSide
     target: EncodedSide
@@ -60,14 +54,21 @@ class EncodedBlock:
         return self.source if side == "source" else self.target
 
 
-def encode_block(task: EncodeTask) -> EncodedBlock:
-    """Read the lines of a task, encode them, and leave out what is to be skipped or too long."""
+def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
+    """Read the lines of a task, and encode them: source and target."""
     tokenizers = loaded(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, lines_of(*task.source))
-    target = encode_lines(tokenizers.target, lines_of(*task.target))
-    skipped = np.zeros(len(source.lengths), np.bool_) if task.skip is None else task.skip
+    return source, encode_lines(tokenizers.target, lines_of(*task.target))
+
+
+def kept_of(
+    source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
+) -> EncodedBlock:
+    """What is kept of a block: no pairs with a reason in `skip`, whatever their length, and
+    none with more than `max_subwords` on either side; 0 for no limit."""
+    skipped = np.zeros(len(source.lengths), np.bool_) if skip is None else skip > 0
     longest = np.maximum(source.lengths, target.lengths)
-    too_long = ~skipped & (longest > task.max_subwords) if task.max_subwords else np.zeros_like(skipped)
+    too_long = ~skipped & (longest > max_subwords) if max_subwords else np.zeros_like(skipped)
     kept = ~(skipped | too_long)
     return EncodedBlock(_only(source, kept), _only(target, kept), too_long, kept)
 

@@ -5,6 +5,7 @@ Pairs that the filters would drop from the training set are only counted in the 
 
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from nmt_cli.data.report import CorpusReport, FilterReport
 from nmt_cli.data.tally import Tally
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.text.variation import varied
 
 BLOCK_PAIRS = 1000
 UNKNOWNS = "unknown subwords"
@@ -44,7 +46,10 @@ def write_evaluation_set(
         }
         for block in item.corpus.blocks(BLOCK_PAIRS):
             raw = _raw_lines(item, block, config, corpus.noted)
-            prepared = {side: [tokenizers.side(side).prepare(line) for line in raw[side]] for side in SIDES}
+            masked = dict(zip(SIDES, _masked(raw, tokenizers), strict=True))
+            prepared = {
+                side: [tokenizers.side(side).prepare(line) for line in masked[side]] for side in SIDES
+            }
             encoded = {side: encode_lines(tokenizers.side(side), prepared[side]) for side in SIDES}
             for side in SIDES:
                 files[side].write("".join(f"{line}\n" for line in raw[side]).encode())
@@ -56,6 +61,12 @@ def write_evaluation_set(
                     corpus.noted.add(reason, block.first + i, *lines)
     counts = {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     return {"role": item.role, "pairs": item.pairs, **counts}
+
+
+def _masked(raw: dict[Side, list[str]], tokenizers: Tokenizers) -> tuple[list[str], list[str]]:
+    """Both sides with symbols in the places of what they share."""
+    pairs = [tokenizers.recipe.masked(*pair) for pair in zip(raw["source"], raw["target"], strict=True)]
+    return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> dict[Side, list[str]]:
@@ -73,6 +84,13 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
         # A line that is not UTF-8 is one that does not come back as it was.
         if (pair[0].encode(), pair[1].encode()) != (raw["source"][i], raw["target"][i]):
             noted.add(REPLACED, block.first + i, *pair)
+    if item.variation:
+        pairs = list(zip(texts["source"], texts["target"], strict=True))
+        changed = [
+            varied(item.variation, pair, Random(f"{item.variation} {number}"))
+            for number, pair in enumerate(pairs, start=block.first)
+        ]
+        texts = {"source": [source for source, _ in changed], "target": [target for _, target in changed]}
     return texts
 
 

@@ -12,6 +12,7 @@ from nmt_cli.data.config import FilterConfig, NamedCorpus, PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, Role
 from nmt_cli.errors import UserError
 from nmt_cli.setting_values import toml_literal
+from nmt_cli.text.variation import VARIATIONS, Variation
 
 LINES_AT_ONCE = 1000
 
@@ -57,6 +58,9 @@ class Input:
     named: NamedCorpus | None = None
     """What `[[corpus]]` says of it."""
 
+    variation: Variation | None = None
+    """Of an evaluation set: how its pairs are changed."""
+
     def filter(self, config: PreprocessConfig) -> FilterConfig:
         """Its filters, its own or those of all."""
         return self.named.filter(config.filter) if self.named else config.filter
@@ -69,6 +73,7 @@ class Input:
             "role": self.role,
             "name": corpus.name,
             "pairs": self.pairs,
+            **({"variation": self.variation} if self.variation else {}),
             "files": [{"path": name, "sha256": sha} for name, sha in zip(names, self.sha256, strict=True)],
             **(_own_settings(self.named) if self.named else {}),
         }
@@ -92,16 +97,13 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
         specs["held out"] = job.config.filter.held_out
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
-    found = [
-        (role, find(spec, job.source_lang, job.target_lang, job.config.corpus))
-        for role, some in specs.items()
-        for spec in some
-    ]
-    _refuse_equal_names([corpus.name for role, corpus in found if role in ("valid", "test")])
-    _refuse_no_scores(job, [corpus for role, corpus in found if role == "train"])
+    found = [(role, *_found(role, spec, job)) for role, some in specs.items() for spec in some]
+    _refuse_equal_names([corpus.name for role, corpus, _ in found if role in ("valid", "test")])
+    _refuse_no_scores(job, [corpus for role, corpus, _ in found if role == TRAIN])
+    spooled = [(role, spool(corpus, spool_folder), variation) for role, corpus, variation in found]
     inputs = [
-        Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files])
-        for role, corpus in [(role, spool(corpus, spool_folder)) for role, corpus in found]
+        Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files], variation=kind)
+        for role, corpus, kind in spooled
     ]
     for number, corpus in enumerate(named):
         item = inputs[number]
@@ -136,6 +138,18 @@ def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
     least = job.config.filter.min_score
     if least and not any(corpus.has_scores for corpus in training):
         raise UserError(f"filter.min_score is {least:g}, but no training corpus has scores; {cure}")
+
+
+def _found(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
+    """The corpus that `spec` names, and of a spec such as valid+upper how it is changed."""
+    plain, plus, ending = spec.rpartition("+")
+    kind = next((one for one in VARIATIONS if one == ending), None)
+    if not (plus and kind):
+        return find(spec, job.source_lang, job.target_lang, job.config.corpus), None
+    if role == TRAIN:
+        raise UserError(f"{spec}: training pairs are changed anew in each epoch; see [augment] of nmt train.")
+    corpus = find(plain, job.source_lang, job.target_lang, job.config.corpus)
+    return replace(corpus, name=f"{corpus.name}+{kind}"), kind
 
 
 def _read_through(corpus: Corpus) -> None:

@@ -3,6 +3,7 @@ reason."""
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -35,6 +36,22 @@ class CorpusReport:
         self.dropped.merge(block.dropped)
         self.noted.merge(block.noted)
         self.shapes.merge(block.shapes)
+
+    def state(self) -> dict[str, Any]:
+        """What was counted, for JSON, which `merge` takes."""
+        return {
+            "kept": self.kept,
+            "dropped": self.dropped.described(),
+            "noted": self.noted.described(),
+            "shapes": self.shapes.state(),
+        }
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what another report of the same input counted."""
+        self.kept += state["kept"]
+        self.dropped.merge(Tally.of(state["dropped"]))
+        self.noted.merge(Tally.of(state["noted"]))
+        self.shapes.merge(Shapes.of(state["shapes"]))
 
 
 @dataclass(slots=True)

@@ -1,20 +1,24 @@
-"""Training text segmented anew for each epoch, for subword sampling.
+"""Training text segmented anew for each epoch, for subword sampling, and pairs in other forms.
 
 Worker processes of one rank do it for all ranks of its machine.
 """
 
 import gc
 import shutil
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
+from random import Random
 from threading import Event, Lock
 
 import numpy as np
 
+from nmt_cli.config import changed
 from nmt_cli.data.arrays import TextReader
 from nmt_cli.data.dataset import (
     TOKENIZERS,
@@ -25,20 +29,21 @@ from nmt_cli.data.dataset import (
     read_manifest,
     side_path,
 )
-from nmt_cli.data.encode import EncodedSide, TokensWriter, lines_of, loaded, packed
+from nmt_cli.data.encode import EncodedSide, TokensWriter, encode_lines, lines_of, loaded, packed
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import room_for
 from nmt_cli.machine.processes import crew
-from nmt_cli.text.config import SamplingConfig
+from nmt_cli.text.config import AugmentConfig, SamplingConfig
 from nmt_cli.text.sampling import Draw, sampler
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Tokenizers
+from nmt_cli.text.variation import VARIATIONS, Pair, varied
 
 BLOCK_PAIRS = 2000
 """Pairs that a worker takes at a time, so that all of them stop soon when they have to."""
 
-PURPOSE = {"source": 3, "target": 4}
-"""Keeps these random numbers apart from those of the epoch plan, which are made of the same seed."""
+PURPOSE = {"source": 3, "target": 4, "augment": 8}
+"""Keeps these random numbers apart from those of epoch plans, which are made of the same seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +55,17 @@ class ResegmentTask:
     """Of the tokenisers in that folder."""
 
     config: SamplingConfig
+    augment: AugmentConfig
     texts: Mapping[Side, tuple[Path, int, int]]
-    """File, first and last byte, of each side that is segmented anew."""
+    """File, first and last byte, of each side that is segmented anew: of both where pairs are changed."""
 
     seed: int
     epoch: int
     first: int
     """The number of the first of these pairs."""
+
+
+UNCHANGED = AugmentConfig()
 
 
 class Resegmented:
@@ -76,10 +85,11 @@ class Resegmented:
         folder: Path,
         *,
         workers: int,
+        augment: AugmentConfig = UNCHANGED,
     ) -> None:
-        self.config, self._tokenizers = config, tokenizers
+        self.config, self.augment, self._tokenizers = config, augment, tokenizers
         self._dataset, self._seed, self._folder = dataset, seed, folder
-        self._sides: list[Side] = [side for side in SIDES if config.wants(side)]
+        self._sides: list[Side] = [side for side in SIDES if augment.wanted or config.wants(side)]
         self._open: dict[int, Split] = {}
         self._begun: dict[int, Future[None]] = {}
         self._lock, self._closed, self._stack = Lock(), Event(), ExitStack()
@@ -174,6 +184,7 @@ class Resegmented:
                 folder / TOKENIZERS,
                 self._tokenizers.fingerprint,
                 self.config,
+                self.augment,
                 extents,
                 self._seed,
                 epoch,
@@ -187,12 +198,28 @@ class Resegmented:
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
     """Segment the lines of one task; runs in a worker process."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
-    return {side: _drawn(task, side, draws[side], tokenizers) for side in task.texts}
+    lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
+    if task.augment.wanted:
+        pairs = _varied(task, zip(lines["source"], lines["target"], strict=True), tokenizers)
+        lines = {"source": [source for source, _ in pairs], "target": [target for _, target in pairs]}
+    return {side: _drawn(task, side, some, draws.get(side), tokenizers) for side, some in lines.items()}
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
     """How the sides that `config` wants are segmented; `UserError` where that would have no effect."""
     return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.wants(side)}
+
+
+def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
+    """Raise `UserError` for a share of pairs that would stay as they are."""
+    if augment.placeholders and not tokenizers.recipe.placeholders:
+        raise UserError(
+            "augment.placeholders needs a dataset with symbols for them: nmt preprocess --set "
+            "tokenizer.placeholders=8."
+        )
+    if tokenizers.recipe.text.lowercase:
+        for kind in changed(augment, "upper", "lower", "title"):
+            raise UserError(f"augment.{kind} has no effect on a lower-cased dataset; leave it out.")
 
 
 @cache
@@ -203,9 +230,30 @@ def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[T
     return tokenizers, samplers(tokenizers, config)
 
 
-def _drawn(task: ResegmentTask, side: Side, draw: Draw, tokenizers: Tokenizers) -> EncodedSide:
-    lines = lines_of(*task.texts[side])
-    bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[side])))
-    # The number of its line decides each seed, so blocks may be of any size.
-    seeds = bits.advance(task.first).random_raw(len(lines)).tolist()
-    return packed(map(draw, lines, seeds), tokenizers.side(side))
+def _drawn(
+    task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
+) -> EncodedSide:
+    if not draw:
+        return encode_lines(tokenizers.side(side), lines)
+    return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))
+
+
+def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
+    """The number of its line decides each seed, so blocks may be of any size."""
+    bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[purpose])))
+    seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
+    return seeds
+
+
+def _varied(task: ResegmentTask, pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[Pair]:
+    """The pairs of a task, of which shares are changed."""
+    ends = list(accumulate(task.augment.shares))
+    symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
+    known = frozenset(symbols)
+    found: list[Pair] = []
+    lines = list(pairs)
+    for pair, seed in zip(lines, _seeds(task, "augment", len(lines)), strict=True):
+        kind = bisect_right(ends, (seed >> 11) / 2**53)
+        changes = kind < len(VARIATIONS)
+        found.append(varied(VARIATIONS[kind], pair, Random(seed), known, masks) if changes else pair)
+    return found

@@ -17,9 +17,9 @@ MODEL = "config.json"
 """The file of a model folder that, as `dataset.json` of a dataset, names the tokenisers' fingerprint."""
 
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
-    "bpe": ("symbols", "byte_fallback", "sample_lines", "seed"),
-    "sentencepiece": ("symbols",),
-    "word": ("symbols", "byte_fallback"),
+    "bpe": ("symbols", "placeholders", "byte_fallback", "sample_lines", "seed"),
+    "sentencepiece": ("symbols", "placeholders"),
+    "word": ("symbols", "placeholders", "byte_fallback"),
 }
 """Tokenizer settings that are still to be chosen where a file of this kind is given. All others follow from
 it; but codes do not hold their alphabet, which is found in a sample of the corpus."""
@@ -131,6 +131,6 @@ def _recipe(job: Job, kind: Kind, joint: bool) -> Recipe:
         source_lang=job.source_lang,
         target_lang=job.target_lang,
         text=config.text,
-        symbols=config.tokenizer.symbols,
+        symbols=config.tokenizer.all_symbols,
         byte_fallback=config.tokenizer.byte_fallback,
     )

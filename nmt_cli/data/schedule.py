@@ -178,7 +178,8 @@ def _fingerprint(
 ) -> str:
     """A name for all that decides the plan, so that files which another run left are not taken for ours."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
-    known = (VERSION, seed, *astuple(config), len(split), *tokens, *(astuple(anew.config) if anew else ()))
+    drawn = (*astuple(anew.config), *(astuple(anew.augment) if anew.augment.wanted else ())) if anew else ()
+    known = (VERSION, seed, *astuple(config), len(split), *tokens, *drawn)
     if mixed:
         known = (*known, *mixed.decides)
     return hashlib.sha256(repr(known).encode()).hexdigest()[:16]

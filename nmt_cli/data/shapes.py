@@ -1,6 +1,7 @@
 """How long the pairs of a corpus are, how unequal their sides, and how high their scores: what thresholds
 are chosen by."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -68,6 +69,24 @@ class Shapes:
         self.kept.merge(other.kept)
         self.dropped.merge(other.dropped)
         self.add_scores(other.numbers, other.scores)
+
+    def state(self) -> dict[str, Any]:
+        """For JSON, which `of` takes back."""
+        counts = (self.kept.words, self.kept.ratios, self.dropped.words, self.dropped.ratios)
+        scored = (self.numbers, self.scores)
+        return {"counts": [each.tolist() for each in counts], "scored": [each.tolist() for each in scored]}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Self:
+        """The inverse of `state`."""
+        words, ratios, dropped_words, dropped_ratios = (np.array(some, np.int64) for some in state["counts"])
+        numbers, scores = state["scored"]
+        return cls(
+            Shape(words, ratios),
+            Shape(dropped_words, dropped_ratios),
+            np.array(numbers, np.int64),
+            np.array(scores, np.float32),
+        )
 
     def described(self) -> dict[str, Any]:
         """The counts without zeros at their ends, and the scores in order."""

@@ -1,7 +1,9 @@
 """Counts of pairs by reason, with a few samples of each reason."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from typing import Any
 
 SAMPLES = 5
 LONGEST_SAMPLE = 200
@@ -48,6 +50,17 @@ class Tally:
         self.counts += other.counts
         for reason, samples in other.samples.items():
             self.samples[reason] = sorted([*self.samples.get(reason, []), *samples])[:SAMPLES]
+
+    def described(self) -> dict[str, Any]:
+        """For JSON, which `of` takes back."""
+        samples = {reason: [astuple(one) for one in some] for reason, some in self.samples.items()}
+        return {"counts": dict(self.counts), "samples": samples}
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> "Tally":
+        """The inverse of `described`."""
+        samples = {reason: [Sample(*one) for one in some] for reason, some in described["samples"].items()}
+        return cls(Counter(described["counts"]), samples)
 
 
 def _rank(number: int) -> int:

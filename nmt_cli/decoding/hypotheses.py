@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from nmt_cli.decoding.placeholder_rules import PlaceholdersWanted
 from nmt_cli.decoding.tree_rules import TreeWanted
 
 
@@ -27,6 +28,9 @@ class Sentence:
 
     certain: int = 0
     """So many of the prefix, such as a language's code, count as certain: their log-probability is 0."""
+
+    placeholders: PlaceholdersWanted | None = None
+    """Symbols that its translations have exactly once each, and others that they have not."""
 
     @property
     def identity(self) -> Hashable:

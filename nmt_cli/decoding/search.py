@@ -14,6 +14,7 @@ from nmt_cli.decoding.constraints import Bans, ban_repeated, ban_sequences, bans
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lengths import LengthRule
+from nmt_cli.decoding.placeholder_rules import heed_placeholders
 from nmt_cli.decoding.tree_rules import TreeWanted, Written, allowed_next, written
 from nmt_cli.model.cache import BLOCK, DecodingCache
 
@@ -45,7 +46,7 @@ class Search:
         self._ages: list[int] = []
         self._caps: list[int] = []
         self._bans: list[Bans] = []
-        self._trees = False
+        self._trees = self._placeholders = False
         self._written: dict[tuple[int, ...], Written] = {}
         self._caches: list[DecodingCache] = []
         self._beams: Beams | None = None
@@ -66,8 +67,8 @@ class Search:
                 cache.begin_coverage()
         pieces = [len(sentence.tokens) for sentence in sentences]
         caps = config.caps(pieces, self._ensemble.longest)
-        least = [max(len(one.prefix), one.tree.words if one.tree else 0) for one in sentences]
-        # What is given, a prefix or the words of a tree, must fit whatever the settings say.
+        least = [max(len(one.prefix) + _symbols(one), one.tree.words if one.tree else 0) for one in sentences]
+        # What is given, a prefix, symbols or the words of a tree, must fit whatever the settings say.
         caps = [max(both) for both in zip(caps, least, strict=True)]
         on_device = torch.tensor(caps, device=self._ensemble.device)
         beams = Beams.begin(on_device, places, places if config.sample else 1, config.n_best)
@@ -80,6 +81,7 @@ class Search:
         self._active = [*self._active, *(True for _ in sentences)]
         self._ages, self._caps = [*self._ages, *(0 for _ in sentences)], [*self._caps, *caps]
         self._trees = self._trees or any(sentence.tree for sentence in sentences)
+        self._placeholders = self._placeholders or any(sentence.placeholders for sentence in sentences)
         self._bans = [*self._bans, *(bans_of(sentence.banned) for sentence in sentences)]
 
     @torch.inference_mode()
@@ -135,7 +137,7 @@ class Search:
         if any(token is not None for token in must):
             forced = self._forced(log_probs_RV, must, rows)
         log_probs_RV.index_fill_(1, self._banned, -torch.inf)
-        heeding = self._config.constrained or self._trees
+        heeding = self._config.constrained or self._trees or self._placeholders
         ends_R = log_probs_RV[:, self._end].clone() if heeding else None
         if min(self._ages) < self._config.min_length:
             too_early = (self._beams.ages < self._config.min_length)[rows // self._config.places]
@@ -185,9 +187,20 @@ class Search:
         if config.ban:
             bans = [self._bans[number // config.places] for number in self._numbers(rows)]
             ban_sequences(log_probs_RV, *history, bans, end)
-
         if self._trees:
             log_probs_RV.masked_fill_(~self._tree_rules(*history, rows).to(rows.device), -torch.inf)
+        if self._placeholders:
+            self._heed_placeholders(log_probs_RV, *history, rows)
+
+    def _heed_placeholders(
+        self, log_probs_RV: Tensor, tokens_RT: Tensor, ages_R: Tensor, rows: Tensor
+    ) -> None:
+        numbers = [number // self._config.places for number in self._numbers(rows)]
+        ages = ages_R.tolist()
+        paths = [path[:age] for path, age in zip(tokens_RT.tolist(), ages, strict=True)]
+        wanted = [self._sentences[number].placeholders for number in numbers]
+        room = [self._caps[number] - age for number, age in zip(numbers, ages, strict=True)]
+        heed_placeholders(log_probs_RV, paths, wanted, room, self._end)
 
     def _tree_rules(self, tokens_RT: Tensor, ages_R: Tensor, rows: Tensor) -> Tensor:
         """[R, V]: what may come next where trees are written, and anything elsewhere."""
@@ -256,3 +269,7 @@ class Search:
         for name in ("_sentences", "_ages", "_caps", "_bans", "_active"):
             values = getattr(self, name)
             setattr(self, name, [values[i] for i in stay])
+
+
+def _symbols(sentence: Sentence) -> int:
+    return len(sentence.placeholders.wanted) if sentence.placeholders else 0

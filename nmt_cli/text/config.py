@@ -1,10 +1,11 @@
 """What the text room needs to be told."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 from nmt_cli.config import changed, check, setting
 from nmt_cli.errors import UserError
+from nmt_cli.text.placeholders import OURS, family
 
 Kind = Literal["sentencepiece", "bpe", "char", "word"]
 
@@ -16,6 +17,8 @@ def refuse_no_symbol(what: str, symbol: str) -> None:
     """`UserError`, which begins with `what`, if this can't be a symbol."""
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
         raise UserError(f"{what} {symbol!r}; a symbol is one word, and not </s> or <unk>.")
+    if OURS.fullmatch(symbol):
+        raise UserError(f"{what} {symbol}, which placeholders are written with; set tokenizer.placeholders.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +81,10 @@ class TokenizerConfig:
     symbols: tuple[str, ...] = setting((), everyday=True)
     """Words such as "<2de>" or "<BT>" that get one entry each and are never segmented or normalised."""
 
+    placeholders: int = setting(0, least=0, most=64, everyday=True)
+    """So many symbols that stand for {{name}}, {0}, %s, addresses of pages and of people, which the model
+    then copies and never spells; 8 as a rule, 0 for none. A text's further ones are spelt."""
+
     sample_lines: int = setting(400_000, least=1)
     """Lines that subwords are learnt from, both sides together, drawn evenly over the corpus. SentencePiece
     needs about 25 bytes of memory for each of their characters."""
@@ -97,6 +104,11 @@ class TokenizerConfig:
         if len(set(self.symbols)) < len(self.symbols):
             raise UserError("symbols names one of them twice; give each once.")
         self._refuse_what_has_no_effect()
+
+    @property
+    def all_symbols(self) -> tuple[str, ...]:
+        """Those of placeholders among them."""
+        return (*self.symbols, *family(self.placeholders))
 
     def _refuse_what_has_no_effect(self) -> None:
         serves = {
@@ -148,3 +160,47 @@ class SamplingConfig:
     def wanted(self) -> bool:
         """Whether any side is."""
         return self.wants("source") or self.wants("target")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AugmentConfig:
+    """Shares of the training pairs that each epoch sees in another form, drawn anew; validation never does.
+
+    Each pair is changed in one way at most.
+    """
+
+    upper: float = setting(0.0, least=0, most=1, kind="whole run")
+    """Both sides IN CAPITALS; 0.05 as a rule."""
+
+    lower: float = setting(0.0, least=0, most=1, kind="whole run")
+    """Both sides in lower case."""
+
+    title: float = setting(0.0, least=0, most=1, kind="whole run")
+    """Each Word of Both Sides With a Capital."""
+
+    unended: float = setting(0.0, least=0, most=1, kind="whole run")
+    """Both sides without the mark at the end, where both have one."""
+
+    typos: float = setting(0.0, least=0, most=1, kind="whole run")
+    """Letters of the source left out, doubled, swapped, replaced; one word in eight, and one at least."""
+
+    copies: float = setting(0.0, least=0, most=1, kind="whole run")
+    """The target on both sides, so that what need not be translated is copied."""
+
+    placeholders: float = setting(0.0, least=0, most=1, kind="whole run")
+    """A placeholder's symbol more on both sides, for a dataset with tokenizer.placeholders."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        if sum(self.shares) > 1:
+            raise UserError(f"the shares add up to {sum(self.shares):.6g}; together they can be 1 at most.")
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """In the order of `VARIATIONS`."""
+        return astuple(self)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any pair is changed."""
+        return any(self.shares)

@@ -21,7 +21,7 @@ def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
     """
     if not any(lines):
         raise UserError("there is no text to learn subwords from; look at the corpus and the filters.")
-    room = config.vocab_size - reserved(config.symbols) - (len(BYTES) if config.byte_fallback else 0)
+    room = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
     match config.kind:
         case "sentencepiece":
             return Pieces(learn_pieces(lines, config))

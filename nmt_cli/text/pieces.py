@@ -168,7 +168,7 @@ def learn_pieces(lines: Sequence[str], config: TokenizerConfig) -> bytes:
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback,
-            control_symbols=[NEVER_IN_TEXT + symbol for symbol in config.symbols],
+            control_symbols=[NEVER_IN_TEXT + symbol for symbol in config.all_symbols],
             # The text is prepared already.
             normalization_rule_name="identity",
             # Longer lines would be left out without a word; `_learnable` has cut them.

@@ -24,6 +24,7 @@ from nmt_cli.text.learn import learn, too_rare
 from nmt_cli.text.moses import Moses
 from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.pieces import Pieces
+from nmt_cli.text.placeholders import apart, masked_pair
 from nmt_cli.text.subwords import Subwords
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.units import Characters, Words
@@ -77,6 +78,16 @@ class Recipe:
         """The recipe for JSON; what came later is left out where it says nothing, as in older folders."""
         later = ("own_models", "begins")
         return {name: value for name, value in asdict(self).items() if value or name not in later}
+
+    @property
+    def placeholders(self) -> Sequence[str]:
+        """The symbols that stand for placeholders."""
+        return apart(self.symbols)[0]
+
+    def masked(self, source: str, target: str) -> tuple[str, str]:
+        """A raw pair with symbols for the placeholders of both, where there are such symbols."""
+        symbols = self.placeholders
+        return masked_pair(source, target, symbols) if symbols else (source, target)
 
     def begin(self, side: Side) -> str:
         """What the sentences of a side begin with; empty for nothing."""

@@ -10,7 +10,7 @@ from nmt_cli.decoding.config import BeamConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.scoring.config import BleuTokenizer
-from nmt_cli.text.config import SamplingConfig
+from nmt_cli.text.config import AugmentConfig, SamplingConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,6 +231,7 @@ class TrainConfig:
     batch: BatchConfig = field(default_factory=BatchConfig)
     mixing: MixingConfig = field(default_factory=MixingConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

@@ -75,7 +75,7 @@ main.main()
 """
 
 MOST_FLAGS = {
-    "preprocess": 14,
+    "preprocess": 15,
     "train": 16,
     "translate": 14,
     "average-checkpoints": 6,

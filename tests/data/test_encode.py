@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
-from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines, lines_of
+from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines, kept_of, lines_of
 from nmt_cli.data.preprocess import Outcome
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def task(tmp_path: Path, tokenizers: Tokenizers) -> EncodeTask:
         path.write_bytes(b"before\n" + content + b"after\n")
         extents.append((path, 7, 7 + len(content)))
     place = tmp_path / "out" / TOKENIZERS
-    return EncodeTask(place, tokenizers.fingerprint, extents[0], extents[1], None, 0)
+    return EncodeTask(place, tokenizers.fingerprint, extents[0], extents[1])
 
 
 def texts(side: EncodedSide, tokenizer: Tokenizer) -> list[str]:
@@ -50,7 +50,7 @@ def test_the_lines_are_those_between_the_bytes(task: EncodeTask) -> None:
 
 
 def test_every_line_of_both_sides_comes_back(task: EncodeTask, tokenizers: Tokenizers) -> None:
-    block = encode_block(task)
+    block = kept_of(*encode_block(task), None, 0)
     assert texts(block.source, tokenizers.source) == [source for source, _ in PAIRS]
     assert block.target.lengths.tolist() == [len(target) + 1 for _, target in PAIRS]
     unknown = tokenizers.target.vocabulary.unknown
@@ -63,7 +63,7 @@ def test_pairs_too_long_on_a_side_and_those_to_skip_are_left_out_on_both(
     task: EncodeTask, tokenizers: Tokenizers
 ) -> None:
     skip = np.array([False, False, False, False, True])
-    block = encode_block(replace(task, skip=skip, max_subwords=4))
+    block = kept_of(*encode_block(task), skip, 4)
     assert block.too_long.tolist() == [True, False, True, False, False]
     assert block.kept.tolist() == [False, True, False, True, False]
     assert texts(block.source, tokenizers.source) == ["abc", ""]
@@ -71,7 +71,7 @@ def test_pairs_too_long_on_a_side_and_those_to_skip_are_left_out_on_both(
 
 
 def test_what_is_skipped_is_not_counted_as_too_long(task: EncodeTask) -> None:
-    block = encode_block(replace(task, skip=np.ones(len(PAIRS), np.bool_), max_subwords=1))
+    block = kept_of(*encode_block(task), np.ones(len(PAIRS), np.bool_), 1)
     assert not block.too_long.any() and not block.kept.any()
     assert len(block.source.tokens) == len(block.target.tokens) == 0
 

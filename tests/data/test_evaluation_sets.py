@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.data.dataset import open_dataset
+from nmt_cli.data.dataset import open_dataset, raw_lines
+from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
 
 ODD_LINES = [
@@ -107,3 +108,25 @@ def test_bytes_that_are_not_utf8_are_replaced_since_no_line_may_go(
     make(tmp_path / "out", [toy], f"corpus.invalid_utf8={rule}", valid=[str(tmp_path / "bad")])
     assert (tmp_path / "out" / "bad.source.raw.txt").read_text() == "good\nb\ufffdd\n"
     assert noted(tmp_path / "out", "bad")["noted"]["invalid UTF-8 replaced"]["pairs"] == 1
+
+
+def test_a_variant_of_a_set_is_a_set_beside_it(
+    tmp_path: Path, make: Callable[..., object], toy: str, write_pairs: Callable[..., str]
+) -> None:
+    dev = write_pairs(tmp_path / "dev", [("A house %s.", "Ein Haus %s."), ("ab", "cd")])
+    make(tmp_path / "out", [toy], valid=[dev, f"{dev}+upper", f"{dev}+unended"])
+    dataset = open_dataset(tmp_path / "out")
+    assert {name: split.role for name, split in dataset.splits.items()} == {
+        "train": "train",
+        "dev": "valid",
+        "dev+upper": "valid",
+        "dev+unended": "valid",
+    }
+    assert raw_lines(dataset, dataset.splits["dev"], "source") == ["A house %s.", "ab"]
+    assert raw_lines(dataset, dataset.splits["dev+upper"], "source") == ["A HOUSE %s.", "AB"]
+    assert raw_lines(dataset, dataset.splits["dev+unended"], "target") == ["Ein Haus %s", "cd"]
+
+
+def test_training_text_has_no_variants_here(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
+    with pytest.raises(UserError, match=r"\+upper: training pairs are changed anew .* \[augment\]"):
+        make(tmp_path / "out", [f"{toy}+upper"])

@@ -12,12 +12,13 @@ import pytest
 from nmt_cli.data import resegment as resegment_module
 from nmt_cli.data import schedule
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
+from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, Split, open_dataset
 from nmt_cli.data.preprocess import Outcome
-from nmt_cli.data.resegment import Resegmented
+from nmt_cli.data.resegment import UNCHANGED, Resegmented, refuse_no_effect
 from nmt_cli.data.schedule import Batches
 from nmt_cli.errors import UserError
-from nmt_cli.text.config import SamplingConfig
+from nmt_cli.text.config import AugmentConfig, SamplingConfig
+from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers
 
 Ids = list[list[int]]
@@ -47,9 +48,10 @@ def anew(tmp_path: Path, dataset: Dataset) -> Anew:
         workers: int = 1,
         folder: Path = tmp_path,
         of: Dataset = dataset,
+        augment: AugmentConfig = UNCHANGED,
     ) -> AbstractContextManager[Resegmented]:
         tokenizers = load_tokenizers(of.folder / TOKENIZERS)
-        return closing(Resegmented(of, tokenizers, config, seed, folder, workers=workers))
+        return closing(Resegmented(of, tokenizers, config, seed, folder, workers=workers, augment=augment))
 
     return anew
 
@@ -235,3 +237,45 @@ def test_what_the_others_of_the_machine_plan_by_is_there(
             assert mine.pairs.tolist() == theirs.pairs.tolist()
             ours = [sentences(b.split(mine.epoch).source)[mine.pairs[0]] for b in (batches, others)]
             assert ours[0] == ours[1]
+
+
+def texts(dataset: Dataset, split: Split) -> list[tuple[str, str]]:
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+    sides = [
+        [tokenizers.side(side).decode(ids[:-1]) for ids in sentences(getattr(split, side))] for side in SIDES
+    ]
+    return list(zip(*sides, strict=True))
+
+
+def test_shares_of_the_pairs_are_changed_anew_each_epoch(
+    tmp_path: Path, dataset: Dataset, anew: Anew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = AugmentConfig(copies=0.3, typos=0.2)
+    with anew(SamplingConfig(), augment=config) as epochs:
+        drawn = [texts(dataset, epochs.split(epoch)) for epoch in (0, 1)]
+    plain = texts(dataset, dataset.splits["train"])
+    for epoch in drawn:
+        copied = sum(source == target != was for (source, target), (was, _) in zip(epoch, plain, strict=True))
+        assert 0.2 < copied / len(plain) < 0.4
+        assert [target for _, target in epoch] == [target for _, target in plain]
+    assert drawn[0] != drawn[1]
+    monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 7)
+    with anew(SamplingConfig(), augment=config, workers=2, folder=tmp_path / "other") as epochs:
+        assert texts(dataset, epochs.split(1)) == drawn[1]
+    with anew(SamplingConfig(), augment=config, seed=2, folder=tmp_path / "seed") as epochs:
+        assert texts(dataset, epochs.split(1)) != drawn[1]
+
+
+def test_pieces_are_drawn_as_without_changes(tmp_path: Path, anew: Anew) -> None:
+    with anew() as epochs:
+        expected = sentences(epochs.split(0).target)
+    with anew(augment=AugmentConfig(typos=0.5), folder=tmp_path / "other") as epochs:
+        assert sentences(epochs.split(0).target) == expected
+
+
+def test_changes_without_effect_are_refused(dataset: Dataset) -> None:
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+    with pytest.raises(UserError, match=r"needs a dataset with symbols for them.*placeholders=8"):
+        refuse_no_effect(tokenizers, AugmentConfig(placeholders=0.1))
+    with pytest.raises(UserError, match=r"add up to 1\.2"):
+        AugmentConfig(upper=0.6, lower=0.6)

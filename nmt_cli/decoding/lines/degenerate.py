@@ -8,6 +8,7 @@ from typing import Literal
 import regex
 
 from nmt_cli.decoding.lines.noted import Noted
+from nmt_cli.text.placeholders import PLACEHOLDER
 from nmt_cli.text.sentences import sentences
 
 Flag = Literal["empty", "looping", "copied", "length", "short", "markup"]
@@ -22,8 +23,8 @@ TELLING: dict[Flag, tuple[str, str]] = {
         "lack sentences of their source (input.sentences=split translates each)",
     ),
     "markup": (
-        "lacks markup, placeholders or addresses of its source",
-        "lack markup, placeholders or addresses of their source",
+        "lacks or repeats markup, placeholders or addresses of its source",
+        "lack or repeat markup, placeholders or addresses of their source",
     ),
 }
 
@@ -47,11 +48,8 @@ SHORT = 0.7
 pieces to expect. Where one of two captions is lost, that is seen nine times in ten; of 29,000 that are whole
 one is flagged."""
 
-MARKUP = regex.compile(
-    r"</?[A-Za-z][^<>]*>|\{\{[^{}]*\}\}|\$?\{[\w.]*\}|%(?:\(\w+\)|\d+\$)?[sdif@]\b"
-    r"|https?://\S+|(?<![\w.+-])[\w.+-]++@[\w-]+\.\w+"
-)
-"""Tags, {{name}}, {0}, ${name}, %s, %1$s, %(name)d, addresses of pages and of people."""
+MARKUP = regex.compile(rf"</?[A-Za-z][^<>]*>|{PLACEHOLDER}")
+"""Tags, and what may be masked."""
 
 WORD_CHARACTER = regex.compile(r"[\p{L}\p{N}]")
 WORD = regex.compile(
@@ -79,7 +77,7 @@ def flags(
             _absurd(source_pieces, pieces) or pieces + FEW < SHORTEST_SHARE * expected,
         ),
         ("short", pieces <= SHORT * expected and _loses_sentences(source, translation)),
-        ("markup", bool(Counter(MARKUP.findall(source)) - Counter(MARKUP.findall(translation)))),
+        ("markup", _changes_markup(source, translation)),
     ]
     return tuple(flag for flag, holds in found if holds)
 
@@ -110,6 +108,12 @@ def _copies(source: str, translation: str) -> bool:
         return False
     shared = ordinary.intersection(word.casefold() for word in translated)
     return len(shared) >= COPIED_SHARE * len(ordinary)
+
+
+def _changes_markup(source: str, translation: str) -> bool:
+    """Whether a translation has something in the source that must survive less or more often."""
+    before, after = (Counter(MARKUP.findall(text)) for text in (source, translation))
+    return any(after[one] != count for one, count in before.items())
 
 
 def _loses_sentences(source: str, translation: str) -> bool:

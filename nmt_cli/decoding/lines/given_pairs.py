@@ -108,7 +108,8 @@ def _alignment(loaded: Loaded, source: list[int], target: list[int]) -> Alignmen
 def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
     """The pieces of a source and its translation, without end marks."""
     source, target = tokenizers.source, tokenizers.target
-    return source.encode(source.prepare(pair[0])), target.encode(target.prepare(pair[1]))
+    masked = tokenizers.recipe.masked(*pair)
+    return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))
 
 
 def _warnings(loaded: Loaded, texts: Texts) -> Iterator[str]:

@@ -9,6 +9,7 @@ from nmt_cli.decoding.config import InputConfig, TooLong
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.placeholders import apart
 from nmt_cli.text.sentences import sentences
 from nmt_cli.text.tokenizer import Tokenizer
 
@@ -108,9 +109,9 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _apart(text: str, symbols: Sequence[str], most: int) -> tuple[str, str]:
-    """The symbols that `text` starts with, and the rest; all is rest if there are more than `most`
-    symbols."""
-    words = text.split(" ", most + 1)
+    """The symbols that `text` starts with, but for placeholders, and the rest; all is rest if there are more
+    than `most` symbols."""
+    words, symbols = text.split(" ", most + 1), apart(symbols)[1]
     count = next((i for i, word in enumerate(words) if word not in symbols), len(words))
     if count > most or count == len(words):
         return "", text

@@ -82,7 +82,8 @@ class Request:
         for one in line.sentences:
             self.put(
                 Queued(
-                    one.key, one.tokens, one.prefix, one.banned, one.tree, one.certain, request=self.number
+                    *(one.key, one.tokens, one.prefix, one.banned, one.tree, one.certain, one.placeholders),
+                    request=self.number,
                 )
             )
         if not line.sentences:

@@ -12,13 +12,18 @@ from nmt_cli.decoding.hypotheses import Hypothesis, Scored, Sentence
 from nmt_cli.decoding.lines.degenerate import Flag, flags
 from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened, split
 from nmt_cli.decoding.lines.parses import tree_symbols, written_out
+from nmt_cli.decoding.placeholder_rules import PlaceholdersWanted
 from nmt_cli.decoding.tree_rules import TreeWanted
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.placeholders import JOINED, Values, masked, restored, values_of
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 PARTS = 1 << 20
 """A sentence's key is its line's number times this, plus its own number in the line: no line has so many."""
+
+Prepared = tuple[str, list[int], str, Values]
+"""A sentence as text and ids, the blanks behind it, and what its symbols stand for."""
 
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 """Characters that some program takes for the end of a line; a translation is one line for all of them."""
@@ -59,6 +64,9 @@ class Line:
     blanks: Sequence[str] = ("",)
     """What stands behind each of `sentences`, nothing behind the last."""
 
+    values: Sequence[Values] = ()
+    """What the placeholders' symbols stand for in each of `sentences`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -79,6 +87,16 @@ class Translation:
         """The best candidate's; empty where there is none."""
         return self.candidates[0].text if self.candidates else ""
 
+    @property
+    def placeholders(self) -> tuple[int, int]:
+        """How many of the source were masked, and how many of these the best candidate has exactly once."""
+        each = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
+        parts = [part.tokens for part in self.candidates[0].parts] if self.candidates else []
+        kept = sum(
+            part.count(i) == 1 for wanted, part in zip(each, map(list, parts), strict=False) for i in wanted
+        )
+        return sum(map(len, each)), kept
+
 
 class Translator:
     """Prepares lines for the search and turns hypotheses into text, for models that share their
@@ -98,6 +116,7 @@ class Translator:
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
         self.trees = tree_symbols(tokenizers.target)
+        self._placeholders = tokenizers.recipe.placeholders
 
     def searching(self, search: SearchConfig) -> "Translator":
         """The same for another search."""
@@ -109,13 +128,13 @@ class Translator:
     def line(self, number: int, raw: str) -> Line:
         """Line `number` of the input, prepared, as sentences that are not too long for the models."""
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
-        tokenizer, target = self.tokenizers.source, self.tokenizers.target
+        target = self.tokenizers.target
         cut = self.split(source) if self.config.input.sentences == "split" else [(source, "")]
-        texts = [(tokenizer.prepare(each), blanks) for each, blanks in cut]
-        encoded = [(each, tokenizer.encode(each), blanks) for each, blanks in texts if each]
-        pieces = sum(len(ids) for _, ids, _ in encoded)
-        if too_long := any(len(ids) > self.longest for _, ids, _ in encoded):
+        encoded = [one for each, blanks in cut for one in self._encoded(each, blanks)]
+        pieces = sum(len(ids) for _, ids, *_ in encoded)
+        if too_long := any(len(ids) > self.longest for _, ids, *_ in encoded):
             encoded = [part for sentence in encoded for part in self._fitting(*sentence)]
+        prefix = self._masked(prefix, encoded[0][3]) if encoded else prefix
         begins = target.encode(target.prepare(prefix) or target.begin)
         certain = 1 if target.begin else 0
         parts = [
@@ -126,12 +145,34 @@ class Translator:
                 certain=certain,
                 banned=self.banned,
                 tree=TreeWanted(self.trees, len(each.split())) if self.trees else None,
+                placeholders=self._wanted(ids),
             )
-            for part, (each, ids, _) in enumerate(encoded)
+            for part, (each, ids, *_) in enumerate(encoded)
         ]
-        between = [blanks for _, _, blanks in encoded[:-1]]
+        between = [blanks for _, _, blanks, _ in encoded[:-1]]
         unknown = target.vocabulary.unknown in begins
-        return Line(number, source, parts, pieces, too_long, unknown, [*between, ""])
+        values = [each for *_, each in encoded]
+        return Line(number, source, parts, pieces, too_long, unknown, [*between, ""], values)
+
+    def _encoded(self, raw: str, blanks: str) -> list[Prepared]:
+        """A sentence prepared and encoded; nothing if it has no words."""
+        tokenizer = self.tokenizers.source
+        values = values_of(raw, self._placeholders) if self._placeholders else {}
+        text = tokenizer.prepare(self._masked(raw, values))
+        return [(text, tokenizer.encode(text), blanks, values)] if text else []
+
+    def _masked(self, text: str, values: Values) -> str:
+        return masked(text, values) if self._placeholders else text
+
+    def _wanted(self, ids: Sequence[int]) -> PlaceholdersWanted | None:
+        """The target's symbols for the placeholders of a source, which are in it once each."""
+        if not self._placeholders:
+            return None
+        sides = (self.tokenizers.source.numbering.symbols, self.tokenizers.target.numbering.symbols)
+        both = {sides[0][symbol]: sides[1][symbol] for symbol in self._placeholders}
+        wanted = tuple(both[i] for i in ids if i in both)
+        joins = ids.count(sides[0][JOINED])
+        return PlaceholdersWanted((*both.values(),), wanted, sides[1][JOINED], joins)
 
     def split(self, text: str) -> list[tuple[str, str]]:
         """The sentences of a raw `text`, each with the blanks behind it."""
@@ -141,14 +182,16 @@ class Translator:
         """The translations of what `split` found, as one text."""
         return joined(translations, blanks, self.tokenizers.recipe.target_lang)
 
-    def _fitting(self, text: str, ids: list[int], blanks: str) -> list[tuple[str, list[int], str]]:
+    def _fitting(self, text: str, ids: list[int], blanks: str, values: Values) -> list[Prepared]:
         """A prepared sentence, or what is to be translated of it, in parts that fit."""
         if len(ids) <= self.longest:
-            return [(text, ids, blanks)]
+            return [(text, ids, blanks, values)]
         tokenizer = self.tokenizers.source
         found = shortened(text, self.longest, self.config.input.too_long, tokenizer)
         between = [*(" " for _ in found[1:]), blanks]
-        return [(part, tokenizer.encode(part), after) for part, after in zip(found, between, strict=False)]
+        return [
+            (part, tokenizer.encode(part), after, values) for part, after in zip(found, between, strict=False)
+        ]
 
     def translation(self, line: Line, found: Sequence[Sequence[Hypothesis] | None]) -> Translation:
         """The translation of `line`, from the hypotheses `found` for each of its sentences, best first.
@@ -180,7 +223,10 @@ class Translator:
     def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
-        texts = (target.restore(target.decode(part.tokens)) for part in parts)
+        texts = (
+            restored(target.restore(target.decode(part.tokens)), values)
+            for part, values in zip(parts, line.values, strict=True)
+        )
         said = [(text, blanks) for text, blanks in zip(texts, line.blanks, strict=True) if text]
         blanks = [blanks for _, blanks in said[:-1]] + [""] * bool(said)
         # A model may have learnt to write line ends, but a line must give a line.

@@ -167,8 +167,12 @@ def build_loader(
 
 def _resegmented(dataset: Dataset, config: TrainConfig, folder: Path, planner: bool) -> Resegmented | None:
     """Training pairs that each epoch segments anew, where that is asked for."""
-    if not config.sampling.wanted:
+    if not (config.sampling.wanted or config.augment.wanted):
         return None
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
     workers = max(available_cores() // CORES_A_WORKER, 1) if planner else 0
-    return Resegmented(dataset, tokenizers, config.sampling, config.training.seed, folder, workers=workers)
+    return Resegmented(
+        *(dataset, tokenizers, config.sampling, config.training.seed, folder),
+        workers=workers,
+        augment=config.augment,
+    )

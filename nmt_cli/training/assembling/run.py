@@ -14,7 +14,7 @@ from nmt_cli.checkpoints.run_folder import set_copies_aside
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.loader import Loader
 from nmt_cli.data.mixed_plan import mixed_plan
-from nmt_cli.data.resegment import samplers
+from nmt_cli.data.resegment import refuse_no_effect, samplers
 from nmt_cli.data.verify import verify
 from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
@@ -196,8 +196,10 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
     _refuse_long(dataset, config)
     mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     refuse_unwatchable(config, dataset)
-    if config.sampling.wanted:
-        samplers(load_tokenizers(dataset.folder / TOKENIZERS), config.sampling)
+    if config.sampling.wanted or config.augment.wanted:
+        tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+        samplers(tokenizers, config.sampling)
+        refuse_no_effect(tokenizers, config.augment)
     if config.training.tensorboard:
         require_tensorboard()
     if config.training.wandb:

@@ -242,6 +242,11 @@ def test_markup_placeholders_and_addresses_that_vanish_are_flagged(kept: str) ->
     assert flags(f"{source} {kept}", f"das Haus ist {kept} klein", 5, 5) == ("markup",)
 
 
+def test_placeholders_that_come_twice_are_flagged() -> None:
+    assert flags("the house {0} is small", "das Haus {0} ist klein {0}", 5, 6) == ("markup",)
+    assert flags("the house {0} is small", "das Haus {0} ist {1}", 5, 6) == ()
+
+
 @pytest.mark.parametrize(
     "text", ["100% sure", "5 < 6 and 7 > 3", "a set {of, things}", "write me @home", "50 %"]
 )

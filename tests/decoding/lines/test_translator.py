@@ -111,3 +111,44 @@ def test_blanks_between_sentences_stay_and_those_that_end_lines_become_one(copie
     lines = ["Ab.  Cd.", " Ab.\u2028Cd. ", "Ab. \x00 Cd.", ""]
     found = translator(copier, sentences="split").translate(copier.models, lines)
     assert [one.text for one in found] == ["Ab.  Cd.", "Ab. Cd.", "Ab. Cd.", ""]
+
+
+@pytest.fixture(scope="module")
+def masking(made_models: Path) -> Loaded:
+    """What gives back its input, with symbols for placeholders."""
+    return load([made_models / "masks"], CONFIG, Where("cpu", 1, 1, "fp32"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dear {{ Ünï }}, see https://x.org/☃?a=%20.",
+        "%s%s a@b.co.uk!",
+        "{a} {b} {c}",
+        "say ⟦1⟧ and ⟦+⟧",
+        "none at all",
+        f"{{first}} {'a' * 40}. {'b' * 40}, {{last}}.",
+    ],
+)
+def test_placeholders_come_back_exactly_though_the_vocabulary_lacks_their_letters(
+    masking: Loaded, text: str
+) -> None:
+    (translation,) = masking.translator.translate(masking.models, [text])
+    assert translation.text == text
+    masked, kept = translation.placeholders
+    assert masked == kept
+    assert (masked > 0) == ("none" not in text)
+    assert "markup" not in translation.flags
+
+
+def test_a_given_beginning_may_hold_a_placeholder_of_the_source(masking: Loaded) -> None:
+    with_prefix = translator(masking, prefix=True)
+    (translation,) = with_prefix.translate(masking.models, ["a {ñ} b\t{ñ}! "])
+    assert translation.text.startswith("{ñ}!")
+    assert translation.text.count("{ñ}") == 1
+
+
+def test_a_model_that_would_never_write_them_has_placeholders_too(made_models: Path) -> None:
+    loops = load([made_models / "loops-masks"], CONFIG, Where("cpu", 1, 1, "fp32"))
+    (translation,) = loops.translator.translate(loops.models, ["{{x}} and %s"])
+    assert [translation.text.count(one) for one in ("{{x}}", "%s")] == [1, 1]

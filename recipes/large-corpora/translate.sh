@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Translate one share of the chunks that split.sh made; what is translated already is left alone.
+# translate.sh MODEL CHUNKS N/M [OPTIONS of nmt translate ...]: every M-th chunk, from the N-th on
+set -euo pipefail
+model=$1 chunks=$2 share=$3
+shift 3
+
+number=0
+for chunk in "$chunks"/in.*; do
+    out=${chunk/in./out.}
+    number=$((number + 1))
+    if [ $((number % ${share#*/})) -eq $((${share%/*} % ${share#*/})) ] && ! [ -e "$out" ]; then
+        nmt translate "$model" --quiet --input "$chunk" --output "$out" "$@"  # the file appears when it is whole
+    fi
+done

@@ -1,0 +1,171 @@
+"""Kills `nmt preprocess` again and again, and measures its memory: the dataset is the same to the byte.
+
+python -m recipes.torture.preprocess --pairs 2000000 --kills 20 --workers 2 [--out FOLDER] [--seed 1]
+
+Makes a corpus of random words with one pair in ten a duplicate, makes its dataset without a stop, by two
+shards and a merge, and with kills at random moments, each run going on where the one before was stopped.
+"""
+
+import hashlib
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+NMT = [sys.executable, "-m", "nmt_cli", "preprocess", "--quiet", "--source-lang", "en", "--target-lang", "de"]
+WORDS, LEAST, MOST = 50_000, 4, 24
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Run:
+    """How long a command took, of the processors too, and the most memory all of its processes had."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+
+
+@click.command()
+@click.option("--pairs", default=2_000_000)
+@click.option("--kills", default=20)
+@click.option("--workers", default=2)
+@click.option("--tokenizer", default="bpe", help="The kind of subwords.")
+@click.option("--seed", default=1)
+@click.option("--out", type=click.Path(path_type=Path), help="Keep the corpus and the datasets here.")
+def main(pairs: int, kills: int, workers: int, tokenizer: str, seed: int, out: Path | None) -> None:
+    """Run all and print a table."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = out or Path(scratch)
+        folder.mkdir(exist_ok=True)
+        for size in (pairs // 10, pairs):
+            _make_corpus(folder / f"corpus-{size}", size, seed)
+        print(
+            "| pairs | seconds | CPU seconds | pairs/s a core | peak MB |\n|---|---|---|---|---|", flush=True
+        )
+        for size in (pairs // 10, pairs):
+            command = _command(folder, size, workers, tokenizer)
+            run = _measured([*command, "--out", str(folder / "plain")])
+            rate = size / run.cpu_seconds
+            print(
+                f"| {size:,} | {run.seconds:.0f} | {run.cpu_seconds:.0f} | {rate:,.0f} | {run.peak_mb:.0f} |",
+                flush=True,
+            )
+            expected = _digest(folder / "plain")
+            shutil.rmtree(folder / "plain")
+        same = _by_shards(command, folder / "sharded") == expected
+        print(f"\ntwo shards at once, and a merge: {'the same bytes' if same else 'OTHER BYTES'}", flush=True)
+        stopped = _killed(command, folder / "killed", kills, random.Random(seed), run.seconds)
+        again = _digest(folder / "killed") == expected
+        print(f"{stopped} kills: {'the same bytes' if again else 'OTHER BYTES'}", flush=True)
+        sys.exit(not (same and again))
+
+
+def _command(folder: Path, pairs: int, workers: int, tokenizer: str) -> list[str]:
+    corpus = ["--train", str(folder / f"corpus-{pairs}"), "--workers", str(workers)]
+    kind = ["--tokenizer", tokenizer, "--vocab-size", "8000", "--set", "text.words=raw"]
+    return [*NMT, *corpus, *kind, "--set", "filter.duplicates=true", "--set", "tokenizer.sample_lines=100000"]
+
+
+def _make_corpus(prefix: Path, pairs: int, seed: int) -> None:
+    if prefix.with_suffix(".de").exists():
+        return
+    chance = random.Random(seed)
+    words = ["".join(chance.choices("abcdefghijklmnoprstuvwz", k=chance.randint(2, 9))) for _ in range(WORDS)]
+    frequent = [
+        words[int(WORDS * chance.random() ** 4)] for _ in range(1 << 20)
+    ]  # as of languages, most are rare
+    recent = [("", "")] * 1000
+    with prefix.with_suffix(".en").open("w") as source, prefix.with_suffix(".part").open("w") as target:
+        for number in range(pairs):
+            if number > len(recent) and chance.random() < 0.1:
+                pair = recent[chance.randrange(len(recent))]
+            else:
+                at, length = chance.randrange(len(frequent) - MOST), chance.randint(LEAST, MOST)
+                line = frequent[at : at + length]
+                pair = " ".join(line) + f" {number % 977}.", " ".join(line[::-1]) + f" {number % 977}."
+            recent[number % len(recent)] = pair
+            source.write(f"{pair[0]}\n")
+            target.write(f"{pair[1]}\n")
+    prefix.with_suffix(".part").rename(prefix.with_suffix(".de"))
+
+
+def _measured(command: Sequence[str]) -> Run:
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    process = subprocess.Popen(command, start_new_session=True)
+    peak = 0.0
+    while process.poll() is None:
+        peak = max(peak, _private_mb(process.pid))
+        time.sleep(POLL_SECONDS)
+    if process.returncode:
+        raise click.ClickException(f"it ended with {process.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Run(time.monotonic() - start, cpu, peak)
+
+
+def _private_mb(group: int) -> float:
+    """Memory of all processes of a session that is not that of mapped files."""
+    total = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((entry / "stat").read_text().rpartition(") ")[2].split()[3]) == group:
+                fields = (entry / "statm").read_text().split()
+                total += int(fields[1]) - int(fields[2])
+        except (OSError, IndexError):
+            continue
+    return total * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _by_shards(command: Sequence[str], out: Path) -> str:
+    shutil.rmtree(out, ignore_errors=True)
+    shards = [subprocess.Popen([*command, "--shard", f"{number}/2", "--out", str(out)]) for number in (1, 2)]
+    if any([shard.wait() for shard in shards]):
+        raise click.ClickException("a shard failed")
+    subprocess.run([*command, "--out", str(out)], check=True)
+    return _digest(out)
+
+
+def _killed(command: Sequence[str], out: Path, kills: int, chance: random.Random, whole: float) -> int:
+    """Kill at random moments until the dataset is there; returns how many of the runs were killed."""
+    shutil.rmtree(out, ignore_errors=True)
+    stopped = 0
+    while not out.exists():
+        process = subprocess.Popen([*command, "--out", str(out)], start_new_session=True)
+        # All kills within about one and a half times what the whole takes, so that they come in every stage.
+        seconds = chance.uniform(0.3, 3.0) * whole / kills + 1.5 if stopped < kills else None
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            stopped += 1
+            number = signal.SIGKILL if chance.random() < 0.7 else signal.SIGTERM
+            os.killpg(process.pid, number)
+            process.wait()
+        else:
+            if process.returncode:
+                raise click.ClickException(f"it ended with {process.returncode}")
+    return stopped
+
+
+def _digest(folder: Path) -> str:
+    """Of the names and contents of all files."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(folder)}\n".encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Decoding in which each placeholder comes exactly once, against brute force."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import ListQueue, translated
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.placeholder_rules import PlaceholdersWanted
+from tests.decoding.test_search import log_probs_of_all, model_of
+
+ENTRIES = 8
+SYMBOLS = (2, 3, 4)
+
+
+def search(seed: int, wanted: Sequence[Sequence[int]], config: SearchConfig) -> list[list[Hypothesis]]:
+    """Translations with these symbols each."""
+    sentences = [
+        Sentence(i, [6, *each, 7], placeholders=PlaceholdersWanted(SYMBOLS, tuple(each)))
+        for i, each in enumerate(wanted)
+    ]
+    every = translated(Ensemble.of([model_of(seed, ENTRIES)], config), config, ListQueue(sentences))
+    found = {sentence.key: hypotheses or [] for sentence, hypotheses in every}
+    return [found[sentence.key] for sentence in sentences]
+
+
+def symbols_in(tokens: Sequence[int]) -> list[int]:
+    return sorted(token for token in tokens if token in SYMBOLS)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SearchConfig(beam=1),
+        SearchConfig(beam=4, n_best=4),
+        SearchConfig(beam=2, cap_ratio=0.0, cap_extra=0),
+        SearchConfig(beam=2, min_length=6, no_repeat_ngram=2),
+        SearchConfig(sample=True, n_best=3, temperature=3.0),
+    ],
+    ids=["greedy", "beam", "no room", "with other rules", "sampling"],
+)
+def test_each_comes_once_and_no_other_one(config: SearchConfig) -> None:
+    wanted = [[], [2], [3, 4], [4, 2, 3]]
+    for seed in range(4):
+        for each, hypotheses in zip(wanted, search(seed, wanted, config), strict=True):
+            assert hypotheses
+            assert [symbols_in(one.tokens) for one in hypotheses] == [sorted(each)] * len(hypotheses)
+
+
+def test_no_more_are_joined_to_words_than_in_the_source() -> None:
+    config = SearchConfig(sample=True, n_best=20, temperature=3.0)
+    for joins in (0, 1):
+        wanted = PlaceholdersWanted((2, 3), (2,), join=4, joins=joins)
+        queue = ListQueue([Sentence(0, [6, 2, 7], placeholders=wanted)])
+        ((_, found),) = translated(Ensemble.of([model_of(1, ENTRIES)], config), config, queue)
+        assert found
+        assert max(one.tokens.count(4) for one in found) == joins
+
+
+@given(seed=st.integers(0, 100))
+@settings(max_examples=3)
+def test_among_what_does_not_rather_end_the_best_is_found(seed: int) -> None:
+    config = SearchConfig(beam=60, n_best=1, cap_ratio=0.0, cap_extra=3, length_penalty=0.0)
+    ((found,),) = search(seed, [[3]], config)
+    every = (ids for n in range(4) for ids in itertools.product(range(2, ENTRIES), repeat=n))
+    fitting = [ids for ids in every if symbols_in(ids) == [3]]
+    rows = log_probs_of_all(model_of(seed, ENTRIES), [6, 3, 7], fitting)
+    totals = {}
+    for ids, each in zip(fitting, rows, strict=True):
+        # Before the symbol, what would rather end is made to write it.
+        hasty = [i for i, row in enumerate(each) if 3 not in ids[:i] and int(row.argmax()) == 0]
+        if all(ids[i] == 3 for i in hasty):
+            totals[ids] = sum(float(row[i]) for row, i in zip(each, [*ids, 0], strict=True))
+    best = max(totals, key=totals.__getitem__)
+    assert tuple(found.tokens) == best
+    assert found.score == pytest.approx(totals[best], abs=1e-4)

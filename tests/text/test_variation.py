@@ -1,0 +1,82 @@
+"""Pairs as other people write them."""
+
+from dataclasses import fields
+from random import Random
+
+import pytest
+
+from nmt_cli.text.config import AugmentConfig
+from nmt_cli.text.placeholders import JOINED, apart, family, masked_pair
+from nmt_cli.text.variation import VARIATIONS, Variation, varied
+
+SYMBOLS = ("<2de>", *family(4))
+MASKS = apart(SYMBOLS)[0]
+PAIR = ("The old man's house of {{name}}.", "Das Haus des alten Mannes {{name}}.")
+
+
+def test_each_variation_has_a_share() -> None:
+    assert tuple(field.name for field in fields(AugmentConfig)) == VARIATIONS
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "target"),
+    [
+        ("upper", "THE OLD MAN'S HOUSE OF {{name}}.", "DAS HAUS DES ALTEN MANNES {{name}}."),
+        ("lower", "the old man's house of {{name}}.", "das haus des alten mannes {{name}}."),
+        ("title", "The Old Man's House Of {{name}}.", "Das Haus Des Alten Mannes {{name}}."),
+        ("unended", "The old man's house of {{name}}", "Das Haus des alten Mannes {{name}}"),
+        ("copies", "Das Haus des alten Mannes {{name}}.", "Das Haus des alten Mannes {{name}}."),
+    ],
+)
+def test_a_pair_is_changed_and_its_placeholders_are_not(kind: Variation, source: str, target: str) -> None:
+    assert varied(kind, PAIR, Random(1)) == (source, target)
+
+
+@pytest.mark.parametrize("kind", VARIATIONS)
+def test_symbols_stay(kind: Variation) -> None:
+    pair = (f"<2de> the house ⟦1⟧ {JOINED} .", f"das Haus ⟦1⟧ {JOINED} .")
+    for seed in range(20):
+        source, target = varied(kind, pair, Random(seed), frozenset(SYMBOLS), MASKS)
+        assert source.split()[0] == "<2de>"
+        for text in (source, target):
+            assert text.split().count("⟦1⟧") == 1
+            assert text == " ".join(text.split())
+
+
+def test_a_sentence_without_end_mark_on_one_side_keeps_the_other() -> None:
+    assert varied("unended", ("a b.", "c d"), Random(1)) == ("a b.", "c d")
+    assert varied("unended", (".", "."), Random(1)) == (".", ".")
+    assert varied("unended", (f"a ⟦1⟧ {JOINED} .", "b!"), Random(1)) == ("a ⟦1⟧", "b")
+
+
+def test_typos_are_small_and_the_source_s_alone() -> None:
+    changed = 0
+    for seed in range(100):
+        source, target = varied("typos", PAIR, Random(seed))
+        assert target == PAIR[1]
+        assert "{{name}}" in source
+        assert abs(len(source) - len(PAIR[0])) <= 2
+        words = zip(source.split(), PAIR[0].split(), strict=True)
+        assert sum(ours != theirs for ours, theirs in words) <= 2
+        changed += source != PAIR[0]
+    assert changed > 80  # a letter may be swapped with, or replaced by, the same one
+
+
+def test_texts_without_words_pass() -> None:
+    for kind in VARIATIONS:
+        for text in ("", "a", "12 .", "字"):
+            for given in ((), MASKS):
+                source, target = varied(kind, (text, text), Random(1), frozenset(given), given)
+                assert "  " not in source + target
+
+
+def test_a_placeholder_is_on_both_sides_as_masking_would_have_it() -> None:
+    raw = masked = 0
+    for seed in range(200):
+        source, target = masked_pair(*varied("placeholders", ("a b c.", "d e f."), Random(seed)), MASKS)
+        shared = {*source.split()} & {*target.split()} & {*MASKS}
+        raw += 1 <= len(shared) <= 3
+        again = varied("placeholders", ("a b c.", "d e f."), Random(seed), frozenset(SYMBOLS), MASKS)
+        sides = [sorted({*text.split()} & {*MASKS}) for text in again]
+        masked += sides[0] == sides[1] and 1 <= len(sides[0]) <= 3
+    assert (raw, masked) == (200, 200)
