@@ -28,7 +28,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
-    from nmt_cli.data.preprocess import Outcome
+    from nmt_cli.data.making.preprocess import Outcome
     from nmt_cli.decoding.hypotheses import Scored
     from nmt_cli.decoding.lines.given_pairs import Alignment
     from nmt_cli.decoding.lines.loading import Loaded
@@ -342,9 +342,9 @@ def preprocess(
     >>> outcome.manifest["splits"]["train"]["pairs"]
     300
     """
-    from nmt_cli.data.job import Job
-    from nmt_cli.data.parts import Share
-    from nmt_cli.data.preprocess import preprocess as make_dataset
+    from nmt_cli.data.making.job import Job
+    from nmt_cli.data.making.parts import Share
+    from nmt_cli.data.making.preprocess import preprocess as make_dataset
     from nmt_cli.machine.threads import available_cores
 
     settings = config or PreprocessConfig()

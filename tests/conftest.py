@@ -21,8 +21,8 @@ import pytest
 from nmt_cli import config as settings
 from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.job import Job
-from nmt_cli.data.preprocess import Outcome, preprocess
+from nmt_cli.data.making.job import Job
+from nmt_cli.data.making.preprocess import Outcome, preprocess
 from nmt_cli.text.vocabulary import Vocabulary
 from tests.forked import Forked, script, served
 

@@ -39,6 +39,7 @@ GROUND = (
 FLOORS_INSIDE = {
     "training": ({"config", "settings"}, {"step"}, {"judging"}, {"record"}, {"loop"}, {"assembling"}),
     "decoding": (set[str](), {"lines"}),
+    "data": (set[str](), {"cleaning", "batches"}, {"making"}),
 }
 """The floors of rooms that have sub-rooms; what is not named here is on the lowest."""
 

@@ -32,15 +32,13 @@ def _shard(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option(
     "--target-lang", required=True, metavar="LANG", help="Target language, and ending of its files."
 )
-@click.option(
-    "--train", multiple=True, metavar="CORPUS", help="Training text; repeat for more, or see [[corpus]]."
-)
+@click.option("--train", multiple=True, metavar="CORPUS", help="Training text; repeatable.")
 @click.option(
     "--valid",
     multiple=True,
     metavar="CORPUS",
-    help="Validation set, named after its file; repeatable. CORPUS+upper is a variant of it: upper, lower, "
-    "title, unended, typos, copies or placeholders.",
+    help="Validation set, named after its file; repeatable. CORPUS+upper is its variant: upper, lower, title, "
+    "unended, typos, copies or placeholders.",
 )
 @click.option("--test", multiple=True, metavar="CORPUS", help="Test set, likewise.")
 @click.option(
@@ -67,7 +65,7 @@ def _shard(context: click.Context, option: click.Parameter, value: str | None) -
     "--shard",
     metavar="N/M",
     callback=_shard,
-    help="Do only what machine N of M is to do; when all have, the same without --shard merges it.",
+    help="Only machine N's share of M; the same without --shard then merges all.",
 )
 @click.option("--out", required=True, type=FOLDER, help="Dataset folder to make.")
 @click.option("--overwrite", is_flag=True, help="Replace a dataset that was made otherwise.")

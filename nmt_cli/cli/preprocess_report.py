@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nmt_cli.data.cleaning.filters import REASONS
+from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
-from nmt_cli.data.filters import REASONS
-from nmt_cli.data.preprocess import Outcome
-from nmt_cli.data.report import CorpusReport, FilterReport
+from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.errors import printable
 
 PIPED_WIDTH = 160

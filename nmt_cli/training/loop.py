@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from nmt_cli.data.loader import Loader, LocalBatch
+from nmt_cli.data.batches.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.training.judging.stopping import patience_ended, watched_metric
 from nmt_cli.training.judging.validator import Validator

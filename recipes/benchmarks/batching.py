@@ -14,11 +14,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.data.batches.cut import costs, share
+from nmt_cli.data.batches.filler import Rounding
+from nmt_cli.data.batches.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.cut import costs, share
 from nmt_cli.data.dataset import open_dataset
-from nmt_cli.data.filler import Rounding
-from nmt_cli.data.plan import plan_shard
 
 PLANNED_PAIRS = 36_000_000
 NEWS_PAIRS = 1_000_000
@@ -30,7 +30,7 @@ import sys, time
 from pathlib import Path
 import numpy
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.plan import plan_shard, shard_count
+from nmt_cli.data.batches.plan import plan_shard, shard_count
 
 class Endless:
     "Offsets of a billion sentences of 1 to 55 tokens, computed when they are asked for."

@@ -22,10 +22,10 @@ import numpy as np
 
 from nmt_cli import config as settings
 from nmt_cli.corpus.parallel import find
-from nmt_cli.data import held_out
-from nmt_cli.data.clean import CleanTask, clean
+from nmt_cli.data.cleaning import held_out
+from nmt_cli.data.cleaning.clean import CleanTask, clean
+from nmt_cli.data.cleaning.duplicates import repeated
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.duplicates import repeated
 from nmt_cli.text.tokenizers import Recipe
 
 KINDS = ("other language", "misaligned", "copied", "truncated")

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.config import preset_path
+from nmt_cli.data.batches.plan import Indices
+from nmt_cli.data.batches.schedule import Batches
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
-from nmt_cli.data.plan import Indices
-from nmt_cli.data.schedule import Batches
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.text.vocabulary import NEW_MARKS

@@ -24,7 +24,7 @@ from nmt_cli.checkpoints.run_folder import (
     sweep,
 )
 from nmt_cli.data.dataset import TOKENIZERS, open_dataset
-from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.data.verify import verify
 from nmt_cli.machine.atomic import file_written_whole, folder_written_whole, recover
 from nmt_cli.model.config import ModelConfig

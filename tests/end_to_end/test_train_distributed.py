@@ -13,7 +13,7 @@ from subprocess import Popen
 import pytest
 
 from nmt_cli.checkpoints.run_folder import checkpoints, read_state
-from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.training.step.distributed import child_environments
 
 STEPS = 24

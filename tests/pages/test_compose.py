@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt_cli
-from nmt_cli.data import filter_page
+from nmt_cli.data.cleaning import filter_page
 from nmt_cli.decoding.lines import attention_page
 from nmt_cli.pages.compose import compose, escaped, script
 from nmt_cli.serving import page
@@ -24,7 +24,7 @@ from nmt_cli.training.record import comparison, html_report
 PACKAGE = Path(nmt_cli.__file__).parent
 PAGES = (
     ("decoding/lines/page", attention_page.SCRIPTS),
-    ("data/page", filter_page.SCRIPTS),
+    ("data/cleaning/page", filter_page.SCRIPTS),
     ("training/record/page", html_report.SCRIPTS),
     ("training/record/page", comparison.SCRIPTS),
     ("serving/page", page.SCRIPTS),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.training.record.events import Event, Note, Progress
 
 Go = Callable[..., tuple[bool, list[Event]]]

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from nmt_cli.attention.dispatch import WIDEST, implementation
 from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.data.batches.filler import Rounding
+from nmt_cli.data.batches.loader import Cut, Loader
+from nmt_cli.data.batches.mixed_plan import mixed_plan
+from nmt_cli.data.batches.resegment import Resegmented
+from nmt_cli.data.batches.schedule import Batches
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split
-from nmt_cli.data.filler import Rounding
-from nmt_cli.data.loader import Cut, Loader
-from nmt_cli.data.mixed_plan import mixed_plan
-from nmt_cli.data.resegment import Resegmented
-from nmt_cli.data.schedule import Batches
 from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import temporary_folder

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nmt_cli.data.batches.loader import Cut, prepare
+from nmt_cli.data.batches.mixed_plan import MixedPlan, mixed_plan
+from nmt_cli.data.batches.plan import Shard, plan_shard, shard_count
+from nmt_cli.data.batches.schedule import GlobalBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TRAIN, Split, open_dataset
-from nmt_cli.data.loader import Cut, prepare
-from nmt_cli.data.mixed_plan import MixedPlan, mixed_plan
-from nmt_cli.data.plan import Shard, plan_shard, shard_count
-from nmt_cli.data.schedule import GlobalBatch
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.training.assembling.build import build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.checkpoints.run_folder import try_saving
-from nmt_cli.data.batch import assemble
+from nmt_cli.data.batches.batch import assemble
+from nmt_cli.data.batches.loader import Cut
+from nmt_cli.data.batches.plan import Indices
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split
-from nmt_cli.data.loader import Cut
-from nmt_cli.data.plan import Indices
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import synchronize
 from nmt_cli.machine.memory import LACKS, most_memory, out_of_memory

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from nmt_cli.checkpoints.run_folder import set_copies_aside
+from nmt_cli.data.batches.loader import Loader
+from nmt_cli.data.batches.mixed_plan import mixed_plan
+from nmt_cli.data.batches.resegment import refuse_no_effect, samplers
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
-from nmt_cli.data.loader import Loader
-from nmt_cli.data.mixed_plan import mixed_plan
-from nmt_cli.data.resegment import refuse_no_effect, samplers
 from nmt_cli.data.verify import verify
 from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt_cli.data.batch import assemble
-from nmt_cli.data.cut import micro_batches
+from nmt_cli.data.batches.batch import assemble
+from nmt_cli.data.batches.cut import micro_batches
+from nmt_cli.data.batches.plan import Indices
 from nmt_cli.data.dataset import Dataset, Sentences, Split, raw_lines
-from nmt_cli.data.plan import Indices
 from nmt_cli.decoding.config import InputConfig, OutputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.loss.dispatch import cross_entropy

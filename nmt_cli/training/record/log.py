@@ -14,8 +14,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from nmt_cli.data.loader import LocalBatch
-from nmt_cli.data.mixed_plan import Mixed
+from nmt_cli.data.batches.loader import LocalBatch
+from nmt_cli.data.batches.mixed_plan import Mixed
 from nmt_cli.machine.atomic import NO_ROOM, file_written_whole, unused
 from nmt_cli.machine.reading import bytes_if_there
 from nmt_cli.training.position import Position

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt_cli.data.loader import LocalBatch
-from nmt_cli.data.mixed_plan import Mixed
+from nmt_cli.data.batches.loader import LocalBatch
+from nmt_cli.data.batches.mixed_plan import Mixed
 from nmt_cli.machine.memory import most_memory
 from nmt_cli.model.cost import training_flops
 from nmt_cli.training.clock import Clock

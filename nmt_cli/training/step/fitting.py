@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from nmt_cli.data.batch import MicroBatch
+from nmt_cli.data.batches.batch import MicroBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.machine.memory import LACKS, out_of_memory, release_unused

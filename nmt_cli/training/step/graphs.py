@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.data.batch import MicroBatch
+from nmt_cli.data.batches.batch import MicroBatch
 from nmt_cli.ragged import ROWS, Groups
 
 MOST = 64

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.data.batch import MicroBatch
-from nmt_cli.data.loader import Loader, LocalBatch
+from nmt_cli.data.batches.batch import MicroBatch
+from nmt_cli.data.batches.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.machine.devices import autocast

@@ -27,8 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import dispatch, fused
 from nmt_cli.attention.cached import Masked, Rows, Seen
-from nmt_cli.data.filler import Rounding
-from nmt_cli.data.loader import Loader
+from nmt_cli.data.batches.filler import Rounding
+from nmt_cli.data.batches.loader import Loader
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble

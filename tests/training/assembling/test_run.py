@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from nmt_cli.checkpoints.run_folder import checkpoints, read_state
 from nmt_cli.data.dataset import Dataset
-from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.assembling import run as run_module
 from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Validated, Warned

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from nmt_cli.checkpoints.run_folder import checkpoints
-from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.text.tokenizers import load_tokenizers

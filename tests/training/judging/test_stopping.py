@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.checkpoints.run_folder import read_state
-from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.judging.stopping import Judged, improvements, patience_ended, plateaus

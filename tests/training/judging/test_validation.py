@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.batch import assemble
+from nmt_cli.data.batches.batch import assemble
 from nmt_cli.data.dataset import Dataset, Split, open_dataset
-from nmt_cli.data.preprocess import Outcome
+from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.errors import UserError

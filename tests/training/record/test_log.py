@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.data.batch import assemble
+from nmt_cli.data.batches.batch import assemble
+from nmt_cli.data.batches.filler import Rounding
+from nmt_cli.data.batches.loader import LocalBatch
 from nmt_cli.data.dataset import Dataset
-from nmt_cli.data.filler import Rounding
-from nmt_cli.data.loader import LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.training.position import Position
 from nmt_cli.training.record import log as log_module

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt_cli.data.loader import LocalBatch
+from nmt_cli.data.batches.loader import LocalBatch
 from nmt_cli.scoring.metrics import Score
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import TrainConfig

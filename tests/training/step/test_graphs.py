@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import dispatch
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.batch import MicroBatch
-from nmt_cli.data.loader import Loader, LocalBatch
+from nmt_cli.data.batches.batch import MicroBatch
+from nmt_cli.data.batches.loader import Loader, LocalBatch
 from nmt_cli.loss import chunked
 from nmt_cli.loss.reference import IGNORED
 from nmt_cli.machine.replay import Recorder

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.batch import assemble
+from nmt_cli.data.batches.batch import assemble
+from nmt_cli.data.batches.filler import Rounding
+from nmt_cli.data.batches.loader import Cut, Loader, LocalBatch, prepare
+from nmt_cli.data.batches.schedule import Batches, GlobalBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Split
-from nmt_cli.data.filler import Rounding
-from nmt_cli.data.loader import Cut, Loader, LocalBatch, prepare
-from nmt_cli.data.schedule import Batches, GlobalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.model.transformer import Transformer

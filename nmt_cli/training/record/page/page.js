@@ -34,7 +34,9 @@ function buildTiles() {
     element(
       "div",
       { className: "below" },
-      `of ${whole(run.max_steps)}, epoch ${run.epoch}${run.epoch_of && ` of ${run.epoch_of}`}${run.skipped ? `, ${whole(run.skipped)} skipped` : ""}`,
+      `of ${whole(run.max_steps)}, epoch ${run.epoch}${run.epoch_of && ` of ${run.epoch_of}`}${
+        run.skipped ? `, ${whole(run.skipped)} skipped` : ""
+      }`,
     ),
   ]);
   const left = run.state === "training" ? `${time(run.seconds_left)} to go` : run.state;

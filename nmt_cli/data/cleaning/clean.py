@@ -1,0 +1,202 @@
+"""A block of raw pairs to prepared, filtered text: the work of one process on one block."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.corpus.parallel import Block, Corpus
+from nmt_cli.corpus.records import NO_SCORE
+from nmt_cli.corpus.utf8 import decoded
+from nmt_cli.data.cleaning.duplicates import Hashed, closeness, pair_hash, side_hash
+from nmt_cli.data.cleaning.filters import EMPTY, HELD_OUT, INVALID, SCORE, WORDS, Filters
+from nmt_cli.data.cleaning.held_out import HeldOut, occurring
+from nmt_cli.data.cleaning.shapes import Shapes, words_of
+from nmt_cli.data.cleaning.tally import Tally
+from nmt_cli.data.config import FilterConfig
+from nmt_cli.text.tokenizers import Preparer, Recipe
+
+NUL = "NUL bytes taken out"
+REPLACED = "invalid UTF-8 replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanTask:
+    """A block of raw pairs, and all that decides which are kept and how they are prepared."""
+
+    block: Block
+    corpus: Corpus
+    recipe: Recipe
+    filter: FilterConfig
+    invalid_utf8: str
+    held_out: HeldOut | None = None
+    """The pairs that must not be trained on."""
+
+    tag: str = ""
+    """A symbol that each source begins with; filters do not see it."""
+
+    hashed: frozenset[Hashed] = frozenset()
+    """What repetitions are looked for of, be it in another corpus alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines that end in line feeds, and the bytes of each."""
+
+    content: bytes
+    lengths: NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class CleanBlock:
+    """The kept pairs of a block as prepared text, and counts of the others by reason."""
+
+    source: Lines
+    target: Lines
+    numbers: NDArray[np.int64]
+    """The number of each kept pair in its corpus, counted from 1."""
+
+    hashes: dict[Hashed, bytes]
+    """Of each kept pair, one after another, of what the task asks for: `pair_hash` or `side_hash`."""
+
+    qualities: list[NDArray[np.float32]]
+    """How good each kept pair is, what counts most first: by its score, and by its lengths."""
+
+    dropped: Tally = field(default_factory=Tally)
+    noted: Tally = field(default_factory=Tally)
+    shapes: Shapes = field(default_factory=Shapes)
+
+
+def clean(task: CleanTask) -> CleanBlock:
+    """Decode, prepare and filter the pairs of one block."""
+    prepare, filters = _tools(task.recipe, task.filter)
+    block = task.block
+    held_out = occurring(block, task.held_out) if task.held_out else set()
+    scores = block.scores or [NO_SCORE] * len(block.sources)
+    kept = _Kept()
+    lengths: list[tuple[int, int]] = []
+    dropped, noted = Tally(), Tally()
+    for number, (source, target, score) in enumerate(
+        zip(block.sources, block.targets, scores, strict=True), start=block.first
+    ):
+        pair = _decoded_pair(task, number, source, target, dropped, noted)
+        if pair is None:
+            continue
+        prepared = pair
+        if number in held_out:
+            reason: str | None = HELD_OUT
+        elif filters.too_low(score):
+            reason = SCORE
+        elif filters.too_long(*pair):
+            # Before Moses splits words off, which of a megabyte on a line takes minutes. What normalises to
+            # nothing is an empty side, as it would be if it were prepared.
+            reason = WORDS if all(map(prepare.normalized, pair)) else EMPTY
+        else:
+            prepared = _prepared(task, prepare, pair)
+            reason = filters.reason(*prepared) or filters.raw_reason(*pair)
+        if reason:
+            dropped.add(reason, number, *pair)
+            lengths.append((prepared[0].count(" ") + 1, prepared[1].count(" ") + 1))
+        else:
+            kept.add(number, prepared, score)
+    done = kept.block(task, dropped, noted)
+    if lengths:
+        done.shapes.dropped.add(*np.array(lengths).T)
+    if block.scores:
+        numbers = np.arange(block.first, block.first + len(scores))
+        done.shapes.add_scores(numbers, np.array(scores, np.float32))
+    return done
+
+
+def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tuple[str, str]:
+    """Both sides as they are learnt from, but for the tag."""
+    source, target = task.recipe.masked(*pair)
+    if task.tag:  # before which no other symbol is put
+        source = f"{task.tag} {source}"
+    return prepare("source", source).removeprefix(task.tag).lstrip(), prepare("target", target)
+
+
+class _Kept:
+    """The kept pairs of a block."""
+
+    def __init__(self) -> None:
+        self._sources: list[str] = []
+        self._targets: list[str] = []
+        self._numbers: list[int] = []
+        self._scores: list[float] = []
+
+    def add(self, number: int, prepared: tuple[str, str], score: float) -> None:
+        self._sources.append(prepared[0])
+        self._targets.append(prepared[1])
+        self._numbers.append(number)
+        self._scores.append(score)
+
+    def block(self, task: CleanTask, dropped: Tally, noted: Tally) -> CleanBlock:
+        """All of them, with what is needed to find repetitions."""
+        tagged = [f"{task.tag} {line}" for line in self._sources] if task.tag else self._sources
+        source, target = _joined(tagged), _joined(self._targets)
+        words = words_of(source.content, source.lengths) - bool(task.tag)
+        shapes = Shapes()
+        shapes.kept.add(words, words_of(target.content, target.lengths))
+        # Of prepared text: pairs that differ only in what preparing removes are duplicates.
+        hashes: dict[Hashed, Iterable[bytes]] = {
+            "pair": map(pair_hash, tagged, self._targets),
+            "source": map(side_hash, tagged),
+            "target": map(side_hash, self._targets),
+        }
+        return CleanBlock(
+            source,
+            target,
+            np.array(self._numbers, np.int64),
+            {name: b"".join(some) if name in task.hashed else b"" for name, some in hashes.items()},
+            self._qualities() if task.hashed & {"source", "target"} else [],
+            dropped,
+            noted,
+            shapes,
+        )
+
+    def _qualities(self) -> list[NDArray[np.float32]]:
+        scores = np.array(self._scores, np.float32)
+        near = list(map(closeness, self._sources, self._targets))
+        return [np.where(np.isnan(scores), -np.inf, scores).astype(np.float32), np.array(near, np.float32)]
+
+
+@cache
+def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
+    """Made once in each worker process, not for each block."""
+    return Preparer(recipe), Filters(config, recipe.source_lang, recipe.target_lang)
+
+
+def _decoded_pair(
+    task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
+) -> tuple[str, str] | None:
+    try:
+        # Nearly all lines are UTF-8: the user's rule is looked at only where one is not.
+        pair = source.decode(), target.decode()
+    except UnicodeDecodeError:
+        mended = _mended_pair(task, number, source, target)
+        if mended is None:
+            # Samples are kept as text, which these bytes are not.
+            dropped.add(INVALID, number, ascii(source), ascii(target))
+            return None
+        pair = mended
+        noted.add(REPLACED, number, *pair)
+    if b"\0" in source or b"\0" in target:
+        noted.add(NUL, number, *pair)
+    return pair
+
+
+def _mended_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
+    """The pair by the user's rule for bytes that are not UTF-8; None where it is to be skipped."""
+    mended_source = decoded(source, task.invalid_utf8, task.corpus.place("source", number))
+    mended_target = decoded(target, task.invalid_utf8, task.corpus.place("target", number))
+    return None if mended_source is None or mended_target is None else (mended_source, mended_target)
+
+
+def _joined(lines: Sequence[str]) -> Lines:
+    # All at once, as line by line takes four times as long; no prepared line has a line feed in it.
+    content = "\n".join([*lines, ""]).encode()
+    ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
+    return Lines(content, np.diff(ends, prepend=-1))

@@ -1,0 +1,39 @@
+"""`filter-report.html`: what was left out of a dataset and why, and what other thresholds would keep."""
+
+from importlib import resources
+from typing import Any
+
+from nmt_cli.data.cleaning.filters import REASONS
+from nmt_cli.data.cleaning.report import FilterReport, described
+from nmt_cli.data.cleaning.shapes import MOST_RATIO, MOST_WORDS, RATIO_STEP
+from nmt_cli.data.config import FilterConfig
+from nmt_cli.pages.compose import compose
+
+SCRIPTS = ("histograms.js", "page.js")
+
+
+def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str) -> str:
+    """The page; it tells nothing of when and where it was made, as a dataset is the same everywhere."""
+    content = _content(report, config, source_lang, target_lang)
+    return compose("nmt preprocess", resources.files("nmt_cli.data.cleaning") / "page", SCRIPTS, content)
+
+
+def _content(
+    report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str
+) -> dict[str, Any]:
+    return {
+        "languages": [source_lang, target_lang],
+        "corpora": [
+            described(corpus) | ({"shapes": corpus.shapes.described()} if corpus.role == "train" else {})
+            for corpus in report.corpora
+        ],
+        "reasons": REASONS,
+        "most_words": MOST_WORDS,
+        "most_ratio": MOST_RATIO,
+        "ratio_step": RATIO_STEP,
+        "settings": {
+            "max_words": config.max_words,
+            "max_ratio": config.max_ratio,
+            "min_score": config.min_score,
+        },
+    }

@@ -1,0 +1,100 @@
+"""The filter report: how many pairs of each input were kept or dropped, why, and a few samples of each
+reason."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nmt_cli.data.cleaning.clean import CleanBlock
+from nmt_cli.data.cleaning.shapes import Shapes
+from nmt_cli.data.cleaning.tally import Tally
+
+
+@dataclass(slots=True)
+class CorpusReport:
+    """What became of the pairs of one input."""
+
+    role: str
+    name: str
+    read: int
+    kept: int = 0
+    dropped: Tally = field(default_factory=Tally)
+    """Pairs left out, by reason; of a training set only."""
+
+    noted: Tally = field(default_factory=Tally)
+    """Kept pairs that are worth a look, by reason; of valid and test sets also what would be dropped in
+    train."""
+
+    shapes: Shapes = field(default_factory=Shapes)
+    """Lengths, ratios and scores, of a training set."""
+
+    def add(self, block: CleanBlock) -> None:
+        """Count what was kept and dropped of a block."""
+        self.kept += len(block.numbers)
+        self.dropped.merge(block.dropped)
+        self.noted.merge(block.noted)
+        self.shapes.merge(block.shapes)
+
+    def state(self) -> dict[str, Any]:
+        """What was counted, for JSON, which `merge` takes."""
+        return {
+            "kept": self.kept,
+            "dropped": self.dropped.described(),
+            "noted": self.noted.described(),
+            "shapes": self.shapes.state(),
+        }
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what another report of the same input counted."""
+        self.kept += state["kept"]
+        self.dropped.merge(Tally.of(state["dropped"]))
+        self.noted.merge(Tally.of(state["noted"]))
+        self.shapes.merge(Shapes.of(state["shapes"]))
+
+
+@dataclass(slots=True)
+class FilterReport:
+    """The reports of all inputs of a `preprocess` run."""
+
+    corpora: list[CorpusReport] = field(default_factory=list)
+
+    def of_role(self, role: str) -> list[CorpusReport]:
+        """The inputs that serve as train, valid or test."""
+        return [corpus for corpus in self.corpora if corpus.role == role]
+
+    def reasons(self) -> str:
+        """How many training pairs were dropped for each reason, in words."""
+        counts: Counter[str] = Counter()
+        for corpus in self.of_role("train"):
+            counts += corpus.dropped.counts
+        return ", ".join(f"{reason}: {count:,}" for reason, count in counts.most_common())
+
+    def as_json(self) -> str:
+        """The report as it is kept in the dataset folder."""
+        return json.dumps([described(corpus) for corpus in self.corpora], indent=1, ensure_ascii=False) + "\n"
+
+
+def described(corpus: CorpusReport) -> dict[str, Any]:
+    """What the report says of one input."""
+    tallies = {"dropped": corpus.dropped, "noted": corpus.noted}
+    return {
+        "role": corpus.role,
+        "name": corpus.name,
+        "read": corpus.read,
+        "kept": corpus.kept,
+        **{
+            name: {
+                reason: {
+                    "pairs": count,
+                    "samples": [
+                        {key: value for key, value in asdict(sample).items() if key != "rank"}
+                        for sample in tally.samples.get(reason, [])
+                    ],
+                }
+                for reason, count in sorted(tally.counts.items())
+            }
+            for name, tally in tallies.items()
+        },
+    }

@@ -1,0 +1,260 @@
+"""Filters: every pair is accounted for under the right reason, and samples point at the right lines."""
+
+import json
+import random
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.data.cleaning.filters import Filters
+from nmt_cli.data.config import FilterConfig
+from nmt_cli.errors import UserError
+
+Pairs = Sequence[tuple[str, str]]
+Rule = Callable[[str, str], bool]
+
+OFF = ("filter.max_words=0", "filter.max_ratio=0.0", "filter.max_subwords=0")
+
+
+def letters(text: str) -> str:
+    return "".join(character for character in text if character.isalpha())
+
+
+def in_script(text: str, script: str) -> bool:
+    own = sum(unicodedata.name(letter).startswith(script) for letter in letters(text))
+    return 2 * own >= len(letters(text))
+
+
+def few_letters(text: str) -> bool:
+    return len(letters(text)) < 0.5 * len(text.replace(" ", ""))
+
+
+def occurred_before() -> Rule:
+    seen: list[tuple[str, str]] = []
+
+    def holds(source: str, target: str) -> bool:
+        seen.append((source, target))
+        return (source, target) in seen[:-1]
+
+    return holds
+
+
+RULES: dict[str, tuple[tuple[str, ...], Callable[[], Rule]]] = {
+    "empty side": ((), lambda: lambda s, t: not s or not t),
+    "too many words": (("max_words=6",), lambda: lambda s, t: max(len(s.split()), len(t.split())) > 6),
+    "word ratio": (
+        ("max_ratio=2.0",),
+        lambda: lambda s, t: max(len(s.split()), len(t.split())) > 2 * min(len(s.split()), len(t.split())),
+    ),
+    "identical sides": (("identical=true",), lambda: lambda s, t: s == t),
+    "wrong script": (
+        ("source_script=Latin", "target_script=Cyrillic"),
+        lambda: lambda s, t: not (in_script(s, "LATIN") and in_script(t, "CYRILLIC")),
+    ),
+    "too few letters": (("min_letters=0.5",), lambda: lambda s, t: few_letters(s) or few_letters(t)),
+    "duplicate": (("duplicates=true",), occurred_before),
+    "too many subwords": (("max_subwords=14",), lambda: lambda s, t: max(len(s), len(t)) + 1 > 14),
+}
+"""For each reason, in their order: the settings that switch it on, and what it means in the plainest code."""
+
+
+def mixed_pairs(seed: int) -> Pairs:
+    """Pairs of which every filter catches some, and none all."""
+    chosen = random.Random(seed)
+    words = ["a", "bc", "das", "да", "нет", "ж", "12", "3.4", "?!", "ñ"]
+
+    def sentence(most: int) -> str:
+        return " ".join(chosen.choices(words, k=chosen.randint(0, most)))
+
+    pairs = [(sentence(9), sentence(9)) for _ in range(300)]
+    copies = [(text, text) for text, _ in pairs[:40]]
+    mixed = [*pairs, *copies, *chosen.choices(pairs, k=60)]
+    chosen.shuffle(mixed)
+    return mixed
+
+
+def accounted(pairs: Pairs, rules: dict[str, Rule]) -> list[str | None]:
+    """For each pair the first reason that holds."""
+    return [next((reason for reason, holds in rules.items() if holds(*pair)), None) for pair in pairs]
+
+
+def report_on(folder: Path) -> list[dict[str, Any]]:
+    report: list[dict[str, Any]] = json.loads((folder / "filter-report.json").read_text())
+    return report
+
+
+@pytest.fixture
+def corpora(tmp_path: Path, write_pairs: Callable[[Path, Pairs], str]) -> list[tuple[str, Pairs]]:
+    """Two corpora, with pairs in common."""
+    mixed = [mixed_pairs(1), mixed_pairs(2)]
+    mixed[1] = [*mixed[1], *mixed[0][:50]]
+    return [(write_pairs(tmp_path / f"mixed{i}", pairs), pairs) for i, pairs in enumerate(mixed)]
+
+
+@pytest.mark.parametrize("reasons", [*([reason] for reason in RULES), list(RULES)], ids=lambda r: r[-1])
+def test_lines_read_are_kept_or_dropped_for_the_right_reason(
+    tmp_path: Path, make: Callable[..., object], corpora: list[tuple[str, Pairs]], reasons: list[str]
+) -> None:
+    wanted = [f"filter.{setting}" for reason in reasons for setting in RULES[reason][0]]
+    make(tmp_path / "out", [prefix for prefix, _ in corpora], *OFF, *wanted)
+    rules = {reason: RULES[reason][1]() for reason in RULES if reason in ["empty side", *reasons]}
+    kept: list[tuple[str, str]] = []
+    all_found: set[str] = set()
+    for (_, pairs), found in zip(corpora, report_on(tmp_path / "out"), strict=True):
+        expected = accounted(pairs, rules)
+        counts = Counter(reason for reason in expected if reason)
+        all_found |= set(counts)
+        assert {reason: entry["pairs"] for reason, entry in found["dropped"].items()} == counts
+        assert found["read"] == len(pairs) == found["kept"] + counts.total()
+        kept += [pair for pair, reason in zip(pairs, expected, strict=True) if reason is None]
+    assert all_found == {"empty side", *reasons}
+    text = [(tmp_path / "out" / f"train.{side}.txt").read_text() for side in ("source", "target")]
+    assert list(zip(*(side.split("\n")[:-1] for side in text), strict=True)) == kept
+
+
+def test_samples_show_dropped_pairs_with_the_numbers_of_their_lines(
+    tmp_path: Path, make: Callable[..., object], corpora: list[tuple[str, Pairs]]
+) -> None:
+    wanted = [f"filter.{setting}" for settings, _ in RULES.values() for setting in settings]
+    make(tmp_path / "out", [prefix for prefix, _ in corpora], *OFF, *wanted)
+    rules = {reason: rule() for reason, (_, rule) in RULES.items()}
+    for (_, pairs), found in zip(corpora, report_on(tmp_path / "out"), strict=True):
+        expected = accounted(pairs, rules)
+        assert list(found["dropped"]) == sorted(set(filter(None, expected)))
+        for reason, entry in found["dropped"].items():
+            numbers = [sample["number"] for sample in entry["samples"]]
+            assert len(numbers) == len(set(numbers)) == min(5, entry["pairs"])
+            for sample in entry["samples"]:
+                assert expected[sample["number"] - 1] == reason
+                assert (sample["source"], sample["target"]) == pairs[sample["number"] - 1]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (FilterConfig(source_script="Latn1"), "source_script"),
+        (FilterConfig(target_script="no script"), "target_script"),
+    ],
+)
+def test_a_script_that_does_not_exist_is_named(config: FilterConfig, name: str) -> None:
+    with pytest.raises(UserError, match=rf"\[filter\]: {name} is .*, which is no Unicode script"):
+        Filters(config)
+
+
+@pytest.mark.parametrize(
+    ("source", "script", "kept"),
+    [
+        ("Привет", "Cyrillic", True),
+        ("Привет hello", "Cyrillic", True),
+        ("Привет hello you", "Cyrillic", False),
+        ("12 - 34 !", "Cyrillic", True),
+        ("漢字かな", "Han", True),
+        ("漢字かなカナ", "Han", False),
+    ],
+)
+def test_a_side_is_in_a_script_when_half_of_its_letters_are(source: str, script: str, kept: bool) -> None:
+    filters = Filters(FilterConfig(source_script=script))
+    assert (filters.reason(source, "x") is None) == kept
+
+
+def test_a_corpus_of_which_nothing_is_left_says_why(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    corpus = write_pairs(tmp_path / "c", [("a b c d", "x"), ("", "y"), ("a b c", "z")])
+    with pytest.raises(UserError, match=r"no training pair is left \(word ratio: 2, empty side: 1\)"):
+        make(tmp_path / "out", [corpus], "filter.max_ratio=2.0")
+    with pytest.raises(UserError, match=r"no training pair is left \(too many subwords: 2, empty side: 1\)"):
+        make(tmp_path / "out", [corpus], "filter.max_subwords=5")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "source", "target", "reason"),
+    [
+        ({"numbers": True}, "In 1999 or 2,500.", "1999 oder 2.500.", None),
+        ({"numbers": True}, "2500 and 37", "37 und 2 500", None),
+        ({"numbers": True}, "at 3, twelve of 12", "um drei, zwölf von 12", None),
+        ({"numbers": True}, "١٩٩٩ and 007", "1999 und sieben", None),
+        ({"numbers": True}, "In 1999.", "Im Jahr 1998.", "other numbers"),
+        ({"numbers": True}, "In 1999.", "Es war einmal.", "other numbers"),
+        ({"numbers": True}, "50 50", "50", "other numbers"),
+        ({"numbers": True}, "1" * 5000, "x", "other numbers"),
+        ({"markup": True}, "a < b & c > d", "1 <2> 3", None),
+        ({"markup": True}, "I <3 you; AT&T", "x", None),
+        ({"markup": True}, "a <b>c</b>", "x", "markup"),
+        ({"markup": True}, "a", 'x <br/> <a href="y">', "markup"),
+        ({"markup": True}, "a&nbsp;b", "x", "markup"),
+        ({"markup": True}, "a &#xa0;b", "x", "markup"),
+        ({"max_repeats": 3}, "ha ha ha", "x y x y x y", None),
+        ({"max_repeats": 3}, "ha ha ha ha", "x", "repetition"),
+        ({"max_repeats": 3}, "x", "buy it now buy it now buy it now buy it now", "repetition"),
+        ({"max_repeats": 3}, "x", "好好好好", "repetition"),
+        ({"max_repeats": 3}, "aaaa b", "x", None),
+        ({"sentences": True}, "Hello. It is Dr. Wu.", "Hallo. Es ist Dr. Wu.", None),
+        ({"sentences": True}, "Hello. It is Dr. Wu.", "Hallo, es ist Dr. Wu.", "other number of sentences"),
+        ({"identical": True}, " same ", "same", "identical sides"),
+    ],
+)
+def test_filters_of_raw_text_find_what_they_say(
+    setting: dict[str, Any], source: str, target: str, reason: str | None
+) -> None:
+    assert Filters(FilterConfig(**setting), "en", "de").raw_reason(source, target) == reason
+
+
+def test_the_language_of_either_side_is_looked_at(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    pytest.importorskip("py3langid")
+    english = "A group of people is waiting for the train in the station."
+    german = "Eine Gruppe von Menschen wartet im Bahnhof auf den nächsten Zug."
+    pairs = [(english, german), (german, english), (english, english), ("Yes", "Yes")]
+    make(tmp_path / "out", [write_pairs(tmp_path / "c", pairs)], "filter.language=true")
+    assert report_on(tmp_path / "out")[0]["dropped"]["other language"]["pairs"] == 2
+
+
+SCORED = "en\tde\ts\na\tx\t0.2\nb\tx\t0.9\nc\tx\t0.9\nd\ty\t\nd\tz\t0.5\ne\tw\t-1\nb\tx\t0.9\n"
+COLUMNS = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept", "dropped"),
+    [
+        ((), "abcddeb", {}),
+        (("min_score=0.5",), "bcddb", {"score too low": 2}),
+        (("one_per_target=true",), "bdde", {"better source of its target": 3}),
+        (("one_per_source=true",), "abcde", {"better target of its source": 2}),
+        (
+            ("one_per_target=true", "one_per_source=true", "duplicates=true"),
+            "bde",
+            {"duplicate": 1, "better source of its target": 2, "better target of its source": 1},
+        ),
+    ],
+)
+def test_scores_decide_which_pairs_are_kept(
+    tmp_path: Path, make: Callable[..., object], wanted: Sequence[str], kept: str, dropped: dict[str, int]
+) -> None:
+    (tmp_path / "c.tsv").write_text(SCORED)
+    make(tmp_path / "out", [str(tmp_path / "c.tsv")], *COLUMNS, *(f"filter.{setting}" for setting in wanted))
+    assert (tmp_path / "out" / "train.source.txt").read_text().split() == list(kept)
+    found = report_on(tmp_path / "out")[0]["dropped"]
+    assert {reason: entry["pairs"] for reason, entry in found.items()} == dropped
+
+
+def test_without_scores_the_pair_of_like_lengths_is_the_best(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    pairs = [("a b c d e f", "x y z"), ("a b d", "x y z"), ("a", "x y z"), ("k l m", "u v w")]
+    make(tmp_path / "out", [write_pairs(tmp_path / "c", pairs)], "filter.one_per_target=true")
+    assert (tmp_path / "out" / "train.source.txt").read_text() == "a b d\nk l m\n"
+
+
+def test_a_least_score_needs_scores(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    corpus = write_pairs(tmp_path / "c", [("a", "b")])
+    with pytest.raises(UserError, match=r"filter\.min_score is 0\.5, .*corpus\.score_column"):
+        make(tmp_path / "out", [corpus], "filter.min_score=0.5")

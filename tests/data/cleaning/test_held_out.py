@@ -1,0 +1,102 @@
+"""What valid and test sets hold is never trained on, however it is written."""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.data.cleaning import held_out
+from nmt_cli.data.cleaning.report import FilterReport
+from nmt_cli.errors import UserError
+
+Pairs = Sequence[tuple[str, str]]
+Write = Callable[[Path, Pairs], str]
+LINE = st.text(st.sampled_from("aBcßÄä ,.!„“…—\u0301ﬁfi語。٣3"), max_size=6)
+
+
+def said(text: str) -> str:
+    """What a line says, found character by character."""
+    plain = unicodedata.normalize("NFKC", text.casefold()).replace("\u0301", "")
+    return "".join(mark for mark in plain if unicodedata.category(mark)[0] not in "PZS")
+
+
+def report_of(outcome: Any) -> FilterReport:
+    report: FilterReport = outcome.report
+    return report
+
+
+@given(st.lists(LINE, min_size=1, max_size=5), st.integers(1, 3))
+def test_two_lines_have_the_same_key_when_they_say_the_same(lines: list[str], at_once: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_out, "AT_ONCE", at_once)
+        found = held_out.keys([line.encode() for line in lines])
+    assert len(found) == len(lines)
+    # Accents are left out of the comparison: where one stands decides what it composes with.
+    plain = [key.decode() for key in found]
+    for line, key in zip(lines, plain, strict=True):
+        if "\u0301" not in line:
+            assert key == said(line)
+
+
+VARIANTS = [
+    ("A man sleeps.", "Ein Mann schläft."),
+    ("a MAN sleeps", "EIN MANN SCHLÄFT"),
+    ("A man, sleeps…", "„Ein Mann schla\u0308ft“!"),
+    ("A  man sleeps .", "Ein Mann\xa0schläft ."),
+]
+
+
+@pytest.mark.parametrize("role", ["valid", "held_out"])
+def test_pairs_of_other_sets_are_left_out_and_counted(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Write, role: str
+) -> None:
+    stays = [
+        ("A man sleeps.", "Eine Frau schläft."),
+        ("A dog sleeps.", "Ein Mann schläft."),
+        ("?", "!"),
+        ("?", ""),
+    ]
+    train = write_pairs(tmp_path / "train", [*VARIANTS, *stays])
+    known = write_pairs(tmp_path / "known", [VARIANTS[0], ("!", "?")])
+    if role == "valid":
+        outcome = make(tmp_path / "out", [train], valid=[known])
+    else:
+        outcome = make(tmp_path / "out", [train], f'filter.held_out=["{known}"]')
+    corpus = report_of(outcome).of_role("train")[0]
+    assert corpus.dropped.counts == {"in a valid or test set": 4, "empty side": 1}
+    assert sorted(sample.number for sample in corpus.dropped.samples["in a valid or test set"]) == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert (tmp_path / "out" / "train.source.txt").read_text() == "A man sleeps.\nA dog sleeps.\n?\n"
+    assert not (tmp_path / "out" / "work").exists()
+
+
+def test_who_switches_it_off_trains_on_them(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Write
+) -> None:
+    train = write_pairs(tmp_path / "set", VARIANTS)
+    with pytest.raises(UserError, match=r"in a valid or test set: 4\).*filter\.decontaminate=false"):
+        make(tmp_path / "out", [train], valid=[train])
+    make(tmp_path / "out", [train], "filter.decontaminate=false", valid=[train])
+    assert len((tmp_path / "out" / "train.source.txt").read_text().splitlines()) == 4
+
+
+def test_a_corpus_that_is_held_out_is_part_of_what_decides_the_dataset(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Write
+) -> None:
+    train, known = (write_pairs(tmp_path / name, [("a", "b"), (name, name)]) for name in ("train", "known"))
+    held = f'filter.held_out=["{known}"]'
+    outcome: Any = make(tmp_path / "out", [train], held)
+    assert list(outcome.manifest["splits"]) == ["train"]
+    write_pairs(tmp_path / "known", [("a", "c")])
+    with pytest.raises(UserError, match=r"input 2: held out known"):
+        make(tmp_path / "out", [train], held)
+    with pytest.raises(UserError, match="there is no"):
+        make(tmp_path / "out2", [train], f'filter.held_out=["{tmp_path}/nowhere"]')

@@ -1,0 +1,48 @@
+"""Counts of lengths, ratios and scores: those found pair by pair, in whatever parts they are counted."""
+
+import json
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.data.cleaning.shapes import MOST_RATIO, MOST_WORDS, RATIO_STEP, Shape, Shapes, words_of
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 600)), min_size=1, max_size=20)
+
+
+@given(st.lists(st.lists(st.text("aß語", min_size=1, max_size=3), min_size=1, max_size=5), max_size=5))
+def test_words_are_counted_line_by_line(lines: list[list[str]]) -> None:
+    encoded = [f"{' '.join(words)}\n".encode() for words in lines]
+    lengths = np.array(list(map(len, encoded)), np.int64)
+    assert words_of(b"".join(encoded), lengths).tolist() == list(map(len, lines))
+
+
+@given(LENGTHS)
+def test_a_threshold_keeps_as_many_pairs_as_the_filter_would(pairs: list[tuple[int, int]]) -> None:
+    shape = Shape()
+    for part in (pairs[:3], pairs[3:]):
+        shape.add(*np.array(part, np.int64).reshape(-1, 2).T)
+    for most in (1, 10, 250, MOST_WORDS - 1):
+        assert shape.words[: most + 1].sum() == sum(max(pair) <= most for pair in pairs)
+    for ratio in (1.0, 1.5, 2.0, 9.0):
+        kept = sum(max(pair) <= ratio * min(pair) for pair in pairs)
+        assert shape.ratios[: int(ratio * RATIO_STEP) + 1].sum() == kept
+    assert len(shape.ratios) == MOST_RATIO * RATIO_STEP + 1
+
+
+def test_which_scores_are_kept_does_not_depend_on_how_they_come() -> None:
+    scores = np.arange(5000, dtype=np.float32)
+    scores[7] = np.nan
+    numbers = np.arange(1, 5001)
+    whole, halves = Shapes(), Shapes()
+    whole.add_scores(numbers, scores)
+    for part in (slice(3000, 5000), slice(0, 3000)):
+        some = Shapes()
+        some.add_scores(numbers[part], scores[part])
+        some = Shapes.of(json.loads(json.dumps(some.state())))
+        halves.merge(some)
+    found = whole.described()["scores"]
+    assert found == halves.described()["scores"] == sorted(found)
+    assert len(found) == 2000
+    assert abs(np.mean(found) - 2500) < 50
