@@ -37,8 +37,8 @@ def _shard(context: click.Context, option: click.Parameter, value: str | None) -
     "--valid",
     multiple=True,
     metavar="CORPUS",
-    help="Validation set, named after its file; repeatable. CORPUS+upper is its variant: upper, lower, title, "
-    "unended, typos, copies or placeholders.",
+    help="Validation set, named after its file; repeatable. CORPUS+upper is its variant: upper, lower, "
+    "title, unended, typos, copies or placeholders.",
 )
 @click.option("--test", multiple=True, metavar="CORPUS", help="Test set, likewise.")
 @click.option(
