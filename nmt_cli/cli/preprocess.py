@@ -39,8 +39,7 @@ def _shard(context: click.Context, option: click.Parameter, value: str | None) -
     "--valid",
     multiple=True,
     metavar="CORPUS",
-    help="Validation set, named after its file; repeatable. CORPUS+upper is a variant of it: upper, lower, "
-    "title, unended, typos, copies or placeholders.",
+    help="Validation set, named after its file; repeatable. CORPUS+upper, +typos ... are variants of it.",
 )
 @click.option("--test", multiple=True, metavar="CORPUS", help="Test set, likewise.")
 @click.option(
@@ -67,7 +66,7 @@ def _shard(context: click.Context, option: click.Parameter, value: str | None) -
     "--shard",
     metavar="N/M",
     callback=_shard,
-    help="Do only what machine N of M is to do; when all have, the same without --shard merges it.",
+    help="Do what machine N of M is to do; at last, the same without --shard merges it.",
 )
 @click.option("--out", required=True, type=FOLDER, help="Dataset folder to make.")
 @click.option("--overwrite", is_flag=True, help="Replace a dataset that was made otherwise.")
