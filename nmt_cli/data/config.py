@@ -25,7 +25,7 @@ class FilterConfig:
     max_ratio: float = setting(0.0, least=1, or_zero=True, everyday=True)
     """Most words of one side for each word of the other (words have blanks between); 0 for no limit."""
 
-    identical: bool = setting(False, everyday=True)
+    identical: bool = False
     """Leave out pairs whose sides are the same text."""
 
     duplicates: bool = setting(False, everyday=True)

@@ -75,7 +75,7 @@ class TokenizerConfig:
     byte_fallback: bool = setting(False, everyday=True)
     """256 entries for bytes, so that characters outside the vocabulary are spelt and nothing is unknown."""
 
-    character_coverage: float = setting(1.0, least=0.9, most=1, everyday=True)
+    character_coverage: float = setting(1.0, least=0.9, most=1)
     """Share of the sample's characters that get an entry of their own (not for word)."""
 
     symbols: tuple[str, ...] = setting((), everyday=True)

@@ -21,10 +21,11 @@ import click
 import numpy as np
 
 from nmt_cli import config as settings
+from nmt_cli.corpus.files import sha256
 from nmt_cli.corpus.parallel import find
 from nmt_cli.data.cleaning import held_out
 from nmt_cli.data.cleaning.clean import CleanTask, clean
-from nmt_cli.data.cleaning.duplicates import repeated
+from nmt_cli.data.cleaning.duplicates import Hashed, repeated, sought
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.text.tokenizers import Recipe
 
@@ -90,21 +91,25 @@ def left_out(prefix: Path, valid: Path, assignments: Sequence[str], folder: Path
     """The numbers, from 0, of the pairs that `nmt preprocess` would leave out."""
     config = settings.read(PreprocessConfig, assignments=[*OFF, *assignments]).filter
     corpus = find(str(prefix), "en", "de")
-    keys = (
-        held_out.write([find(str(valid), "en", "de")], folder / "keys.txt") if config.decontaminate else None
-    )
+    keys = folder / "keys.txt"
+    held_out.write([find(str(valid), "en", "de")], keys, ())
+    known = held_out.HeldOut(keys, sha256(keys)) if config.decontaminate else None
     recipe = Recipe("bpe", True, "en", "de", PreprocessConfig().text)
     cleaned = [
-        clean(CleanTask(block, corpus, recipe, config, "error", keys)) for block in corpus.blocks(5000)
+        clean(CleanTask(block, corpus, recipe, config, "error", known, hashed=sought(config)))
+        for block in corpus.blocks(5000)
     ]
     numbers = [int(number) for block in cleaned for number in block.numbers]
     kept = set(numbers)
-    for side in ("source", "target"):
+    sides: tuple[Hashed, ...] = ("source", "target")
+    for side in sides:
         (folder / side).write_bytes(b"".join(block.hashes[side] for block in cleaned))
         if (folder / side).stat().st_size:
-            qualities = [np.concatenate([block.qualities[i] for block in cleaned]) for i in (0, 1)]
-            again = repeated(folder / side, qualities)
-            kept -= {number for number, drop in zip(numbers, again, strict=True) if drop}
+            qualities = [[folder / f"{i}.npy"] for i in (0, 1)]
+            for i, (path,) in enumerate(qualities):
+                np.save(path, np.concatenate([block.qualities[i] for block in cleaned]))
+            for again in repeated([folder / side], folder, qualities):
+                kept -= {numbers[place] for place in again}
     return set(range(corpus.count())) - {number - 1 for number in kept}
 
 

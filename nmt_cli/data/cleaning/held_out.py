@@ -3,7 +3,7 @@ punctuation are."""
 
 import string
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,8 @@ class HeldOut:
 
     path: Path
     sha256: str
+    symbols: frozenset[bytes] = frozenset()
+    """Words that do not count where a source begins with them, such as the code of a language."""
 
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
@@ -48,12 +50,23 @@ def _keys(lines: Sequence[bytes]) -> list[bytes]:
     return text.encode().translate(None, ASCII).split(b"\n")
 
 
-def write(corpora: Iterable[Corpus], path: Path) -> None:
-    """Write the keys of all pairs of `corpora` to a file."""
+def _bare(lines: Iterable[bytes], symbols: Collection[bytes]) -> list[bytes]:
+    """The lines without symbols at their beginning."""
+    return [_without(line, symbols) for line in lines] if symbols else list(lines)
+
+
+def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
+    while (words := line.split(maxsplit=1)) and words[0] in symbols:
+        line = b"".join(words[1:])
+    return line
+
+
+def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
+    """Write the keys of all pairs of `corpora` to a file; for `symbols` see `HeldOut`."""
     with path.open("wb") as file:
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):
-                pairs = zip(keys(block.sources), keys(block.targets), strict=True)
+                pairs = zip(keys(_bare(block.sources, symbols)), keys(block.targets), strict=True)
                 file.writelines(b"%b\t%b\n" % pair for pair in pairs if pair[1])
 
 
@@ -65,7 +78,7 @@ def occurring(block: Block, held_out: HeldOut) -> set[int]:
     targets = keys(block.targets)
     # Nearly no target is known: sources need not be looked at before.
     found = [place for place, target in enumerate(targets) if target in known]
-    sources = keys([block.sources[place] for place in found])
+    sources = keys(_bare([block.sources[place] for place in found], held_out.symbols))
     return {
         block.first + place
         for place, source in zip(found, sources, strict=True)

@@ -45,7 +45,7 @@ def write_evaluation_set(
             for side in SIDES
         }
         for block in item.corpus.blocks(BLOCK_PAIRS):
-            raw = _raw_lines(item, block, config, corpus.noted)
+            raw = _varied(item, block, _raw_lines(item, block, config, corpus.noted), tokenizers)
             masked = dict(zip(SIDES, _masked(raw, tokenizers), strict=True))
             prepared = {
                 side: [tokenizers.side(side).prepare(line) for line in masked[side]] for side in SIDES
@@ -84,14 +84,21 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
         # A line that is not UTF-8 is one that does not come back as it was.
         if (pair[0].encode(), pair[1].encode()) != (raw["source"][i], raw["target"][i]):
             noted.add(REPLACED, block.first + i, *pair)
-    if item.variation:
-        pairs = list(zip(texts["source"], texts["target"], strict=True))
-        changed = [
-            varied(item.variation, pair, Random(f"{item.variation} {number}"))
-            for number, pair in enumerate(pairs, start=block.first)
-        ]
-        texts = {"source": [source for source, _ in changed], "target": [target for _, target in changed]}
     return texts
+
+
+def _varied(
+    item: Input, block: Block, raw: dict[Side, list[str]], tokenizers: Tokenizers
+) -> dict[Side, list[str]]:
+    """The lines of a variant of a set; symbols such as the code of a language stay as they are."""
+    if not item.variation:
+        return raw
+    pairs = zip(raw["source"], raw["target"], strict=True)
+    changed = [
+        varied(item.variation, pair, Random(f"{item.variation} {number}"), tokenizers.recipe.symbols)
+        for number, pair in enumerate(pairs, start=block.first)
+    ]
+    return {"source": [source for source, _ in changed], "target": [target for _, target in changed]}
 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:

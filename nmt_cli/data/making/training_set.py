@@ -66,7 +66,7 @@ def clean_parts(
     blocks = [number for part in missing for number in _blocks_of(part, len(owners))]
     whole = sum(len(_blocks_of(part, len(owners))) for part in ours)
     total = min(whole * BLOCK_PAIRS, sum(item.pairs for item in training))
-    known = _held_out(inputs, config, work) if missing else None
+    known = _held_out(inputs, config, recipe, work) if missing else None
     tasks = _clean_tasks(training, config, recipe, known, frozenset(blocks))
     cleaned = zip(blocks, in_order(clean, tasks, max(1, min(workers, len(blocks)))), strict=True)
     done = whole - len(blocks)
@@ -150,16 +150,19 @@ class _IdsWriter:
         self._lengths.append(ids.lengths)
 
 
-def _held_out(inputs: Sequence[Input], config: PreprocessConfig, work: Path) -> HeldOut | None:
+def _held_out(
+    inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, work: Path
+) -> HeldOut | None:
     """The pairs of all inputs that are not trained on, in a file in the work folder."""
     held_out = [item.corpus for item in inputs if item.role != TRAIN]
     if not (held_out and any(item.filter(config).decontaminate for item in inputs if item.role == TRAIN)):
         return None
+    symbols = frozenset(map(str.encode, recipe.symbols))
     place = work / HELD_OUT_KEYS
     if not place.exists():
         with written_whole(place) as folder:
-            write_held_out(held_out, folder / KEYS)
-    return HeldOut(place / KEYS, sha256(place / KEYS))
+            write_held_out(held_out, folder / KEYS, symbols)
+    return HeldOut(place / KEYS, sha256(place / KEYS), symbols)
 
 
 def _clean_tasks(

@@ -277,6 +277,18 @@ def test_scores_repetitions_and_held_out_pairs_are_looked_for_where_a_corpus_ask
     assert ",".join(text(tmp_path / "out")) == kept
 
 
+def test_sets_that_begin_with_tags_are_held_out_and_keep_them_in_variants(
+    tmp_path: Path, make: Callable[..., Outcome], write_pairs: Callable[[Path, Pairs], str]
+) -> None:
+    train = write_pairs(tmp_path / "train", [("Known one", "bekannt"), ("other", "anders")])
+    dev = write_pairs(tmp_path / "dev", [("<2de> known one.", "Bekannt")])
+    named = f'corpus.named=[{{name="train", path="{train}", tag="<2de>"}}]'
+    make(tmp_path / "out", (), named, valid=[dev, f"{dev}+upper", f"{dev}+copies"])
+    assert text(tmp_path / "out") == ["<2de> other"]
+    for kind, source in (("upper", "<2de> KNOWN ONE."), ("copies", "<2de> Bekannt")):
+        assert (tmp_path / "out" / f"dev+{kind}.source.raw.txt").read_text() == f"{source}\n"
+
+
 def test_what_names_no_corpora_is_as_it_was(
     tmp_path: Path, make: Callable[..., Outcome], two_corpora: Callable[..., list[str]]
 ) -> None:
