@@ -9,7 +9,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.scoring import brackets, significance, texts
 from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
-from nmt_cli.scoring.metrics import TOKENIZER_OF, Measure, Score, SentenceScores
+from nmt_cli.scoring.metrics import TOKENIZER_OF, Lines, Measure, Score, SentenceScores
 from nmt_cli.scoring.paper import LANGUAGES
 
 DEFAULT: tuple[AnyMetric, ...] = ("bleu", "paper-bleu", "chrf")
@@ -138,23 +138,32 @@ def _parsers(
 def _systems(
     evaluation: Evaluation, measures: Sequence[Measure], systems: Sequence[texts.Text]
 ) -> list[System]:
-    test, tested = evaluation.significance, [system.lines for system in systems]
-    findings = (
-        [significance.compare(measure, tested, test, evaluation.config.significance) for measure in measures]
-        if test
-        else []
-    )
+    found = [_scored(evaluation, measure, [system.lines for system in systems]) for measure in measures]
     # The paper's protocol is for whole texts: multi-bleu gives sentences without a match of four words 0.
     by_line = [measure for measure in measures if evaluation.sentences and measure.metric != "paper-bleu"]
     return [
         System(
             system.name,
-            [measure(system.lines) for measure in measures],
-            [column[number] for column in findings],
+            [scores[number] for scores, _ in found],
+            [findings[number] for _, findings in found if findings],
             [measure.sentences(system.lines) for measure in by_line],
         )
         for number, system in enumerate(systems)
     ]
+
+
+def _scored(
+    evaluation: Evaluation, measure: Measure, systems: Sequence[Lines]
+) -> tuple[list[Score], list[significance.Finding]]:
+    """The score of each system, and the finding if there is a test, which is the one to need each line's
+    counts."""
+    counts = measure.counts(systems)
+    if not evaluation.significance:
+        return measure.scores_of(counts), []
+    kept = list(counts)
+    return measure.scores_of(kept), significance.compare(
+        measure, kept, evaluation.significance, evaluation.config.significance
+    )
 
 
 def _metrics(evaluation: Evaluation, language: str) -> tuple[list[AnyMetric], list[str]]:

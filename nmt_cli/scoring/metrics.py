@@ -1,7 +1,9 @@
 """Scores of whole texts and of single sentences; every score carries the settings that produced it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import add
 from typing import TYPE_CHECKING
 
 from nmt_cli.errors import UserError
@@ -15,7 +17,14 @@ if TYPE_CHECKING:
 TOKENIZER_OF = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 """The languages that sacrebleu has its own tokeniser for."""
 
-Lines = Sequence[str]
+Lines = Collection[str]
+"""Lines of text, such as can be gone through again and again; they need not be in memory."""
+
+Counts = list[float]
+"""What a metric is made of, summed up over lines: of BLEU, for one, how many n-grams of each length match."""
+
+LINES_AT_ONCE = 1000
+"""Lines whose n-grams are held at a time: those of a million would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ def score(
 
 
 class Measure:
-    """One metric with its references prepared once, for any number of systems."""
+    """One metric and the references that it compares with, for any number of systems."""
 
     def __init__(self, metric: Metric, references: Sequence[Lines], config: ScoreConfig, lang: str) -> None:
         self.metric = metric
@@ -79,12 +88,40 @@ class Measure:
             if metric == "paper-bleu"
             else None
         )
-        self.counter = _counter(metric, config, lang, [self._ready(lines) for lines in references])
-        """sacrebleu's own object, which takes what `ready_hypotheses` returns."""
+        self.counter = _counter(metric, config, lang, for_sentences=False)
+        """sacrebleu's own object."""
 
     def __call__(self, hypotheses: Lines) -> Score:
         """The score of a whole text."""
-        found = self.counter.corpus_score(self.ready_hypotheses(hypotheses), None)
+        (found,) = self.scores([hypotheses])
+        return found
+
+    def scores(self, systems: Sequence[Lines]) -> list[Score]:
+        """The score of each system, a whole text."""
+        return self.scores_of(self.counts(systems))
+
+    def scores_of(self, counts: Iterable[Sequence[Counts]]) -> list[Score]:
+        """The scores of systems whose counts these are, line by line."""
+        totals: list[Counts] = []
+        for line in counts:
+            totals = totals or [[0] * len(each) for each in line]
+            # One after the other: sums of fractions, which TER has, depend on their order.
+            totals = [list(map(add, *pair)) for pair in zip(totals, line, strict=True)]
+        return [self._score(total) for total in totals]
+
+    def counts(self, systems: Sequence[Lines]) -> Iterator[tuple[Counts, ...]]:
+        """For each line the counts of each system."""
+        for lines in _together([*self._references, *systems]):
+            references, hypotheses = lines[: len(self._references)], lines[len(self._references) :]
+            self.counter._ref_cache = self.counter._cache_references([*map(self._ready, references)])
+            yield from zip(*(self._counted(block) for block in hypotheses), strict=True)
+
+    def _counted(self, block: list[str]) -> list[Counts]:
+        ready = [self._protocol.hypothesis(line) for line in block] if self._protocol else block
+        return self.counter._extract_corpus_statistics(ready, None)
+
+    def _score(self, total: Counts) -> Score:
+        found = self.counter._compute_score_from_stats(total)
         # sacrebleu tells the parts of a score only in its text: what follows the number.
         detail = str(found.format(signature="").partition(" = ")[2].partition(" ")[2])
         return Score(self.metric, found.name, self._kind(), float(found.score), self.signature(), detail)
@@ -92,17 +129,13 @@ class Measure:
     def sentences(self, hypotheses: Lines) -> SentenceScores:
         """The score of each line by itself; BLEU then leaves out n-grams longer than the line."""
         # One of its own: BLEU counts single sentences otherwise, see `effective_order` below.
-        counter = _counter(self.metric, self._config, self._lang, None)
+        counter = _counter(self.metric, self._config, self._lang, for_sentences=True)
         scores = [
             counter.sentence_score(hypothesis, references)
             for hypothesis, *references in zip(hypotheses, *self._references, strict=True)
         ]
         signature = str(counter.get_signature())
         return SentenceScores(self.metric, scores[0].name, signature, [float(s.score) for s in scores])
-
-    def ready_hypotheses(self, hypotheses: Lines) -> Lines:
-        """`hypotheses` as `counter` takes them: through the paper's protocol, where that is the metric."""
-        return [self._protocol.hypothesis(line) for line in hypotheses] if self._protocol else hypotheses
 
     def signature(self, found: object = None) -> str:
         """sacrebleu's signature, with the protocol's steps in it; `found`, or else that of the latest
@@ -116,7 +149,7 @@ class Measure:
         )
         return text.replace("tok:none", steps)
 
-    def _ready(self, reference: Lines) -> Lines:
+    def _ready(self, reference: list[str]) -> list[str]:
         return [self._protocol.reference(line) for line in reference] if self._protocol else reference
 
     def _kind(self) -> str:
@@ -143,7 +176,7 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
     if config.bleu.tokenizer != "auto":
         return None
     try:
-        _bleu("bleu", config, lang, None)
+        _bleu("bleu", config, lang, for_sentences=True)
     except UserError:
         extra = without_region(lang)
         return (
@@ -153,36 +186,42 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
     return None
 
 
-def _counter(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[Lines] | None) -> "Counter":
-    """sacrebleu's object for a metric; with `references` None, for scores of single sentences."""
+def _together(texts: Sequence[Lines]) -> Iterator[list[list[str]]]:
+    """The same lines of all texts, a block at a time."""
+    each = [iter(text) for text in texts]
+    while any(blocks := [list(islice(lines, LINES_AT_ONCE)) for lines in each]):
+        yield blocks
+
+
+def _counter(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
+    """sacrebleu's object for a metric, for a whole text or for single sentences."""
     from sacrebleu import CHRF, TER
 
     match metric:
         case "bleu" | "paper-bleu":
-            return _bleu(metric, config, lang, references)
+            return _bleu(metric, config, lang, for_sentences=for_sentences)
         case "chrf" | "chrf++":
             order = 2 if metric == "chrf++" else 0  # the ++ are words and pairs of words
-            return CHRF(word_order=order, lowercase=config.chrf.lowercase, references=references)
+            return CHRF(word_order=order, lowercase=config.chrf.lowercase)
         case "ter":
             ter = config.ter
-            return TER(case_sensitive=ter.case_sensitive, normalized=ter.normalize, references=references)
+            return TER(case_sensitive=ter.case_sensitive, normalized=ter.normalize)
 
 
-def _bleu(metric: Metric, config: ScoreConfig, lang: str, references: Sequence[Lines] | None) -> "Counter":
+def _bleu(metric: Metric, config: ScoreConfig, lang: str, *, for_sentences: bool) -> "Counter":
     from sacrebleu import BLEU
 
     if metric == "paper-bleu":
         # `force` here and below: sacrebleu would warn of tokenised text, which `evaluate` does itself.
-        return BLEU(tokenize="none", smooth_method="none", force=True, references=references)
+        return BLEU(tokenize="none", smooth_method="none", force=True)
     tokenizer = bleu_tokenizer(config, lang)
     try:
         return BLEU(
             lowercase=config.bleu.lowercase,
             tokenize=tokenizer,
             smooth_method=config.bleu.smoothing,
-            effective_order=references is None,
+            effective_order=for_sentences,
             force=True,
-            references=references,
         )
     except (ImportError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split()).removesuffix(".")

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from nmt_cli.scoring.config import SignificanceConfig, Test
-from nmt_cli.scoring.metrics import Lines, Measure
+from nmt_cli.scoring.metrics import Counts, Measure
 
 SEED = "SACREBLEU_SEED"
 """sacrebleu takes its seed from the environment, and from nowhere else."""
@@ -28,16 +29,22 @@ class Finding:
 
 
 def compare(
-    measure: Measure, systems: Sequence[Lines], test: Test, config: SignificanceConfig
+    measure: Measure, counts: Sequence[Sequence[Counts]], test: Test, config: SignificanceConfig
 ) -> list[Finding]:
-    """A finding for each of `systems`, the first being what the others are compared with."""
+    """A finding for each system, the first being what the others are compared with.
+
+    `counts` has for each line the counts of each system, by `measure`.
+    """
     from sacrebleu.significance import PairedTest
 
-    named = [(str(number), measure.ready_hypotheses(system)) for number, system in enumerate(systems)]
+    counted = copy(measure.counter)
+    # What it is given as hypotheses are their counts already.
+    counted._extract_corpus_statistics = lambda system, _: system  # type: ignore[method-assign]
+    named = [(str(number), system) for number, system in enumerate(zip(*counts, strict=True))]
     with _seeded(config.seed):
         paired = PairedTest(
             named,
-            {measure.metric: measure.counter},
+            {measure.metric: counted},
             references=None,
             test_type="bs" if test == "bootstrap" else "ar",
             n_samples=config.samples,  # 0 is sacrebleu's own number

@@ -4,7 +4,9 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from nmt_cli.corpus import files, sgm, trees
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
 from nmt_cli.machine.atomic import room_for
+from nmt_cli.scoring.metrics import LINES_AT_ONCE, Lines
 
 STDIN = Path("-")
 TWO_VERSIONS = {2737, 3003}
@@ -26,12 +29,38 @@ class Text:
     """A reference, or a system's output, as lines."""
 
     name: str
-    lines: list[str]
+    lines: Lines
     places: list[Place]
     """Document and segment of each line; empty unless the file is a WMT test set."""
 
     invalid: int
     """How many lines were not UTF-8; their bad bytes have been replaced."""
+
+
+class FileLines(Collection[str]):
+    """The lines of a file, read anew each time that they are gone through."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        """`name` is what messages call it."""
+        self._path, self._name = path, name
+        found = [(len(raw), _decoded(raw)[1]) for raw in files.blocks(path, LINES_AT_ONCE)]
+        self._count = sum(count for count, _ in found)
+        self.invalid = sum(invalid for _, invalid in found)
+        """How many are not UTF-8."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, line: object) -> bool:
+        return any(line == other for other in self)
+
+    def __iter__(self) -> Iterator[str]:
+        count = 0
+        for raw in files.blocks(self._path, LINES_AT_ONCE):
+            count += len(raw)
+            yield from _decoded(raw)[0]
+        if count != self._count:
+            raise UserError(f"{self._name} was changed while it was read; run it again.")
 
 
 def read_reference(path: Path, lang: str) -> Text:
@@ -102,32 +131,39 @@ def _read(path: Path, lang: str, side: sgm.Side) -> Text:
     if path != STDIN and not path.is_fifo():
         return _read_file(path, str(path), lang, side)
     name = "stdin" if path == STDIN else str(path)
-    with tempfile.TemporaryDirectory(prefix="nmt-score-") as folder:
+    with ExitStack() as stack:
         # Under its own name, whose ending may tell what kind of file it is.
-        copy = Path(folder) / path.name
+        copy = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nmt-score-"))) / path.name
         source = sys.stdin.buffer if path == STDIN else path.open("rb")
         with room_for(copy), source as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
         try:
-            return _read_file(copy, name, lang, side)
+            text = _read_file(copy, name, lang, side)
         except UserError as error:
             # The user never named the copy.
             raise UserError(str(error).replace(str(copy), name)) from error
+        if isinstance(text.lines, FileLines):
+            weakref.finalize(text.lines, stack.pop_all().close)  # they are read anew until then
+        return text
 
 
 def _read_file(path: Path, name: str, lang: str, side: sgm.Side) -> Text:
-    places: list[Place] = []
     if any(suffix in sgm.SUFFIXES for suffix in _suffixes(path)):
         segments = sgm.segments(path, side, lang)
-        raw = [segment.text for segment in segments]
         places = [(s.document.decode(errors="replace"), s.number.decode(errors="replace")) for s in segments]
-    else:
-        raw = list(files.lines(path))
+        lines, invalid = _decoded([segment.text for segment in segments])
+        return Text(name, lines, places, invalid)
+    read = FileLines(path, name)
+    return Text(name, read, [], read.invalid)
+
+
+def _decoded(raw: Sequence[bytes]) -> tuple[list[str], int]:
+    """Lines as text, bad bytes replaced, and how many have such."""
     lines = [line.decode(errors="replace") for line in raw]
     # A line that is not UTF-8 is one that does not come back as it was.
     invalid = sum(text.encode() != line for text, line in zip(lines, raw, strict=True))
     # As sacrebleu's own command does, so that scores agree.
-    return Text(name, [line.rstrip() for line in lines], places, invalid)
+    return [line.rstrip() for line in lines], invalid
 
 
 def _suffixes(path: Path) -> list[str]:

@@ -139,3 +139,17 @@ def test_a_system_that_says_nothing_gets_the_worst_score_and_a_perfect_one_the_b
     (found,) = score([hypothesis, hypothesis], [["a b c d e"] * 2], [metric], lang="en")
     best, worst = (0, 100) if metric == "ter" else (100, 0)
     assert found.value == pytest.approx(best if hypothesis else worst)
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "ter"])
+def test_lines_are_counted_a_block_at_a_time_which_changes_no_score(
+    texts: Texts, monkeypatch: pytest.MonkeyPatch, metric: Metric
+) -> None:
+    references = [lines(texts["ref"]), lines(texts["other"])]
+    systems = [lines(texts["one"]), lines(texts["two"])]
+    expected = Measure(metric, references, ScoreConfig(), "").scores(systems)
+    monkeypatch.setattr("nmt_cli.scoring.metrics.LINES_AT_ONCE", 7)
+    measure = Measure(metric, references, ScoreConfig(), "")
+    held = [len(measure.counter._ref_cache) for _ in measure.counts(systems)]  # type: ignore[arg-type]
+    assert (len(held), max(held)) == (len(systems[0]), 7)
+    assert measure.scores(systems) == expected

@@ -50,7 +50,7 @@ def test_paired_bootstrap_is_that_of_sacrebleus_command(
     config = SignificanceConfig(samples=samples, seed=seed)
     measure = Measure(metric, [lines(plain["ref"])], ScoreConfig(), "de")
     systems = [lines(plain["one"]), lines(plain["two"])]
-    first, second = compare(measure, systems, "bootstrap", config)
+    first, second = compare(measure, [*measure.counts(systems)], "bootstrap", config)
     files = (plain["ref"], "-i", plain["one"], plain["two"])
     printed = sacrebleu(
         *files, *OPTIONS[metric], "--paired-bs", "--paired-bs-n", samples, "-f", "latex", seed=seed
@@ -71,7 +71,9 @@ def test_approximate_randomization_is_that_of_sacrebleus_command(
 ) -> None:
     systems = [lines(plain["one"]), lines(plain["two"])]
     measure = Measure(metric, [lines(plain["ref"])], ScoreConfig(), "de")
-    _, finding = compare(measure, systems, "randomization", SignificanceConfig(samples=80, seed=9))
+    _, finding = compare(
+        measure, [*measure.counts(systems)], "randomization", SignificanceConfig(samples=80, seed=9)
+    )
     files = (plain["ref"], "-i", plain["one"], plain["two"])
     options = ("--paired-ar", "--paired-ar-n", "80", "-f", "latex")
     printed = sacrebleu(*files, *OPTIONS[metric], *options, seed=9)
@@ -86,7 +88,9 @@ def test_the_same_seed_gives_the_same_findings_whatever_the_environment_says(
 
     def found(seed: int) -> tuple[float | None, float]:
         measure = Measure("bleu", [lines(plain["ref"])], ScoreConfig(), "")
-        _, finding = compare(measure, systems, test, SignificanceConfig(samples=50, seed=seed))
+        _, finding = compare(
+            measure, [*measure.counts(systems)], test, SignificanceConfig(samples=50, seed=seed)
+        )
         return finding.p_value, finding.margin
 
     once = found(3)
@@ -105,9 +109,9 @@ def test_the_papers_protocol_is_tested_on_what_it_counts(texts: Texts) -> None:
     few = SignificanceConfig(samples=50)
     by_protocol = Measure("paper-bleu", [lines(texts["ref"])], ScoreConfig(), "de")
     by_hand = Measure("bleu", [reference], as_given, "")
-    for ours, expected in zip(
-        compare(by_protocol, raw, "bootstrap", few), compare(by_hand, ready, "bootstrap", few), strict=True
-    ):
+    found = compare(by_protocol, [*by_protocol.counts(raw)], "bootstrap", few)
+    by_others = compare(by_hand, [*by_hand.counts(ready)], "bootstrap", few)
+    for ours, expected in zip(found, by_others, strict=True):
         assert (ours.mean, ours.margin, ours.p_value) == (expected.mean, expected.margin, expected.p_value)
 
 
@@ -115,7 +119,7 @@ def test_the_papers_protocol_is_tested_on_what_it_counts(texts: Texts) -> None:
 def test_both_tests_give_every_system_an_interval_around_its_score(plain: Texts, test: Test) -> None:
     systems = [lines(plain["one"]), lines(plain["two"])]
     measure = Measure("bleu", [lines(plain["ref"])], ScoreConfig(), "")
-    findings = compare(measure, systems, test, SignificanceConfig(samples=50))
+    findings = compare(measure, [*measure.counts(systems)], test, SignificanceConfig(samples=50))
     for system, finding in zip(systems, findings, strict=True):
         assert 0 < abs(finding.mean - measure(system).value) < finding.margin
 
