@@ -17,6 +17,7 @@ from nmt_cli.corpus.source_text import TEST_SETS, Form, Lines, first_columns, fo
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.lines.incoming import lines_of
 from nmt_cli.machine.atomic import file_written_whole
+from nmt_cli.machine.garbage import nothing_to_collect
 
 if TYPE_CHECKING:
     from nmt_cli.api import Model
@@ -84,15 +85,17 @@ def translate(
     set becomes a system's output, and of a .tsv the first column is translated.
     """
     flags = {"search.beam": beam, "search.length_penalty": length_penalty, "search.n_best": n_best}
-    config = _chosen(models, file, assignments, flags, quiet)
     _refuse_same(page, target)
-
-    from nmt_cli.api import load
-    from nmt_cli.cli.translate_report import AttentionPage, Reporter
-    from nmt_cli.machine.threads import set_own_threads
-
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
-    with ExitStack() as pages, load(*models, config=config, **where) as model, ExitStack() as stack:
+    with nothing_to_collect():
+        config = _chosen(models, file, assignments, flags, quiet)
+
+        from nmt_cli.api import load
+        from nmt_cli.cli.translate_report import AttentionPage, Reporter
+        from nmt_cli.machine.threads import set_own_threads
+
+        loaded = load(*models, config=config, **where)
+    with ExitStack() as pages, loaded as model, ExitStack() as stack:
         set_own_threads(1)  # what this thread computes, alignments, shall not slow the workers down
         shown = pages.enter_context(file_written_whole(page)) if page else None
         attention = AttentionPage(shown, model.loaded.translator, model.loaded.models[0])
