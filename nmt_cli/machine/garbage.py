@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def nothing_to_collect() -> Iterator[None]:
-    """A block that makes only what stays, such as modules and models: no garbage is looked for within, and what
-    there is at its end is never looked through again.
+    """A block that makes only what stays, such as modules and models: no garbage is looked for within, and
+    what there is at its end is never looked through again.
 
-    Without, it takes a third of the time to load PyTorch and Numba.
+    Looking through it would take a third of the time that PyTorch and Numba need to load.
     """
     before = gc.isenabled()
     gc.disable()
