@@ -1,6 +1,7 @@
 """Times `nmt score` against sacrebleu's own command. Prints tables to keep in README.md.
 
-python recipes/benchmarks/score.py          speed and agreement
+python recipes/benchmarks/score.py                           speed and agreement
+python recipes/benchmarks/score.py size --lines 1000000      a text of any length, one metric at a time
 """
 
 import json
@@ -81,13 +82,72 @@ def agreement() -> None:
         print(f"| {found['name']} | {found['score']:.12f} | {other['score']:.12f} | {same} |")
 
 
-@contextmanager
-def _texts() -> Iterator[tuple[Path, Path, Path]]:
-    """Two captions of Multi30k a line, and the same with one word in ten and in eight lost."""
+@main.command()
+@click.option(
+    "--lines", default=100_000, help="How many captions, each with a word changed where they recur."
+)
+@click.option(
+    "--metric", "metrics", multiple=True, default=("bleu", "chrf"), type=click.Choice(["bleu", "chrf"])
+)
+@click.option(
+    "--alone", is_flag=True, help="Without sacrebleu, which takes 6 KB a line for BLEU, 26 for chrF."
+)
+def size(lines: int, metrics: Sequence[str], alone: bool) -> None:
+    """Processor seconds and memory of one metric, whole commands in turns, and whether both say the same."""
+    print(f"\n| {lines:,} lines | processor seconds | peak MB | score |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
+        ref, hyp = Path(folder) / "ref.de", Path(folder) / "hyp.de"
+        _write_captions(ref, hyp, lines)
+        for metric in metrics:
+            print(
+                _row(
+                    f"`nmt score --metric {metric}`",
+                    [*NMT, "--json", "--metric", metric, "--reference", ref, hyp],
+                )
+            )
+            if not alone:
+                print(
+                    _row(f"`sacrebleu -m {metric}`", [*SACREBLEU, ref, "-i", hyp, "-w", "12", "-m", metric])
+                )
+
+
+def _row(name: str, command: Sequence[object]) -> str:
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        told = json.load(out) if not process.returncode else None
+    if not told:
+        return f"| {name} | failed | | |"
+    score = told["systems"][0]["scores"][0]["score"] if "systems" in told else told["score"]
+    return f"| {name} | {used.ru_utime + used.ru_stime:.1f} | {used.ru_maxrss // 1024:,} | {score:.12f} |"
+
+
+def _write_captions(ref: Path, hyp: Path, count: int) -> None:
+    """Captions of Multi30k again and again, later with a word changed; in `hyp` one word in ten is lost."""
+    captions = [line.split() for line in _captions() if line.strip()]
+    draw = random.Random(1)
+    with ref.open("w", encoding="utf-8") as references, hyp.open("w", encoding="utf-8") as hypotheses:
+        for number in range(count):
+            words = [*captions[number % len(captions)]]
+            if number >= len(captions):
+                words[draw.randrange(len(words))] = draw.choice(draw.choice(captions))
+            references.write(" ".join(words) + "\n")
+            hypotheses.write(" ".join(word for word in words if draw.random() >= 1 / 10) + "\n")
+
+
+def _captions() -> list[str]:
     if "NMT_DATA" not in os.environ:
         raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.de.")
     path = Path(os.environ["NMT_DATA"]) / "multi30k" / "train.de"
-    captions = path.read_text(encoding="utf-8").split("\n")[: 2 * LINES]
+    return path.read_text(encoding="utf-8").split("\n")
+
+
+@contextmanager
+def _texts() -> Iterator[tuple[Path, Path, Path]]:
+    """Two captions of Multi30k a line, and the same with one word in ten and in eight lost."""
+    captions = _captions()[: 2 * LINES]
     lines = [
         f"{one.strip().removesuffix('.')}, {two.strip()}"
         for one, two in zip(captions[::2], captions[1::2], strict=True)

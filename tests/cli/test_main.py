@@ -107,6 +107,37 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert not loaded & HEAVY
 
 
+def test_scores_and_datasets_are_made_without_what_only_models_need(tmp_path: Path) -> None:
+    models = {"torch", "numba", "safetensors"}
+    (tmp_path / "a.de").write_text("ein Haus\n")
+    score = ("score", "--metric", "bleu", "--reference", tmp_path / "a.de", tmp_path / "a.de")
+    result = python("-c", SHOW_MODULES, *score)
+    assert "100.00" in result.stdout
+    loaded = set(result.stderr.split())
+    assert "sacrebleu" in loaded
+    assert not loaded & (models | {"numpy", "sacremoses", "joblib", "sentencepiece", "subword_nmt"})
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    # As far as the corpus, which is not there: nothing more is loaded in this process.
+    result = python(
+        "-c", SHOW_MODULES, "preprocess", *languages, "--train", "none", "--out", tmp_path / "out"
+    )
+    loaded = set(result.stderr.split())
+    assert "sentencepiece" in loaded
+    assert not loaded & (models | {"sacrebleu", "joblib"})
+
+
+@pytest.mark.slow
+def test_a_model_is_loaded_without_what_only_training_scoring_and_serving_need() -> None:
+    script = (
+        "import sys; import nmt_cli.cli.translate_report, nmt_cli.decoding.lines.loading as here; "
+        "here.kernels(); print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    loaded = set(python("-c", script).stdout.split())
+    assert "torch" in loaded
+    unneeded = {"sacrebleu", "sacremoses", "joblib", "pyarrow", "starlette", "transformers", "ctranslate2"}
+    assert not loaded & (unneeded | {"triton", "tensorboard", "matplotlib", "sympy", "pandas"})
+
+
 @pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     result = python("-m", "nmt_cli", "--version")
