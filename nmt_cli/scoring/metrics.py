@@ -118,7 +118,8 @@ class Measure:
 
     def _counted(self, block: list[str]) -> list[Counts]:
         ready = [self._protocol.hypothesis(line) for line in block] if self._protocol else block
-        return self.counter._extract_corpus_statistics(ready, None)
+        found: list[Counts] = self.counter._extract_corpus_statistics(ready, None)
+        return found
 
     def _score(self, total: Counts) -> Score:
         found = self.counter._compute_score_from_stats(total)

@@ -39,8 +39,10 @@ def compare(
 
     counted = copy(measure.counter)
     # What it is given as hypotheses are their counts already.
-    counted._extract_corpus_statistics = lambda system, _: system  # type: ignore[method-assign]
-    named = [(str(number), system) for number, system in enumerate(zip(*counts, strict=True))]
+    vars(counted)["_extract_corpus_statistics"] = lambda system, _: system
+    named: list[tuple[str, Any]] = [
+        (str(number), system) for number, system in enumerate(zip(*counts, strict=True))
+    ]
     with _seeded(config.seed):
         paired = PairedTest(
             named,

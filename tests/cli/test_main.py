@@ -109,7 +109,7 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
 
 def test_scores_and_datasets_are_made_without_what_only_models_need(tmp_path: Path) -> None:
     models = {"torch", "numba", "safetensors"}
-    (tmp_path / "a.de").write_text("ein Haus\n")
+    (tmp_path / "a.de").write_text("ein Haus am See\n")
     score = ("score", "--metric", "bleu", "--reference", tmp_path / "a.de", tmp_path / "a.de")
     result = python("-c", SHOW_MODULES, *score)
     assert "100.00" in result.stdout
