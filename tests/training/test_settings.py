@@ -91,7 +91,9 @@ def test_a_run_goes_on_where_its_preset_begins_otherwise_by_now(tmp_path: Path, 
 def test_of_batches_segmentation_and_model_only_what_ends_with_training_can_change() -> None:
     names = [setting.name for setting in settings.describe(TrainConfig)]
     free = [
-        name for name in names if name.startswith(("batch.", "sampling.", "model.")) and name not in FIXED
+        name
+        for name in names
+        if name.startswith(("batch.", "sampling.", "augment.", "model.")) and name not in FIXED
     ]
     assert free == [
         "model.init",
@@ -101,7 +103,7 @@ def test_of_batches_segmentation_and_model_only_what_ends_with_training_can_chan
 
 
 def test_what_else_a_run_keeps_to_its_end_is_this() -> None:
-    others = [name for name in FIXED if not name.startswith(("batch.", "sampling.", "model."))]
+    others = [name for name in FIXED if not name.startswith(("batch.", "sampling.", "augment.", "model."))]
     assert sorted(others) == [
         *("mixing.epoch", "mixing.over", "mixing.stage", "mixing.temperature", "mixing.weights"),
         *("optimizer.kind", "start.allow", "start.model", "training.seed"),
