@@ -1,4 +1,4 @@
-"""Chooses who computes attention, and the softmax over the vocabulary that ends a step of decoding.
+"""Chooses who computes attention, and what ends a step of decoding: the softmax over the vocabulary.
 
 It is the only module of the room that asks which device it is on.
 """
@@ -13,6 +13,7 @@ from torch import Tensor
 from nmt_cli.attention import padded, reference
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.attention.projections import Heads, parts_of
+from nmt_cli.attention.ways import reference as ways
 from nmt_cli.ragged import Layout
 
 WIDEST = {2: 512, 4: 256}
@@ -124,6 +125,22 @@ def log_softmax(x_RV: Tensor) -> Tensor:
     x_RV = x_RV.float().contiguous()
     compiled.log_softmax(x_RV.numpy(), x_RV.amax(1).numpy())
     return x_RV
+
+
+def likeliest(
+    logits_RV: Tensor, count: int, never_V: Tensor, never_R: Tensor, only_R: Tensor
+) -> tuple[Tensor, Tensor]:
+    """[R, `count`]: the highest log-probabilities of each row in float32, best first; and their tokens.
+
+    Of equal ones the first comes first. Neither what the mask `never_V` names may be among them, nor the
+    row's token in `never_R`; but where `only_R` has a token, that one alone is. -1 stands for no token. All
+    of them count in the softmax. -inf marks entries for which there is no token.
+    """
+    if logits_RV.device.type == "cuda":
+        from nmt_cli.attention.ways import fused
+
+        return fused.likeliest(logits_RV, count, never_V, never_R, only_R)
+    return ways.likeliest(logits_RV, count, never_V, never_R, only_R)
 
 
 def rounded_rows(x_RC: Tensor, levels: int, zero: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -19,15 +19,33 @@ BLOCK = 128
 
 
 def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0) -> Choice:
+    """See `best_of`; of all tokens."""
+    ways = _top(log_probs_RV, ways_on(totals_BN.shape[1], log_probs_RV.shape[1]))
+    return best_of(*ways, rows_R, totals_BN, end, diversity)
+
+
+def ways_on(places: int, entries: int) -> int:
+    """How many of a row's likeliest tokens `best_of` must know: one of them may be its end."""
+    return min(places + 1, entries)
+
+
+def best_of(
+    steps_RW: Tensor,
+    tokens_RW: Tensor,
+    rows_R: Tensor,
+    totals_BN: Tensor,
+    end: int,
+    diversity: float = 0.0,
+) -> Choice:
     """The likeliest ways on: N that go on, and those that end, with `end`, among the N likeliest.
+
+    `steps_RW` are the highest log-probabilities of each row, and `tokens_RW` their tokens.
 
     A single hypothesis has ended when its end is the likeliest way: that is greedy search. With `diversity`,
     the second way on of each hypothesis is chosen as if its total were less by that, the third by twice
     that, and so on: so more hypotheses have children (Li et al. 2016).
     """
-    sentences, places = totals_BN.shape
-    width = min(places + 1, log_probs_RV.shape[1])  # one of a row's ways may be its end
-    steps_RW, tokens_RW = _top(log_probs_RV, width)
+    (sentences, places), width = totals_BN.shape, steps_RW.shape[1]
     totals_RW = steps_RW + totals_BN.flatten()[rows_R, None]
     if len(rows_R) < sentences * places:
         nowhere = totals_RW.new_full((sentences * places, width), -torch.inf)

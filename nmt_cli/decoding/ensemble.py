@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.dispatch import log_softmax
+from nmt_cli.attention.dispatch import likeliest, log_softmax
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache
@@ -69,6 +69,20 @@ class Ensemble:
             for model, cache in zip(self.models, caches, strict=True)
         ]
         return each[0] if len(each) == 1 else self.mean(torch.stack(each))
+
+    def likeliest(
+        self,
+        tokens_R: Tensor,
+        rows_R: Tensor,
+        caches: Sequence[DecodingCache],
+        longest: int,
+        count: int,
+        rules: tuple[Tensor, Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """As `step`, of a single model; only the `count` likeliest tokens of each row that its `rules` allow,
+        see `dispatch.likeliest`."""
+        (model,), (cache,) = self.models, caches
+        return likeliest(model.logits(model.step(tokens_R, rows_R, cache, longest)), count, *rules)
 
     def mean(self, each_MRV: Tensor) -> Tensor:
         """[R, V]: the weighted mean of the log-probabilities `each_MRV` of M models, itself

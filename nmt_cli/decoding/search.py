@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.decoding.beams import Beams, Choice
-from nmt_cli.decoding.choose import best, chances, drawn
+from nmt_cli.decoding.choose import best, best_of, chances, drawn, ways_on
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.constraints import Bans, ban_repeated, ban_sequences, bans_of, penalise_repeated
 from nmt_cli.decoding.ensemble import Ensemble
@@ -43,6 +43,8 @@ class Search:
         self._end = vocabulary.end
         banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
+        never = torch.zeros(len(vocabulary), dtype=torch.bool, device=ensemble.device)
+        self._never = never.index_fill_(0, self._banned, True)
         self._ages: list[int] = []
         self._caps: list[int] = []
         self._bans: list[Bans] = []
@@ -104,9 +106,12 @@ class Search:
         beams, longest = self._beams, max(self._ages) + 1
         going = [age for age, active in zip(self._ages, self._active, strict=True) if active]
         rows, newest = beams.rows(everywhere=self._look_every > 1)
-        log_probs = self._ensemble.step(newest, rows, self._caches, max(going) + 1)
-        self._constrain(log_probs, rows)
-        choice = self._choice(log_probs, rows, beams.totals)
+        if self._few_suffice:
+            choice = self._best_of_few(newest, rows, max(going) + 1)
+        else:
+            log_probs = self._ensemble.step(newest, rows, self._caches, max(going) + 1)
+            self._constrain(log_probs, rows)
+            choice = self._choice(log_probs, rows, beams.totals)
         beams.follow(choice, self._rule, longest, self._coverage(), waits=self._look_every == 1)
         if not self._config.sample:
             # Not of samples, which are drawn, not compared.
@@ -117,6 +122,38 @@ class Search:
             cache.follow(choice.live_parents, beams.in_use)
         self._ages = [age + 1 for age in self._ages]
         return self._leave(beams)
+
+    @property
+    def _few_suffice(self) -> bool:
+        """Whether nobody needs to know the log-probability of every token, and all places are rows."""
+        config = self._config
+        asked = config.sample or config.constrained or self._trees or len(self._ensemble.models) > 1
+        return self._look_every > 1 and not asked
+
+    def _best_of_few(self, newest: Tensor, rows: Tensor, longest: int) -> Choice:
+        """As `_constrain` and `_choice`, by the likeliest tokens of each row alone."""
+        assert self._beams is not None
+        totals, width = self._beams.totals, ways_on(self._config.places, len(self._never))
+        must_R, too_early_R, factor_R = self._rules()
+        steps, tokens = self._ensemble.likeliest(
+            newest, rows, self._caches, longest, width, (self._never, too_early_R, must_R)
+        )
+        steps[:, 0] *= factor_R  # of what must come there is nothing else
+        return best_of(steps, tokens, rows, totals, self._end, self._config.diversity)
+
+    def _rules(self) -> Tensor:
+        """[3, R], of all places: the token that must come next, the end where it is too early for it, or -1;
+        and 0 where what must come counts as certain, else 1."""
+        must = [self._must(*each) for each in zip(self._sentences, self._ages, self._caps, strict=True)]
+        rules = torch.tensor(
+            [
+                [-1 if token is None else token for token in must],
+                [self._end if age < self._config.min_length else -1 for age in self._ages],
+                [age >= one.certain for one, age in zip(self._sentences, self._ages, strict=True)],
+            ]
+        )
+        # A copy that the host does not wait for.
+        return rules.repeat_interleave(self._config.places, 1).to(self._never.device, non_blocking=True)
 
     def _choice(self, log_probs: Tensor, rows: Tensor, totals: Tensor) -> Choice:
         if not self._config.sample:

@@ -22,6 +22,7 @@ from nmt_cli.attention import fused
 from nmt_cli.attention.one_step import fused as one_step
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.streaming import fused as streaming
+from nmt_cli.attention.ways import fused as ways
 from nmt_cli.ragged import Layout
 
 H100 = GPUTarget("cuda", 90, 32)
@@ -29,13 +30,16 @@ LENGTHS = (48, 96, 1000)
 ELEMENTS = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 WHERE = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
 TYPES = dict.fromkeys(("lse", "delta"), "*fp32") | dict.fromkeys(WHERE, "*i32")
-TYPES |= {"seen": "*u8"} | dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
+TYPES |= dict.fromkeys(("seen", "never"), "*u8") | dict.fromkeys(("never_row", "only_row", "tokens"), "*i64")
+TYPES |= {"log_probs": "*fp32"} | dict.fromkeys(("scale", "amplified"), "fp32") | {"seed": "*i64"}
 WIDTHS = ("q_token", "q_head", "k_token", "k_head", "v_token", "v_head", "d_out_token", "d_out_head")
 STRIDES = (*WIDTHS, "dq_token", "dk_token", "dv_token")
 OF_STEP = ("q_row", "k_sentence", "k_node", "v_sentence", "v_node", "seen_sentence", "seen_place")
 INTEGERS = (
     *STRIDES,
     *OF_STEP,
+    "stride",
+    "entries",
     "hypotheses",
     "nodes",
     "seen_node",
@@ -70,6 +74,14 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
             **options,
             **_resources(one_step.attend, options | {"num_warps": 4}, dtype),
         }
+
+
+def likeliest() -> Iterator[str]:
+    """How often a thread reads 16 bytes, and its stack: with rows that begin at multiples of those, or not."""
+    for entries in (37_000, 37_001):
+        options = ways.options(5, entries, entries) | {"num_warps": 4}
+        found = _resources(ways.kernel, options, torch.bfloat16)
+        yield f"{found['wide']},{found['stack']}"
 
 
 def _resources(kernel: Any, constants: dict[str, Any], dtype: torch.dtype) -> dict[str, int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from nmt_cli.attention import dispatch
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.attention.dispatch import seen_by
-from nmt_cli.decoding import engine
+from nmt_cli.decoding import engine, ensemble
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.model.config import ModelConfig
@@ -160,14 +160,17 @@ def test_a_hypothesis_that_sees_nothing_gets_zeros_from_the_kernel(device: str) 
 def test_a_search_by_the_kernel_finds_the_same(
     beam: int, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
+    from nmt_cli.attention.ways import fused
+
     vocabulary = Vocabulary(("",) * 12, end=0, start=0, unknown=1)
     shape = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward=16)
     torch.manual_seed(5)
     model = Transformer(shape, vocabulary, vocabulary, joint=True).eval().to(device)
-    config = SearchConfig(beam=beam, cap_extra=3)
+    config = SearchConfig(beam=beam, cap_extra=3, min_length=2)
     usual = translate_ids([model], [[5, 3, 8], [2]], config)
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
     monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
+    monkeypatch.setattr(ensemble, "likeliest", fused.likeliest)
     by_kernel = translate_ids([model], [[5, 3, 8], [2]], config)
     for one, other in zip(usual, by_kernel, strict=True):
         assert [each.tokens for each in one] == [each.tokens for each in other]

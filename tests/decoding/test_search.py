@@ -362,16 +362,27 @@ def test_on_a_gpu_the_host_waits_for_it_once_in_four_steps(
 STATIC = SEARCHES | {
     "short": SearchConfig(beam=4, max_length=3),
     "stopping early": SearchConfig(beam=4, stop_early=True),
-    "rules": SearchConfig(beam=4, no_repeat_ngram=2, repetition_penalty=1.3, coverage_penalty=0.2),
+    "diverse": SearchConfig(beam=3, diversity=0.3, coverage_penalty=0.2),
+    "rules": SearchConfig(
+        beam=4, no_repeat_ngram=2, repetition_penalty=1.3, coverage_penalty=0.2, ban=("any",)
+    ),
+    "banned": SearchConfig(beam=4, ban=("any",)),
 }
 
 
 @pytest.mark.parametrize("name", STATIC)
 def test_a_search_that_looks_rarely_finds_the_same(name: str, request: pytest.FixtureRequest) -> None:
     """Also with sentences that take the places of others, and given beginnings and banned words."""
-    config = replace(STATIC[name], rows=12, cap_extra=9, ban=("any",))
+    config = replace(STATIC[name], rows=12, cap_extra=9)
+    banned = [[9], [3, 5]] if config.ban else []
     given = [
-        Sentence(key, tokens, prefix=[1, 7] if key % 3 == 1 else (), banned=[[9], [3, 5]] if key % 2 else ())
+        Sentence(
+            key,
+            tokens,
+            prefix=[1, 7] if key % 3 == 1 else (),
+            banned=banned if key % 2 else (),
+            certain=key % 2 if key % 3 == 1 else 0,
+        )
         for key, tokens in enumerate(SOURCES * 2)
     ]
     model = model_of(5, 12, replace(TINY, positions="learned", longest=70))
@@ -388,3 +399,5 @@ def test_a_search_that_looks_rarely_finds_the_same(name: str, request: pytest.Fi
     }
     for key, of in usual.items():
         assert [each.score for each in rarely[key]] == pytest.approx([each.score for each in of], abs=1e-5)
+        for one, other in zip(of, rarely[key], strict=True):
+            assert list(other.token_scores) == pytest.approx(list(one.token_scores), abs=1e-5)

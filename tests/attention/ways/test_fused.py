@@ -1,0 +1,101 @@
+"""The likeliest tokens of each row of logits: by the kernel, by its reference, and by definition."""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.attention import dispatch
+
+Likeliest = Callable[[Tensor, int, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+ROWS = 6
+
+
+@pytest.fixture(params=["fused", "reference"])
+def likeliest(request: pytest.FixtureRequest) -> Likeliest:
+    from nmt_cli.attention.ways import fused, reference
+
+    return fused.likeliest if request.param == "fused" else reference.likeliest
+
+
+def by_definition(
+    logits_V: list[float], count: int, never_V: list[bool], never: int, only: int
+) -> list[tuple[float, int]]:
+    """The log-probabilities of one row, best first, and the tokens."""
+    highest = max(logits_V)
+    if highest == -math.inf:
+        return []
+    lse = highest + math.log(math.fsum(math.exp(x - highest) for x in logits_V))
+    allowed = [token for token, out in enumerate(never_V) if not out and token != never]
+    ordered = sorted([only] if only >= 0 else allowed, key=lambda token: -logits_V[token])
+    return [(logits_V[token] - lse, token) for token in ordered[:count] if logits_V[token] > -math.inf]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("entries", "count"), [(2, 2), (37, 5), (64, 2), (200, 5), (129, 17)], ids=str)
+def test_the_likeliest_tokens_that_may_come_are_found(
+    likeliest: Likeliest,
+    entries: int,
+    count: int,
+    dtype: torch.dtype,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nmt_cli.attention.ways.fused.BLOCK", 64)
+    draw = torch.Generator().manual_seed(entries)
+    logits = torch.randn(ROWS, entries, generator=draw).mul_(4).to(dtype)
+    logits[1] = logits[1].round()  # so that many are equal
+    logits[2, entries // 2 :] = -torch.inf  # what somebody has banned already
+    never = torch.rand(entries, generator=draw) < 0.1
+    best = logits.float().argmax(1)
+    never[best[0]] = True
+    too_early = torch.tensor([-1, 0, -1, int(best[3]), -1, int(best[5])])
+    only = torch.tensor([-1, -1, -1, -1, entries - 1, int(best[5])])
+    given = (x.to(device) for x in (never, too_early, only))
+    found = [x.cpu() for x in likeliest(logits.to(device), count, *given)]
+    assert found[0].dtype == torch.float32 and found[1].dtype == torch.int64
+    assert {*found[1].flatten().tolist()} <= {*range(entries)}
+    for row in range(ROWS):
+        wanted = by_definition(
+            logits[row].tolist(), count, never.tolist(), int(too_early[row]), int(only[row])
+        )
+        got = list(zip(found[0][row].tolist(), found[1][row].tolist(), strict=True))
+        assert [token for _, token in got[: len(wanted)]] == [token for _, token in wanted], row
+        assert [score for score, _ in got[: len(wanted)]] == pytest.approx([x for x, _ in wanted], abs=2e-5)
+        assert {score for score, _ in got[len(wanted) :]} <= {-math.inf}
+
+
+def test_a_row_with_everything_banned_has_no_way_on(likeliest: Likeliest, device: str) -> None:
+    logits, nothing = torch.randn(2, 9, device=device), torch.tensor([-1, -1], device=device)
+    scores, tokens = likeliest(logits, 3, torch.ones(9, dtype=torch.bool, device=device), nothing, nothing)
+    assert scores.tolist() == [[-math.inf] * 3] * 2
+    assert ((tokens >= 0) & (tokens < 9)).all()
+
+
+def test_without_a_gpu_the_reference_is_asked(device: str) -> None:
+    nothing = torch.tensor([-1], device=device)
+    free = torch.zeros(3, dtype=torch.bool, device=device)
+    scores, tokens = dispatch.likeliest(
+        torch.tensor([[0.0, 2.0, 1.0]], device=device), 2, free, nothing, nothing
+    )
+    assert tokens.tolist() == [[1, 2]]
+    assert scores.exp().sum().item() == pytest.approx((math.e**2 + math.e) / (1 + math.e + math.e**2))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton is for Linux")
+def test_for_an_h100_rows_are_read_sixteen_bytes_at_a_time() -> None:
+    code = "import compile_kernels; print(*compile_kernels.likeliest())"
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    aligned, odd = told.split()
+    assert aligned == "2,0" and odd.startswith("0,")
