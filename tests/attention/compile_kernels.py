@@ -77,7 +77,7 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
 
 
 def likeliest() -> Iterator[str]:
-    """How often a thread reads 16 bytes, and its stack: with rows that begin at multiples of those, or not."""
+    """How often a thread reads 16 bytes, and its stack: where rows begin at multiples of 16, and not."""
     for entries in (37_000, 37_001):
         options = ways.options(5, entries, entries) | {"num_warps": 4}
         found = _resources(ways.kernel, options, torch.bfloat16)

@@ -29,6 +29,7 @@ from nmt_cli.attention import dispatch, fused
 from nmt_cli.attention.cached import Masked, Rows, Seen
 from nmt_cli.data.batches.filler import Rounding
 from nmt_cli.data.batches.loader import Loader
+from nmt_cli.decoding import ensemble
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
@@ -51,6 +52,9 @@ from recipes.benchmarks.lengths import batches, wmt_like
 GB = 1e9
 WIDTH = 64
 """Channels of a head."""
+
+OF_LOGITS = ("log_softmax", "_log_softmax", "amax", "topk", "to", "_to_copy")
+"""What reads or writes all logits of a step; what bans or picks some of them touches a few."""
 
 Stream = Literal["fp32", "bf16"]
 
@@ -164,27 +168,47 @@ def _launches(q: Layout, k: Layout) -> dict[str, Any]:
 
 
 def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
-    """Operations of a step of beam search with six layers: as on a GPU, of fixed shape, attention a kernel;
-    and as on a CPU. A narrow model has as many as a wide one."""
-    entries = Vocabulary(("",) * 2000, end=0, start=0, unknown=1)
+    """A step of beam search with six layers in bf16: as on a GPU, of fixed shape, attention and its end
+    a kernel each; so, but by every log-probability; and as on a CPU.
+
+    A narrow model has as many operations as a wide one, and for each logit the same bytes.
+    """
+    return {
+        "as on a CPU": _search(beam, steps, Masked, 1),
+        "as on a GPU, all log-probabilities": _search(beam, steps, _Launched, LOOK_EVERY, few=False),
+        "as on a GPU": _search(beam, steps, _Launched, LOOK_EVERY),
+    }
+
+
+def _search(beam: int, steps: int, attention: type, look_every: int, few: bool = True) -> dict[str, Any]:
+    entries, sentences = Vocabulary(("",) * 2000, end=0, start=0, unknown=1), 8
     shape = ModelConfig(width=64, feed_forward=64, heads=2)
     torch.manual_seed(1)
-    model = Transformer(shape, entries, entries, joint=True).eval()
+    model = Transformer(shape, entries, entries, joint=True).eval().bfloat16()
     config = SearchConfig(beam=beam, min_length=steps + 1)
-    sentences = [Sentence(key, [5] * (key + 3)) for key in range(8)]
-    told: dict[str, Any] = {}
-    for name, look_every, step_by in (("as on a CPU", 1, Masked), ("as on a GPU", LOOK_EVERY, _Launched)):
-        one = Search(Ensemble.of([model], config), config, look_every)
-        one.join(sentences)
-        with (
-            patch.object(cache, "seen_by", partial(_seen_by, step_by)),
-            Counted() as counted,
-        ):
-            for _ in range(steps):
-                one.step()
-        each = {name: round(count / steps, 1) for name, count in counted.operations.most_common()}
-        told[name] = {"operations": round(counted.operations.total() / steps, 1), "by name": each}
-    return told
+    one = Search(Ensemble.of([model], config), config, look_every)
+    one.join([Sentence(key, [5] * (key + 3)) for key in range(sentences)])
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(cache, "seen_by", partial(_seen_by, attention)))
+        stack.enter_context(patch.object(dispatch, "_compiled", lambda _: None))
+        stack.enter_context(patch.object(ensemble, "likeliest", _likeliest))
+        if not few:
+            stack.enter_context(patch.object(Search, "_few_suffice", False))
+        counted = stack.enter_context(Counted())
+        for _ in range(steps):
+            one.step()
+    logits = sentences * beam * len(entries) * steps
+    return {
+        "operations": round(counted.operations.total() / steps, 1),
+        "bytes a logit": round(sum(counted.bytes[name] for name in OF_LOGITS) / logits, 2),
+        "by name": {name: round(count / steps, 1) for name, count in counted.operations.most_common()},
+    }
+
+
+def _likeliest(logits_RV: Tensor, count: int, *_: Tensor) -> tuple[Tensor, Tensor]:
+    """Stands for the kernel: one operation that reads them once."""
+    best, tokens = torch.topk(logits_RV, count)
+    return best.float(), tokens
 
 
 class _Launched:
@@ -193,7 +217,7 @@ class _Launched:
     @staticmethod
     def attend(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
         """See `Seen`."""
-        return torch.zeros(len(query_RHK), query_RHK.shape[1] * values_BHMV.shape[3])
+        return query_RHK.new_zeros(len(query_RHK), query_RHK.shape[1] * values_BHMV.shape[3])
 
 
 def _seen_by(kind: type, rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
