@@ -104,14 +104,37 @@ class Search:
         if sum(self._active) <= FEW * len(self._active):
             self._clear(self._beams)
         beams, longest = self._beams, max(self._ages) + 1
-        going = [age for age, active in zip(self._ages, self._active, strict=True) if active]
-        rows, newest = beams.rows(everywhere=self._look_every > 1)
         if self._few_suffice:
-            choice = self._best_of_few(newest, rows, max(going) + 1)
+            for cache in self._caches:
+                if not cache.ready:
+                    cache.get_ready()
+            going = [cap for cap, active in zip(self._caps, self._active, strict=True) if active]
+            self._advance(beams, longest, self._rules(), max(going) + 1)
         else:
+            going = [age for age, active in zip(self._ages, self._active, strict=True) if active]
+            rows, newest = beams.rows(everywhere=self._look_every > 1)
             log_probs = self._ensemble.step(newest, rows, self._caches, max(going) + 1)
             self._constrain(log_probs, rows)
-            choice = self._choice(log_probs, rows, beams.totals)
+            self._follow(beams, self._choice(log_probs, rows, beams.totals), longest)
+        self._ages = [age + 1 for age in self._ages]
+        return self._leave(beams)
+
+    def _advance(self, beams: Beams, longest: int, rules: Tensor, most: int) -> None:
+        """What a step between two looks asks of a device: the same each time, and the host learns nothing.
+
+        No hypothesis gets `most` tokens; all that changes from step to step is in tensors.
+        """
+        rows, newest = beams.rows(everywhere=True)
+        must_R, too_early_R, factor_R = rules
+        steps, tokens = self._ensemble.likeliest(
+            *(newest, rows, self._caches, most, ways_on(self._config.places, len(self._never))),
+            (self._never, too_early_R, must_R),
+        )
+        steps[:, 0] *= factor_R  # of what must come there is nothing else
+        choice = best_of(steps, tokens, rows, beams.totals, self._end, self._config.diversity)
+        self._follow(beams, choice, longest)
+
+    def _follow(self, beams: Beams, choice: Choice, longest: int) -> None:
         beams.follow(choice, self._rule, longest, self._coverage(), waits=self._look_every == 1)
         if not self._config.sample:
             # Not of samples, which are drawn, not compared.
@@ -120,8 +143,6 @@ class Search:
                 beams.give_up_where_enough_ended(self._config.beam)
         for cache in self._caches:
             cache.follow(choice.live_parents, beams.in_use)
-        self._ages = [age + 1 for age in self._ages]
-        return self._leave(beams)
 
     @property
     def _few_suffice(self) -> bool:
@@ -129,17 +150,6 @@ class Search:
         config = self._config
         asked = config.sample or config.constrained or self._trees or len(self._ensemble.models) > 1
         return self._look_every > 1 and not asked
-
-    def _best_of_few(self, newest: Tensor, rows: Tensor, longest: int) -> Choice:
-        """As `_constrain` and `_choice`, by the likeliest tokens of each row alone."""
-        assert self._beams is not None
-        totals, width = self._beams.totals, ways_on(self._config.places, len(self._never))
-        must_R, too_early_R, factor_R = self._rules()
-        steps, tokens = self._ensemble.likeliest(
-            newest, rows, self._caches, longest, width, (self._never, too_early_R, must_R)
-        )
-        steps[:, 0] *= factor_R  # of what must come there is nothing else
-        return best_of(steps, tokens, rows, totals, self._end, self._config.diversity)
 
     def _rules(self) -> Tensor:
         """[3, R], of all places: the token that must come next, the end where it is too early for it, or -1;

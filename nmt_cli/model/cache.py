@@ -124,7 +124,7 @@ class DecodingCache:
         nodes_BN = self._free_nodes()
         sentences, places, room = self.paths.shape
         in_use = torch.zeros(sentences * places, dtype=torch.bool, device=self.paths.device)
-        in_use[rows_R] = True
+        in_use.index_fill_(0, rows_R, True)
         # Where a place is not in use its node stays on no path, and is free again in the next step.
         self.paths.scatter_(2, nodes_BN[:, :, None], in_use.view(sentences, places, 1))
         self.depths.scatter_(1, nodes_BN, self.ages[:, None].expand_as(nodes_BN))
@@ -165,20 +165,27 @@ class DecodingCache:
 
     def _free_nodes(self) -> Tensor:
         """[B, N]: for each place a node that no path goes through."""
-        alive = self.paths[:, :, : self.used].any(1)
-        if not self.ready:
-            # All sentences have as many nodes as the one that needs most.
-            live = int(alive.sum(1).max())
-            needed = live + self.places * self.ahead
-            if needed > self.used:
-                if needed > self.paths.shape[2]:
-                    self.take(torch.arange(len(self.ages), device=self.paths.device), live=live)
-                self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
-                alive = self.paths[:, :, : self.used].any(1)
-            self.ready = self.ahead
+        alive = self._alive() if self.ready else self.get_ready()
         self.ready -= 1
         # False sorts before True, so the nodes on no path come first.
         return alive.sort(dim=1, stable=True).indices[:, : self.places]
+
+    def get_ready(self) -> Tensor:
+        """Make nodes ready for the next steps, which the host must look for; [B, M]: which are on a path."""
+        alive = self._alive()
+        # All sentences have as many nodes as the one that needs most.
+        live = int(alive.sum(1).max())
+        needed = live + self.places * self.ahead
+        if needed > self.used:
+            if needed > self.paths.shape[2]:
+                self.take(torch.arange(len(self.ages), device=self.paths.device), live=live)
+            self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
+            alive = self._alive()
+        self.ready = self.ahead
+        return alive
+
+    def _alive(self) -> Tensor:
+        return self.paths[:, :, : self.used].any(1)
 
     def take(self, sentences: Tensor, others: DecodingCache | None = None, live: int | None = None) -> None:
         """Keep `sentences`, in this order, and of their trees what some hypothesis goes through; behind them

@@ -1,0 +1,62 @@
+"""What is asked of a device, watched without one."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Run = tuple[Any, tuple[Any, ...], dict[str, Any], object]
+
+
+class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Writes down operations with what they were given: tensors, but also numbers that the host knew."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.runs: list[Run] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        result = func(*args, **kwargs or {})
+        if not func.is_view:
+            self.runs.append((func, args, kwargs or {}, result))
+        return result
+
+    @torch.no_grad()
+    def again(self) -> None:
+        """The same operations on the same tensors, to the same places."""
+        for func, args, kwargs, result in self.runs:
+            for place, value in zip(
+                pytree.tree_leaves(result), pytree.tree_leaves(func(*args, **kwargs)), strict=True
+            ):
+                if isinstance(place, Tensor) and place is not value:
+                    place.copy_(value)
+
+
+class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Fails on whatever waits for the device, reads what is on it, or gives it something of the host.
+
+    Fake tensors are those of the device, whatever device they say, and real ones the host's: PyTorch without
+    CUDA does not go backward on fakes of a GPU.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        name = func.overloadpacket.__name__
+        tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        waits: set[Any] = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & {*func.tags}
+        if name == "index" or "index_put" in name:  # only with masks
+            waits = {x.dtype for x in tensors[1:]} & {torch.bool, torch.uint8}
+        assert not waits and name != "lift_fresh", name
+        # The plan of attention is of the host, and meant for it.
+        of_host = [x for x in tensors if not isinstance(x, FakeTensor)]
+        assert not of_host or func.namespace == "nmt", f"{name} is given a tensor of the host"
+        return func(*args, **kwargs or {})
