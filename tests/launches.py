@@ -1,5 +1,6 @@
 """What is asked of a device, watched without one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,12 +18,17 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's cla
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.runs: list[Run] = []
+        self._before: list[tuple[Tensor, Tensor]] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
+        for given, known in zip(args, func._schema.arguments, strict=False):
+            if isinstance(given, Tensor) and known.is_write:
+                self._before.append((given, given.clone()))
         result = func(*args, **kwargs or {})
-        if not func.is_view:
+        # What may be a view is a copy where the layout or the type demands it.
+        if not func.is_view or not (isinstance(result, Tensor) and _shared(args[0], result)):
             self.runs.append((func, args, kwargs or {}, result))
         return result
 
@@ -35,6 +41,23 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's cla
             ):
                 if isinstance(place, Tensor) and place is not value:
                     place.copy_(value)
+
+    def undo(self) -> None:
+        """Give whatever was written to what it held before."""
+        for place, value in reversed(self._before):
+            place.copy_(value)
+
+
+def _shared(x: Tensor, y: Tensor) -> bool:
+    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
+def record(work: Callable[[], None]) -> Callable[[], None]:
+    """As a GPU does it: what is recorded is not done."""
+    with Tape() as tape:
+        work()
+    tape.undo()
+    return tape.again
 
 
 class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped

@@ -125,7 +125,7 @@ class Beams:
         `extra_BN`, never positive, is added to the score of an ending, by its parent. Without `waits` the
         host does not look whether there is one.
         """
-        self._make_room(longest + 1)
+        self.make_room(longest + 1)
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
         self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
         self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
@@ -158,7 +158,7 @@ class Beams:
         """Put the sentences of `others` behind those that are here."""
         # Both get the larger room of the two, as tensors that are joined must have the same shape.
         for each, other in ((self, others), (others, self)):
-            each._make_room(other.tokens.shape[2])
+            each.make_room(other.tokens.shape[2])
         for field in fields(self):
             setattr(self, field.name, torch.cat([getattr(self, field.name), getattr(others, field.name)]))
 
@@ -190,7 +190,8 @@ class Beams:
         self.ended_tokens = _chosen(torch.cat([self.ended_tokens, tokens], dim=1), kept)
         self.ended_token_totals = _chosen(torch.cat([self.ended_token_totals, token_totals], dim=1), kept)
 
-    def _make_room(self, tokens: int) -> None:
+    def make_room(self, tokens: int) -> None:
+        """Have room for at least so many tokens."""
         if (missing := tokens - self.tokens.shape[2]) > 0:
             more = (0, -(-missing // BLOCK) * BLOCK)
             for name in ("tokens", "token_totals", "ended_tokens", "ended_token_totals"):

@@ -6,9 +6,11 @@ from typing import Protocol
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.repeated import Repeated
 from nmt_cli.decoding.search import Search
 from nmt_cli.machine.devices import is_gpu
 from nmt_cli.machine.memory import LACKS, out_of_memory
+from nmt_cli.machine.replay import Recorder
 from nmt_cli.model.transformer import Transformer
 
 ROWS_ON_CPU = 256
@@ -57,8 +59,8 @@ def translated(
     """
     rows = config.rows or (MOST_ROWS if is_gpu(ensemble.device) else ROWS_ON_CPU)
     slots = max(1, rows // config.places)
-    look_every = LOOK_EVERY if is_gpu(ensemble.device) else 1
-    search = Search(ensemble, config, look_every)
+    look_every, repeated = (LOOK_EVERY, Repeated(Recorder())) if is_gpu(ensemble.device) else (1, None)
+    search = Search(ensemble, config, look_every, repeated)
     while True:
         joining: list[Sentence] = []
         try:
@@ -81,7 +83,9 @@ def translated(
                 raise
             # All of them begin anew in smaller batches: the step may have failed halfway.
             batch = [*search.sentences, *joining]
-            search = Search(ensemble, config, look_every)
+            if repeated:
+                repeated.forget()
+            search = Search(ensemble, config, look_every, repeated)
             if len(batch) == 1:
                 yield batch[0], None
             else:

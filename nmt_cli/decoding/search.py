@@ -1,6 +1,7 @@
 """A batch in search: sentences come in, take steps together, and leave when nothing can get better."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import zip_longest
 
 import torch
@@ -15,6 +16,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lengths import LengthRule
 from nmt_cli.decoding.placeholder_rules import heed_placeholders
+from nmt_cli.decoding.repeated import Repeated
 from nmt_cli.decoding.tree_rules import TreeWanted, Written, allowed_next, written
 from nmt_cli.model.cache import BLOCK, DecodingCache
 
@@ -27,14 +29,21 @@ Done = tuple[Sentence, list[Hypothesis]]
 class Search:
     """Sentences in search, whatever step each of them is at."""
 
-    def __init__(self, ensemble: Ensemble, config: SearchConfig, look_every: int = 1) -> None:
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        config: SearchConfig,
+        look_every: int = 1,
+        repeated: Repeated | None = None,
+    ) -> None:
         """The vocabulary says what is never produced; nor is its unknown unless the settings allow it.
 
         Only once in `look_every` steps, at most 8, the host waits for the device and looks at what is in use;
-        where that is more than 1, every place takes each step, in use or not, so that shapes stay the same.
+        where that is more than 1, every place takes each step, in use or not, so that shapes stay the same;
+        `repeated` then takes those steps that are alike.
         """
         assert look_every <= BLOCK
-        self._look_every, self._unseen = look_every, 0
+        self._look_every, self._unseen, self._repeated = look_every, 0, repeated
         self._sentences: list[Sentence] = []
         self._active: list[bool] = []
         self._ensemble, self._config = ensemble, config
@@ -109,7 +118,14 @@ class Search:
                 if not cache.ready:
                     cache.get_ready()
             going = [cap for cap, active in zip(self._caps, self._active, strict=True) if active]
-            self._advance(beams, longest, self._rules(), max(going) + 1)
+            beams.make_room(longest + 1)
+            most, rules = max(going) + 1, self._rules()
+            advance = partial(self._advance, beams, longest, most)
+            if self._repeated:
+                buffers = [buffer for model in self._ensemble.models for buffer in model.buffers()]
+                self._repeated.take(beams, self._caches, buffers, most, rules, advance)
+            else:
+                advance(rules)
         else:
             going = [age for age, active in zip(self._ages, self._active, strict=True) if active]
             rows, newest = beams.rows(everywhere=self._look_every > 1)
@@ -119,7 +135,7 @@ class Search:
         self._ages = [age + 1 for age in self._ages]
         return self._leave(beams)
 
-    def _advance(self, beams: Beams, longest: int, rules: Tensor, most: int) -> None:
+    def _advance(self, beams: Beams, longest: int, most: int, rules: Tensor) -> None:
         """What a step between two looks asks of a device: the same each time, and the host learns nothing.
 
         No hypothesis gets `most` tokens; all that changes from step to step is in tensors.

@@ -15,10 +15,11 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self._pool = torch.cuda.graph_pool_handle()
+        self._pool: tuple[int, int] | None = None
 
     def __call__(self, work: Work) -> Work:
         """Call `work`, and return what repeats it; raises `RuntimeError` where it waits for the GPU."""
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # Other threads may pin memory or wait for copies meanwhile, as the one that makes batches does.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):

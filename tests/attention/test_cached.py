@@ -169,6 +169,7 @@ def test_a_search_by_the_kernel_finds_the_same(
     config = SearchConfig(beam=beam, cap_extra=3, min_length=2)
     usual = translate_ids([model], [[5, 3, 8], [2]], config)
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
+    monkeypatch.setattr(engine, "Repeated", lambda _: None)  # the interpreter's launches can't be recorded
     monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
     monkeypatch.setattr(ensemble, "likeliest", fused.likeliest)
     by_kernel = translate_ids([model], [[5, 3, 8], [2]], config)
