@@ -57,7 +57,8 @@ def record(work: Callable[[], None]) -> Callable[[], None]:
     with Tape() as tape:
         work()
     tape.undo()
-    return tape.again
+    again: Callable[[], None] = tape.again
+    return again
 
 
 class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped

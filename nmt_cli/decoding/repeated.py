@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from nmt_cli.decoding.beams import Beams
-from nmt_cli.model.cache import DecodingCache
+from nmt_cli.model.cache import DecodingCache, LayerCache
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 """What `machine.replay.Recorder` is."""
+
+Owner = Beams | DecodingCache | LayerCache
 
 Advance = Callable[[Tensor], None]
 """Changes beams and caches by one step, as [3, R] rules say."""
@@ -98,9 +100,10 @@ def _is(known: ref[Tensor], here: Tensor) -> bool:
     return known() is here
 
 
-def _tensors(beams: Beams, caches: Sequence[DecodingCache]) -> Iterator[tuple[object, str, Tensor]]:
+def _tensors(beams: Beams, caches: Sequence[DecodingCache]) -> Iterator[tuple[Owner, str, Tensor]]:
     """All that a step reads or changes: whose it is, its name, and itself."""
-    for owner in (beams, *caches, *(layer for cache in caches for layer in cache.layers)):
+    owners: tuple[Owner, ...] = (beams, *caches, *(layer for cache in caches for layer in cache.layers))
+    for owner in owners:
         for field in fields(owner):
             if isinstance(value := getattr(owner, field.name), Tensor):
                 yield owner, field.name, value

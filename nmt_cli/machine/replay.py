@@ -1,6 +1,7 @@
 """Launches on a GPU, recorded once and asked for again in one go; not yet run on a device."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None  # PyTorch names no type for it
 
     def __call__(self, work: Work) -> Work:
         """Call `work`, and return what repeats it; raises `RuntimeError` where it waits for the GPU."""
