@@ -161,10 +161,15 @@ class Search:
             cache.follow(choice.live_parents, beams.in_use)
 
     @property
+    def _heeding(self) -> bool:
+        """Whether what was written may decide what comes next."""
+        return self._config.constrained or self._trees or self._placeholders
+
+    @property
     def _few_suffice(self) -> bool:
         """Whether nobody needs to know the log-probability of every token, and all places are rows."""
         config = self._config
-        asked = config.sample or config.constrained or self._trees or len(self._ensemble.models) > 1
+        asked = config.sample or self._heeding or len(self._ensemble.models) > 1
         return self._look_every > 1 and not asked
 
     def _rules(self) -> Tensor:
@@ -200,8 +205,7 @@ class Search:
         if any(token is not None for token in must):
             forced = self._forced(log_probs_RV, must, rows)
         log_probs_RV.index_fill_(1, self._banned, -torch.inf)
-        heeding = self._config.constrained or self._trees or self._placeholders
-        ends_R = log_probs_RV[:, self._end].clone() if heeding else None
+        ends_R = log_probs_RV[:, self._end].clone() if self._heeding else None
         if min(self._ages) < self._config.min_length:
             too_early = (self._beams.ages < self._config.min_length)[rows // self._config.places]
             log_probs_RV[:, self._end].masked_fill_(too_early, -torch.inf)
