@@ -146,6 +146,9 @@ class SearchConfig(BeamConfig):
     rows: int = setting(0, least=0)
     """Most hypotheses that are worked on at a time; 0 for what suits the device."""
 
+    graphs: bool = False
+    """Record what a GPU is asked for in a step of search (CUDA graphs), and repeat it. Not yet run on one."""
+
     gone: ClassVar[Mapping[str, Gone]] = {
         "tokens": Gone("16,384 source tokens are worked on at a time; search.rows makes it less")
     }

@@ -57,9 +57,10 @@ def translated(
     `gone` is called before each step with the sentences of the batch, and says by their places there which
     of them nobody wants any more; these leave. An exception in it ends the search.
     """
-    rows = config.rows or (MOST_ROWS if is_gpu(ensemble.device) else ROWS_ON_CPU)
-    slots = max(1, rows // config.places)
-    look_every, repeated = (LOOK_EVERY, Repeated(Recorder())) if is_gpu(ensemble.device) else (1, None)
+    on_gpu = is_gpu(ensemble.device)
+    most, look_every = (MOST_ROWS, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
+    slots = max(1, (config.rows or most) // config.places)
+    repeated = Repeated(Recorder()) if on_gpu and config.graphs else None
     search = Search(ensemble, config, look_every, repeated)
     while True:
         joining: list[Sentence] = []
