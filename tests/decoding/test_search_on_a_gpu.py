@@ -116,7 +116,7 @@ def test_repeated_steps_find_what_plain_ones_find(
 
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
     monkeypatch.setattr(engine, "Recorder", lambda: recorded)
-    by_repeats = found(model, CONFIGS[config])
+    by_repeats = found(model, replace(CONFIGS[config], graphs=True))
     assert repeats > 20
     for key, hypotheses in usual.items():
         assert [tokens for tokens, _ in by_repeats[key]] == [tokens for tokens, _ in hypotheses]
@@ -135,7 +135,7 @@ def test_where_recording_fails_a_line_says_so_and_steps_are_plain(monkeypatch: p
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
     monkeypatch.setattr(engine, "Recorder", lambda: fails)
     with pytest.warns(UserWarning, match="not recorded, which is slower: operation not permitted$") as told:
-        plainly = found(model, config)
+        plainly = found(model, replace(config, graphs=True))
     assert len(told) == 1
     assert {key: [tokens for tokens, _ in of] for key, of in plainly.items()} == {
         key: [tokens for tokens, _ in of] for key, of in usual.items()
