@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from types import ModuleType
 from typing import Protocol
 
@@ -21,20 +20,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt_cli.machine.arrays import as_array
+from nmt_cli.machine.kernels import compiled_kernels
+
 ROUND = 8
 """Rows beyond this many are rounded up to a multiple of it: libraries prepare something for each new number
 of rows, which costs more than the added rows do; among only a few, an added row would cost more."""
 
 
-@cache
 def kernels() -> ModuleType | None:
     """`compiled.py`, whose kernels compute in one thread of a CPU; None without Numba. The first call
     compiles."""
-    try:
-        from nmt_cli.attention import compiled
-    except (ImportError, OSError, RuntimeError):  # not there, not whole, or without room for what it compiles
-        return None
-    return compiled
+    return compiled_kernels("attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +111,10 @@ class Paths:
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
         """See `Seen`."""
-        mixed_RHV = torch.empty(*query_RHK.shape[:2], values_BHMV.shape[3])
-        arrays = [_array(x) for x in (query_RHK.float(), keys_BHMK, values_BHMV, mixed_RHV)]
-        self.compiled.attend(*arrays, self.sentences_R, self.nodes_RM, self.counts_R)
-        return mixed_RHV.flatten(1).to(query_RHK.dtype)
-
-
-def _array(x: Tensor) -> NDArray[np.generic]:
-    x = x.detach()
-    # NumPy has no bfloat16; the kernels take its bits.
-    array: NDArray[np.generic] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
-    return array
+        mixed_RHV = np.empty((*query_RHK.shape[:2], values_BHMV.shape[3]), np.float32)
+        arrays = [as_array(x) for x in (query_RHK.float(), keys_BHMK, values_BHMV)]
+        self.compiled.attend(*arrays, mixed_RHV, self.sentences_R, self.nodes_RM, self.counts_R)
+        return torch.from_numpy(mixed_RHV.reshape(len(mixed_RHV), -1)).to(query_RHK.dtype)
 
 
 @dataclass(frozen=True, slots=True)

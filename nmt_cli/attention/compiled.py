@@ -3,43 +3,29 @@
 B sentences have cached keys and values of H heads at M nodes each; R rows are the newest tokens of their
 hypotheses (`cached.py` says more). Attention reads those nodes only that a row sees, its path, and rows of
 one sentence are neighbours, so that the nodes they share are read from memory once. Cached numbers are
-float32, or bfloat16 as uint16, since NumPy has no bfloat16.
+float32, or bfloat16 as uint16.
 """
 
 import math
 
 import numpy as np
-from llvmlite import ir
-from numba import boolean, float32, int32, int64, njit, types, uint8, uint16, void
-from numba.extending import intrinsic
+from numba import boolean, float32, int32, int64, njit, uint8, uint16, void
 
-# Kernels that Python calls are given their signatures, and so are compiled when this module is imported:
-# before worker processes are forked, once for all of them.
-OPTIONS = {
-    "cache": True,
-    # By default a division by zero raises, and a loop with such a check is not vectorised.
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "arcp", "nsz"},  # all but what takes nan and infinity for impossible
-    "nogil": True,
-}
-
-LOG2_E = np.float32(1 / math.log(2))
-LN_2 = np.float32(math.log(2))
+from nmt_cli.machine.compiled import OPTIONS, exp, float_of, kept_as, number
 
 
-@intrinsic
-def _number(context, kept):
-    """A cached number, float32 or the bits of a bfloat16, as float32."""
+def _keep_signature(kept):
+    return void(float32[:, :, :], int64[:, ::1], kept[:, ::1])
 
-    def same(context, builder, signature, arguments):
-        return arguments[0]
 
-    def widened(context, builder, signature, arguments):
-        # bfloat16 is the upper half of float32's bits.
-        bits = builder.zext(arguments[0], ir.IntType(32))
-        return builder.bitcast(builder.shl(bits, ir.Constant(ir.IntType(32), 16)), ir.FloatType())
-
-    return float32(kept), same if kept == types.float32 else widened
+@njit([_keep_signature(float32), _keep_signature(uint16)], **OPTIONS)
+def keep(new_RHC, nodes_RH, kept_NC):
+    """Put what each row has for each head where `nodes_RH` says; rows behind these are of no use."""
+    for row in range(len(nodes_RH)):
+        for head in range(nodes_RH.shape[1]):
+            kept_C = kept_NC[nodes_RH[row, head]]
+            for c in range(len(kept_C)):
+                kept_C[c] = kept_as(new_RHC[row, head, c], kept_C[c])
 
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)
@@ -55,42 +41,6 @@ def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
         counts_R[row] = count
 
 
-@intrinsic
-def _two_to_the(context, power):
-    """2^power as float32, for an int32 from -126 to 127."""
-
-    def made(context, builder, signature, arguments):
-        # A float32 whose fraction is 0: only its exponent, which is stored plus 127, needs to be written.
-        exponent = builder.add(arguments[0], ir.Constant(ir.IntType(32), 127))
-        return builder.bitcast(builder.shl(exponent, ir.Constant(ir.IntType(32), 23)), ir.FloatType())
-
-    return float32(power), made
-
-
-@intrinsic
-def _float_of(context, bits):
-    """The float32 that has the bits of an int32."""
-
-    def made(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return float32(bits), made
-
-
-@njit(**OPTIONS)
-def _exp(x):
-    """e^x for x of at most 0, with an error of at most 1e-7; unlike `math.exp`, vectorised where it is in a
-    loop."""
-    x = np.float32(-87.0) if x < np.float32(-87.0) else x  # below, 2^twos has no bits; nan passes
-    twos = np.floor(x * LOG2_E + np.float32(0.5))
-    rest = x - twos * LN_2
-    # A Taylor series is exact enough here, as the rest is at most ln(2) / 2 from 0.
-    total = np.float32(1 / 5040)
-    for factorial in (720, 120, 24, 6, 2, 1, 1):
-        total = total * rest + np.float32(1 / factorial)
-    return total * _two_to_the(np.int32(twos))
-
-
 @njit(**OPTIONS)
 def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
     """Attention of one row with one head over the given nodes of its sentence, written to `mixed_V`.
@@ -102,19 +52,19 @@ def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
         key_K = keys_MK[nodes[i]]
         score = np.float32(0)
         for k in range(len(query_K)):
-            score += query_K[k] * _number(key_K[k])
+            score += query_K[k] * number(key_K[k])
         scores[i] = score
         top = max(top, score)
     total = np.float32(0)
     for i in range(len(nodes)):
-        scores[i] = _exp(scores[i] - top)
+        scores[i] = exp(scores[i] - top)
         total += scores[i]
     mixed_V[:] = 0
     for i in range(len(nodes)):
         value_V = values_MV[nodes[i]]
         weight = scores[i] / total
         for v in range(len(mixed_V)):
-            mixed_V[v] += weight * _number(value_V[v])
+            mixed_V[v] += weight * number(value_V[v])
 
 
 def _attend_signature(kept):
@@ -158,10 +108,29 @@ def log_softmax(x_RV, tops_R):
         x_V, top, total = x_RV[row], tops_R[row], np.float32(0)
         for v in range(len(x_V)):
             x_V[v] -= top  # not together with `rest`: their sum would round small differences away
-            total += _exp(x_V[v])
+            total += exp(x_V[v])
         rest = np.float32(math.log(total))
         for v in range(len(x_V)):
             x_V[v] -= rest
+
+
+@njit(void(float32[:, ::1], float32[:, ::1], int64[:, ::1]), **OPTIONS)
+def top(x_RV, highest_RC, places_RC):
+    """Write the highest numbers of each row, the first of equal ones first, and where they are."""
+    highest_RC[:] = -np.inf
+    places_RC[:] = 0
+    last = highest_RC.shape[1] - 1
+    for row in range(len(x_RV)):
+        x_V, highest_C, places_C = x_RV[row], highest_RC[row], places_RC[row]
+        for v in range(len(x_V)):
+            if x_V[v] > highest_C[last]:
+                c = last
+                while c > 0 and x_V[v] > highest_C[c - 1]:
+                    highest_C[c] = highest_C[c - 1]
+                    places_C[c] = places_C[c - 1]
+                    c -= 1
+                highest_C[c] = x_V[v]
+                places_C[c] = v
 
 
 def _round_signature(whole):
@@ -181,7 +150,7 @@ def round_rows(x_RC, bits_RC, levels, zero, whole_RC, scales_R):
         most = np.int32(1)  # not 0, which nothing can be divided by
         for c in range(x_RC.shape[1]):
             most = max(most, np.int32(bits_RC[row, c] & 0x7FFFFFFF))
-        top = _float_of(most)
+        top = float_of(most)
         scales_R[row] = top / np.float32(levels)
         # A row so small that this were infinite is as good as zeros.
         inverse = min(np.float32(levels) / top, np.float32(1e36))

@@ -14,6 +14,7 @@ from nmt_cli.attention import padded, reference
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.ways import reference as ways
+from nmt_cli.machine.arrays import as_array
 from nmt_cli.ragged import Layout
 
 WIDEST = {2: 512, 4: 256}
@@ -116,6 +117,17 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
     return Masked.of(rows, seen_BNM, dtype, PART.get(device.type, 0))
 
 
+def keep(new_RHC: Tensor, nodes_RH: Tensor, kept_BHMC: Tensor) -> None:
+    """Put what each row has for each head at its node of [B x H x M]; rows behind those of `nodes_RH` have
+    none."""
+    kept_NC = kept_BHMC.view(-1, kept_BHMC.shape[3])
+    if new_RHC.dtype == torch.float32 and (compiled := _compiled(new_RHC.device)):
+        compiled.keep(new_RHC.numpy(), nodes_RH.numpy(), as_array(kept_NC))
+        return
+    rows = new_RHC[: len(nodes_RH)].to(kept_BHMC.dtype).flatten(0, 1)
+    kept_NC.index_copy_(0, nodes_RH.flatten(), rows)
+
+
 def log_softmax(x_RV: Tensor) -> Tensor:
     """Over each row, in float32; without gradients, `x_RV` may be used up."""
     compiled = None if torch.is_grad_enabled() else _compiled(x_RV.device)
@@ -125,6 +137,16 @@ def log_softmax(x_RV: Tensor) -> Tensor:
     x_RV = x_RV.float().contiguous()
     compiled.log_softmax(x_RV.numpy(), x_RV.amax(1).numpy())
     return x_RV
+
+
+def top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """[R, `count`]: the highest of each row, best first, and where they are; where -inf is, means nothing."""
+    if x_RV.dtype != torch.float32 or not (compiled := _compiled(x_RV.device)):
+        return ways.top(x_RV, count)
+    highest_RC = np.empty((len(x_RV), count), np.float32)
+    places_RC = np.empty((len(x_RV), count), np.int64)
+    compiled.top(x_RV.numpy(), highest_RC, places_RC)
+    return torch.from_numpy(highest_RC), torch.from_numpy(places_RC)
 
 
 def likeliest(
@@ -148,13 +170,13 @@ def rounded_rows(x_RC: Tensor, levels: int, zero: int, dtype: torch.dtype) -> tu
 
     `x_RC` is float32 on a CPU; a row that is not finite gets a scale that is not.
     """
-    x_RC = x_RC.detach().contiguous()
+    x_RC = x_RC.contiguous()
     if compiled := kernels():
-        whole_RC, scales_R = torch.empty_like(x_RC, dtype=dtype), torch.empty(len(x_RC))
         array = x_RC.numpy()
-        bits_RC = array.view(np.int32)
-        compiled.round_rows(array, bits_RC, levels, zero, whole_RC.numpy(), scales_R.numpy())
-        return whole_RC, scales_R
+        whole = np.empty(array.shape, np.float32 if dtype == torch.float32 else np.uint8)
+        scales = np.empty(len(array), np.float32)
+        compiled.round_rows(array, array.view(np.int32), levels, zero, whole, scales)
+        return torch.from_numpy(whole), torch.from_numpy(scales)
     tops_R1 = x_RC.abs().amax(1, keepdim=True).clamp(min=torch.finfo(x_RC.dtype).tiny)
     whole_RC = (x_RC * (levels / tops_R1).clamp(max=1e36)).nan_to_num_().round_().add_(zero)
     return whole_RC.to(dtype), tops_R1[:, 0] / levels

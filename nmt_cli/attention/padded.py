@@ -50,6 +50,8 @@ def attend(
     else:
         out_BHMV = F.scaled_dot_product_attention(q_BHMK, k_BHNK, v_BHNV, attn_mask=allowed_B1MN)
         out_GMV = out_BHMV.flatten(0, 1)
+    if _alone(q, len(q_THK)):
+        return out_GMV.transpose(0, 1)
     out_THV: Tensor = _Taken.apply(out_GMV, _places(q, q_THK.shape[1], q.longest))  # type: ignore[no-untyped-call]
     if not torch.compiler.is_compiling() and k.lengths.all():
         return out_THV
@@ -111,11 +113,19 @@ def padded(x_THD: Tensor, layout: Layout) -> Tensor:
     Gradients there are left out: they must be zero.
     """
     tokens, heads, _ = x_THD.shape
+    if _alone(layout, tokens):
+        return x_THD.transpose(0, 1).contiguous()[None]
     columns_M = torch.arange(layout.longest, device=x_THD.device)
     tokens_B1M = (layout.starts[:-1, None, None] + columns_M).clamp(max=tokens - 1)
     heads_H1 = torch.arange(heads, device=x_THD.device)[:, None]
     spread: Tensor = _Spread.apply(x_THD, tokens_B1M, heads_H1, _places(layout, heads, layout.longest))  # type: ignore[no-untyped-call]
     return spread
+
+
+def _alone(layout: Layout, tokens: int) -> bool:
+    """Whether all tokens are one segment's and nobody wants gradients: then views do, and no indices."""
+    plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+    return plain and len(layout.lengths) == 1 and layout.longest == tokens
 
 
 def _places(layout: Layout, heads: int, longest: int) -> Tensor:

@@ -5,36 +5,17 @@ So logits are held for one chunk only, and are never computed twice.
 Axes: T tokens, C tokens of a chunk, D features, V entries of the vocabulary.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt_cli.loss.reference import IGNORED, Losses
+from nmt_cli.loss.reference import Losses
+from nmt_cli.loss.rows import RowLosses, rows
 from nmt_cli.machine.torch_private import add_product
 
 CHUNK = 512
 """Tokens of a chunk on the CPU: smaller ones slow the matrix products, larger ones leave the cache."""
-
-
-class RowLosses(Protocol):
-    """The part between the matrix products: the logits of a chunk to losses, and in place to their
-    gradient."""
-
-    def __call__(
-        self,
-        logits_CV: Tensor,
-        targets_C: Tensor,
-        losses_2C: Tensor,
-        smoothing: float,
-        grad_scale: Tensor | None,
-        gradient: bool,
-    ) -> None:
-        """Write smoothed losses and NLLs to `losses_2C`.
-
-        With `gradient`, `logits_CV` then holds the gradient of the smoothed losses times `grad_scale`; else
-        arbitrary values. What lies between its rows may be overwritten.
-        """
 
 
 def cross_entropy(
@@ -114,37 +95,6 @@ def walk(
             if weight_gradient:  # the sum over chunks is fp32 also where the factors are half
                 add_product(d_weight, logits_CV.mT, x_CD)
     return losses_2T[0].sum(), losses_2T[1].sum(), d_x, d_weight.to(weight_VD.dtype)
-
-
-def rows(
-    logits_CV: Tensor,
-    targets_C: Tensor,
-    losses_2C: Tensor,
-    smoothing: float,
-    grad_scale: Tensor | None,
-    gradient: bool,
-) -> None:
-    """`RowLosses` of PyTorch's operations, in place, since passes over a chunk in the cache are cheap."""
-    z_CV = logits_CV.to(losses_2C.dtype)
-    counts_C = targets_C != IGNORED
-    # IGNORED is no index: any that is one will do, its results are thrown away.
-    targets_C1 = targets_C.where(counts_C, 0).long()[:, None]
-    z_C, mean_C, highest_C = z_CV.gather(1, targets_C1)[:, 0], z_CV.mean(1), z_CV.amax(1)
-    # The softmax is the gradient's first half, so the losses are made of it and not the other way round.
-    torch.softmax(z_CV, 1, out=z_CV)
-    log_sum_C = highest_C - z_CV.amax(1).log()  # the likeliest entry never vanishes, as that of a target may
-    losses_2C[0] = (log_sum_C - (1 - smoothing) * z_C - smoothing * mean_C).where(counts_C, 0)
-    losses_2C[1] = (log_sum_C - z_C).where(counts_C, 0)
-    if not gradient:
-        return
-    if smoothing:
-        z_CV -= smoothing / z_CV.shape[1]
-    z_CV.scatter_add_(1, targets_C1, z_CV.new_full((1, 1), smoothing - 1).expand_as(targets_C1))
-    z_CV.index_fill_(0, (~counts_C).nonzero()[:, 0], 0)
-    if grad_scale is not None:
-        z_CV *= grad_scale
-    if z_CV is not logits_CV:
-        logits_CV.copy_(z_CV)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

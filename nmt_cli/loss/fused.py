@@ -1,4 +1,4 @@
-"""`chunked.RowLosses` as one Triton kernel, a program for each row of logits.
+"""`rows.RowLosses` as one Triton kernel, a program for each row of logits.
 
 Axes: C tokens of a chunk, V entries of the vocabulary.
 """
@@ -84,7 +84,7 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """See `chunked.RowLosses`; a target neither in the vocabulary nor IGNORED makes its losses NaN."""
+    """See `rows.RowLosses`; a target neither in the vocabulary nor IGNORED makes its losses NaN."""
     tokens, entries = logits_CV.shape
     _rows_kernel[(tokens,)](
         logits_CV,

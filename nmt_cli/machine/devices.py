@@ -109,6 +109,14 @@ def lays_out_weights(device: torch.device) -> bool:
     return not is_gpu(device) and torch_private.lays_out_weights()
 
 
+def fast_products(device: torch.device) -> AbstractContextManager[None]:
+    """The context for training on this kind of device, entered before its first product."""
+    if is_gpu(device):
+        return nullcontext()
+    torch_private.keep_few_kernels()
+    return torch_private.products_by_onednn()
+
+
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     """The context for a forward pass whose matrix products are to be of `dtype`."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)

@@ -9,7 +9,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,6 +50,28 @@ def kept_threads() -> Iterator[None]:
     finally:
         torch.set_num_threads(own)
         _in_new_thread(lambda: torch.set_num_threads(of_new_threads))
+
+
+def in_threads(work: Callable[[int, int], object], count: int) -> None:
+    """Call `work(first, behind)` for parts of `count` things, in as many threads as PyTorch computes with.
+
+    It is for work that lets go of Python's lock.
+    """
+    import torch
+
+    threads = max(min(torch.get_num_threads(), count), 1)
+    bounds = [count * thread // threads for thread in range(threads + 1)]
+    own, *others = pairwise(bounds)
+    begun = [_pool(os.getpid(), threads - 1).submit(work, *part) for part in others]
+    work(*own)
+    for part in begun:
+        part.result()
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """A child has none of the threads of the process that it was forked from."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="nmt-kernels")
 
 
 def join_wholly(thread: threading.Thread) -> None:

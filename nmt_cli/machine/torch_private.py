@@ -4,8 +4,7 @@ Whether a function is there is asked at each call, so that torch.compile sees a 
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -146,6 +145,36 @@ def no_kernels_chosen_by_speed() -> Iterator[None]:
         config.deterministic = before
 
 
+@contextmanager
+def products_by_onednn() -> Iterator[None]:
+    """A context in which oneDNN computes products of fp32 where it is the faster one and rounds no factor.
+
+    PyTorch leaves them to MKL, which knows Intel's processors best: on others it reaches half of the speed,
+    or less. One switch says both who computes and how exactly, and its "bf16" stands for "as exactly as the
+    instructions for bf16 are": those of AMX round, and processors without them compute in fp32 as before.
+    """
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)
+    before = getattr(matmul, "fp32_precision", None)
+    ask = getattr(torch.cpu, "get_capabilities", dict)
+    able: dict[str, object] = ask()
+    if before not in ("none", "ieee") or not able.get("avx512_bf16") or able.get("amx_bf16"):
+        yield
+        return
+    matmul.fp32_precision = "bf16"  # type: ignore[union-attr]
+    try:
+        if not _products_are_exact():
+            matmul.fp32_precision = before  # type: ignore[union-attr]
+        yield
+    finally:
+        matmul.fp32_precision = before  # type: ignore[union-attr]
+
+
+def _products_are_exact() -> bool:
+    """Whether factors of fp32 keep the bits that bf16 doesn't have."""
+    fine = torch.full((256, 256), 1 + 2.0**-20)
+    return torch.equal(fine @ torch.eye(256), fine)
+
+
 # Translating on a CPU
 
 
@@ -209,17 +238,19 @@ class Int8Matrix:
     zeros: Tensor
 
 
-def int8_matrices(matrices: Iterable[tuple[Tensor, Tensor]], pool: Executor) -> list[Int8Matrix]:
-    """Each of int8 [outputs, inputs] with the scale of each output, laid out in the threads of `pool`."""
+@contextmanager
+def laying_out_int8() -> Iterator[None]:
+    """A context for `int8_matrix`, in all threads."""
     quantized = torch.backends.quantized
-    before, quantized.engine = quantized.engine, "fbgemm"  # one for all threads
+    before, quantized.engine = quantized.engine, "fbgemm"
     try:
-        return list(pool.map(lambda each: _int8_matrix(*each), matrices))
+        yield
     finally:
         quantized.engine = before
 
 
-def _int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
+def int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
+    """A matrix of int8 [outputs, inputs] with the scale of each output."""
     zeros = torch.zeros(len(scale), dtype=torch.int64)
     weight = torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
     few = torch.ops.quantized.linear_prepack(weight, None)

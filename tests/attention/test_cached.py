@@ -176,3 +176,36 @@ def test_a_search_by_the_kernel_finds_the_same(
     for one, other in zip(usual, by_kernel, strict=True):
         assert [each.tokens for each in one] == [each.tokens for each in other]
         assert [each.score for each in one] == pytest.approx([each.score for each in other], abs=1e-5)
+
+
+@pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16], ids=str)
+def test_what_rows_have_is_kept_to_the_bit_as_copies_would(
+    kept: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    wide = torch.randn(20, 4, 9) * torch.logspace(-40, 30, 20)[:, None, None]
+    wide[3, 0, 2:5] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, torch.inf])  # ties go to the even one
+    rows, nodes = wide[:, :, 1:], torch.randperm(300)[: 17 * 4].view(17, 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    found, wanted = (torch.zeros(5, 4, 15, 8, dtype=kept) for _ in range(2))
+    dispatch.keep(rows, nodes, found)
+    monkeypatch.setattr(dispatch, "kernels", lambda: None)
+    dispatch.keep(rows, nodes, wanted)
+    assert torch.equal(found, wanted) and found.count_nonzero() > 17 * 4 * 7
+
+
+@pytest.mark.parametrize("numba", [True, False])
+@pytest.mark.parametrize(("entries", "count"), [(3, 3), (700, 5), (1000, 2)])
+def test_the_highest_of_each_row_are_those_of_a_sort(
+    entries: int, count: int, numba: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    rows = torch.randn(6, entries)
+    rows[0, 1:] = -torch.inf
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    if not numba:
+        monkeypatch.setattr(dispatch, "kernels", lambda: None)
+    highest, places = dispatch.top(rows, count)
+    wanted = rows.sort(dim=1, descending=True)
+    assert torch.equal(highest, wanted.values[:, :count])
+    assert torch.equal(places[1:], wanted.indices[1:, :count]) and places[0, 0] == 0

@@ -140,3 +140,14 @@ def test_in_bf16_it_errs_at_most_twice_as_much_as_pytorchs_own(scale: float, aut
     exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double()).transpose(0, 1)
     assert ours.dtype == torch.bfloat16
     assert (ours.double() - exact).norm() <= 2 * (own.double() - exact).norm()
+
+
+@pytest.mark.parametrize(("causal", "length"), [(False, 7), (True, 7), (False, 1), (False, 600)])
+def test_a_segment_alone_without_gradients_gets_what_it_gets_with_them(causal: bool, length: int) -> None:
+    torch.manual_seed(1)
+    q, k, v = torch.randn(length, 3, 4, 8).unbind(1)
+    layout = Layout.of([length])
+    wanted = padded.attend(q, k, v, layout, layout, causal=causal)
+    with torch.inference_mode():
+        found = padded.attend(q, k, v, layout, layout, causal=causal)
+    assert torch.equal(found, wanted)

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.loss import chunked, reference
 from nmt_cli.loss.chunked import CHUNK
+from nmt_cli.loss.rows import rows
 from nmt_cli.machine.torch_private import add_product
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -59,13 +60,13 @@ def test_chunks_of_four_add_up_to_the_definition(
 ) -> None:
     batch = random_batch(tokens, 37, 8, torch.float64, every)
     expected = differentiated(reference.cross_entropy, *batch, smoothing=smoothing)
-    found = chunked.walk(*batch, smoothing, None, True, True, rows=chunked.rows, chunk=4)
+    found = chunked.walk(*batch, smoothing, None, True, True, rows=rows, chunk=4)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 class Noted:
-    """`chunked.rows`, which notes how the logits lie that it is given."""
+    """`rows`, which notes how the logits lie that it is given."""
 
     def __init__(self) -> None:
         self.strides: set[int] = set()
@@ -81,7 +82,7 @@ class Noted:
     ) -> None:
         self.strides.add(logits_CV.stride(0) * logits_CV.element_size())
         assert logits_CV.data_ptr() % 16 == 0
-        chunked.rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)
+        rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)
 
 
 @pytest.mark.parametrize("entries", [19, 64, 65])
@@ -89,7 +90,7 @@ def test_rows_begin_at_whole_units_where_a_device_wants_that(entries: int, rando
     batch = random_batch(10, entries, 8, torch.float16)
     noted = Noted()
     aligned = chunked.walk(*batch, 0.1, None, True, True, rows=noted, chunk=4, unit=64)
-    plain = chunked.walk(*batch, 0.1, None, True, True, rows=chunked.rows, chunk=4)
+    plain = chunked.walk(*batch, 0.1, None, True, True, rows=rows, chunk=4)
     assert {stride % 128 for stride in noted.strides} == {0}
     for a, b in zip(aligned, plain, strict=True):
         torch.testing.assert_close(a, b)
@@ -224,9 +225,7 @@ def test_no_gradients_are_kept_where_none_are_recorded(random_batch: Made) -> No
     assert not losses.smoothed.requires_grad
     assert watched.largest == 1
     with Watched() as watched:
-        chunked.walk(
-            x.detach(), weight.detach(), targets, 0.1, None, False, False, rows=chunked.rows, chunk=4
-        )
+        chunked.walk(x.detach(), weight.detach(), targets, 0.1, None, False, False, rows=rows, chunk=4)
     assert watched.names.count("mm") == 1
     assert watched.names.count("scatter_add_") == 0
 
@@ -238,7 +237,7 @@ def test_a_gradient_that_is_not_wanted_is_not_computed(
 ) -> None:
     batch = random_batch(3, 7, 8, dtype)
     with Watched() as watched:
-        chunked.walk(*batch, 0.1, None, *wanted, rows=chunked.rows, chunk=4)
+        chunked.walk(*batch, 0.1, None, *wanted, rows=rows, chunk=4)
     assert sum(name in ("mm", "addmm_") for name in watched.names) == products
 
 
@@ -246,7 +245,7 @@ def test_a_gradient_that_is_not_wanted_is_not_computed(
 def test_no_tensor_is_larger_than_the_logits_of_a_chunk(dtype: torch.dtype, random_batch: Made) -> None:
     with Watched() as watched:
         batch = random_batch(300, 500, 8, dtype, 3)
-        chunked.walk(*batch, 0.1, torch.tensor(2.0), True, True, rows=chunked.rows, chunk=32)
+        chunked.walk(*batch, 0.1, torch.tensor(2.0), True, True, rows=rows, chunk=32)
     assert watched.largest == 32 * 500
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nmt_cli.loss import chunked, reference
 from nmt_cli.loss.dispatch import cross_entropy
+from nmt_cli.loss.rows import RowLosses, plain_rows
 
 pytest.importorskip("triton")
 from nmt_cli.loss import fused
@@ -22,7 +23,7 @@ DTYPES = [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=GPU)]
 
 
 def rows_of(
-    rows: chunked.RowLosses, logits: Tensor, targets: Tensor, smoothing: float, scale: float | None
+    rows: RowLosses, logits: Tensor, targets: Tensor, smoothing: float, scale: float | None
 ) -> list[Tensor]:
     """What is left of the losses and the logits."""
     logits, losses = logits.clone(), logits.new_empty(2, len(logits), dtype=chunked._wide(logits.dtype))
@@ -52,7 +53,7 @@ def test_rows_are_those_of_pytorch_in_float64(
 ) -> None:
     monkeypatch.setattr(fused, "BLOCK", 64)
     given = random_logits(entries, torch.float64)
-    expected = rows_of(chunked.rows, *given, smoothing, scale)
+    expected = rows_of(plain_rows, *given, smoothing, scale)
     for a, b in zip(rows_of(fused.rows, *given, smoothing, scale), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
@@ -64,8 +65,8 @@ def test_rows_err_at_most_twice_as_much_as_those_of_pytorch(
 ) -> None:
     monkeypatch.setattr(fused, "BLOCK", 64)
     logits, targets = random_logits(entries, dtype)
-    exact = rows_of(chunked.rows, logits.double(), targets, 0.1, 5.0)
-    plain = rows_of(chunked.rows, logits, targets, 0.1, 5.0)
+    exact = rows_of(plain_rows, logits.double(), targets, 0.1, 5.0)
+    plain = rows_of(plain_rows, logits, targets, 0.1, 5.0)
     ours = rows_of(fused.rows, logits, targets, 0.1, 5.0)
     for a, b, e in zip(ours, plain, exact, strict=True):
         least = torch.finfo(torch.float32).eps * e.abs().max()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt_cli.machine.threads import available_cores, join_wholly, kept_threads, set_own_threads
+from nmt_cli.machine.threads import available_cores, in_threads, join_wholly, kept_threads, set_own_threads
 
 
 def test_the_cores_that_may_be_used_are_counted() -> None:
@@ -71,3 +71,36 @@ def test_a_thread_that_was_joined_wholly_is_gone_for_the_system_too() -> None:
         for thread in threads:
             join_wholly(thread)
             assert not Path(f"/proc/self/task/{thread.native_id}").exists()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 100])
+def test_parts_of_the_work_are_all_of_it_in_as_many_threads_as_pytorch_has(count: int) -> None:
+    done, workers = [0] * count, set()
+
+    def work(first: int, behind: int) -> None:
+        workers.add(threading.current_thread().name)
+        for index in range(first, behind):
+            done[index] += 1
+
+    in_threads(work, count)
+    assert done == [1] * count
+    assert len(workers) <= 4
+
+
+def test_what_goes_wrong_in_a_part_is_told() -> None:
+    def work(first: int, behind: int) -> None:
+        if behind == 8:
+            raise ValueError("the last part")
+
+    with pytest.raises(ValueError, match="the last part"):
+        in_threads(work, 8)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no children that begin as copies")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    in_threads(lambda first, behind: None, 8)
+    if not (child := os.fork()):
+        done: list[int] = []
+        in_threads(lambda first, behind: done.extend(range(first, behind)), 8)
+        os._exit(0 if sorted(done) == list(range(8)) else 1)
+    assert os.waitpid(child, 0)[1] == 0

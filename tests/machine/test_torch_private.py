@@ -19,14 +19,16 @@ from nmt_cli.machine import torch_private
 from nmt_cli.machine.torch_private import (
     adds_products_in_32_bits,
     copy_all,
-    int8_matrices,
+    int8_matrix,
     int8_product,
     laid_out,
+    laying_out_int8,
     lays_out_weights,
     lerp_all,
     multiplies_bf16,
     multiplies_int8,
     no_kernels_chosen_by_speed,
+    products_by_onednn,
     put_parameter,
     softmax_backward,
     step_unless,
@@ -189,6 +191,47 @@ def test_where_repeatable_kernels_are_not_promised_nothing_is_compiled(
         assert compiled(torch.zeros(1)).item() == 0
 
 
+def test_products_by_onednn_are_as_exact_as_others() -> None:
+    left, right = torch.randn(300, 512), torch.randn(512, 200)
+    exact = left.double() @ right.double()
+    with products_by_onednn():
+        error = (left @ right - exact).abs().max()
+    assert error < 1e-6 * exact.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("able", "computed", "inside"),
+    [
+        ({"avx512_bf16": True}, None, "bf16"),
+        ({"avx512_bf16": True, "amx_bf16": True}, None, "none"),
+        ({"avx512_bf16": True}, torch.zeros(256, 256), "none"),
+        ({}, None, "none"),
+    ],
+    ids=["able", "rounds by AMX", "found to round", "unable"],
+)
+def test_products_are_left_to_onednn_where_it_rounds_no_factor(
+    monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], computed: torch.Tensor | None, inside: str
+) -> None:
+    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    if computed is not None:
+        monkeypatch.setattr(torch.Tensor, "__matmul__", lambda *_: computed)
+    with pytest.raises(ValueError, match="no luck"), products_by_onednn():
+        assert matmul.fp32_precision == inside
+        raise ValueError("no luck")
+    assert matmul.fp32_precision == "none"
+
+
+def test_who_computes_products_is_left_as_a_user_has_set_it() -> None:
+    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    matmul.fp32_precision = "tf32"
+    try:
+        with products_by_onednn():
+            assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = "none"
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 7, 300])
@@ -215,8 +258,8 @@ def test_products_of_8_bit_numbers_are_exact_in_few_rows_and_in_many(levels: int
     weight, scale = torch.randint(-127, 128, (40, 96), dtype=torch.int8), torch.rand(40) / 127
     x, zero = torch.randint(-levels, levels + 1, (9, 96)), levels + 1
     before = torch.backends.quantized.engine
-    with ThreadPoolExecutor(2) as pool:
-        (matrix,) = int8_matrices([(weight, scale)], pool)
+    with laying_out_int8(), ThreadPoolExecutor(1) as pool:
+        matrix = pool.submit(int8_matrix, weight, scale).result()
     assert torch.backends.quantized.engine == before
     few = int8_product(x.float(), zero, matrix)
     assert torch.equal(few, int8_product((x + zero).to(torch.uint8), zero, matrix))
@@ -273,7 +316,8 @@ def test_uses_of_private_names_are_found(source: str, expected: list[str]) -> No
 
 def test_private_names_of_pytorch_are_used_in_one_file() -> None:
     users = {path.name for path in PACKAGE.rglob("*.py") if list(private_uses(path.read_text("utf-8")))}
-    assert users == {"torch_private.py"}
+    # The second has to work before PyTorch is there.
+    assert users == {"torch_private.py", "torch_start.py"}
 
 
 GROWTH = """

@@ -19,7 +19,13 @@ from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split
 from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import temporary_folder
-from nmt_cli.machine.devices import compiling_pays, is_gpu, training_precisions, usual_training_precision
+from nmt_cli.machine.devices import (
+    compiling_pays,
+    is_gpu,
+    training_precisions,
+    translating_precisions,
+    usual_training_precision,
+)
 from nmt_cli.machine.locks import is_locked
 from nmt_cli.machine.memory import has_own_memory
 from nmt_cli.machine.replay import Recorder
@@ -80,7 +86,7 @@ def build_trainer(
         report(Note(start_from(model, identity, config.start)))
     if config.start.freeze:
         report(Note(freeze(model, config.start.freeze)))
-    tell_attention(config, device, report)
+    tell_slow_ways(config, device, report)
     precision = MixedPrecision(precision_for(config.training.precision, device), device)
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
     shares = (group.process.rank, group.process.world) if config.optimizer.split else (0, 1)
@@ -98,8 +104,10 @@ def graphs_for(model: nn.Module, config: TrainConfig, precision: MixedPrecision,
     return Graphs(model, Recorder(), lambda told: report(Warned(told)))
 
 
-def tell_attention(config: TrainConfig, device: torch.device, report: Report) -> None:
-    """Say where a GPU does without our kernel."""
+def tell_slow_ways(config: TrainConfig, device: torch.device, report: Report) -> None:
+    """Say where a GPU does without our kernel, and a CPU without instructions."""
+    if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
+        report(Warned("this CPU has no instructions for bf16; training.precision=fp32 is much faster here."))
     d_k, d_v = config.model.d_k, config.model.d_v
     dtype = torch.float32 if config.training.precision == "fp32" else torch.float16
     if is_gpu(device) and implementation(device, d_k, d_v, dtype) != "fused":

@@ -18,6 +18,7 @@ from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
 from nmt_cli.data.verify import verify
 from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
+from nmt_cli.machine.devices import fast_products
 from nmt_cli.machine.threads import available_cores, kept_threads
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.assembling.agreement import refuse_other_checkpoints, refuse_other_orders
@@ -112,6 +113,7 @@ def _prepared(
     """The group of processes that are to do the same, this one with its threads and the kernels wanted."""
     stack.enter_context(kept_threads())
     torch.set_num_threads(threads_each(threads, process))
+    stack.enter_context(fast_products(device))
     stack.enter_context(repeatable(config, device))
     group = stack.enter_context(joined(process, device, config.training.rank_timeout))
     refuse_other_orders(group, dataset, config)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from nmt_cli.errors import UserError
-from nmt_cli.training.assembling.build import compiled, graphs_for, precision_for, tell_attention
+from nmt_cli.machine import torch_private
+from nmt_cli.training.assembling.build import compiled, graphs_for, precision_for, tell_slow_ways
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Event, Warned
 from nmt_cli.training.step.trainer import MixedPrecision
@@ -33,11 +34,25 @@ def test_a_gpu_that_does_without_our_kernel_is_told(
 ) -> None:
     events: list[Event] = []
     config = tiny(f"model.key_width={width}", "model.value_width=8")
-    tell_attention(config, torch.device("cuda"), events.append)
+    tell_slow_ways(config, torch.device("cuda"), events.append)
     told_of = [event.text for event in events if isinstance(event, Warned)]
     assert [f"heads have {width} and 8 channels" in text for text in told_of] == [True] * told
-    tell_attention(config, torch.device("cpu"), events.append)
+    tell_slow_ways(config, torch.device("cpu"), events.append)
     assert len(events) == told
+
+
+@pytest.mark.parametrize(
+    ("precision", "able", "told"), [("bf16", False, 1), ("bf16", True, 0), ("fp32", False, 0)]
+)
+def test_a_cpu_that_only_imitates_bf16_is_told(
+    tiny: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, precision: str, able: bool, told: int
+) -> None:
+    monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: able)
+    events: list[Event] = []
+    tell_slow_ways(tiny(f'training.precision="{precision}"'), torch.device("cpu"), events.append)
+    assert ["fp32 is much faster" in event.text for event in events if isinstance(event, Warned)] == [
+        True
+    ] * told
 
 
 @pytest.mark.parametrize(

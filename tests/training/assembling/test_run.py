@@ -14,7 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nmt_cli.checkpoints.run_folder import checkpoints, read_state
+from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.errors import UserError

@@ -1,0 +1,121 @@
+"""What kernels compiled by Numba are made of: how they are compiled, bfloat16, and an exponential.
+
+To be imported only where Numba is. Its cache notices a change of the file that a kernel is in, not one of
+this file: whoever changes this one deletes `__pycache__`.
+"""
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import float32, int32, njit, types, uint16
+from numba.extending import intrinsic
+
+# Kernels that Python calls are given their signatures, and so are compiled when their module is imported:
+# before worker processes are forked, once for all of them.
+OPTIONS = {
+    "cache": True,
+    # By default a division by zero raises, and a loop with such a check is not vectorised.
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},  # all but what takes nan and infinity for impossible
+    "nogil": True,
+}
+
+LOG2_E = np.float32(1 / math.log(2))
+LN_2 = np.float32(math.log(2))
+
+
+@intrinsic
+def number(context, kept):
+    """A float32, or the bits of a bfloat16 as uint16, since NumPy has no bfloat16, as float32."""
+
+    def same(context, builder, signature, arguments):
+        return arguments[0]
+
+    def widened(context, builder, signature, arguments):
+        # bfloat16 is the upper half of float32's bits.
+        bits = builder.zext(arguments[0], ir.IntType(32))
+        return builder.bitcast(builder.shl(bits, ir.Constant(ir.IntType(32), 16)), ir.FloatType())
+
+    return float32(kept), same if kept == types.float32 else widened
+
+
+@intrinsic
+def kept_as(context, x, like):
+    """The inverse of `number`: `x` in the type of `like`, rounded to the nearest bfloat16, to even in the
+    middle."""
+
+    def same(context, builder, signature, arguments):
+        return arguments[0]
+
+    def narrowed(context, builder, signature, arguments):
+        whole = ir.IntType(32)
+        bits = builder.bitcast(arguments[0], whole)
+        odd = builder.and_(builder.lshr(bits, whole(16)), whole(1))
+        rounded = builder.lshr(builder.add(builder.add(bits, whole(0x7FFF)), odd), whole(16))
+        # The sum above would make some nan an infinity.
+        nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        return builder.trunc(builder.select(nan, whole(0x7FC0), rounded), ir.IntType(16))
+
+    return (float32 if like == types.float32 else uint16)(
+        x, like
+    ), same if like == types.float32 else narrowed
+
+
+@intrinsic
+def float_of(context, bits):
+    """The float32 that has the bits of an int32."""
+
+    def made(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return float32(bits), made
+
+
+@intrinsic
+def bits_of(context, x):
+    """The inverse of `float_of`."""
+
+    def made(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return int32(x), made
+
+
+@intrinsic
+def _two_to_the(context, power):
+    """2^power as float32, for an int32 from -126 to 127."""
+
+    def made(context, builder, signature, arguments):
+        # A float32 whose fraction is 0: only its exponent, which is stored plus 127, needs to be written.
+        exponent = builder.add(arguments[0], ir.Constant(ir.IntType(32), 127))
+        return builder.bitcast(builder.shl(exponent, ir.Constant(ir.IntType(32), 23)), ir.FloatType())
+
+    return float32(power), made
+
+
+@njit(**OPTIONS)
+def exp(x):
+    """e^x for x of at most 0, with an error of at most 1e-7; unlike `math.exp`, vectorised where it is in a
+    loop."""
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x  # below, 2^twos has no bits; nan passes
+    twos = np.floor(x * LOG2_E + np.float32(0.5))
+    rest = x - twos * LN_2
+    # A Taylor series is exact enough here, as the rest is at most ln(2) / 2 from 0.
+    total = np.float32(1 / 5040)
+    for factorial in (720, 120, 24, 6, 2, 1, 1):
+        total = total * rest + np.float32(1 / factorial)
+    return total * _two_to_the(np.int32(twos))
+
+
+@njit(**OPTIONS)
+def order_of(x):
+    """An int32 that is in the order of floats, of which the maximum is vectorised; nan may be anywhere."""
+    bits = bits_of(x)
+    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@njit(**OPTIONS)
+def float_at(order):
+    """The inverse of `order_of`."""
+    return float_of(np.int32(order ^ ((order >> np.int32(31)) & np.int32(0x7FFFFFFF))))
