@@ -1,6 +1,6 @@
 """`python -m nmt_cli` is `nmt`."""
 
-from nmt_cli.cli.main import main
+from nmt_cli.cli.main import program
 
 if __name__ == "__main__":
-    main()
+    program()

@@ -74,7 +74,7 @@ def load(
     >>> model.translate(["abc def"])
     ['abc def']
     """
-    from nmt_cli.checkpoints.run_folder import own_search
+    from nmt_cli.checkpoints.finding import own_search
     from nmt_cli.decoding.lines.loading import Where
     from nmt_cli.decoding.lines.loading import load as load_models
 

@@ -158,11 +158,13 @@ def test_what_comes_out_does_not_depend_on_who_else_is_there(undecided: Model) -
 def test_long_requests_do_not_hold_up_short_ones(model: Model) -> None:
     def flood() -> Iterator[str]:
         while not answered.is_set():
+            begun.set()
             yield "abcdefgh" * 3
 
-    answered = threading.Event()
+    begun, answered = threading.Event(), threading.Event()
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(lambda: sum(1 for _ in model.stream(flood())))
+        assert begun.wait(PATIENCE)
         assert model.translate(["abc"]) == ["abc"]
         assert model.translate(["abc"], SearchConfig(beam=1)) == ["abc"]
         answered.set()

@@ -15,16 +15,8 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.card import CARD, About, card
 from nmt_cli.checkpoints.files import plain_errors, read_description, refuse_not_finite
-from nmt_cli.checkpoints.model_folder import (
-    CONFIG,
-    EMA,
-    FORMAT,
-    TOKENIZERS,
-    WEIGHTS,
-    Identity,
-    read_identity,
-    write_model,
-)
+from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
+from nmt_cli.checkpoints.model_folder import FORMAT, TOKENIZERS, Identity, read_identity, write_model
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import folder_written_whole
 from nmt_cli.machine.reading import ordinary, parsed_json, read_ordinary

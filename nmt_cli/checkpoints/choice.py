@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt_cli.checkpoints.run_folder import STATE, checkpoints, find_model, read_state
+from nmt_cli.checkpoints.finding import checkpoints, find_model
+from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.errors import UserError
 
 

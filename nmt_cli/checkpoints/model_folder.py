@@ -25,6 +25,7 @@ from nmt_cli.checkpoints.files import (
     write_description,
     write_tensors,
 )
+from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
@@ -32,9 +33,6 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
 FORMAT = 1
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-EMA = "ema.safetensors"
 TOKENIZERS = "tokenizer"
 
 UNSAID = {"output_bias": False, "first_position": 0, "start": "mark"}

@@ -1,8 +1,7 @@
-"""The run folder: checkpoints, which of them is the best and which the last, and finding a model in it."""
+"""The run folder: checkpoints, and which of them is the best and which the last."""
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -20,19 +19,16 @@ from nmt_cli.checkpoints.files import (
     write_description,
     write_tensors,
 )
-from nmt_cli.checkpoints.foreign import refuse_foreign_model
-from nmt_cli.checkpoints.model_folder import CONFIG, WEIGHTS, Identity, write_model
+from nmt_cli.checkpoints.finding import BEST, CHECKPOINTS, CONFIG, LAST, NAME, WEIGHTS, checkpoints
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
+from nmt_cli.checkpoints.model_folder import Identity, write_model
 from nmt_cli.errors import UserError
 from nmt_cli.machine.atomic import folder_written_whole, recover, room_for, unused
 from nmt_cli.machine.reading import parsed_json, read_ordinary
 
 FORMAT = 1
-CHECKPOINTS = "checkpoints"
 STATE = "state.json"
 OPTIMIZER = "optimizer.safetensors"
-BEST, LAST = "best", "last"
-NAME = re.compile(r"step-(\d{8,})")
 WHOLE_NUMBERS = ("step", "epoch", "batch", "bad_in_a_row")
 TRIAL = ".step-trial."
 
@@ -57,16 +53,6 @@ class Checkpoint:
             {name: tensor.detach().to("cpu", copy=True) for name, tensor in part.items()} for part in parts
         )
         return Checkpoint(self.step, weights, optimizer, self.progress, ema)
-
-
-def checkpoints(run: Path) -> dict[int, Path]:
-    """The whole checkpoints of a run by step, oldest first."""
-    try:
-        paths = list((run / CHECKPOINTS).iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    found = {int(match[1]): path for path in paths if (match := NAME.fullmatch(path.name))}
-    return dict(sorted(found.items()))
 
 
 def save_checkpoint(run: Path, identity: Identity, checkpoint: Checkpoint) -> Path:
@@ -195,26 +181,3 @@ def keep_only(run: Path, steps: set[int]) -> None:
             # Renamed first: a kill while its files are removed must not leave half a checkpoint.
             place.rename(going)
             shutil.rmtree(going)
-
-
-def find_model(path: Path) -> Path:
-    """The model folder meant by `path`: itself, or the best or else the last checkpoint of a run."""
-    refuse_foreign_model(path)
-    for place in (path, path / BEST, path / LAST):
-        if (place / CONFIG).is_file():
-            return place
-    whole = checkpoints(path)
-    if whole:
-        return list(whole.values())[-1]
-    raise UserError(
-        f"{path} is no model: it has no {CONFIG}, nor any checkpoint; name a model, checkpoint or run folder."
-    )
-
-
-def own_search(path: Path) -> dict[str, Any]:
-    """How the owner of an imported model decodes: settings of the search by name; of any other model none."""
-    try:
-        search = parsed_json(read_ordinary(find_model(path) / CONFIG)).get("search", {})
-    except (UserError, OSError, ValueError, AttributeError):
-        return {}  # the model's own reader says what is wrong with it
-    return search if isinstance(search, dict) else {}

@@ -73,8 +73,7 @@ def average_checkpoints(
     from nmt_cli.checkpoints import choice
     from nmt_cli.checkpoints.average import average
     from nmt_cli.checkpoints.card import About
-    from nmt_cli.checkpoints.model_folder import WEIGHTS
-    from nmt_cli.checkpoints.run_folder import checkpoints, find_model
+    from nmt_cli.checkpoints.finding import WEIGHTS, checkpoints, find_model
     from nmt_cli.machine.reading import bytes_if_there
     from nmt_cli.training.settings import CONFIG as SETTINGS
 
@@ -99,7 +98,7 @@ def average_checkpoints(
 
 
 def _tell(out: Path, parts: Sequence["Part"], run: Path | None) -> None:
-    from nmt_cli.checkpoints.model_folder import EMA
+    from nmt_cli.checkpoints.finding import EMA
 
     steps = ", ".join(str(part.step) for part in parts)
     origin = f"steps {steps} of {run}" if run else ", ".join(str(part.place) for part in parts)

@@ -33,8 +33,8 @@ def export(model: Path, form: str, out: Path, precision: str, check: bool, quiet
 
     What the other can't do as the model does is refused by name before anything is written.
     """
+    from nmt_cli.checkpoints.finding import find_model
     from nmt_cli.checkpoints.model_folder import read_model
-    from nmt_cli.checkpoints.run_folder import find_model
     from nmt_cli.interop.exporting import export as write
     from nmt_cli.interop.foreign import check_free
 

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from nmt_cli.checkpoints.files import read_description, read_tensors
+from nmt_cli.checkpoints.finding import BEST, CONFIG, checkpoints
 from nmt_cli.checkpoints.foreign import foreign_kind
-from nmt_cli.checkpoints.model_folder import CONFIG, FORMAT, read_identity, weights_path
-from nmt_cli.checkpoints.run_folder import BEST, STATE, checkpoints, read_state
+from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
+from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.corpus import files, sgm
 from nmt_cli.corpus.source_text import TEST_SETS, kind_of
 from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora

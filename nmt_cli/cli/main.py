@@ -1,5 +1,6 @@
 """The `nmt` command: finds the command, and turns what goes wrong into one line and an exit code."""
 
+import atexit
 import faulthandler
 import gc
 import os
@@ -77,6 +78,15 @@ nmt.add_command(train)
 nmt.add_command(translate)
 
 
+def program() -> NoReturn:
+    """`main`, for a process that is `nmt` and nothing else: it ends without taking Python apart."""
+    try:
+        main()
+    except SystemExit as ended:
+        atexit.register(_end, ended.code if isinstance(ended.code, int) else 0)
+        raise
+
+
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     _open_streams()
@@ -130,6 +140,19 @@ def _flush() -> int:
     except (OSError, ValueError):  # told by Python at its end, or closed
         pass
     return 0
+
+
+def _end(code: int) -> None:
+    """End this process here and now: taking modules and objects apart takes 0.15 s with PyTorch.
+
+    Called once threads are done, and the first of what was registered for the end: the others come first."""
+    atexit.unregister(_end)
+    if ended := getattr(atexit, "_run_exitfuncs", None):
+        ended()
+        with suppress(OSError, ValueError):  # or else Python flushes them again, and tells
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
 
 
 def _hear_signals() -> None:

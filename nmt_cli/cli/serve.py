@@ -60,7 +60,7 @@ def serve(
         )
 
     from nmt_cli.api import Model, TranslateConfig, load
-    from nmt_cli.checkpoints.run_folder import own_search
+    from nmt_cli.checkpoints.finding import own_search
     from nmt_cli.machine.threads import set_own_threads
     from nmt_cli.serving.keys import Keys
     from nmt_cli.serving.server import serve as serve_models

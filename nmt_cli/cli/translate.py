@@ -18,6 +18,7 @@ from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.lines.incoming import lines_of
 from nmt_cli.machine.atomic import file_written_whole
 from nmt_cli.machine.garbage import nothing_to_collect
+from nmt_cli.machine.threads import set_own_threads
 
 if TYPE_CHECKING:
     from nmt_cli.api import Model
@@ -89,10 +90,10 @@ def translate(
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with nothing_to_collect():
         config = _chosen(models, file, assignments, flags, quiet)
+        _begin_to_load(models, device)
 
         from nmt_cli.api import load
         from nmt_cli.cli.translate_report import AttentionPage, Reporter
-        from nmt_cli.machine.threads import set_own_threads
 
         loaded = load(*models, config=config, **where)
     with ExitStack() as pages, loaded as model, ExitStack() as stack:
@@ -114,6 +115,17 @@ def translate(
         attention.write()
 
 
+def _begin_to_load(models: Sequence[Path], device: str) -> None:
+    """Hash the weights while PyTorch is loaded: both take long, and neither needs the other."""
+    from nmt_cli.checkpoints.finding import hash_weights_ahead
+    from nmt_cli.machine.torch_start import load_for_cpu
+
+    for folder in models:
+        hash_weights_ahead(folder)
+    if device != "cuda":
+        load_for_cpu()
+
+
 def _chosen(
     models: Sequence[Path],
     file: Path | None,
@@ -123,8 +135,7 @@ def _chosen(
 ) -> TranslateConfig:
     """The settings, of which an imported model brings some along; those that are given count more."""
     config = chosen(TranslateConfig, file, assignments, flags)
-
-    from nmt_cli.checkpoints.run_folder import own_search
+    from nmt_cli.checkpoints.finding import own_search
 
     # With sampling they have no effect, which would be an error that nobody here made.
     unused = ("beam", "stop_early") if config.search.sample else ()

@@ -4,11 +4,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import click
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from nmt_cli.corpus.source_text import Form
 from nmt_cli.decoding.attention_maps import alignment
@@ -20,6 +18,9 @@ from nmt_cli.decoding.lines.translator import Candidate, Translation, Translator
 from nmt_cli.decoding.lines.word_links import pharaoh
 from nmt_cli.errors import printable_json
 from nmt_cli.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from nmt_cli.cli.translate_bar import LinesBar
 
 MOST_ON_PAGE = 100
 """Lines; each takes tens of kilobytes."""
@@ -127,23 +128,18 @@ class Reporter:
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
         self._lines, self._since, self._restarts = 0, time.monotonic(), 0
         self._masked = self._kept = 0
-        self._bar = Progress(
-            TextColumn("{task.completed:,.0f} lines"),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            disable=quiet or prompt or not sys.stderr.isatty(),
-        )
+        self._bar = _bar() if not quiet and not prompt and sys.stderr.isatty() else None
 
     def __enter__(self) -> Self:
-        self._bar.__enter__()
-        self._task = self._bar.add_task("", total=None, rate="")
+        if self._bar:
+            self._bar.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.__exit__(kind, error, trace)
+        if self._bar:
+            self._bar.__exit__(kind, error, trace)
         if kind is None:
             self._end()
 
@@ -174,8 +170,8 @@ class Reporter:
             click.echo(
                 f"Error: {what} does not fit into memory; an empty line stands in its place.", err=True
             )
-        rate = self._lines / max(time.monotonic() - self._since, 1e-9)
-        self._bar.update(self._task, completed=self._lines, rate=f"{rate:,.1f}/s")
+        if self._bar:
+            self._bar.show(self._lines, self._lines / max(time.monotonic() - self._since, 1e-9))
 
     def restarts(self, count: int) -> None:
         """So many worker processes died by now, and others took their place."""
@@ -205,3 +201,9 @@ class Reporter:
     @staticmethod
     def _warn(text: str) -> None:
         click.echo(f"Warning: {text}", err=True)
+
+
+def _bar() -> "LinesBar":
+    from nmt_cli.cli.translate_bar import LinesBar  # what it is drawn with takes its time to load
+
+    return LinesBar()

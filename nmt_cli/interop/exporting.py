@@ -36,7 +36,7 @@ class Toolkit:
     """Settings of our search that make it search alike."""
 
 
-OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0}
+OVER_LENGTHS: Mapping[str, Any] = {"length_rule": "power", "length_penalty": 1.0, "reach": 1000.0}
 EARLY = {**OVER_LENGTHS, "stop_early": True}
 """Where CTranslate2 searches, which ends at as many endings as the beam has hypotheses."""
 

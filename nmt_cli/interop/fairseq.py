@@ -44,6 +44,7 @@ SEARCH: Mapping[str, Any] = {
     "length_penalty": 1.0,
     "cap_ratio": 0.0,
     "cap_extra": 200,
+    "reach": 1000.0,
     "stop_early": True,
 }
 """As `fairseq-generate` decodes by itself."""

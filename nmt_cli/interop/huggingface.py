@@ -335,4 +335,6 @@ def _search(folder: Path, told: Told) -> dict[str, Any]:
     }
     if asked.is_true("early_stopping"):
         search["stop_early"] = True
+    if asked.says("early_stopping", "never"):
+        search["reach"] = 1000.0
     return search

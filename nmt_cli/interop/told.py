@@ -79,6 +79,11 @@ class Told:
         """Whether a value is true, and nothing else that counts as it."""
         return self._values.get(name) is True
 
+    def says(self, name: str, wanted: str) -> bool:
+        """Whether a value, of whatever type, is this text."""
+        found: bool = self._values.get(name) == wanted
+        return found
+
     def demand(self, name: str, *wanted: object) -> None:
         """`UserError` where a setting is none of what is `wanted`, the first of which is meant by none."""
         value = self._values.get(name, wanted[0])

@@ -4,7 +4,6 @@ import contextlib
 import io
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from itertools import chain
 from types import ModuleType
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from subword_nmt.learn_bpe import learn_bpe
 
+from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.text.bpe import HEADER, WORD_END
 
 MANY_WORDS = 10_000
@@ -25,7 +25,7 @@ def learn_codes(counts: Counter[str], merges: int) -> str:
     # Neither learner takes words without any pair of characters.
     if not any(len(word) > 1 for word in words):
         return HEADER + "\n"
-    learner = _compiled() if len(words) >= MANY_WORDS else None
+    learner = compiled_kernels("text") if len(words) >= MANY_WORDS else None
     return learn_compiled(learner, words, merges) if learner else learn_plain(words, merges)
 
 
@@ -56,13 +56,3 @@ def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> s
 
 def _starts(parts: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     return np.cumsum([0, *map(len, parts)])
-
-
-@cache
-def _compiled() -> ModuleType | None:
-    """`compiled.py`; None without Numba."""
-    try:
-        from nmt_cli.text import compiled
-    except (ImportError, OSError, RuntimeError):  # not there, not whole, or without room for what it compiles
-        return None
-    return compiled

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.foreign import foreign_kind
-from nmt_cli.checkpoints.run_folder import find_model
 from nmt_cli.errors import UserError
 
 FAIRSEQ = {

@@ -16,11 +16,10 @@ import torch
 
 from nmt_cli.checkpoints import run_folder
 from nmt_cli.checkpoints.files import write_description
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights
 from nmt_cli.checkpoints.run_folder import (
     Checkpoint,
-    checkpoints,
-    find_model,
     keep_only,
     point,
     read_optimizer,
@@ -206,49 +205,12 @@ def test_a_pointer_is_made_although_a_killed_run_left_half_of_one(save: Save, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "last"]
 
 
-def test_only_whole_checkpoints_count_oldest_first(save: Save, tmp_path: Path) -> None:
-    for step in (100, 20, 123_456_789):
-        save(step)
-    for name in (".step-00000007.unfinished", "step-7", "step-00000008.old", "other"):
-        (tmp_path / "checkpoints" / name).mkdir()
-    assert list(checkpoints(tmp_path)) == [20, 100, 123_456_789]
-    assert checkpoints(tmp_path / "nowhere") == {}
-
-
 def test_all_other_checkpoints_are_removed(save: Save, tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(step)
     keep_only(tmp_path, {1, 4, 9})
     assert list(checkpoints(tmp_path)) == [1, 4]
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
-
-
-def test_a_model_is_found_in_a_run_its_best_before_its_last(save: Save, tmp_path: Path) -> None:
-    first, second = save(1), save(2)
-    assert find_model(tmp_path).resolve() == second
-    assert find_model(first) == first
-    point(tmp_path, "best", first)
-    assert find_model(tmp_path).resolve() == first
-    keep_only(tmp_path, {2})  # and best leads nowhere
-    assert find_model(tmp_path).resolve() == second
-    (tmp_path / "last").unlink()
-    assert find_model(tmp_path) == second
-    assert read_model(find_model(tmp_path)).description["step"] == 2
-
-
-@pytest.mark.parametrize("kind", ["empty", "file", "missing"])
-def test_what_is_no_model_is_told_so(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / kind
-    if kind == "empty":
-        path.mkdir()
-    if kind == "file":
-        path.touch()
-    with pytest.raises(UserError) as caught:
-        find_model(path)
-    assert str(caught.value) == (
-        f"{path} is no model: it has no config.json, nor any checkpoint; "
-        "name a model, checkpoint or run folder."
-    )
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,12 @@ def test_scores_and_datasets_are_made_without_what_only_models_need(tmp_path: Pa
     assert not loaded & (models | {"sacrebleu", "joblib"})
 
 
+def test_what_is_no_model_is_told_before_pytorch_is_loaded(tmp_path: Path) -> None:
+    result = python("-c", SHOW_MODULES, "translate", tmp_path)
+    assert f"{tmp_path} is no model" in result.stderr
+    assert not set(result.stderr.split()) & {"torch", "numpy", "numba"}
+
+
 @pytest.mark.slow
 def test_a_model_is_loaded_without_what_only_training_scoring_and_serving_need() -> None:
     script = (
@@ -310,6 +316,26 @@ def test_a_signal_while_waiting_for_input_ends_with_its_code(
     assert process.stderr
     assert process.stderr.read().strip() == words
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["translate", "nowhere"], 2)])
+def test_a_program_does_what_is_due_at_its_end_but_takes_nothing_apart(
+    arguments: list[str], code: int
+) -> None:
+    script = (
+        "import atexit, sys\n"
+        "class Kept:\n"
+        "    def __del__(self): print('taken apart')\n"
+        "kept = Kept()\n"
+        "atexit.register(print, 'due', end='')\n"
+        "from nmt_cli.cli.main import program\n"
+        "sys.argv[0] = 'nmt'\n"
+        "try: program()\n"
+        "finally: print('wrapped')"
+    )
+    result = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+    assert result.returncode == code
+    assert result.stdout.endswith("wrapped\ndue")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

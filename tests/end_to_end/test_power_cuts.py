@@ -10,12 +10,10 @@ import pytest
 import torch
 
 from nmt_cli import config as settings
+from nmt_cli.checkpoints.finding import BEST, checkpoints, find_model
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.checkpoints.run_folder import (
-    BEST,
     Checkpoint,
-    checkpoints,
-    find_model,
     keep_only,
     point,
     read_optimizer,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.checkpoints.run_folder import checkpoints
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.data.making.preprocess import Outcome
 
 PATIENCE = 300

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess, Popen
 
 import pytest
 
-from nmt_cli.checkpoints.run_folder import checkpoints
+from nmt_cli.checkpoints.finding import checkpoints
 
 STEPS = 40
 PATIENCE = 300

@@ -12,7 +12,8 @@ from subprocess import Popen
 
 import pytest
 
-from nmt_cli.checkpoints.run_folder import checkpoints, read_state
+from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.training.step.distributed import child_environments
 

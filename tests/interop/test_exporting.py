@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from nmt_cli.api import load
+from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
-from nmt_cli.checkpoints.run_folder import own_search
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.errors import UserError
 from nmt_cli.interop.exporting import export

@@ -13,8 +13,8 @@ import numpy
 import pytest
 
 from nmt_cli.checkpoints.average import average, common_search, read_parts
+from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.checkpoints.run_folder import own_search
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read

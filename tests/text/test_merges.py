@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.text import merges
 from nmt_cli.text.merges import learn_codes, learn_compiled, learn_plain
 
@@ -50,5 +51,5 @@ def test_many_words_are_learnt_from_by_the_compiled_learner(monkeypatch: pytest.
     plain = learn_codes(words, 5)
     monkeypatch.setattr(merges, "MANY_WORDS", 4)
     monkeypatch.setattr(merges, "learn_plain", None)
-    if merges._compiled():
+    if compiled_kernels("text"):
         assert learn_codes(words, 5) == plain

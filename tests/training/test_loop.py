@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from nmt_cli.checkpoints.run_folder import checkpoints, find_model, read_state, save_checkpoint
+from nmt_cli.checkpoints.finding import checkpoints, find_model
+from nmt_cli.checkpoints.run_folder import read_state, save_checkpoint
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Validated, Warned

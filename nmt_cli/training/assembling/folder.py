@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nmt_cli.checkpoints import run_folder
-from nmt_cli.checkpoints.run_folder import checkpoints
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.errors import UserError
 from nmt_cli.machine.locks import take_lock
 from nmt_cli.training.settings import CONFIG

@@ -4,9 +4,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from nmt_cli.checkpoints import model_folder
+from nmt_cli.checkpoints import finding, model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
-from nmt_cli.checkpoints.model_folder import EMA, WEIGHTS, Identity, load_weights
+from nmt_cli.checkpoints.finding import EMA, WEIGHTS
+from nmt_cli.checkpoints.model_folder import Identity, load_weights
 from nmt_cli.checkpoints.run_folder import read_optimizer, read_state
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
@@ -68,7 +69,7 @@ def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dic
     """What `state.json` and `config.json` of a checkpoint say, if it belongs to this dataset."""
     try:
         state = read_state(checkpoint)
-        description = read_description(checkpoint, model_folder.CONFIG, model_folder.FORMAT)
+        description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
     except UserError as error:
         raise UserError(f"{error} Or remove {checkpoint} to go on from the checkpoint before it.") from error
     if description["tokenizer"] != identity.tokenizers.fingerprint:

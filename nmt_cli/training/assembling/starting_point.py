@@ -7,10 +7,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.checkpoints import model_folder
 from nmt_cli.checkpoints.files import read_description, read_tensors
-from nmt_cli.checkpoints.model_folder import Identity, read_identity, weights, weights_path
-from nmt_cli.checkpoints.run_folder import find_model
+from nmt_cli.checkpoints.finding import CONFIG, find_model
+from nmt_cli.checkpoints.model_folder import FORMAT, Identity, read_identity, weights, weights_path
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import disagreements
 from nmt_cli.model.transformer import Transformer
@@ -43,7 +42,7 @@ def start_from(model: Transformer, identity: Identity, config: StartConfig) -> s
     names them.
     """
     folder = find_model(Path(config.model))
-    description = read_description(folder, model_folder.CONFIG, model_folder.FORMAT)
+    description = read_description(folder, CONFIG, FORMAT)
     theirs = read_identity(folder, description)
     _refuse_other(folder, theirs, identity)
     tensors = read_tensors(weights_path(folder, description))

@@ -8,8 +8,9 @@ import torch
 
 from nmt_cli.checkpoints.average import Part, mean, read_parts
 from nmt_cli.checkpoints.choice import best, newest
-from nmt_cli.checkpoints.model_folder import EMA, WEIGHTS, Identity, load_weights
-from nmt_cli.checkpoints.run_folder import STATE, checkpoints, read_state
+from nmt_cli.checkpoints.finding import EMA, WEIGHTS, checkpoints
+from nmt_cli.checkpoints.model_folder import Identity, load_weights
+from nmt_cli.checkpoints.run_folder import STATE, read_state
 from nmt_cli.config import read
 from nmt_cli.data.dataset import Dataset, open_dataset
 from nmt_cli.errors import UserError

@@ -6,8 +6,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nmt_cli.checkpoints.finding import BEST, checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, weights
-from nmt_cli.checkpoints.run_folder import BEST, Checkpoint, checkpoints, keep_only, point, save_checkpoint
+from nmt_cli.checkpoints.run_folder import Checkpoint, keep_only, point, save_checkpoint
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import CheckpointConfig
 from nmt_cli.training.position import Position

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from nmt_cli.checkpoints import run_folder
 from nmt_cli.checkpoints.files import read_tensors
-from nmt_cli.checkpoints.run_folder import checkpoints, read_state
+from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.run_folder import read_state
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Sentences, Split
 from nmt_cli.errors import UserError

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nmt_cli.checkpoints.run_folder import checkpoints
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizer import SIDES

@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from nmt_cli.checkpoints.average import average
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, read_model
-from nmt_cli.checkpoints.run_folder import Checkpoint, checkpoints, read_state, save_checkpoint
+from nmt_cli.checkpoints.run_folder import Checkpoint, read_state, save_checkpoint
 from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.judging.selection import Average, Trial, averages, try_all, winner

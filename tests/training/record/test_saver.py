@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from nmt_cli.checkpoints.finding import BEST, LAST, checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, weights
-from nmt_cli.checkpoints.run_folder import BEST, LAST, Checkpoint, checkpoints
+from nmt_cli.checkpoints.run_folder import Checkpoint
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
 from nmt_cli.training.position import Position

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, read_model
-from nmt_cli.checkpoints.run_folder import checkpoints
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
