@@ -33,7 +33,7 @@ class AttentionMaps:
     """[L, H, S, S]: queries, then keys."""
 
     decoder: Tensor
-    """[L, H, T, T]: queries, then keys."""
+    """[L, H, T, T]: queries, then keys; L is 0 in decoders that attend to nothing of their own."""
 
     cross: Tensor
     """[L, H, T, S]: the decoder's queries over the source."""
@@ -59,8 +59,9 @@ def attention_maps(
     targets = [model.target_vocabulary.ended(target)[:most] for _, target in pairs]
     (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
     found = attention_weights(model, source_S, target_T, source, target)
+    none = [torch.empty(0, model.config.heads, len(tokens), len(tokens)) for tokens in targets]
     kinds = (
-        [torch.stack(layers) for layers in zip(*kind, strict=True)]
+        [torch.stack(layers) for layers in zip(*kind, strict=True)] or none
         for kind in (found.encoder, found.decoder, found.cross)
     )
     ended = [len(target) < len(tokens) for (_, target), tokens in zip(pairs, targets, strict=True)]

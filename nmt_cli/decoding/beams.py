@@ -51,6 +51,9 @@ class Beams:
     caps: Tensor
     """[B]: the most tokens of a translation, end mark not counted."""
 
+    pieces: Tensor
+    """[B]: of each source, end mark not counted."""
+
     totals: Tensor
     """[B, N]: sums of log-probabilities."""
 
@@ -75,7 +78,7 @@ class Beams:
     ended_token_totals: Tensor
 
     @staticmethod
-    def begin(caps: Tensor, places: int, in_use: int, best: int) -> Beams:
+    def begin(caps: Tensor, pieces: Tensor, places: int, in_use: int, best: int) -> Beams:
         """Sentences that have no tokens yet, with `places` places each, of which the first `in_use` are in
         use.
 
@@ -87,6 +90,7 @@ class Beams:
         return Beams(
             ages=torch.zeros_like(caps),
             caps=caps,
+            pieces=pieces,
             totals=totals,
             tokens=caps.new_zeros(count, places, BLOCK),
             token_totals=like.new_zeros(count, places, BLOCK),
@@ -133,10 +137,15 @@ class Beams:
         self.totals = choice.live_totals
         self.ages = self.ages + 1
 
-    def give_up_hopeless(self, rule: LengthRule) -> None:
-        """Drop hypotheses that can no longer beat the worst of their sentence's best K ended ones."""
+    def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
+        """Drop hypotheses that would not beat the worst of their sentence's best K ended ones even if they
+        grew at no cost: to `reach` times their length, or the source's if that is more, but not past the cap.
+
+        Where it is past the cap anyway, none of them can beat it.
+        """
+        most = torch.maximum(reach * self.ages, self.pieces).minimum(self.caps)
         # One more on either side, since lengths count the end mark.
-        bound = rule.bound(self.totals, self.ages[:, None] + 1, self.caps[:, None] + 1)
+        bound = rule.bound(self.totals, self.ages[:, None] + 1, most[:, None] + 1)
         # What can only get as good as the worst of them changes nothing, so equality is enough.
         self.totals = self.totals.masked_fill(bound <= self.ended_scores[:, -1:], -torch.inf)
 

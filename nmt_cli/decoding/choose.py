@@ -9,18 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
+from nmt_cli.attention.dispatch import top
 from nmt_cli.decoding.beams import Choice
 from nmt_cli.decoding.config import SearchConfig
-
-BLOCK = 128
-"""Entries of the vocabulary of which only the best is looked at, where it does not stand out."""
 
 
 def best(log_probs_RV: Tensor, rows_R: Tensor, totals_BN: Tensor, end: int, diversity: float = 0.0) -> Choice:
     """See `best_of`; of all tokens."""
-    ways = _top(log_probs_RV, ways_on(totals_BN.shape[1], log_probs_RV.shape[1]))
+    ways = top(log_probs_RV, ways_on(totals_BN.shape[1], log_probs_RV.shape[1]))
     return best_of(*ways, rows_R, totals_BN, end, diversity)
 
 
@@ -70,21 +67,6 @@ def best_of(
 def _ranks(totals_BW: Tensor, width: int) -> Tensor:
     """Of each way among those of its hypothesis, from 0."""
     return torch.arange(totals_BW.shape[1], device=totals_BW.device) % width
-
-
-def _top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """As `topk`, which takes its time: what is best is in the blocks that have the best of all blocks."""
-    blocks = x_RV.shape[1] // BLOCK
-    if blocks <= count:
-        return x_RV.topk(count)
-    x_RNC = x_RV[:, : blocks * BLOCK].view(-1, blocks, BLOCK)
-    within_RW = x_RNC.amax(2).topk(count).indices
-    each_R1 = torch.arange(len(x_RV), device=x_RV.device)[:, None]
-    rest_RC = x_RV[:, blocks * BLOCK :]
-    found, where = torch.cat([x_RNC[each_R1, within_RW].flatten(1), rest_RC], 1).topk(count)
-    # The rest stands behind the blocks that were chosen as if it were one more of these.
-    number = F.pad(within_RW, (0, 1), value=blocks).gather(1, where // BLOCK)
-    return found, number * BLOCK + where % BLOCK
 
 
 def drawn(

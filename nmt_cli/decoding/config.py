@@ -69,9 +69,14 @@ class BeamConfig:
     cap_extra: int = setting(50, least=0)
     """See cap_ratio."""
 
+    reach: float = setting(1.5, least=1)
+    """A live hypothesis is given up if, grown to this many times its own or the source's length at no cost,
+    it would not be among the best. 1000 misses nothing, but takes longer, much so where the length penalty is
+    high."""
+
     stop_early: bool = setting(False)
-    """End when as many hypotheses have ended as the beam is wide, as fairseq and CTranslate2 do: faster, but
-    a live one that would have become better is missed. By itself, a search goes on as long as one may."""
+    """End when as many hypotheses have ended as the beam is wide, as fairseq and CTranslate2 do, though a
+    live one may become better."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
         # Validation once had all settings of a search, and old runs keep them in their files.

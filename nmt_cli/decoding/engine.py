@@ -130,7 +130,6 @@ def translate_ids(
     models: Sequence[Transformer],
     sources: Sequence[Sequence[int]],
     config: SearchConfig,
-    never: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first; ids on both sides are without end marks."""
     queue = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(sources)])

@@ -81,8 +81,8 @@ class Search:
         least = [max(len(one.prefix) + _symbols(one), one.tree.words if one.tree else 0) for one in sentences]
         # What is given, a prefix, symbols or the words of a tree, must fit whatever the settings say.
         caps = [max(both) for both in zip(caps, least, strict=True)]
-        on_device = torch.tensor(caps, device=self._ensemble.device)
-        beams = Beams.begin(on_device, places, places if config.sample else 1, config.n_best)
+        most, read = (torch.tensor(each, device=self._ensemble.device) for each in (caps, pieces))
+        beams = Beams.begin(most, read, places, places if config.sample else 1, config.n_best)
         if self._beams is None:
             self._beams, self._caches = beams, caches
         else:
@@ -154,7 +154,7 @@ class Search:
         beams.follow(choice, self._rule, longest, self._coverage(), waits=self._look_every == 1)
         if not self._config.sample:
             # Not of samples, which are drawn, not compared.
-            beams.give_up_hopeless(self._rule)
+            beams.give_up_hopeless(self._rule, self._config.reach)
             if self._config.stop_early:
                 beams.give_up_where_enough_ended(self._config.beam)
         for cache in self._caches:

@@ -16,10 +16,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention.cached import Rows, Seen, mean_weights
-from nmt_cli.attention.dispatch import seen_by
+from nmt_cli.attention.dispatch import keep, seen_by
 
 BLOCK = 8
-"""Room in a tree is made for this many more steps at a time."""
+"""Steps that a tree has room for at first."""
+
+MORE = 4
+"""Steps that room is made for where there is none left: in large batches it is most of the memory."""
 
 ROOMS = 4
 """Where nodes are made ready for several steps, there is room for so many times more."""
@@ -79,8 +82,7 @@ class Step:
 
     def keep(self, x_RHC: Tensor, kept_BHMC: Tensor) -> None:
         """Put what each row has where its token goes."""
-        rows = x_RHC[: len(self.nodes_RH)].to(kept_BHMC.dtype).flatten(0, 1)
-        kept_BHMC.view(-1, kept_BHMC.shape[3]).index_copy_(0, self.nodes_RH.flatten(), rows)
+        keep(x_RHC, self.nodes_RH, kept_BHMC)
 
 
 @dataclass(slots=True)
@@ -178,7 +180,7 @@ class DecodingCache:
         needed = live + self.places * self.ahead
         if needed > self.used:
             if needed > self.paths.shape[2]:
-                self.take(torch.arange(len(self.ages), device=self.paths.device), live=live)
+                self._tidy(torch.arange(len(self.ages), device=self.paths.device), live)
             self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
             alive = self._alive()
         self.ready = self.ahead
@@ -187,15 +189,12 @@ class DecodingCache:
     def _alive(self) -> Tensor:
         return self.paths[:, :, : self.used].any(1)
 
-    def take(self, sentences: Tensor, others: DecodingCache | None = None, live: int | None = None) -> None:
-        """Keep `sentences`, in this order, and of their trees what some hypothesis goes through; behind them
-        come the sentences of `others`, which have taken no step yet. `live` is the most nodes that paths of a
-        sentence go through, if known."""
+    def _tidy(self, sentences: Tensor, live: int, more: int = 0) -> None:
+        """Keep `sentences`, and of their trees what some hypothesis goes through, `live` nodes each at most;
+        behind them comes room for so many `more`. Their sources stay as they are."""
         alive = self.paths[sentences].any(1)
-        if live is None:
-            live = int(alive.sum(1).max()) if alive.numel() else 0
         # A step takes a node for each place.
-        room = live + (BLOCK if self.ahead == 1 else ROOMS * self.ahead) * self.places
+        room = live + (MORE if self.ahead == 1 else ROOMS * self.ahead) * self.places
         wide = F.pad(alive, (0, max(0, room - alive.shape[1])))
         order = torch.sort(wide, dim=1, descending=True, stable=True).indices
         order = order[:, :room].clamp(max=alive.shape[1] - 1)
@@ -203,20 +202,27 @@ class DecodingCache:
         behind = torch.arange(room, device=order.device) >= alive.sum(1, keepdim=True)
         paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.places, -1))
         depths = self.depths[sentences].gather(1, order)
-        # The sentence with the longest source may have left, and then all others are padded less.
-        longest = self.source_seen.shape[1]
-        if len(sentences) < len(self.ages):
-            longest = int(self.source_seen[sentences].sum(1).max()) if len(sentences) else 0
-        more = len(others.ages) if others else 0
         self.paths = F.pad(paths & ~behind[:, None], (0, 0, 0, 0, 0, more))
         self.depths = F.pad(depths, (0, 0, 0, more))
         self.ages, self.used, self.ready = F.pad(self.ages[sentences], (0, more)), live, 0
-        for number, layer in enumerate(self.layers):
-            other = others.layers[number] if others else None
+        for layer in self.layers:
             layer.own_keys = _nodes(layer.own_keys, sentences, order, more)
             layer.own_values = _nodes(layer.own_values, sentences, order, more)
             if layer.states is not None:
                 layer.states = F.pad(layer.states[sentences], (0, 0, 0, 0, 0, more))
+
+    def take(self, sentences: Tensor, others: DecodingCache | None = None) -> None:
+        """Keep `sentences`, in this order; behind them come those of `others`, which have taken no step
+        yet."""
+        alive = self.paths[sentences].any(1)
+        live = int(alive.sum(1).max()) if alive.numel() else 0
+        # The sentence with the longest source may have left, and then all others are padded less.
+        longest = self.source_seen.shape[1]
+        if len(sentences) < len(self.ages):
+            longest = int(self.source_seen[sentences].sum(1).max()) if len(sentences) else 0
+        self._tidy(sentences, live, len(others.ages) if others else 0)
+        for number, layer in enumerate(self.layers):
+            other = others.layers[number] if others else None
             layer.source_keys = _kept(
                 layer.source_keys[:, :, :longest], sentences, other.source_keys if other else None
             )

@@ -28,10 +28,13 @@ FEW_ROWS = 64
 def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
     """Make `model` ready to translate on the device where it is; it can't be trained or saved any more."""
     torch_private.keep_few_kernels()
+    model.requires_grad_(False)  # views of what may have gradients take longer to make
     device = model.device
     if precision not in (possible := translating_precisions(device)):
         where = "this GPU" if is_gpu(device) else "this CPU"
         raise UserError(f"{where} can't compute in {precision}; choose --precision {' or '.join(possible)}.")
+    if not is_gpu(device):
+        _let_go_of_file(model)
     if precision == "int8" and "bf16" in possible:
         model.cache_dtype = torch.bfloat16  # half the bytes to read at each step, and no less exact than int8
     if precision in ("fp16", "bf16"):
@@ -49,6 +52,14 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         model.packed_output = next(packed)
 
 
+def _let_go_of_file(model: Transformer) -> None:
+    """Copy what stays as it is: weights are views of a mapped file, and the last of them keeps it whole."""
+    laid_out = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear)}
+    for parameter in model.parameters():
+        if id(parameter) not in laid_out:
+            parameter.data = parameter.data.clone()
+
+
 class Packed(nn.Module):
     """Stands in for an `nn.Linear`."""
 
@@ -57,8 +68,8 @@ class Packed(nn.Module):
         self.compute = compute
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., inputs] to [..., outputs]."""
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., inputs] to [..., outputs]; without what PyTorch does for hooks, hundreds of times a line."""
         return self.compute(x)
 
 
@@ -73,10 +84,11 @@ def _quantized(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -
     """
     alone = partial(set_own_threads, 1)
     weights, biases = zip(*matrices, strict=True)
-    with ThreadPoolExecutor(threads, initializer=alone) as pool, warnings.catch_warnings():
+    layout = torch_private.laying_out_int8()
+    with ThreadPoolExecutor(threads, initializer=alone) as pool, layout, warnings.catch_warnings():
         # It is the only way to these kernels, so long as there is one.
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
-        packed = torch_private.int8_matrices(list(pool.map(_rounded, weights)), pool)
+        packed = list(pool.map(_int8, weights))
     # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
     levels = 127 if torch_private.adds_products_in_32_bits() else 63
     for matrix, bias in zip(packed, biases, strict=True):
@@ -92,6 +104,10 @@ def _linear_of_int8(matrix: Int8Matrix, bias: Tensor, levels: int, x: Tensor) ->
     else:
         whole, scales = rounded_rows(x, levels, zero, torch.uint8)
     return scaled_rows(torch_private.int8_product(whole, zero, matrix), scales, bias)
+
+
+def _int8(weight: Tensor) -> Int8Matrix:
+    return torch_private.int8_matrix(*_rounded(weight))
 
 
 def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:

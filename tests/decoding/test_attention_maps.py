@@ -167,3 +167,13 @@ def test_what_is_being_written_is_not_yet_seen(build: Callable[..., Transformer]
         rows, others = getattr(one, kind), getattr(other, kind)
         torch.testing.assert_close(rows[:, :, :3], others[:, :, :3], rtol=0, atol=1e-12)
         assert (rows[:, :, 3] - others[:, :, 3]).abs().max() > 1e-3
+
+
+def test_a_decoder_that_attends_to_nothing_of_its_own_is_aligned_too(
+    build: Callable[..., Transformer],
+) -> None:
+    maps = attention_maps(build(decoder_history="ssru"), PAIRS)
+    for (_, target), found in zip(PAIRS, maps, strict=True):
+        assert found.decoder.shape == (0, 2, len(target) + 1, len(target) + 1)
+        torch.testing.assert_close(found.cross.sum(-1), torch.ones_like(found.cross[..., 0]))
+        assert len(found.alignment()) in (0, len(target))

@@ -1,5 +1,6 @@
 """The bookkeeping of a beam: what ended best is kept whole, and who can't win any more is dropped."""
 
+import pytest
 import torch
 
 from nmt_cli.decoding.beams import BLOCK, Beams, Choice
@@ -10,8 +11,8 @@ MEAN = LengthRule("power", 1.0)
 NONE = -torch.inf
 
 
-def begun(sentences: int = 1, places: int = 2, best: int = 2, cap: int = 10) -> Beams:
-    return Beams.begin(torch.full((sentences,), cap), places, 1, best)
+def begun(sentences: int = 1, places: int = 2, best: int = 2, cap: int = 10, pieces: int = 3) -> Beams:
+    return Beams.begin(torch.full((sentences,), cap), torch.full((sentences,), pieces), places, 1, best)
 
 
 def chosen(ended: list[float], live: list[float], tokens: list[int], parents: list[int]) -> Choice:
@@ -56,9 +57,25 @@ def test_the_best_that_ended_stay_in_order_whenever_they_end() -> None:
 def test_who_can_still_win_by_a_longer_ending_is_not_given_up() -> None:
     for rule, stays in ((SUM, False), (MEAN, True)):
         beams = begun(places=2, best=1, cap=20)
-        beams.follow(chosen([-2.0, NONE], [-3.0, NONE], [5, 0], [0, 0]), rule, 1)
-        beams.give_up_hopeless(rule)
+        beams.follow(chosen([-2.0, NONE], [-41.0, NONE], [5, 0], [0, 0]), rule, 1)
+        beams.give_up_hopeless(rule, 1000.0)
         assert bool(beams.in_use.any()) is stays
+
+
+@pytest.mark.parametrize(
+    ("reach", "pieces", "longest"), [(2.0, 3, 8), (2.0, 15, 15), (1.5, 3, 6), (6.0, 3, 20), (1000.0, 3, 20)]
+)
+def test_who_would_win_only_past_its_reach_is_given_up(reach: float, pieces: int, longest: int) -> None:
+    """Which is some times its own length, but at least the source's and at most the cap: of totals that would
+    be worth the worst kept score at just more and just less than that, one stays."""
+    beams = begun(places=4, best=1, cap=20, pieces=pieces)
+    for age in range(3):
+        beams.follow(chosen([NONE] * 4, [-1.0, NONE, NONE, NONE], [5, 0, 0, 0], [0] * 4), MEAN, age + 1)
+    worst = -1.0
+    live = [worst * (longest + 1) + 0.5, worst * (longest + 1) - 0.5]
+    beams.follow(chosen([worst * 4] + [NONE] * 3, [*live, NONE, NONE], [6, 7, 0, 0], [0] * 4), MEAN, 4)
+    beams.give_up_hopeless(MEAN, reach)
+    assert beams.in_use.tolist() == [[True, False, False, False]]
 
 
 def test_all_stop_where_enough_have_ended() -> None:

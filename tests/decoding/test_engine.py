@@ -161,13 +161,11 @@ def test_memory_that_ends_while_the_batch_is_put_in_order_loses_no_sentence(
 ) -> None:
     in_order, left = DecodingCache.take, [True, True]
 
-    def cramped(
-        cache: DecodingCache, sentences: Tensor, others: DecodingCache | None = None, live: int | None = None
-    ) -> None:
+    def cramped(cache: DecodingCache, sentences: Tensor, others: DecodingCache | None = None) -> None:
         if left and len(sentences) < len(cache.ages):
             left.pop()
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        in_order(cache, sentences, others, live)
+        in_order(cache, sentences, others)
 
     expected = found_in(Room(), TO_THE_CAP, SOURCES)
     monkeypatch.setattr(DecodingCache, "take", cramped)

@@ -114,7 +114,7 @@ RULES: st.SearchStrategy[dict[str, Any]] = st.builds(
 def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, Any], seed: int) -> None:
     """No search stops before its time, under any length rule, least length and cap."""
     model = model_of(seed)
-    config = SearchConfig(beam=4**3, unknown=True, cap_ratio=0.0, **rules)
+    config = SearchConfig(beam=4**3, reach=1000, unknown=True, cap_ratio=0.0, **rules)
     source = [2, 4, 3]
     wanted = brute_force(
         lambda targets: log_probs_of_all(model, source, targets),
@@ -126,6 +126,56 @@ def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, An
     best = wanted[: config.n_best]
     assert [tuple(each.tokens) for each in found] == [target for _, target in best]
     assert [each.score for each in found] == pytest.approx([score for score, _ in best], abs=1e-4)
+
+
+def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap: int) -> Ranked:
+    """The best that a plain beam search finds, by whole forwards: it gives nobody up before the cap."""
+    power = 1.0 if config.length_rule == "power" else 6.0
+    offset = 0 if config.length_rule == "power" else 5
+    live: Ranked = [(0.0, ())]
+    ended: Ranked = []
+    for age in range(cap + 1):
+        rows = log_probs_of_all(model, source, [target for _, target in live])
+        tokens = [END] if age == cap else range(VOCABULARY)
+        ways = [
+            (total + float(row[-1][token]), (*target, token))
+            for (total, target), row in zip(live, rows, strict=True)
+            for token in tokens
+        ]
+        ways.sort(reverse=True)
+        penalty = ((offset + age + 1) / power) ** config.length_penalty
+        ended += [(total / penalty, way[:-1]) for total, way in ways[: config.beam] if way[-1] == END]
+        live = [way for way in ways if way[1][-1] != END][: config.beam]
+    return sorted(ended, reverse=True)[: config.n_best]
+
+
+@given(
+    seed=st.integers(0, 200),
+    rule=st.sampled_from(["gnmt", "power"]),
+    penalty=st.sampled_from([0.0, 0.6, 1.0, 1.5, 2.5]),
+    beam=st.integers(2, 4),
+    n_best=st.integers(1, 2),
+)
+@settings(max_examples=40)
+def test_giving_hypotheses_up_costs_no_result(
+    seed: int, rule: Literal["gnmt", "power"], penalty: float, beam: int, n_best: int
+) -> None:
+    """Nor do those that take their places in a narrow beam."""
+    model, source, cap = model_of(seed), [2, 4, 3], 12
+    config = SearchConfig(
+        beam=beam,
+        n_best=n_best,
+        reach=1000,
+        length_rule=rule,
+        length_penalty=penalty,
+        unknown=True,
+        cap_ratio=0.0,
+        cap_extra=cap,
+    )
+    wanted = patient(model, source, config, cap)
+    found = translate_ids([model], [source], config)[0]
+    assert [tuple(each.tokens) for each in found] == [target for _, target in wanted]
+    assert [each.score for each in found] == pytest.approx([score for score, _ in wanted], abs=1e-4)
 
 
 @pytest.mark.parametrize("combine", ["probability", "log-probability"])
@@ -276,7 +326,7 @@ def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pyte
     rows = {True: 0, False: 0}
     found = {}
     for early in rows:
-        config = SearchConfig(beam=3, length_penalty=1.5, stop_early=early)
+        config = SearchConfig(beam=3, length_penalty=1.5, reach=1000, stop_early=early)
         for seed in range(12):
             model = model_of(seed, 12)
             step = model.step

@@ -4,12 +4,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nmt_cli.attention import dispatch
+from nmt_cli.checkpoints.files import read_tensors
+from nmt_cli.checkpoints.model_folder import weights
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import Precision, translating_precisions
 from nmt_cli.model import packed
@@ -240,3 +244,20 @@ def test_int8_keeps_keys_and_values_in_half_the_memory_where_the_processor_has_b
     layer = cache.layers[0]
     kept = (layer.own_keys, layer.own_values, layer.source_keys, layer.source_values)
     assert all(tensor.dtype == torch.bfloat16 for tensor in kept)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="nobody tells what is mapped")
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_nothing_keeps_the_file_of_the_weights_in_memory(
+    precision: Precision, build: Callable[..., Transformer], tmp_path: Path
+) -> None:
+    needs(precision)
+    model, path = build(CONFIGS["pre, biases"]), tmp_path / "weights.safetensors"
+    save_file({name: value.detach() for name, value in weights(model).items()}, path)
+    mapped = read_tensors(path)
+    for name, parameter in weights(model).items():
+        parameter.data = mapped[name]
+    del mapped
+    assert path.name in Path("/proc/self/maps").read_text()
+    pack(model, precision)
+    assert path.name not in Path("/proc/self/maps").read_text()

@@ -1,6 +1,7 @@
 """Loads models from their folders, for translating on one or more devices."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import torch
 
 from nmt_cli.attention.cached import kernels
+from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.checkpoints.run_folder import find_model
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.lines.translator import Translator
@@ -69,10 +70,13 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
     cores = available_cores()
     threads = where.threads or cores
     copies = []
+    devices = first_devices(where.device, where.devices)
     # Weights get a layout for the number of threads that PyTorch computes with at the time, and a worker
     # on a CPU computes with one.
-    with kept_threads():
-        for device in first_devices(where.device, where.devices):
+    with kept_threads(), ThreadPoolExecutor(1) as meanwhile:
+        if not is_gpu(devices[0]):
+            compiled = meanwhile.submit(kernels)  # here and once: worker processes are forked from this one
+        for device in devices:
             if not is_gpu(device):
                 set_own_threads(1)
             tokenizers, models, told = _read(paths, device)
@@ -85,7 +89,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
     ratio = max(one.get("length_ratio", 1.0) for one in told)
     translator = Translator(tokenizers, models, config, trained, ratio)
     if not is_gpu(device):
-        kernels()  # compiled here and once: worker processes are forked from this one
+        compiled.result()
         return Loaded(translator, copies * threads)
     return Loaded(translator, copies)
 

@@ -214,8 +214,9 @@ function main() {
     document.body.replaceChildren(element("p", {}, "There are no sentences in this page."));
     return;
   }
-  const { encoder, decoder } = pairs[0].maps;
-  const layers = `${encoder.shape[0]} + ${decoder.shape[0]} layers`;
+  const { encoder, decoder, cross } = pairs[0].maps;
+  if (!decoder.shape[0]) delete KINDS.decoder; // it attends to nothing of its own
+  const layers = `${encoder.shape[0]} + ${cross.shape[0]} layers`;
   byId("model").textContent = `${languages.join(" to ")}, ${layers}, ${encoder.shape[1]} heads`;
   byId("chosen").append(
     ...pairs.map(({ text }, i) => element("option", { value: i }, `${i + 1}. ${spelt(text)}`)),
