@@ -25,6 +25,7 @@ import click
 import torch
 
 from nmt_cli.data.dataset import TOKENIZERS, open_dataset
+from nmt_cli.machine.torch_private import multiplies_bf16, products_by_onednn
 from nmt_cli.model.cost import training_flops
 from nmt_cli.text.tokenizers import load_tokenizers
 from recipes.benchmarks import training_peers as peers
@@ -43,7 +44,7 @@ DISTURBED = 0.1
 QUIET_SECONDS, WAITS = 2.0, 30
 """Before each window the cores have to be idle for so long; how often that is tried."""
 
-PRODUCT_SIZE, PRODUCTS = 1024, 40
+PRODUCT_SIZE, PRODUCTS = 1024, 30
 BIN = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -59,6 +60,9 @@ class Window:
     tokens_per_update: float
     product_rate: float
     """Operations a second of a matrix product, before or after, whichever was faster."""
+
+    usual_rate: float
+    """The same by the library that PyTorch takes by itself."""
 
     others: float
     """Share of the two cores that other processes took."""
@@ -95,6 +99,7 @@ def main(
         for size in sizes:
             given = Given(folder, size)
             contestants = [peers.ours(given), peers.marian(given)]
+            contestants += [peers.ours(given, "bf16")] if multiplies_bf16() else []
             contestants += [peers.fairseq(given, fairseq)] if fairseq else []
             contestants += [peers.opennmt(given, opennmt)] if opennmt else []
             contestants += [peers.joeynmt(given, joeynmt)] if joeynmt else []
@@ -151,7 +156,7 @@ def _window(given: Given, contestant: Contestant, seconds: float) -> Window:
     environment = os.environ | {"PYTHONPATH": str(contestant.python_path), "TMPDIR": str(given.window)}
     command = list(map(str, contestant.command))
     _wait_for_quiet()
-    before, busy, began = _product_rate(), _busy_seconds(), time.perf_counter()
+    before, busy, began = _product_rates(), _busy_seconds(), time.perf_counter()
     with given.printed.open("wb") as printed:
         process = subprocess.Popen(
             command,
@@ -169,8 +174,8 @@ def _window(given: Given, contestant: Contestant, seconds: float) -> Window:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     took, tokens = (sum(column) for column in zip(*updates, strict=True))
-    rate = max(before, _product_rate())
-    window = Window(tokens / took, tokens / len(updates), rate, max(others / THREADS, 0.0))
+    rate, usual = (max(both) for both in zip(before, _product_rates(), strict=True))
+    window = Window(tokens / took, tokens / len(updates), rate, usual, max(others / THREADS, 0.0))
     told = f"{window.tokens_per_second:,.0f} tokens/s, {len(updates)} updates, others {window.others:.1%}"
     print(f"{given.size}, {contestant.name}: {told}, {window.product_rate / 1e9:.0f} GF/s", file=sys.stderr)
     return window
@@ -199,8 +204,15 @@ def _updates(
         read = whole
 
 
-def _product_rate() -> float:
-    """Operations a second, of the median product: others may disturb some."""
+def _product_rates() -> tuple[float, float]:
+    """Operations a second by the faster of PyTorch's two libraries, and by the one it takes by itself."""
+    usual = _measured_rate()
+    with products_by_onednn():
+        return max(usual, _measured_rate()), usual
+
+
+def _measured_rate() -> float:
+    """Of the median product: others may disturb some."""
     factor, other = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE)
     product, times = torch.mm(factor, other), []
     for _ in range(PRODUCTS):
@@ -279,19 +291,25 @@ def _print_table(given: Given, windows: dict[str, list[Window]]) -> None:
     per_token = training_flops(given.model, vocabulary, sources, targets) / targets
     rates = [window.product_rate / 1e9 for each in windows.values() for window in each]
     print(f"{given.size}: {per_token / 1e6:.0f} MFLOP a target token; products of 1024 x 1024 matrices at")
-    print(f"{min(rates):.0f} to {max(rates):.0f} GFLOP/s, median {statistics.median(rates):.0f}\n")
+    usual = statistics.median(window.usual_rate / 1e9 for each in windows.values() for window in each)
+    print(f"{min(rates):.0f} to {max(rates):.0f} GFLOP/s, median {statistics.median(rates):.0f};", end=" ")
+    print(f"as PyTorch has it, median {usual:.0f}\n")
     print("| | target tokens/s: each window | median | `nmt train` does | share of product rate ", end="")
-    print("| target tokens an update | others' share of the cores |\n|---|---|---|---|---|---|---|")
+    print("| of PyTorch's own ", end="")
+    print("| target tokens an update | others' share of the cores |\n|---|---|---|---|---|---|---|---|")
     reference = next(iter(windows.values()))
     for name, each in windows.items():
         speeds = [window.tokens_per_second for window in each]
         pairs = zip(reference, each, strict=True)
         ratio = statistics.median(one.tokens_per_second / other.tokens_per_second for one, other in pairs)
-        share = statistics.median(one.tokens_per_second * per_token / one.product_rate for one in each)
+        made = [(one.tokens_per_second * per_token, one) for one in each]
+        share = statistics.median(rate / one.product_rate for rate, one in made)
+        of_usual = statistics.median(rate / one.usual_rate for rate, one in made)
         listed = ", ".join(f"{speed:,.0f}" for speed in speeds)
         print(
             f"| {name} | {listed} | {statistics.median(speeds):,.0f} | {ratio:.2f} x | {share:.0%} ", end=""
         )
+        print(f"| {of_usual:.0%} ", end="")
         tokens = statistics.median(window.tokens_per_update for window in each)
         print(f"| {tokens:,.0f} | {max(window.others for window in each):.0%} |")
     print(flush=True)

@@ -101,14 +101,16 @@ def write_pieces(folder: Path) -> None:
             (folder / "stubs" / peer / name).write_text(content)
 
 
-def ours(given: Given) -> Contestant:
+def ours(given: Given, precision: str = "fp32") -> Contestant:
     """`nmt train` as it is; its log has the tokens."""
     run = given.window / "run"
     command = [sys.executable, "-m", "nmt_cli", "train", given.folder / "dataset", "--out", run, "--quiet"]
     command += ["--preset", PRESETS[given.size], "--batch-tokens", TOKENS, "--max-steps", ENDLESS]
     command += ["--validate-every", 0, "--set", "training.log_every=1"]
+    command += ["--set", f"training.precision={precision}"]
+    name = "nmt train" + f", {precision}" * (precision != "fp32")
     return Contestant(
-        "nmt train", command, run / "log.jsonl", lambda line, _: float(json.loads(line)["target_tokens"])
+        name, command, run / "log.jsonl", lambda line, _: float(json.loads(line)["target_tokens"])
     )
 
 

@@ -4,8 +4,8 @@ python -m recipes.benchmarks.translate --model MODEL [--fairseq BIN] [--transfor
 
 MODEL translates English to German and is built like the base model; BIN is the bin folder of a virtual
 environment that has fairseq. All search with a beam of 4, divide sums of log-probabilities by n^0.6, and may
-write 50 pieces more than they read. A search ends at four endings; ours runs once more by its own rule, until
-nothing can get better (`to the end`). Ids go in and ids come out, and all take turns, each in the batches
+write 50 pieces more than they read. A search ends at four endings; ours runs once more by its own rule,
+which is the default (`own rule`). Ids go in and ids come out, and all take turns, each in the batches
 that it was fastest with in a short trial (`2 x 64`: two workers that have a thread and 64 sentences each);
 transformers, which is slow, in batches of 64.
 
@@ -31,14 +31,14 @@ from typing import Any
 import click
 import torch
 
+from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import Model, read_model
-from nmt_cli.checkpoints.run_folder import find_model
 from nmt_cli.model.cost import training_flops
 from recipes.benchmarks import train as machine
 from recipes.benchmarks import translation_peers as peers
 from recipes.benchmarks.training_peers import ROOT, STUBS
 from recipes.benchmarks.translation_export import export
-from recipes.benchmarks.translation_peers import BEAM, Ids
+from recipes.benchmarks.translation_peers import BEAM, BEAMS, Ids
 from recipes.benchmarks.translation_texts import Text, multi30k, wmt_like
 
 THREADS = 2
@@ -101,8 +101,11 @@ class Seen:
     runs: dict[str, list[Run]] = field(default_factory=dict)
     start_seconds: float = 0.0
     load_seconds: float = 0.0
-    line_seconds: dict[int, float] = field(default_factory=dict)
-    """By the number of threads that a line may use."""
+    line_seconds: dict[tuple[int, int], float] = field(default_factory=dict)
+    """By beam, and the number of threads that a line may use."""
+
+    line_bytes: int = 0
+    """What the process held after them."""
 
 
 class Process:
@@ -131,10 +134,10 @@ class Process:
         """All its processes have this."""
         return self._process.pid
 
-    def ask(self, sources: Ids, batch: int) -> Run:
+    def ask(self, sources: Ids, batch: int, beam: int = BEAM) -> Run:
         """Let it translate."""
         assert self._process.stdin
-        self._process.stdin.write(json.dumps({"sources": sources, "batch": batch}) + "\n")
+        self._process.stdin.write(json.dumps({"sources": sources, "batch": batch, "beam": beam}) + "\n")
         self._process.stdin.flush()
         return Run(**self._answer())
 
@@ -199,7 +202,7 @@ def _prepare(place: Path, folder: Path) -> Model:
 
 
 def _contestants(folder: Path, fairseq: Path | None, transformers: bool) -> list[Contestant]:
-    kinds = OURS | {"nmt fp32, to the end": "fp32" + peers.EXACT}
+    kinds = OURS | {"nmt fp32, own rule": "fp32" + peers.OWN_RULE}
     passive = {"OMP_WAIT_POLICY": "PASSIVE"}  # as `nmt` itself has it
     listed = [Contestant(name, kind, (THREADS,), passive) for name, kind in kinds.items()]
     listed += [
@@ -237,7 +240,10 @@ def _compared(
                 if workers == one.workers[0]:
                     seen[one.name].start_seconds = process.start_seconds
                     seen[one.name].load_seconds = process.load_seconds
-                seen[one.name].line_seconds[THREADS // workers] = _line_seconds(process, texts[0])
+                for beam in BEAMS:
+                    asked = (beam, THREADS // workers)
+                    seen[one.name].line_seconds[asked] = _line_seconds(process, texts[0], beam)
+                seen[one.name].line_bytes = machine._memory_bytes(process.session)
     return seen
 
 
@@ -278,25 +284,26 @@ def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Faste
 def _watched(name: str, process: Process, text: Text, batch: int) -> Run:
     """A run, and what else went on."""
     machine._wait_for_quiet()
-    before = machine._product_rate()
+    _, before = machine._product_rates()
     busy, used, began = machine._busy_seconds(), machine._used_seconds(process.session), time.perf_counter()
     with machine._watched_memory(process.session) as peak_bytes:
         run = process.ask(text.sources, batch)
     mine = machine._used_seconds(process.session) - used
     others = (machine._busy_seconds() - busy - mine) / (time.perf_counter() - began) / THREADS
-    rate = max(before, machine._product_rate())
+    rate = max(before, machine._product_rates()[1])
     told = f"{len(text.sources) / run.seconds:.1f} sentences/s, others {others:.1%}, {rate / 1e9:.0f} GF/s"
     print(f"{name}, {text.name}: {told}", file=sys.stderr, flush=True)
     run = replace(run, peak_bytes=max(peak_bytes), core_seconds=mine)
     return replace(run, product_rate=rate, others=max(others, 0.0))
 
 
-def _line_seconds(process: Process, text: Text) -> float:
+def _line_seconds(process: Process, text: Text, beam: int) -> float:
     """The median line, given to a process that has nothing else to do."""
     seconds = []
+    process.ask(text.part(BEAM), 1, beam)
     for source in text.sources[:LINES]:
         time.sleep(PAUSE_SECONDS)
-        seconds.append(process.ask([source], 1).seconds)
+        seconds.append(process.ask([source], 1, beam).seconds)
     return statistics.median(seconds)
 
 
@@ -359,14 +366,15 @@ def _bleu(text: Text, lines: Sequence[str]) -> float:
 
 
 def _print_single_lines(seen: Mapping[str, Seen]) -> None:
-    print(f"\nA process that is given {LINES} lines of Multi30k, one at a time\n")
-    threads = range(1, THREADS + 1)
-    heads = [f"a line in {count} thread{'s' * (count > 1)}, ms (median)" for count in threads]
-    print(f"| | start-up, s | of which loading | {' | '.join(heads)} |\n|{'---|' * (3 + THREADS)}")
+    print(f"\nA process that is given {LINES} lines of Multi30k, one at a time; the median line, ms\n")
+    asked = [(beam, count) for beam in BEAMS for count in range(1, THREADS + 1)]
+    heads = [f"beam {beam}, {count} thread{'s' * (count > 1)}" for beam, count in asked]
+    heads += ["start-up, s", "of which loading", "MB then"]
+    print(f"| | {' | '.join(heads)} |\n|{'---|' * (1 + len(heads))}")
     for name, one in seen.items():
-        cells = [f"{one.start_seconds:.1f}", f"{one.load_seconds:.1f}"]
-        times = (one.line_seconds.get(count) for count in threads)
-        cells += ["" if seconds is None else f"{1000 * seconds:.0f}" for seconds in times]
+        times = map(one.line_seconds.get, asked)
+        cells = ["" if seconds is None else f"{1000 * seconds:.0f}" for seconds in times]
+        cells += [f"{one.start_seconds:.1f}", f"{one.load_seconds:.1f}", f"{one.line_bytes / 1e6:,.0f}"]
         print(f"| {name} | {' | '.join(cells)} |")
 
 

@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 END, BANNED = 0, 1
 """The end mark starts translations too. What no translation holds, nor any source here, is filler."""
 
-BEAM, ALPHA, CAP = 4, 0.6, 50
+BEAMS = (4, 1)
+BEAM, ALPHA, CAP = BEAMS[0], 0.6, 50
 """Hypotheses; the power of a hypothesis' length, end mark included, that its score is divided by; tokens that
 a translation may have more than its source, or where that can't be said, than the longest of its batch."""
 
 LONGEST = 1024
 CTRANSLATE2 = ("ctranslate2-float32", "ctranslate2-int8")
 FAIRSEQ, MARIAN = "fairseq", "marian"
-EXACT = "-exact"
-"""Ours by its own rule: the search ends only when nothing can get better. The others end at BEAM endings."""
+OWN_RULE = "-own-rule"
+"""Ours by its own rule, its default. The others end at BEAM endings."""
 
 MODEL, WEIGHTS, SHAPE = "model", "weights.pt", "shape.json"
 EMBEDDING, POSITIONS = "embedding", "positions"
@@ -81,8 +82,8 @@ class Counted:
         return counted
 
 
-Translate = Callable[[Ids, int], Ids]
-"""Translates sentences, so many at a time; batches are cut from sorted ones."""
+Translate = Callable[[Ids, int, int], Ids]
+"""Translates sentences, so many at a time, with a beam; batches are cut from sorted ones."""
 
 
 def serve(kind: str, folder: Path, workers: int) -> None:
@@ -97,7 +98,7 @@ def serve(kind: str, folder: Path, workers: int) -> None:
         request = json.loads(line)
         counted.taken()
         began = time.perf_counter()
-        targets = translate(request["sources"], request["batch"])
+        targets = translate(request["sources"], request["batch"], request["beam"])
         seconds = time.perf_counter() - began
         print(
             json.dumps({"seconds": seconds, "targets": targets, **counted.taken()}), file=answers, flush=True
@@ -105,7 +106,7 @@ def serve(kind: str, folder: Path, workers: int) -> None:
 
 
 def _loaded(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
-    if kind.removesuffix(EXACT) in ("fp32", "int8"):
+    if kind.removesuffix(OWN_RULE) in ("fp32", "int8"):
         return _ours(kind, folder, workers, counted)
     if kind in CTRANSLATE2:
         return _ctranslate2(kind, folder, workers)
@@ -139,7 +140,7 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     none of its own, for there it is ready when the line comes."""
     from nmt_cli.attention.cached import kernels
     from nmt_cli.checkpoints.model_folder import read_model
-    from nmt_cli.decoding.config import SearchConfig
+    from nmt_cli.decoding.config import BeamConfig, SearchConfig
     from nmt_cli.decoding.engine import ListQueue
     from nmt_cli.decoding.ensemble import Ensemble
     from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
@@ -151,17 +152,20 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     torch.set_num_threads(1)
     kernels()  # before any process is forked, as `nmt translate` has it
     model = read_model(folder / MODEL).transformer
-    pack(model, cast("Precision", kind.removesuffix(EXACT)), workers)
+    pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)
     _count(Ensemble, "step", 1, counted)
 
-    def translate(sources: Ids, size: int) -> Ids:
+    own = kind.endswith(OWN_RULE)
+
+    def translate(sources: Ids, size: int, beam: int) -> Ids:
         config = SearchConfig(
-            beam=BEAM,
+            beam=beam,
             length_rule="power",
             length_penalty=ALPHA,
             cap_extra=CAP,
-            rows=BEAM * size,
-            stop_early=not kind.endswith(EXACT),
+            rows=beam * size,
+            reach=BeamConfig().reach if own else 1000.0,
+            stop_early=not own,
         )
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         targets: Ids = [[] for _ in sources]
@@ -214,14 +218,14 @@ def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
         str(folder / kind), compute_type=precision(kind), inter_threads=workers, intra_threads=threads
     )
 
-    def translate(sources: Ids, size: int) -> Ids:
+    def translate(sources: Ids, size: int, beam: int) -> Ids:
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         waiting = []
         for start in range(0, len(order), size):
             some = [sources[i] for i in order[start : start + size]]
             waiting += translator.translate_batch(
                 [list(map(str, source)) for source in some],
-                beam_size=BEAM,
+                beam_size=beam,
                 length_penalty=ALPHA,
                 disable_unk=True,
                 max_decoding_length=_cap(some),
@@ -279,19 +283,19 @@ def _marian(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Trans
     _with_our_norms(model, shape)
     _count(model.model.decoder, "forward", 0, counted)
 
-    def batch(sources: Ids) -> Ids:
+    def batch(beam: int, sources: Ids) -> Ids:
         padded = pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
         found = model.generate(
             input_ids=padded,
             attention_mask=(padded != BANNED).long(),
-            num_beams=BEAM,
+            num_beams=beam,
             length_penalty=ALPHA,
             early_stopping=True,
             max_new_tokens=_cap(sources),
         )
         return [_until_end(row[1:]) for row in found.tolist()]
 
-    return lambda sources, size: _in_batches(sources, size, batch)
+    return lambda sources, size, beam: _in_batches(sources, size, partial(batch, beam))
 
 
 def _fairseq(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Translate:
@@ -324,17 +328,19 @@ def _fairseq(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Tran
         before = torch.zeros(BANNED + 1, shape.width)
         side.embed_positions.weights = torch.cat([before, positions])
     _count(model.decoder, "forward", 0, counted)
-    search = importlib.import_module("fairseq.sequence_generator").SequenceGenerator(
-        [model], entries, beam_size=BEAM, max_len_a=1, max_len_b=CAP - 1, len_penalty=ALPHA
-    )
+    generator = importlib.import_module("fairseq.sequence_generator").SequenceGenerator
+    of_beam = {
+        beam: generator([model], entries, beam_size=beam, max_len_a=1, max_len_b=CAP - 1, len_penalty=ALPHA)
+        for beam in BEAMS
+    }
 
-    def batch(sources: Ids) -> Ids:
+    def batch(beam: int, sources: Ids) -> Ids:
         lengths = torch.tensor([len(source) for source in sources])
         padded = pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
-        found = search.generate([model], {"net_input": {"src_tokens": padded, "src_lengths": lengths}})
+        found = of_beam[beam].generate([model], {"net_input": {"src_tokens": padded, "src_lengths": lengths}})
         return [_until_end(hypotheses[0]["tokens"].tolist()) for hypotheses in found]
 
-    return lambda sources, size: _in_batches(sources, size, batch)
+    return lambda sources, size, beam: _in_batches(sources, size, partial(batch, beam))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from typing import Any
 import click
 import torch
 
+from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.checkpoints.run_folder import find_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.machine.devices import Precision
@@ -67,7 +67,7 @@ def ours(model: Transformer) -> Iterator[tuple[str, Translate]]:
         pack(here, precision)
         for rows in ROWS:
             config = SearchConfig(
-                beam=BEAM, length_rule="power", length_penalty=ALPHA, rows=rows, stop_early=True
+                beam=BEAM, length_rule="power", length_penalty=ALPHA, rows=rows, reach=1000.0, stop_early=True
             )
             yield f"{precision}, {rows} rows", partial(_ours, here, config)
 
