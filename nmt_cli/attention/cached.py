@@ -9,7 +9,7 @@ A mask `seen_BNM` tells which of the nodes the row at a place attends to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
@@ -111,10 +111,28 @@ class Paths:
 
     def attend(self, query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
         """See `Seen`."""
-        mixed_RHV = np.empty((*query_RHK.shape[:2], values_BHMV.shape[3]), np.float32)
-        arrays = [as_array(x) for x in (query_RHK.float(), keys_BHMK, values_BHMV)]
-        self.compiled.attend(*arrays, mixed_RHV, self.sentences_R, self.nodes_RM, self.counts_R)
-        return torch.from_numpy(mixed_RHV.reshape(len(mixed_RHV), -1)).to(query_RHK.dtype)
+        query_RC = query_RHK.flatten(1)
+        arrays = [as_array(x) for x in (query_RC.float().contiguous(), keys_BHMK, values_BHMV)]
+        return self._by(self.compiled.attend, arrays, query_RC, values_BHMV)
+
+    def attend_newest(
+        self, projected_RC: Tensor, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor
+    ) -> Tensor:
+        """As `attend`, once the keys and values of the rows are kept; see `dispatch.attend_newest`."""
+        arrays = [as_array(x) for x in (projected_RC.float(), nodes_RH, keys_BHMK, values_BHMV)]
+        return self._by(self.compiled.attend_newest, arrays, projected_RC, values_BHMV)
+
+    def _by(
+        self,
+        kernel: Callable[..., None],
+        arrays: Sequence[NDArray[np.generic]],
+        x_RC: Tensor,
+        values_BHMV: Tensor,
+    ) -> Tensor:
+        _, heads, _, width = values_BHMV.shape
+        mixed_RC = np.empty((len(x_RC), heads * width), np.float32)
+        kernel(*arrays, mixed_RC, self.sentences_R, self.nodes_RM, self.counts_R)
+        return torch.from_numpy(mixed_RC).to(x_RC.dtype)
 
 
 @dataclass(frozen=True, slots=True)

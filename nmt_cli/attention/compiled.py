@@ -14,20 +14,6 @@ from numba import boolean, float32, int32, int64, njit, uint8, uint16, void
 from nmt_cli.machine.compiled import OPTIONS, exp, float_of, kept_as, number
 
 
-def _keep_signature(kept):
-    return void(float32[:, :, :], int64[:, ::1], kept[:, ::1])
-
-
-@njit([_keep_signature(float32), _keep_signature(uint16)], **OPTIONS)
-def keep(new_RHC, nodes_RH, kept_NC):
-    """Put what each row has for each head where `nodes_RH` says; rows behind these are of no use."""
-    for row in range(len(nodes_RH)):
-        for head in range(nodes_RH.shape[1]):
-            kept_C = kept_NC[nodes_RH[row, head]]
-            for c in range(len(kept_C)):
-                kept_C[c] = kept_as(new_RHC[row, head, c], kept_C[c])
-
-
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)
 def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
     """Write the nodes that the row at each place sees, in ascending order, and how many they are."""
@@ -67,24 +53,14 @@ def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
             mixed_V[v] += weight * number(value_V[v])
 
 
-def _attend_signature(kept):
-    four = kept[:, :, :, ::1]
-    rows = int64[::1], int32[:, ::1], int32[::1]
-    return void(float32[:, :, :], four, four, float32[:, :, ::1], *rows)
-
-
-@njit([_attend_signature(float32), _attend_signature(uint16)], **OPTIONS)
-def attend(query_RHK, keys_BHMK, values_BHMV, mixed_RHV, sentences_R, nodes_RM, counts_R):
-    """Write to `mixed_RHV` the attention of each row over its first `counts_R` nodes of `nodes_RM`.
-
-    Rows of one sentence must be neighbours.
-    """
-    rows, heads, width = query_RHK.shape
+@njit(**OPTIONS)
+def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
+    _, heads, _, width = keys_BHMK.shape
     scale = np.float32(1.0 / math.sqrt(width))
     query_K = np.empty(width, np.float32)
-    mixed_V = np.empty(mixed_RHV.shape[2], np.float32)
+    mixed_V = np.empty(values_BHMV.shape[3], np.float32)
     scores = np.empty(nodes_RM.shape[1], np.float32)
-    first = 0
+    first, rows = 0, len(mixed_RC)
     while first < rows:
         sentence = sentences_R[first]
         behind = first + 1
@@ -94,11 +70,57 @@ def attend(query_RHK, keys_BHMK, values_BHMV, mixed_RHV, sentences_R, nodes_RM, 
         for head in range(heads):
             for row in range(first, behind):
                 for k in range(width):
-                    query_K[k] = query_RHK[row, head, k] * scale
+                    query_K[k] = query_RC[row, head * width + k] * scale
                 nodes = nodes_RM[row, : counts_R[row]]
                 _walk(query_K, keys_BHMK[sentence, head], values_BHMV[sentence, head], nodes, scores, mixed_V)
-                mixed_RHV[row, head] = mixed_V
+                mixed_RC[row, head * len(mixed_V) : (head + 1) * len(mixed_V)] = mixed_V
         first = behind
+
+
+SEEN = int64[::1], int32[:, ::1], int32[::1]
+"""The sentence of each row, neighbours where it is the same; the nodes that it sees; how many these are."""
+
+
+def _attend_signature(kept):
+    four = kept[:, :, :, ::1]
+    return void(float32[:, ::1], four, four, float32[:, ::1], *SEEN)
+
+
+@njit([_attend_signature(float32), _attend_signature(uint16)], **OPTIONS)
+def attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
+    """Write to `mixed_RC` the attention of each row, heads side by side, over what it sees."""
+    _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R)
+
+
+@njit(**OPTIONS)
+def _keep(new_C, kept_C):
+    for c in range(len(kept_C)):
+        kept_C[c] = kept_as(new_C[c], kept_C[c])
+
+
+def _newest_signature(kept):
+    four = kept[:, :, :, ::1]
+    return void(float32[:, ::1], int64[:, ::1], four, four, float32[:, ::1], *SEEN)
+
+
+@njit([_newest_signature(float32), _newest_signature(uint16)], **OPTIONS)
+def attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
+    """Keep the keys and values of each row where `nodes_RH` says, among all nodes of all sentences; then as
+    `attend`.
+
+    A row of `projected_RC` is a query, a key and a value, each with its heads side by side. Rows behind those
+    of `nodes_RH` are of no use.
+    """
+    sentences, heads, nodes, width = keys_BHMK.shape
+    keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
+    values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])
+    for row in range(len(nodes_RH)):
+        for head in range(heads):
+            key_C = projected_RC[row, (heads + head) * width :]
+            value_C = projected_RC[row, 2 * heads * width + head * values_NV.shape[1] :]
+            _keep(key_C, keys_NK[nodes_RH[row, head]])
+            _keep(value_C, values_NV[nodes_RH[row, head]])
+    _attend(projected_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R)
 
 
 @njit(void(float32[:, ::1], float32[::1]), **OPTIONS)

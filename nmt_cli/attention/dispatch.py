@@ -14,7 +14,6 @@ from nmt_cli.attention import padded, reference
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.ways import reference as ways
-from nmt_cli.machine.arrays import as_array
 from nmt_cli.ragged import Layout
 
 WIDEST = {2: 512, 4: 256}
@@ -23,6 +22,10 @@ WIDEST = {2: 512, 4: 256}
 PART = {"cpu": 16}
 """Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
 their keys and values to stay near the processor. All of them where no number is given, and in training."""
+
+
+FEW_ROWS = 64
+"""Of so many one thread computes attention in less time than others need to begin."""
 
 
 def attend(
@@ -112,25 +115,30 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
         from nmt_cli.attention.one_step import fused
 
         return fused.Tiled.of(rows, seen_BNM)
-    if dtype in (torch.float32, torch.bfloat16) and (compiled := _compiled(device)):
+    if dtype in (torch.float32, torch.bfloat16) and (compiled := _compiled(device, len(rows.from_places))):
         return Paths.of(rows, seen_BNM, compiled)
     return Masked.of(rows, seen_BNM, dtype, PART.get(device.type, 0))
 
 
-def keep(new_RHC: Tensor, nodes_RH: Tensor, kept_BHMC: Tensor) -> None:
-    """Put what each row has for each head at its node of [B x H x M]; rows behind those of `nodes_RH` have
-    none."""
-    kept_NC = kept_BHMC.view(-1, kept_BHMC.shape[3])
-    if new_RHC.dtype == torch.float32 and (compiled := _compiled(new_RHC.device)):
-        compiled.keep(new_RHC.numpy(), nodes_RH.numpy(), as_array(kept_NC))
-        return
-    rows = new_RHC[: len(nodes_RH)].to(kept_BHMC.dtype).flatten(0, 1)
-    kept_NC.index_copy_(0, nodes_RH.flatten(), rows)
+def attend_newest(
+    projected_RC: Tensor, heads: Heads, nodes_RH: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor, seen: Seen
+) -> Tensor:
+    """[R, H x V]: what each of R rows gets of the nodes that it has `seen`, itself among them.
+
+    Its key and value are kept at its node of [B x H x M] before; rows behind those of `nodes_RH` have none.
+    """
+    if isinstance(seen, Paths):
+        return seen.attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV)
+    query_RHK, key_RHK, value_RHV = parts_of([projected_RC], heads)
+    for new_RHC, kept_BHMC in ((key_RHK, keys_BHMK), (value_RHV, values_BHMV)):
+        rows = new_RHC[: len(nodes_RH)].to(kept_BHMC.dtype).flatten(0, 1)
+        kept_BHMC.view(-1, kept_BHMC.shape[3]).index_copy_(0, nodes_RH.flatten(), rows)
+    return seen.attend(query_RHK, keys_BHMK, values_BHMV)
 
 
 def log_softmax(x_RV: Tensor) -> Tensor:
     """Over each row, in float32; without gradients, `x_RV` may be used up."""
-    compiled = None if torch.is_grad_enabled() else _compiled(x_RV.device)
+    compiled = None if torch.is_grad_enabled() else _compiled(x_RV.device, len(x_RV))
     if not compiled:
         # Read as it is: a copy in fp32 would be as large as the result.
         return x_RV.log_softmax(-1, dtype=torch.float32)
@@ -141,7 +149,7 @@ def log_softmax(x_RV: Tensor) -> Tensor:
 
 def top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """[R, `count`]: the highest of each row, best first, and where they are; where -inf is, means nothing."""
-    if x_RV.dtype != torch.float32 or not (compiled := _compiled(x_RV.device)):
+    if x_RV.dtype != torch.float32 or not (compiled := _compiled(x_RV.device, len(x_RV))):
         return ways.top(x_RV, count)
     highest_RC = np.empty((len(x_RV), count), np.float32)
     places_RC = np.empty((len(x_RV), count), np.int64)
@@ -190,6 +198,8 @@ def scaled_rows(x_RC: Tensor, scales_R: Tensor, added_C: Tensor) -> Tensor:
     return x_RC
 
 
-def _compiled(device: torch.device) -> ModuleType | None:
-    """Kernels for a single thread, where one is at work on a processor."""
-    return kernels() if device.type == "cpu" and torch.get_num_threads() == 1 else None
+def _compiled(device: torch.device, rows: int) -> ModuleType | None:
+    """Kernels for a single thread: where just one is at work on a processor, or too little is to be done for
+    more."""
+    alone = rows <= FEW_ROWS or torch.get_num_threads() == 1
+    return kernels() if device.type == "cpu" and alone else None

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention.cached import Rows, Seen, mean_weights
-from nmt_cli.attention.dispatch import keep, seen_by
+from nmt_cli.attention.dispatch import attend_newest, seen_by
+from nmt_cli.attention.projections import Heads
 
 BLOCK = 8
 """Steps that a tree has room for at first."""
@@ -80,9 +81,10 @@ class Step:
         places_PD = states_BND.view(-1, states_BND.shape[2])
         places_PD.index_copy_(0, self.rows.to_places[:count], x_RD[:count])
 
-    def keep(self, x_RHC: Tensor, kept_BHMC: Tensor) -> None:
-        """Put what each row has where its token goes."""
-        keep(x_RHC, self.nodes_RH, kept_BHMC)
+    def attend_newest(self, projected_RC: Tensor, heads: Heads, cache: LayerCache) -> Tensor:
+        """What each row gets of its path and its own token, whose key and value are kept."""
+        kept = cache.own_keys, cache.own_values
+        return attend_newest(projected_RC, heads, self.nodes_RH, *kept, self.own)
 
 
 @dataclass(slots=True)

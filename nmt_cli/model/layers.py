@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt_cli.attention.dispatch import attend_projected, weights
-from nmt_cli.attention.projections import Heads
+from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed
@@ -86,8 +86,8 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
         super().__init__()
-        self.heads, self.widths = config.heads, (config.d_k, config.d_k, config.d_v)
-        outputs = [config.heads * width for width in self.widths]
+        self.heads, self.shape = config.heads, Heads(config.heads, config.d_k, config.d_v)
+        outputs = [config.heads * width for width in (config.d_k, config.d_k, config.d_v)]
         gain = INPUT_GAINS[config.init]
         self.query_key_value = projection(config.width, *outputs, bias=config.attention_bias, gain=gain)
         self.output = projection(outputs[2], config.width, bias=config.attention_bias)
@@ -98,31 +98,23 @@ class SelfAttention(nn.Module):
         """[T, D] to [T, D]."""
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
-        heads = Heads(self.heads, *self.widths[1:])
         packed = self.query_key_value(x_TD)
         mixed_THV = attend_projected(
-            [packed], heads, layout, layout, causal=self.causal, window=self.window, drop=drop, seed=seed
+            [packed], self.shape, layout, layout, causal=self.causal, window=self.window, drop=drop, seed=seed
         )
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
 
     def weights(self, x_TD: Tensor, layout: Layout) -> list[Tensor]:
         """How much each token attends to each: [H, length, length] of each sentence."""
-        query, key, _ = self._projected(x_TD)
+        query, key, _ = parts_of([self.query_key_value(x_TD)], self.shape)
         return weights(query, key, layout, layout, causal=self.causal, window=self.window)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """The next token of each row, which sees its path in the cache and itself; [R, D] to [R, D]."""
-        query_RHK, key_RHK, value_RHV = self._projected(x_RD)
-        step.keep(key_RHK, cache.own_keys)
-        step.keep(value_RHV, cache.own_values)
-        mixed: Tensor = self.output(step.own.attend(query_RHK, cache.own_keys, cache.own_values))
+        mixed_RD = step.attend_newest(self.query_key_value(x_RD), self.shape, cache)
+        mixed: Tensor = self.output(mixed_RD)
         return mixed
-
-    def _projected(self, x_TD: Tensor) -> list[Tensor]:
-        packed = self.query_key_value(x_TD)
-        parts = torch.split(packed, [self.heads * width for width in self.widths], dim=-1)
-        return [by_head(part, self.heads) for part in parts]
 
 
 class CrossAttention(nn.Module):

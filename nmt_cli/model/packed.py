@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +14,17 @@ from nmt_cli.attention.dispatch import rounded_rows, scaled_rows
 from nmt_cli.errors import UserError
 from nmt_cli.machine import torch_private
 from nmt_cli.machine.devices import Precision, is_gpu, lays_out_weights, translating_precisions
+from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.threads import set_own_threads
 from nmt_cli.machine.torch_private import Compute, Int8Matrix
+from nmt_cli.model.layers import Residual
 from nmt_cli.model.transformer import Transformer
 
 TYPICAL_ROWS = 256
 """The layout is best for about so many rows, and good for any number."""
+
+ROOM = "model.pointwise"
+"""Where the kernels between products are."""
 
 FEW_ROWS = 64
 """Up to so many, 8-bit kernels that waste no time on single sentences; others are faster above."""
@@ -50,6 +56,12 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         for place in places:  # each makes room for the next, where they are laid out as they are asked for
             setattr(*place, Packed(next(packed), getattr(*place)))
         model.packed_output = next(packed)
+    if (
+        not is_gpu(device)
+        and model.output_matrix.dtype == torch.float32
+        and (kernels := compiled_kernels(ROOM))
+    ):
+        _compile_residuals(model, kernels)
 
 
 def _let_go_of_file(model: Transformer) -> None:
@@ -71,6 +83,33 @@ class Packed(nn.Module):
     def __call__(self, x: Tensor) -> Tensor:
         """[..., inputs] to [..., outputs]; without what PyTorch does for hooks, hundreds of times a line."""
         return self.compute(x)
+
+
+class PackedResidual(nn.Module):
+    """Stands in for a `Residual`, of float32 on a CPU: norm and sum are one compiled pass, in one thread."""
+
+    def __init__(self, residual: Residual, kernels: ModuleType) -> None:
+        super().__init__()
+        norm = residual.norm
+        self.kernels, self.post = kernels, residual.post
+        self.norm = norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps
+
+    def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """[T, D] to [T, D]."""
+        if self.post:
+            y = sublayer(x)
+            self.kernels.normed_sum(x.numpy(), y.numpy(), *self.norm)
+            return y
+        normed = torch.empty_like(x)
+        self.kernels.normed(x.numpy(), normed.numpy(), *self.norm)
+        return sublayer(normed).add_(x)
+
+
+def _compile_residuals(model: Transformer, kernels: ModuleType) -> None:
+    for module in [*model.modules()]:
+        for name, child in [*module.named_children()]:
+            if isinstance(child, Residual):
+                setattr(module, name, PackedResidual(child, kernels))
 
 
 def _laid_out(matrices: Iterable[tuple[Tensor, Tensor | None]]) -> Iterator[Compute]:

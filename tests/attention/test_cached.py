@@ -10,7 +10,8 @@ from torch import Tensor
 
 from nmt_cli.attention import dispatch
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
-from nmt_cli.attention.dispatch import seen_by
+from nmt_cli.attention.dispatch import FEW_ROWS, seen_by
+from nmt_cli.attention.projections import Heads
 from nmt_cli.decoding import engine, ensemble
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import translate_ids
@@ -91,16 +92,18 @@ def test_what_is_no_number_is_not_passed_off_as_one(way: Callable[..., Seen], nu
     assert found[0].isnan().all() and (found[1] == 1).all()
 
 
-def test_it_is_compiled_where_numba_is_installed_and_one_thread_at_work(
+def test_it_is_compiled_where_numba_is_installed_and_one_thread_at_work_or_little_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    many, all_seen = Rows.at(torch.arange(2 * FEW_ROWS), 1, 2 * FEW_ROWS), torch.ones(1, 2 * FEW_ROWS, 1) > 0
     rows, seen = Rows.at(torch.tensor([0]), 1, 1), torch.ones(1, 1, 1, dtype=torch.bool)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Paths)
     assert isinstance(seen_by(rows, seen, torch.float64, (4, 4)), Masked)
     with monkeypatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: 2)
-        assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Masked)
+        assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Paths)
+        assert isinstance(seen_by(many, all_seen, torch.float32, (4, 4)), Masked)
     monkeypatch.setattr(dispatch, "kernels", lambda: None)
     assert isinstance(seen_by(rows, seen, torch.float32, (4, 4)), Masked)
 
@@ -183,15 +186,20 @@ def test_what_rows_have_is_kept_to_the_bit_as_copies_would(
     kept: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(1)
-    wide = torch.randn(20, 4, 9) * torch.logspace(-40, 30, 20)[:, None, None]
-    wide[3, 0, 2:5] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, torch.inf])  # ties go to the even one
-    rows, nodes = wide[:, :, 1:], torch.randperm(300)[: 17 * 4].view(17, 4)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    found, wanted = (torch.zeros(5, 4, 15, 8, dtype=kept) for _ in range(2))
-    dispatch.keep(rows, nodes, found)
-    monkeypatch.setattr(dispatch, "kernels", lambda: None)
-    dispatch.keep(rows, nodes, wanted)
-    assert torch.equal(found, wanted) and found.count_nonzero() > 17 * 4 * 7
+    heads, rows = Heads(4, 8, 6), Rows.at(torch.arange(0, 30, 2)[:12], 5, 6)
+    projected = torch.randn(16, 4 * (8 + 8 + 6))
+    projected[:, 32:] *= torch.logspace(-40, 30, 16)[:, None]
+    projected[3, 32:35] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, torch.inf])  # ties go to the even one
+    seen, nodes = torch.ones(5, 6, 15, dtype=torch.bool), torch.randperm(300)[: 12 * 4].view(12, 4)
+    cached: list[tuple[Tensor, Tensor]] = []
+    for numba in (kernels, lambda: None):
+        monkeypatch.setattr(dispatch, "kernels", numba)
+        keys, values = (torch.zeros(5, 4, 15, width, dtype=kept) for width in (8, 6))
+        attended = seen_by(rows, seen, torch.float32, (8, 6))
+        mixed = dispatch.attend_newest(projected, heads, nodes, keys, values, attended)
+        assert mixed.shape == (16, 24) and isinstance(attended, Masked if cached else Paths)
+        cached.append((keys, values))
+    assert all(map(torch.equal, *cached)) and cached[0][0].count_nonzero() > 12 * 4 * 7
 
 
 @pytest.mark.parametrize("numba", [True, False])

@@ -392,7 +392,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
     monkeypatch.setattr(engine, "Recorder", lambda: record)
     monkeypatch.setattr(dispatch, "PART", {})
-    monkeypatch.setattr(dispatch, "_compiled", lambda _: None)
+    monkeypatch.setattr(dispatch, "_compiled", lambda *_: None)
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")

@@ -138,7 +138,8 @@ def _added(residual: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) 
 
 
 def _own_attention(attention: SelfAttention, x: Tensor, real_BS: Tensor) -> Tensor:
-    sizes = [attention.heads * width for width in attention.widths]
+    heads, keys, values = attention.shape
+    sizes = [heads * width for width in (keys, keys, values)]
     query, key, value = torch.split(_linear(attention.query_key_value, x), sizes, dim=-1)
     places = torch.arange(x.shape[1], device=x.device)
     back = places[:, None] - places

@@ -1,0 +1,40 @@
+"""Norms in one compiled pass are those of PyTorch in float64."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from nmt_cli.machine.kernels import compiled_kernels
+from nmt_cli.model.packed import ROOM
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("shape", [(1, 8), (5, 513)])
+def test_the_norm_of_a_row_and_of_a_sum(shape: tuple[int, int], scale: float) -> None:
+    kernels = compiled_kernels(ROOM)
+    assert kernels, "the tests need Numba"
+    draw = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(shape, generator=draw) * scale + scale for _ in range(2))
+    weight, bias = (torch.randn(shape[1], generator=draw) for _ in range(2))
+    arrays = [each.numpy() for each in (weight, bias)]
+
+    def exact(rows: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(rows.double(), shape[1:], weight.double(), bias.double(), 1e-6)
+
+    found = np.empty(shape, np.float32)
+    kernels.normed(x.numpy(), found, *arrays, 1e-6)
+    assert torch.allclose(torch.from_numpy(found).double(), exact(x), rtol=0, atol=2e-5)
+    summed = exact(x.double() + y.double())
+    kernels.normed_sum(x.numpy(), y.numpy(), *arrays, 1e-6)
+    assert torch.allclose(y.double(), summed, rtol=0, atol=2e-5)
+
+
+def test_what_is_no_number_is_not_passed_off_as_one() -> None:
+    kernels = compiled_kernels(ROOM)
+    assert kernels, "the tests need Numba"
+    x, ones = np.ones((2, 8), np.float32), np.ones(8, np.float32)
+    x[0, 3] = np.nan
+    found = np.empty_like(x)
+    kernels.normed(x, found, ones, ones, 1e-6)
+    assert np.isnan(found[0]).all() and (found[1] == 1).all()
