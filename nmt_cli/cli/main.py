@@ -34,6 +34,9 @@ FAILED, READER_GONE = 1, 141
 MOST_SHOWN = 2000
 """Characters of an error."""
 # The name by which click's completion scripts ask.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
+"""How OpenMP's threads wait for each other: after so many turns of a loop, some 0.1 ms, they go to sleep."""
+
 COMPLETE = "_NMT_COMPLETE"
 
 
@@ -97,8 +100,10 @@ def main() -> NoReturn:
         sys.exit(shell_complete(nmt, {}, "nmt", COMPLETE, asked))
     warnings.formatwarning = _one_line_if_ours
     _hear_signals()
-    # OpenMP's threads would wait in busy loops, many times slower where others use the machine too.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # OpenMP's threads would wait in busy loops, many times slower where others use the machine too; or asleep
+    # at once, and to wake them takes as long as many a product.
+    for name, value in WAITING.items() if "OMP_WAIT_POLICY" not in os.environ else ():
+        os.environ.setdefault(name, value)
     try:
         # Not `nmt.main()`, which answers Ctrl-C and a reader that went away itself, both with exit code 1.
         with nmt.make_context("nmt", sys.argv[1:]) as context:

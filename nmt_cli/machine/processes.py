@@ -192,7 +192,7 @@ def _signals_held() -> Iterator[None]:
 
 
 class SharedCount:
-    """A number that processes which are forked from this one see grow."""
+    """A number that processes which are forked from this one see change."""
 
     def __init__(self) -> None:
         self._memory = memoryview(mmap.mmap(-1, 8)).cast("Q")
@@ -201,6 +201,10 @@ class SharedCount:
     def value(self) -> int:
         """What it is now."""
         return self._memory[0]
+
+    @value.setter
+    def value(self, value: int) -> None:
+        self._memory[0] = value
 
     def increase(self) -> None:
         """Add one; not by several threads at a time."""

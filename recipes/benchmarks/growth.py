@@ -24,6 +24,7 @@ import click
 import torch
 from torch import Tensor
 
+from nmt_cli.cli.main import WAITING
 from nmt_cli.config import preset_path
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import translate_ids
@@ -85,7 +86,7 @@ class Cost:
 @click.option("--out", default=Path(__file__).with_suffix(".svg"), type=click.Path(path_type=Path))
 def main(preset: str, repeats: int, out: Path) -> None:
     """Print a table of training and one of translation, and draw both."""
-    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # as nmt has it
+    os.environ |= WAITING
     told = tomllib.loads(preset_path(preset).read_text())["model"]
     print(f"{date.today()}, CPU, torch {torch.__version__}, preset `{preset}`, median of {repeats}")
     panels = []

@@ -24,6 +24,7 @@ from pathlib import Path
 import click
 import torch
 
+from nmt_cli.cli.main import WAITING
 from nmt_cli.data.dataset import TOKENIZERS, open_dataset
 from nmt_cli.machine.torch_private import multiplies_bf16, products_by_onednn
 from nmt_cli.model.cost import training_flops
@@ -89,7 +90,7 @@ def main(
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
     torch.set_num_threads(THREADS)
-    os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(THREADS)}
+    os.environ |= {**WAITING, "OMP_NUM_THREADS": str(THREADS)}
     os.environ |= {"PYTHONUNBUFFERED": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
     print(f"{date.today()}, {_processor()}, {THREADS} threads, torch {torch.__version__}, fp32")
     print(f"`python -m recipes.benchmarks.train {' '.join(_anonymous(sys.argv[1:]))}`\n", flush=True)

@@ -33,6 +33,7 @@ import torch
 
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import Model, read_model
+from nmt_cli.cli.main import WAITING
 from nmt_cli.model.cost import training_flops
 from recipes.benchmarks import train as machine
 from recipes.benchmarks import translation_peers as peers
@@ -60,6 +61,9 @@ class Contestant:
     kind: str
     workers: Sequence[int] = (1,)
     """What it may share the threads out among."""
+
+    lone: Mapping[int, int] = field(default_factory=dict)
+    """How many workers there are where a line that comes alone may have so many threads."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     batches: Sequence[int] = BATCHES
@@ -99,12 +103,18 @@ class Seen:
 
     plan: Fastest
     runs: dict[str, list[Run]] = field(default_factory=dict)
-    start_seconds: float = 0.0
-    load_seconds: float = 0.0
+
+
+@dataclass
+class Alone:
+    """What was measured of a contestant that had a line at a time."""
+
+    start_seconds: float
+    load_seconds: float
     line_seconds: dict[tuple[int, int], float] = field(default_factory=dict)
     """By beam, and the number of threads that a line may use."""
 
-    line_bytes: int = 0
+    bytes: int = 0
     """What the process held after them."""
 
 
@@ -157,7 +167,7 @@ class Process:
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--fairseq", type=machine.BIN)
 @click.option("--transformers", is_flag=True, help="Also measure it; it takes longer than all others.")
-@click.option("--rounds", default=3, help="How often each translates each text.")
+@click.option("--rounds", default=3, help="How often each translates each text; with 0, single lines only.")
 @click.option("--sentences", default=1000, help="Of Multi30k; the mix has half as many.")
 def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sentences: int) -> None:
     """Measure sentences and tokens a second, memory, start-up, and how long a single line takes."""
@@ -183,11 +193,13 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
                 f"{len(lengths):,} sentences of {statistics.mean(lengths):.1f} pieces, at most {max(lengths)}"
             )
             print(f"{text.name}: {told}")
-        seen = _compared(_contestants(folder, fairseq, transformers), folder, texts, rounds)
-        for text in texts:
-            _print_table(found, text, seen)
-        _print_single_lines(seen)
-        for text in texts:
+        contestants = _contestants(folder, fairseq, transformers)
+        if rounds:
+            seen = _compared(contestants, folder, texts, rounds)
+            for text in texts:
+                _print_table(found, text, seen)
+        _print_single_lines(_alone(contestants, folder, texts[0]))
+        for text in texts if rounds else ():
             _print_whole_commands(folder, text)
 
 
@@ -203,11 +215,12 @@ def _prepare(place: Path, folder: Path) -> Model:
 
 def _contestants(folder: Path, fairseq: Path | None, transformers: bool) -> list[Contestant]:
     kinds = OURS | {"nmt fp32, own rule": "fp32" + peers.OWN_RULE}
-    passive = {"OMP_WAIT_POLICY": "PASSIVE"}  # as `nmt` itself has it
-    listed = [Contestant(name, kind, (THREADS,), passive) for name, kind in kinds.items()]
+    ours = {1: 1, THREADS: THREADS}
+    listed = [Contestant(name, kind, (THREADS,), ours, WAITING) for name, kind in kinds.items()]
+    theirs = {1: THREADS, THREADS: 1}
     listed += [
-        Contestant("CTranslate2 fp32", "ctranslate2-float32", (1, THREADS)),
-        Contestant("CTranslate2 int8", "ctranslate2-int8", (1, THREADS)),
+        Contestant("CTranslate2 fp32", "ctranslate2-float32", (1, THREADS), theirs),
+        Contestant("CTranslate2 int8", "ctranslate2-int8", (1, THREADS), theirs),
     ]
     if transformers:
         # It is slow: more trials would take longer than all else.
@@ -234,16 +247,19 @@ def _compared(
                 for name, process in processes.items():
                     batch = seen[name].plan.batches[text.name]
                     seen[name].runs.setdefault(text.name, []).append(_watched(name, process, text, batch))
+    return seen
+
+
+def _alone(contestants: Sequence[Contestant], folder: Path, text: Text) -> dict[str, Alone]:
+    """How each does with lines that come one at a time."""
+    seen: dict[str, Alone] = {}
     for one in contestants:
-        for workers in one.workers:
+        for threads, workers in one.lone.items():
             with _process(one, folder, workers) as process:
-                if workers == one.workers[0]:
-                    seen[one.name].start_seconds = process.start_seconds
-                    seen[one.name].load_seconds = process.load_seconds
+                told = seen.setdefault(one.name, Alone(process.start_seconds, process.load_seconds))
                 for beam in BEAMS:
-                    asked = (beam, THREADS // workers)
-                    seen[one.name].line_seconds[asked] = _line_seconds(process, texts[0], beam)
-                seen[one.name].line_bytes = machine._memory_bytes(process.session)
+                    told.line_seconds[beam, threads] = _line_seconds(process, text, beam)
+                told.bytes = machine._memory_bytes(process.session)
     return seen
 
 
@@ -365,7 +381,7 @@ def _bleu(text: Text, lines: Sequence[str]) -> float:
     return float(BLEU().corpus_score(lines, [text.references]).score)
 
 
-def _print_single_lines(seen: Mapping[str, Seen]) -> None:
+def _print_single_lines(seen: Mapping[str, Alone]) -> None:
     print(f"\nA process that is given {LINES} lines of Multi30k, one at a time; the median line, ms\n")
     asked = [(beam, count) for beam in BEAMS for count in range(1, THREADS + 1)]
     heads = [f"beam {beam}, {count} thread{'s' * (count > 1)}" for beam, count in asked]
@@ -374,7 +390,7 @@ def _print_single_lines(seen: Mapping[str, Seen]) -> None:
     for name, one in seen.items():
         times = map(one.line_seconds.get, asked)
         cells = ["" if seconds is None else f"{1000 * seconds:.0f}" for seconds in times]
-        cells += [f"{one.start_seconds:.1f}", f"{one.load_seconds:.1f}", f"{one.line_bytes / 1e6:,.0f}"]
+        cells += [f"{one.start_seconds:.1f}", f"{one.load_seconds:.1f}", f"{one.bytes / 1e6:,.0f}"]
         print(f"| {name} | {' | '.join(cells)} |")
 
 

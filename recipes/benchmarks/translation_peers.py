@@ -144,9 +144,9 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     from nmt_cli.decoding.engine import ListQueue
     from nmt_cli.decoding.ensemble import Ensemble
     from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+    from nmt_cli.decoding.lines.counts import Counts
     from nmt_cli.decoding.lines.worker import NextTurn, translate_turns
     from nmt_cli.decoding.lines.worker_process import WorkerProcess
-    from nmt_cli.machine.processes import SharedCount
     from nmt_cli.model.packed import pack
 
     torch.set_num_threads(1)
@@ -184,6 +184,10 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
                 """All are wanted to the end."""
                 return ()
 
+            def alone(self, count: int) -> bool:
+                """Other workers have nothing to do where a line comes alone."""
+                return len(sources) == 1
+
             def lost(self, sentences: Sequence[Sentence], how: str) -> None:
                 """No figure is to be had of a process that died."""
                 raise RuntimeError(how)
@@ -193,10 +197,10 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
             work(lambda: next(turns, None))
 
         if len(order) == 1:
-            work_on(partial(translate_turns, [model]), order)
+            work_on(partial(translate_turns, [model], threads=workers), order)
             return targets
         with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
-            hired = [WorkerProcess([model], SharedCount(), SharedCount()) for _ in range(workers)]
+            hired = [WorkerProcess([model], Counts()) for _ in range(workers)]
             for process in hired:
                 stack.callback(process.close)
             works = [process.translate_turns for process in hired]

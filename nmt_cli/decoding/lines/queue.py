@@ -12,10 +12,10 @@ from itertools import count
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.lines.counts import Counts
 from nmt_cli.decoding.lines.request import Queued, Request
 from nmt_cli.decoding.lines.translator import PARTS, Line
 from nmt_cli.errors import UserError
-from nmt_cli.machine.processes import SharedCount
 
 Done = tuple[Line, list[list[Hypothesis] | None]]
 """A line with the hypotheses of each of its sentences."""
@@ -47,12 +47,7 @@ class RequestQueue:
         """Sentences that two processes died of, or of others in the same batch; each is tried alone."""
 
         self._numbers = count()
-        self.arrivals = SharedCount()
-        """Grows when something waits that did not before."""
-
-        self.departures = SharedCount()
-        """Grows when sentences were dropped that may be in a batch, and when the queue is closed."""
-
+        self.counts = Counts()
         self._error: BaseException | None = None
         self._closed = False
 
@@ -84,6 +79,7 @@ class RequestQueue:
             request.changed.wait_for(lambda: not self._open(request) or request.has_room(line))
             if self._open(request):
                 request.add(line)
+                self._count()
                 self._tell_workers()
             return self._open(request)
 
@@ -124,8 +120,9 @@ class RequestQueue:
         """Forget a request and what waits of it."""
         with self._lock:
             if self._requests.pop(request.number, None) and request.unfinished:
-                self.departures.increase()
+                self.counts.departures.increase()
                 self._suspects = [one for one in self._suspects if one.request != request.number]
+            self._count()
             request.awaken()
 
     def close_request(self, request: Request) -> None:
@@ -219,6 +216,7 @@ class RequestQueue:
         with self._lock:
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)
+                self._count()
 
     def gone(self, running: Sequence[Sentence]) -> list[int]:
         """The places in `running` of sentences whose requests were closed; raises `Closed` once all is."""
@@ -231,14 +229,17 @@ class RequestQueue:
         with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
-                self.departures.increase()
+                self.counts.departures.increase()
             self._work.notify_all()
             for request in self._requests.values():
                 request.awaken()
 
+    def _count(self) -> None:
+        self.counts.unfinished.value = self.unfinished
+
     def _tell_workers(self) -> None:
         """That something waits, be they idle or at work."""
-        self.arrivals.increase()
+        self.counts.arrivals.increase()
         self._work.notify_all()
 
     def _refuse_closed(self) -> None:
@@ -267,12 +268,16 @@ class Turn:
         """`alone`: of a single sentence, one that may be deadly."""
         self._queue, self.search = queue, search
         self._alone, self._taken = alone, False
-        self._seen = queue.departures.value
+        self._seen = queue.counts.departures.value
         self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
+
+    def alone(self, count: int) -> bool:
+        """See `worker.Turn`."""
+        return self._queue.unfinished == count
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """See `worker.Turn`."""
-        if (departures := self._queue.departures.value) == self._seen:
+        if (departures := self._queue.counts.departures.value) == self._seen:
             return ()
         self._seen = departures
         return self._queue.gone(running)

@@ -2,8 +2,12 @@
 next."""
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Protocol
 
+import torch
+
+from nmt_cli.attention.dispatch import FEW_ROWS
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import Queue, translated
 from nmt_cli.decoding.ensemble import Ensemble
@@ -28,6 +32,9 @@ class Turn(Queue, Protocol):
 
         An exception ends the work."""
 
+    def alone(self, count: int) -> bool:
+        """Whether `count` sentences are all there are: other workers have nothing to do."""
+
     def lost(self, sentences: Sequence[Sentence], how: str) -> None:
         """Return sentences that were being translated by a process that died, in the way that `how` says."""
 
@@ -36,12 +43,21 @@ NextTurn = Callable[[], Turn | None]
 """Waits until there is something to translate, and returns a turn; None when there will be no more."""
 
 
-def translate_turns(models: Sequence[Transformer], next_turn: NextTurn) -> None:
-    """Translate until there are no more turns."""
+def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads: int = 1) -> None:
+    """Translate until there are no more turns, with `threads` threads where few sentences are all there
+    are."""
     while turn := next_turn():
         ensemble = Ensemble.of(models, turn.search)
-        for found in translated(ensemble, turn.search, turn, turn.gone):
+        helped = partial(_call_others, turn, threads) if threads > 1 else lambda count: None
+        for found in translated(ensemble, turn.search, turn, turn.gone, helped):
             turn.finish(*found)
+
+
+def _call_others(turn: Turn, threads: int, count: int) -> None:
+    """Let the threads of workers that have nothing to do help with `count` sentences, if these are few."""
+    few = count * turn.search.places <= FEW_ROWS and turn.alone(count)
+    if torch.get_num_threads() != (wanted := threads if few else 1):
+        torch.set_num_threads(wanted)
 
 
 def translate_in_thread(models: Sequence[Transformer], next_turn: NextTurn) -> None:

@@ -1,6 +1,7 @@
 """A worker in a process of its own, since Python runs only one of a process's threads at a time.
 
-The process is forked, so that all workers share the memory of the weights, and computes with one thread. The
+The process is forked, so that all workers share the memory of the weights, and computes with one thread, but
+with all of them while the others have nothing to do. The
 queue stays in the parent: the process sends a message over a pipe for each method of a turn, and a thread of
 the parent calls that method and sends the result back. Where the process dies, another takes its place, and
 what it was translating goes back into the queue.
@@ -20,9 +21,10 @@ import torch
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.lines.counts import Counts
 from nmt_cli.decoding.lines.worker import NextTurn, Turn, translate_turns
 from nmt_cli.errors import UserError
-from nmt_cli.machine.processes import SharedCount, child, let_go_of_sockets, obey_parent, portable
+from nmt_cli.machine.processes import child, let_go_of_sockets, obey_parent, portable
 from nmt_cli.model.transformer import Transformer
 
 STARTING = threading.RLock()
@@ -40,10 +42,10 @@ those it makes itself."""
 class WorkerProcess:
     """The parent's side of a worker process, and of those that follow it."""
 
-    def __init__(self, models: Sequence[Transformer], arrivals: SharedCount, departures: SharedCount) -> None:
-        """`arrivals` grows whenever `Turn.take` may have something new to give, `departures` whenever
-        `Turn.gone` has something new to say."""
-        self._models, self._arrivals, self._departures = models, arrivals, departures
+    def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
+        """`counts` are those of the queue that the turns are of; see `worker.translate_turns` for
+        `threads`."""
+        self._models, self._counts, self._threads = models, counts, threads
         self.restarts = 0
         """How many processes died and were replaced."""
 
@@ -133,7 +135,7 @@ class WorkerProcess:
     def _start(self) -> None:
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
-        arguments = (theirs, self._models, self._arrivals, self._departures)
+        arguments = (theirs, self._models, self._counts, self._threads)
         process = fork.Process(target=_serve, args=arguments, daemon=True)
         with ExitStack() as stack, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=WARNING, category=DeprecationWarning)
@@ -157,28 +159,30 @@ def _told(code: int | None) -> str:
     )
 
 
-def _serve(
-    connection: Connection, models: Sequence[Transformer], arrivals: SharedCount, departures: SharedCount
-) -> None:
+def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
     """The worker process: translate turns until the parent has no more, and report an error to it."""
     let_go_of_sockets([connection.fileno()])
     obey_parent()
-    # All of this process computes with one thread. Those of PyTorch's pool did not survive the fork, and it
-    # would wait for them for ever.
+    # The thread that was forked has a pool whose threads did not survive that, and OpenMP would wait for them
+    # for ever; a new thread has none.
+    worker = threading.Thread(target=_work, args=(connection, models, counts, threads))
+    worker.start()
+    worker.join()
+
+
+def _work(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
     torch.set_num_threads(1)
     try:
-        translate_turns(models, lambda: _next_turn(connection, arrivals, departures))
+        translate_turns(models, lambda: _next_turn(connection, counts), threads)
     except BaseException as error:
         connection.send(("failed", portable(error)))
 
 
-def _next_turn(
-    connection: Connection, arrivals: SharedCount, departures: SharedCount
-) -> "_TurnOfParent | None":
+def _next_turn(connection: Connection, counts: Counts) -> "_TurnOfParent | None":
     connection.send(("turn", None))
-    seen = departures.value
+    seen = counts.departures.value
     search: SearchConfig | None = connection.recv()
-    return _TurnOfParent(connection, search, arrivals, departures, seen) if search else None
+    return _TurnOfParent(connection, search, counts, seen) if search else None
 
 
 @dataclass(slots=True)
@@ -187,8 +191,7 @@ class _TurnOfParent:
 
     connection: Connection
     search: SearchConfig
-    arrivals: SharedCount
-    departures: SharedCount
+    counts: Counts
     seen: int
     """What `departures` was when the parent was last asked who is gone."""
 
@@ -199,13 +202,17 @@ class _TurnOfParent:
         """See `nmt_cli.decoding.engine.Queue`."""
         # Asking costs both sides some tenths of a millisecond, more where the parent is busy, and most steps
         # would ask in vain: nothing new waits, and nobody has left who was in the way of what does.
-        now = (self.arrivals.value, len(running))
+        now = (self.counts.arrivals.value, len(running))
         if now == self.refused:
             return []
         self.connection.send(("take", (slots, tokens, running)))
         sentences: list[Sentence] = self.connection.recv()
         self.refused = None if sentences else now
         return sentences
+
+    def alone(self, count: int) -> bool:
+        """See `Turn`."""
+        return self.counts.unfinished.value == count
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
         """See `nmt_cli.decoding.engine.Queue`."""
@@ -218,7 +225,7 @@ class _TurnOfParent:
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """See `Turn`."""
         # In nearly all steps nobody has left, and nothing need be asked.
-        if (departures := self.departures.value) == self.seen:
+        if (departures := self.counts.departures.value) == self.seen:
             return ()
         self.seen = departures
         self.connection.send(("gone", running))

@@ -10,7 +10,7 @@ from nmt_cli.decoding.lines.queue import Closed, RequestQueue
 from nmt_cli.decoding.lines.worker import NextTurn, translate_in_thread
 from nmt_cli.decoding.lines.worker_process import STARTING, WorkerProcess
 from nmt_cli.machine.devices import can_be_forked
-from nmt_cli.machine.threads import join_wholly
+from nmt_cli.machine.threads import available_cores, join_wholly
 from nmt_cli.model.transformer import Transformer
 
 
@@ -28,8 +28,9 @@ class Workers:
         with STARTING, ExitStack() as stack:
             forked = len(models) > 1 and can_be_forked(models[0][0].device)
             self.processes: list[WorkerProcess] = []
+            threads = min(len(models), available_cores())
             for some in models if forked else ():
-                self.processes.append(WorkerProcess(some, self.queue.arrivals, self.queue.departures))
+                self.processes.append(WorkerProcess(some, self.queue.counts, threads))
                 stack.callback(self.processes[-1].close)
             stack.callback(self._join)  # undone before the pipes are closed, on which the threads wait
             for process in self.processes:

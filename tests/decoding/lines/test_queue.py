@@ -124,6 +124,19 @@ def test_a_worker_is_told_once_of_those_that_left() -> None:
     assert queue.unfinished == 1
 
 
+def test_processes_see_how_many_sentences_are_unfinished() -> None:
+    queue = RequestQueue(workers=2)
+    unfinished = queue.counts.unfinished
+    first, second = request_of(queue, ONE, 3), request_of(queue, ONE, 2)
+    assert unfinished.value == 5
+    taken = queue.take(ONE, 2, ROOM, [])
+    assert unfinished.value == 5, "what is being translated counts"
+    queue.finish(taken[0], [])
+    assert unfinished.value == 4
+    queue.drop(second if owners(taken)[0] == first.number else first)
+    assert unfinished.value == 4 - (2 if owners(taken)[0] == first.number else 3)
+
+
 def test_closing_it_wakes_callers_and_workers() -> None:
     queue = RequestQueue(1)
     request = request_of(queue, ONE, 0)

@@ -22,6 +22,7 @@ from nmt_cli.decoding.lines.queue import RequestQueue
 from nmt_cli.decoding.lines.stream import stream
 from nmt_cli.decoding.lines.translator import Line, Translation, Translator
 from nmt_cli.decoding.lines.workers import Workers
+from nmt_cli.machine.threads import available_cores
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.tokenizer import Tokenizer
@@ -343,7 +344,7 @@ def test_the_end_waits_for_the_line_that_is_being_cut_into_tokens(
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_each_worker_computes_in_one_thread(
+def test_a_line_that_comes_alone_has_the_threads_of_all_workers(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     def told(*_: object) -> None:
@@ -357,7 +358,7 @@ def test_each_worker_computes_in_one_thread(
             answers(streamed(iter(["abc"]), workers=workers))
     finally:
         torch.set_num_threads(before)
-    assert str(raised.value) == "1 at work"
+    assert str(raised.value) == f"{min(workers, available_cores())} at work"
 
 
 def test_lines_that_did_not_fit_together_still_come_out_in_order(

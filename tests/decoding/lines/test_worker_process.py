@@ -9,16 +9,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.lines.counts import Counts
 from nmt_cli.decoding.lines.worker import translate_turns
 from nmt_cli.decoding.lines.worker_process import MOST_DEATHS_IDLE, WorkerProcess
 from nmt_cli.errors import UserError
-from nmt_cli.machine.processes import SharedCount
 from nmt_cli.model.transformer import Transformer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
@@ -32,9 +33,9 @@ def model(made_models: Path) -> Transformer:
 
 @contextmanager
 def worker_process(
-    model: Transformer, departures: SharedCount | None = None, arrivals: SharedCount | None = None
+    model: Transformer, counts: Counts | None = None, threads: int = 1
 ) -> Iterator[WorkerProcess]:
-    with closing(WorkerProcess([model], arrivals or SharedCount(), departures or SharedCount())) as process:
+    with closing(WorkerProcess([model], counts or Counts(), threads)) as process:
         yield process
 
 
@@ -54,6 +55,10 @@ class Turn(ListQueue):
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """See `nmt_cli.decoding.lines.worker.Turn`."""
         return ()
+
+    def alone(self, count: int) -> bool:
+        """See `nmt_cli.decoding.lines.worker.Turn`."""
+        raise NotImplementedError  # a process knows by itself
 
     def lost(self, sentences: Sequence[Sentence], how: str) -> None:
         """See `nmt_cli.decoding.lines.worker.Turn`."""
@@ -138,14 +143,14 @@ def test_one_that_is_killed_while_it_waits_is_replaced_however_often(model: Tran
 
 
 def test_what_nobody_wants_any_more_leaves_its_batch(model: Transformer) -> None:
-    departures = SharedCount()
+    counts = Counts()
     asked: list[int] = []
 
     class Left(Turn):
         """The first sentence is given up once it runs."""
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-            departures.increase()
+            counts.departures.increase()
             return super().take(slots, tokens, running)
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
@@ -154,7 +159,7 @@ def test_what_nobody_wants_any_more_leaves_its_batch(model: Transformer) -> None
 
     turn = Left(SearchConfig(beam=2), [[5] * 20, [6] * 30, [7] * 10])
     taking = iter([turn])
-    with worker_process(model, departures) as process:
+    with worker_process(model, counts) as process:
         process.translate_turns(lambda: next(taking, None))
     assert asked[0] == 3
     assert sorted(turn.found) == [1, 2]
@@ -162,7 +167,7 @@ def test_what_nobody_wants_any_more_leaves_its_batch(model: Transformer) -> None
 
 @pytest.mark.parametrize("comes", [True, False])
 def test_the_parent_is_asked_for_more_only_where_something_came(model: Transformer, comes: bool) -> None:
-    arrivals, departures = SharedCount(), SharedCount()
+    counts = Counts()
     asked: list[int] = []
 
     class Slow(Turn):
@@ -170,21 +175,48 @@ def test_the_parent_is_asked_for_more_only_where_something_came(model: Transform
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
             asked.append(len(running))
-            departures.increase()
+            counts.departures.increase()
             return super().take(slots, tokens, running)
 
         def gone(self, running: Sequence[Sentence]) -> Collection[int]:
             if comes and len(asked) == 2:
                 self.put_back([Sentence(1, [7] * 3)])
-                arrivals.increase()
+                counts.arrivals.increase()
             return []
 
     turn = Slow(SearchConfig(beam=2), [[6] * 30])
     taking = iter([turn])
-    with worker_process(model, departures, arrivals) as process:
+    with worker_process(model, counts) as process:
         process.translate_turns(lambda: next(taking, None))
     assert sorted(turn.found) == ([0, 1] if comes else [0])
     assert len(asked) <= (6 if comes else 3)
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "sources", "threads"),
+    [(1, [[5]], 2), (2, [[5]], 1), (2, [[5], [6]], 2), (40, [[5]] * 40, 1)],
+)
+def test_idle_workers_help_with_few_sentences_that_are_all_there_are(
+    unfinished: int,
+    sources: list[list[int]],
+    threads: int,
+    model: Transformer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def step(*inputs: object) -> None:
+        torch.mm(torch.ones(2000, 500), torch.ones(500, 500))  # whoever waits for lost threads never ends
+        raise ValueError(f"in {torch.get_num_threads()} threads")
+
+    torch.mm(torch.ones(2000, 500), torch.ones(500, 500))
+    monkeypatch.setattr(Ensemble, "step", step)
+    counts = Counts()
+    counts.unfinished.value = unfinished
+    turn = Turn(SearchConfig(beam=2), sources)
+    with (
+        worker_process(model, counts, 2) as process,
+        pytest.raises(ValueError, match=f"in {threads} threads"),
+    ):
+        process.translate_turns(lambda: turn)
 
 
 def test_a_connection_that_the_parent_closes_is_closed(model: Transformer) -> None:
