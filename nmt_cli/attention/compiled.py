@@ -28,7 +28,7 @@ def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
 
 
 @njit(**OPTIONS)
-def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
+def walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
     """Attention of one row with one head over the given nodes of its sentence, written to `mixed_V`.
 
     `scores` is room to work in, for at least as many numbers as there are nodes.
@@ -72,7 +72,7 @@ def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, c
                 for k in range(width):
                     query_K[k] = query_RC[row, head * width + k] * scale
                 nodes = nodes_RM[row, : counts_R[row]]
-                _walk(query_K, keys_BHMK[sentence, head], values_BHMV[sentence, head], nodes, scores, mixed_V)
+                walk(query_K, keys_BHMK[sentence, head], values_BHMV[sentence, head], nodes, scores, mixed_V)
                 mixed_RC[row, head * len(mixed_V) : (head + 1) * len(mixed_V)] = mixed_V
         first = behind
 

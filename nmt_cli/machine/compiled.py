@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, int32, njit, types, uint16
+from numba import boolean, float32, int32, int64, njit, types, uint16
 from numba.extending import intrinsic
 
 # Kernels that Python calls are given their signatures, and so are compiled when their module is imported:
@@ -92,6 +92,42 @@ def _two_to_the(context, power):
         return builder.bitcast(builder.shl(exponent, ir.Constant(ir.IntType(32), 23)), ir.FloatType())
 
     return float32(power), made
+
+
+@intrinsic
+def added(context, numbers, place, value):
+    """What one of several whole numbers was before `value` was added to it, which no other thread cuts
+    short."""
+
+    def made(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.atomic_rmw("add", builder.gep(array.data, [arguments[1]]), arguments[2], "seq_cst")
+
+    return int64(numbers, int64, int64), made
+
+
+@intrinsic
+def fetch(context, address):
+    """Let the processor read what is at an address, for use soon; it may be anywhere."""
+
+    def made(context, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        whole, name = ir.IntType(32), "llvm.prefetch.p0"
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, whole, whole, whole])
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        builder.call(function, [pointer, whole(0), whole(3), whole(1)])  # to read it, into all caches, data
+        return context.get_dummy_value()
+
+    return types.void(int64), made
+
+
+@njit(boolean(int64[::1], int64, int64), **OPTIONS)
+def wait(told, seen, turns):
+    """Wait until the number in `told` is more than `seen`, for so many turns at most; whether it is."""
+    for _ in range(turns):  # noqa: SIM110 - Numba knows no `any`
+        if added(told, 0, 0) > seen:
+            return True
+    return False
 
 
 @njit(**OPTIONS)

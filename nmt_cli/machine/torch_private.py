@@ -3,11 +3,13 @@
 Whether a function is there is asked at each call, so that torch.compile sees a plain call either way.
 """
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -177,6 +179,12 @@ def _products_are_exact() -> bool:
 
 # Translating on a CPU
 
+BLOCK, INPUTS = 64, 16
+"""Of the layout that oneDNN has for weights on CPUs with AVX-512."""
+
+LOOKED_UP = 256
+"""Weights of each matrix."""
+
 
 def multiplies_bf16() -> bool:
     """Whether the CPU has instructions for products of bfloat16."""
@@ -212,6 +220,23 @@ def lays_out_weights() -> bool:
     return available and all(hasattr(torch.ops.mkldnn, name) for name in kernels)
 
 
+@dataclass(frozen=True, slots=True)
+class LaidOut:
+    """Computes `F.linear` with a weight that oneDNN has laid out."""
+
+    packed: Tensor
+    bias: Tensor | None
+    outputs: int
+    blocks: int
+    """Where the weights are, if they are in blocks of `BLOCK` outputs, in each of which those of one input
+    stand side by side, and of as many inputs as are a multiple of `INPUTS`; else 0."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., inputs] to [..., outputs]."""
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return out
+
+
 def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
     """A function that computes `F.linear` with this weight, laid out to be fast for inputs of about `rows`
     rows."""
@@ -219,12 +244,25 @@ def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
     if not lays_out_weights():
         return lambda x: F.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    return LaidOut(packed, bias, len(weight), _blocks(weight, packed))
 
-    def compute(x: Tensor) -> Tensor:
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-        return out
 
-    return compute
+def _blocks(weight: Tensor, packed: Tensor) -> int:
+    """See `LaidOut.blocks`. The layout is oneDNN's own affair, so some of all weights are looked up in it."""
+    private = hasattr(torch.ops.mkldnn, "data_ptr") and hasattr(torch.ops.mkldnn, "_nbytes")
+    if not private or weight.dtype != torch.float32 or not weight.numel():
+        return 0
+    outputs, inputs = weight.shape
+    wide = inputs + -inputs % INPUTS
+    count = (outputs + -outputs % BLOCK) * wide
+    if torch.ops.mkldnn._nbytes(packed) != count * 4:
+        return 0
+    address: int = torch.ops.mkldnn.data_ptr(packed)
+    found = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+    some = np.random.default_rng(0)
+    output, place = (some.integers(size, size=LOOKED_UP) for size in (outputs, inputs))
+    there = found[output // BLOCK * wide * BLOCK + place * BLOCK + output % BLOCK]
+    return address if np.array_equal(there, weight.numpy()[output, place]) else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -85,6 +86,22 @@ class Step:
         """What each row gets of its path and its own token, whose key and value are kept."""
         kept = cache.own_keys, cache.own_values
         return attend_newest(projected_RC, heads, self.nodes_RH, *kept, self.own)
+
+
+class WholeStep(Protocol):
+    """Takes steps of few rows through all layers at once."""
+
+    def suffices(self, rows: int) -> bool:
+        """Whether so many are few."""
+
+    def takes(self, rows: int, step: Step) -> bool:
+        """Whether it can take such a step."""
+
+    def step(self, x_RD: Tensor, caches: Sequence[LayerCache], step: Step) -> Tensor:
+        """[R, D], embedded tokens, to [R, D], what the decoder makes of them; `x_RD` is used up."""
+
+    def logits(self, decoded_RD: Tensor) -> Tensor:
+        """[R, V]."""
 
 
 @dataclass(slots=True)

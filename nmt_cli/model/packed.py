@@ -17,6 +17,7 @@ from nmt_cli.machine.devices import Precision, is_gpu, lays_out_weights, transla
 from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.threads import set_own_threads
 from nmt_cli.machine.torch_private import Compute, Int8Matrix
+from nmt_cli.model.few_rows import FewRows
 from nmt_cli.model.layers import Residual
 from nmt_cli.model.transformer import Transformer
 
@@ -61,6 +62,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         and model.output_matrix.dtype == torch.float32
         and (kernels := compiled_kernels(ROOM))
     ):
+        model.few_rows = FewRows.of(model)
         _compile_residuals(model, kernels)
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from nmt_cli.attention.padded import padded
 from nmt_cli.errors import UserError
 from nmt_cli.model import cache as cached
-from nmt_cli.model.cache import DecodingCache, LayerCache, Step
+from nmt_cli.model.cache import DecodingCache, LayerCache, Step, WholeStep
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, embedding_matrix
 from nmt_cli.model.layers import LAST_NORMS, CrossAttention, FeedForward, Residual, SelfAttention
@@ -104,6 +104,7 @@ class Transformer(nn.Module):
         self.encoder_norm, self.decoder_norm = (LAST_NORMS[config.norm](config) for _ in range(2))
         # Set by `packed.pack` where a translator computes with other numbers than the weights'.
         self.packed_output: Callable[[Tensor], Tensor] | None = None
+        self.few_rows: WholeStep | None = None
         self.cache_dtype: torch.dtype | None = None
         """Of the keys and values that decoding keeps; None for that of the weights."""
 
@@ -138,6 +139,8 @@ class Transformer(nn.Module):
 
     def logits(self, decoded_TD: Tensor) -> Tensor:
         """[T, V]; training never holds them, see `nmt_cli.loss`."""
+        if self.few_rows and self.few_rows.suffices(len(decoded_TD)):
+            return self.few_rows.logits(decoded_TD)
         if self.packed_output:
             return self.packed_output(decoded_TD)
         return F.linear(decoded_TD, self.output_matrix, self.output_bias)
@@ -179,10 +182,13 @@ class Transformer(nn.Module):
         tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
         # Of sentences that are done nobody asks whether they were too long.
         x_RD = self._embedded(tokens_R, cache.ages[sentences_R].clamp(max=longest - 1), longest)
-        for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
-            x_RD = layer.step(x_RD, kept, step)
+        if self.few_rows and self.few_rows.takes(len(x_RD), step):
+            out = self.few_rows.step(x_RD, cache.layers, step)
+        else:
+            for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
+                x_RD = layer.step(x_RD, kept, step)
+            out = self.decoder_norm(x_RD[: len(rows_R)])
         cache.ages += 1
-        out: Tensor = self.decoder_norm(x_RD[: len(rows_R)])
         return out
 
     def _embedded(self, before_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:

@@ -12,6 +12,7 @@ from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import Queue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.machine import standby
 from nmt_cli.machine.devices import current
 from nmt_cli.machine.threads import set_own_threads
 from nmt_cli.model.transformer import Transformer
@@ -48,15 +49,20 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads:
     are."""
     while turn := next_turn():
         ensemble = Ensemble.of(models, turn.search)
-        helped = partial(_call_others, turn, threads) if threads > 1 else lambda count: None
+        helped = partial(_call_others, models, turn, threads) if threads > 1 else lambda *_: None
         for found in translated(ensemble, turn.search, turn, turn.gone, helped):
             turn.finish(*found)
 
 
-def _call_others(turn: Turn, threads: int, count: int) -> None:
-    """Let the threads of workers that have nothing to do help with `count` sentences, if these are few."""
-    few = count * turn.search.places <= FEW_ROWS and turn.alone(count)
-    if torch.get_num_threads() != (wanted := threads if few else 1):
+def _call_others(models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: int) -> None:
+    """Let threads for which there is nothing else to do help with few sentences, some of which join."""
+    rows = (running + joining) * turn.search.places
+    few = rows <= FEW_ROWS and turn.alone(running + joining)
+    standby.call(threads - 1 if few else 0)
+    # PyTorch's own threads, which the encoder takes, would be in the way of these.
+    suffices = all(model.few_rows and model.few_rows.suffices(rows) for model in models)
+    wanted = threads if few and (joining or not suffices) else 1
+    if torch.get_num_threads() != wanted:
         torch.set_num_threads(wanted)
 
 

@@ -12,7 +12,7 @@ NORM = float32[::1], float32[::1], float32
 
 
 @njit(**OPTIONS)
-def _normed(x_D, out_D, weight_D, bias_D, epsilon):
+def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
     total = np.float32(0)
     for d in range(len(x_D)):
         total += x_D[d]
@@ -29,7 +29,7 @@ def _normed(x_D, out_D, weight_D, bias_D, epsilon):
 def normed(x_TD, out_TD, weight_D, bias_D, epsilon):
     """Write the layer norm of each row of `x_TD` to `out_TD`."""
     for t in range(len(x_TD)):
-        _normed(x_TD[t], out_TD[t], weight_D, bias_D, epsilon)
+        normed_row(x_TD[t], out_TD[t], weight_D, bias_D, epsilon)
 
 
 @njit(void(float32[:, ::1], float32[:, ::1], *NORM), **OPTIONS)
@@ -39,4 +39,4 @@ def normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon):
         y_D = y_TD[t]
         for d in range(len(y_D)):
             y_D[d] += x_TD[t, d]
-        _normed(y_D, y_D, weight_D, bias_D, epsilon)
+        normed_row(y_D, y_D, weight_D, bias_D, epsilon)

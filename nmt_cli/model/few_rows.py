@@ -1,0 +1,148 @@
+"""A step of the decoder for a few rows on a CPU: one compiled function, in as many threads as are free.
+
+A step of a lone line reads each weight once and does little with it. What lies between products, of no weight
+in a large batch, then takes as long as they do while Python walks from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nmt_cli.attention.cached import Paths
+from nmt_cli.attention.projections import Heads
+from nmt_cli.machine import standby
+from nmt_cli.machine.kernels import compiled_kernels
+from nmt_cli.machine.torch_private import LaidOut
+from nmt_cli.model.cache import LayerCache, Step
+from nmt_cli.model.layers import Residual, SelfAttention
+from nmt_cli.model.transformer import DecoderLayer, Transformer
+
+MOST_ROWS = 8
+"""Not more: `cached.Rows` would round these up."""
+
+PHASES = 11
+"""Of a layer, see `compiled.step`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FewRows:
+    """A decoder whose weights are laid out in a way that the compiled step can read."""
+
+    kernels: ModuleType
+    matrices_L6: NDArray[np.int64]
+    """Where they are; the model keeps them."""
+
+    biases_LC: NDArray[np.float32]
+    """Of a layer's matrices, one after another."""
+
+    norms_N2D: NDArray[np.float32]
+    """Those that stand behind each sub-layer, and before them the one that stands before all."""
+
+    epsilon: float
+    post: bool
+    shape: Heads
+    output: LaidOut
+    widest: int
+    """The most outputs of a layer's matrix."""
+
+    @staticmethod
+    def of(model: Transformer) -> FewRows | None:
+        """For a model whose products are packed, and norms are not yet; None where it has to do without."""
+        layers = cast(list[DecoderLayer], list(model.decoder))
+        each, output = [_matrices(layer) for layer in layers], model.packed_output
+        readable = all(all(map(_readable, matrices)) for matrices in each) and _readable(output)
+        kernels = compiled_kernels("model")
+        if not layers or not readable or not kernels or model.config.activation != "relu":
+            return None
+        attention, post = cast(SelfAttention, layers[0].attention), layers[0].after_attention.post
+        norms = [one.norm for layer in layers for one in _residuals(layer)]
+        ordered = [norms[0], *norms] if post else [*norms, cast(nn.LayerNorm, model.decoder_norm)]
+        return FewRows(
+            kernels=kernels,
+            matrices_L6=np.array([[one.blocks for one in matrices] for matrices in each]),
+            biases_LC=np.stack([np.concatenate(list(map(_bias, matrices))) for matrices in each]),
+            norms_N2D=np.stack([[_array(norm.weight), _array(norm.bias)] for norm in ordered]),
+            epsilon=norms[0].eps,
+            post=post,
+            shape=attention.shape,
+            output=cast(LaidOut, output),
+            widest=max(one.outputs for one in each[0]),
+        )
+
+    def suffices(self, rows: int) -> bool:
+        """See `WholeStep`."""
+        return rows <= MOST_ROWS
+
+    def takes(self, rows: int, step: Step) -> bool:
+        """See `WholeStep`."""
+        return self.suffices(rows) and isinstance(step.own, Paths) and step.coverage is None
+
+    def step(self, x_RD: Tensor, caches: Sequence[LayerCache], step: Step) -> Tensor:
+        """See `WholeStep`."""
+        assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
+        heads, width, value_width = self.shape
+        x, (sentences, _, room, _) = x_RD.numpy(), caches[0].own_keys.shape
+        sizes = sentences, heads, room, caches[0].source_keys.shape[2], width, value_width
+        given = x.copy() if self.post else np.empty_like(x)
+        wide, mixed = (np.empty((len(x), size), np.float32) for size in (self.widest, heads * value_width))
+        work = partial(
+            self.kernels.step,
+            np.zeros((2, PHASES * len(caches) + 1), np.int64),
+            self.matrices_L6,
+            np.array([[kept.data_ptr() for kept in _kept(cache)] for cache in caches]),
+            *(self.biases_LC, self.norms_N2D, self.epsilon, self.post),
+            *(x, given, wide, mixed, np.empty_like(x)),
+            *(np.array(sizes), step.nodes_RH.numpy()),
+            *(step.own.sentences_R, step.own.nodes_RM, step.own.counts_R),
+            *(step.source.sentences_R, step.source.nodes_RM, step.source.counts_R),
+        )
+        standby.beside(work)
+        return torch.from_numpy(given)
+
+    def logits(self, decoded_RD: Tensor) -> Tensor:
+        """See `WholeStep`."""
+        bias = _bias(self.output)
+        out = np.empty((len(decoded_RD), len(bias)), np.float32)
+        claims = np.zeros((2, 1), np.int64)
+        standby.beside(
+            partial(self.kernels.product, claims, self.output.blocks, decoded_RD.numpy(), out, bias)
+        )
+        return torch.from_numpy(out)
+
+
+def _matrices(layer: DecoderLayer) -> list[LaidOut]:
+    """In the order in which a step needs them."""
+    attention, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
+    own = [getattr(attention, name, None) for name in ("query_key_value", "output")]  # an SSRU has none
+    each = [*own, cross.query, cross.output, feed_forward.inner, feed_forward.outer]
+    return [cast(LaidOut, getattr(linear, "compute", None)) for linear in each]
+
+
+def _readable(matrix: object) -> bool:
+    return isinstance(matrix, LaidOut) and bool(matrix.blocks)
+
+
+def _residuals(layer: DecoderLayer) -> list[Residual]:
+    return [layer.after_attention, layer.after_cross, layer.after_feed_forward]
+
+
+def _bias(matrix: LaidOut) -> NDArray[np.float32]:
+    return np.zeros(matrix.outputs, np.float32) if matrix.bias is None else _array(matrix.bias)
+
+
+def _array(x: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = x.detach().numpy()
+    return array
+
+
+def _kept(cache: LayerCache) -> list[Tensor]:
+    return [cache.own_keys, cache.own_values, cache.source_keys, cache.source_values]
