@@ -53,15 +53,20 @@ def table(results: Sequence[Result]) -> str:
 
 
 def score(results: Sequence[Result]) -> str:
-    """test2016 of the run that validation likes best, for each kind of text and each language."""
-    chosen: dict[str, Result] = {}
-    for result in sorted(results, key=lambda result: float(result["valid"])):
-        chosen[f"{KINDS[result['settings'].split('/')[0]]}, en-{result['language']}"] = result
+    """test2016 of what validation likes best, for each kind of text and each language; the mean of its
+    seeds."""
+    groups = [list(group) for _, group in groupby(results, lambda result: _key(result)[:-1])]
+    groups.sort(key=lambda group: statistics.mean(result["valid"] for result in group))
+    chosen = {_name(group[0]): group for group in groups}
     return "; ".join(
-        f"{result['tests'][SETS[0]]:.2f}, {name} ({took(result)})"
-        for name, result in sorted(chosen.items())
-        if result["tests"]
+        f"{_mean([result['tests'][SETS[0]] for result in group])}, {name} ({took(group[0])})"
+        for name, group in sorted(chosen.items())
+        if all(result["tests"] for result in group)
     )
+
+
+def _name(result: Result) -> str:
+    return f"{KINDS[result['settings'].split('/')[0]]}, en-{result['language']}"
 
 
 def _row(group: Sequence[Result]) -> tuple[str, ...]:
