@@ -33,12 +33,12 @@ from nmt_cli.machine.atomic import NO_ROOM
 FAILED, READER_GONE = 1, 141
 MOST_SHOWN = 2000
 """Characters of an error."""
-# The name by which click's completion scripts ask.
+
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 """How OpenMP's threads wait for each other: after so many turns of a loop, some 0.1 ms, they go to sleep."""
 
+# The name by which click's completion scripts ask.
 COMPLETE = "_NMT_COMPLETE"
-
 
 VERSIONS = "Show the versions of nmt, Python and PyTorch, and the device it finds, and exit."
 

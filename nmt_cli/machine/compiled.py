@@ -1,7 +1,8 @@
 """What kernels compiled by Numba are made of: how they are compiled, bfloat16, and an exponential.
 
 To be imported only where Numba is. Its cache notices a change of the file that a kernel is in, not one of
-this file: whoever changes this one deletes `__pycache__`.
+another whose functions it calls (this one; `attention` and `model.pointwise` for `model.compiled`): whoever
+changes such a file deletes `__pycache__`.
 """
 
 import math

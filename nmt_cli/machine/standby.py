@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 
 import numpy as np
@@ -67,5 +68,8 @@ _mine = threading.local()
 @lru_cache(maxsize=1)
 def _helpers(process: int, count: int) -> list[Helper]:
     """A child has none of the threads of the process that it was forked from."""
-    kernels = compiled_kernels("machine")
-    return [Helper(kernels.wait) for _ in range(count)] if kernels else []
+    kernels, helpers = compiled_kernels("machine"), list[Helper]()
+    with suppress(RuntimeError):  # no more threads may be started; it goes without them
+        while kernels and len(helpers) < count:
+            helpers.append(Helper(kernels.wait))
+    return helpers

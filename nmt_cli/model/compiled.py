@@ -76,12 +76,11 @@ def _product(block, address, x_RI, out_RO, bias_O, bend, sums):
 
 
 @njit(**OPTIONS)
-def _attended(head, query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
+def _attended(head, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, sentences_R, nodes_RM, counts_R):
     """A unit of attention: all rows with one head."""
     width, wide = keys_BHMK.shape[3], values_BHMV.shape[3]
     scale = np.float32(1.0 / math.sqrt(width))
-    query_K, mixed_V = np.empty(width, np.float32), np.empty(wide, np.float32)
-    scores = np.empty(nodes_RM.shape[1], np.float32)
+    query_K, mixed_V, scores = work[:width], work[width : width + wide], work[width + wide :]
     for row in range(len(query_RC)):
         keys_MK, values_MV = keys_BHMK[sentences_R[row], head], values_BHMV[sentences_R[row], head]
         for k in range(width):
@@ -147,13 +146,13 @@ def _multiply(claims, phase, address, x_RI, out_RO, bias_O, bend, sums):
 
 
 @njit(**OPTIONS)
-def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, seen):
+def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
     """A phase: attention, once the newest keys and values are kept at their nodes, if there are any."""
     heads = keys_BHMK.shape[1]
     head = _taken(claims, phase, heads)
     while head >= 0:
         _kept(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
-        _attended(head, query_RC, keys_BHMK, values_BHMV, mixed_RC, *seen)
+        _attended(head, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
         head = _next(claims, phase, heads)
 
 
@@ -197,7 +196,9 @@ def step(
     rows, channels = x_RD.shape
     keys, values, inner = heads * width, heads * value_width, biases_LC.shape[1]
     inner -= 3 * keys + values + 3 * channels
+    # Before anything is taken: a thread that finds no room for it has nothing that others would wait for.
     sums = np.empty(rows * BLOCK, np.float32)
+    work = np.empty(width + value_width + max(own_nodes.shape[1], nodes.shape[1]), np.float32)
     phase = 0
     if not post:
         _begin(claims, x_RD, input_RD, norms_N2D[0], epsilon)
@@ -212,14 +213,14 @@ def step(
         end = 2 * keys + values
         _multiply(claims, phase, matrices[0], input_RD, projected, biases[:end], False, sums)
         seen = own_sentences, own_nodes, own_counts
-        _attend(claims, phase + 1, projected, own_keys, own_values, mixed_RC, nodes_RH, seen)
+        _attend(claims, phase + 1, projected, own_keys, own_values, mixed_RC, nodes_RH, work, seen)
         begin, end = end, end + channels
         _multiply(claims, phase + 2, matrices[1], mixed_RC, y_RD, biases[begin:end], False, sums)
         _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_32D[0], epsilon, post)
         begin, end = end, end + keys
         _multiply(claims, phase + 4, matrices[2], input_RD, query, biases[begin:end], False, sums)
         seen = sentences, nodes, counts
-        _attend(claims, phase + 5, query, source_keys, source_values, mixed_RC, nodes_RH[:0], seen)
+        _attend(claims, phase + 5, query, source_keys, source_values, mixed_RC, nodes_RH[:0], work, seen)
         begin, end = end, end + channels
         _multiply(claims, phase + 6, matrices[3], mixed_RC, y_RD, biases[begin:end], False, sums)
         _add_up(claims, phase + 7, x_RD, y_RD, input_RD, norms_32D[1], epsilon, post)

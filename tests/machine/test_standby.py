@@ -37,3 +37,14 @@ def test_one_that_has_gone_to_sleep_is_woken(turns: int, monkeypatch: pytest.Mon
         met = threading.Barrier(2)
         time.sleep(pause)
         standby.beside(lambda: met.wait(PATIENCE))  # noqa: B023 - it is done before the next one is made
+
+
+def test_where_no_thread_can_be_started_it_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    done: list[int] = []
+    standby.call(5)
+    standby.beside(lambda: done.append(threading.get_ident()))
+    assert done == [threading.get_ident()]

@@ -60,7 +60,8 @@ class RequestQueue:
     def unfinished(self) -> int:
         """How many sentences wait or are being translated."""
         with self._lock:
-            return sum(request.unfinished for request in self._requests.values())
+            # A copy: the garbage collector may run in between, and drop one.
+            return sum(request.unfinished for request in [*self._requests.values()])
 
     def open(self, search: SearchConfig, window: int, told: Callable[[], None] = lambda: None) -> Request:
         """A new request, to be translated with `search`, of which at most `window` lines are held at a time.

@@ -60,7 +60,9 @@ def _call_others(models: Sequence[Transformer], turn: Turn, threads: int, runnin
     few = rows <= FEW_ROWS and turn.alone(running + joining)
     standby.call(threads - 1 if few else 0)
     # PyTorch's own threads, which the encoder takes, would be in the way of these.
-    suffices = all(model.few_rows and model.few_rows.suffices(rows) for model in models)
+    suffices = not turn.search.coverage_penalty and all(
+        model.few_rows and model.few_rows.suffices(rows) for model in models
+    )
     wanted = threads if few and (joining or not suffices) else 1
     if torch.get_num_threads() != wanted:
         torch.set_num_threads(wanted)

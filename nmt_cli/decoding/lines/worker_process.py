@@ -1,10 +1,9 @@
 """A worker in a process of its own, since Python runs only one of a process's threads at a time.
 
-The process is forked, so that all workers share the memory of the weights, and computes with one thread, but
-with all of them while the others have nothing to do. The
-queue stays in the parent: the process sends a message over a pipe for each method of a turn, and a thread of
-the parent calls that method and sends the result back. Where the process dies, another takes its place, and
-what it was translating goes back into the queue.
+The process is forked, so that all workers share the memory of the weights, and computes with one thread; with
+several while the others have nothing to do. The queue stays in the parent: the process sends a message over a
+pipe for each method of a turn, and a thread of the parent calls that method and sends the result back. Where
+the process dies, another takes its place, and what it was translating goes back into the queue.
 """
 
 import multiprocessing
@@ -12,6 +11,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Collection, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -165,9 +165,8 @@ def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts
     obey_parent()
     # The thread that was forked has a pool whose threads did not survive that, and OpenMP would wait for them
     # for ever; a new thread has none.
-    worker = threading.Thread(target=_work, args=(connection, models, counts, threads))
-    worker.start()
-    worker.join()
+    with ThreadPoolExecutor(1) as alone:
+        alone.submit(_work, connection, models, counts, threads).result()
 
 
 def _work(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:

@@ -13,6 +13,10 @@ from nmt_cli.machine.devices import can_be_forked
 from nmt_cli.machine.threads import available_cores, join_wholly
 from nmt_cli.model.transformer import Transformer
 
+MOST_HELPING = 4
+"""Threads for a line that comes alone: each worker starts its own when it first has one, and more would be in
+each other's way."""
+
 
 class Workers:
     """Threads that translate what is in `queue`, each itself or through a worker process, until closed."""
@@ -28,7 +32,7 @@ class Workers:
         with STARTING, ExitStack() as stack:
             forked = len(models) > 1 and can_be_forked(models[0][0].device)
             self.processes: list[WorkerProcess] = []
-            threads = min(len(models), available_cores())
+            threads = min(len(models), available_cores(), MOST_HELPING)
             for some in models if forked else ():
                 self.processes.append(WorkerProcess(some, self.queue.counts, threads))
                 stack.callback(self.processes[-1].close)
