@@ -190,7 +190,7 @@ def _search(beam: int, steps: int, attention: type, look_every: int, few: bool =
     one.join([Sentence(key, [5] * (key + 3)) for key in range(sentences)])
     with ExitStack() as stack:
         stack.enter_context(patch.object(cache, "seen_by", partial(_seen_by, attention)))
-        stack.enter_context(patch.object(dispatch, "_compiled", lambda _: None))
+        stack.enter_context(patch.object(dispatch, "_compiled", lambda *_: None))
         stack.enter_context(patch.object(ensemble, "likeliest", _likeliest))
         if not few:
             stack.enter_context(patch.object(Search, "_few_suffice", False))
