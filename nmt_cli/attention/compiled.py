@@ -28,7 +28,7 @@ def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
 
 
 @njit(**OPTIONS)
-def walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
+def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
     """Attention of one row with one head over the given nodes of its sentence, written to `mixed_V`.
 
     `scores` is room to work in, for at least as many numbers as there are nodes.
@@ -54,12 +54,29 @@ def walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
 
 
 @njit(**OPTIONS)
-def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
-    _, heads, _, width = keys_BHMK.shape
+def attend_head(
+    head, first, behind, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, sentences_R, nodes_RM, counts_R
+):
+    """The part of `attend` that is one head of some neighbouring rows.
+
+    `work` is room for a query, a value, and as many numbers as a row may see nodes.
+    """
+    width, wide = keys_BHMK.shape[3], values_BHMV.shape[3]
     scale = np.float32(1.0 / math.sqrt(width))
-    query_K = np.empty(width, np.float32)
-    mixed_V = np.empty(values_BHMV.shape[3], np.float32)
-    scores = np.empty(nodes_RM.shape[1], np.float32)
+    query_K, mixed_V, scores = work[:width], work[width : width + wide], work[width + wide :]
+    for row in range(first, behind):
+        keys_MK, values_MV = keys_BHMK[sentences_R[row], head], values_BHMV[sentences_R[row], head]
+        for k in range(width):
+            query_K[k] = query_RC[row, head * width + k] * scale
+        _walk(query_K, keys_MK, values_MV, nodes_RM[row, : counts_R[row]], scores, mixed_V)
+        for v in range(wide):
+            mixed_RC[row, head * wide + v] = mixed_V[v]
+
+
+@njit(**OPTIONS)
+def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R):
+    work = np.empty(keys_BHMK.shape[3] + values_BHMV.shape[3] + nodes_RM.shape[1], np.float32)
+    seen = sentences_R, nodes_RM, counts_R
     first, rows = 0, len(mixed_RC)
     while first < rows:
         sentence = sentences_R[first]
@@ -67,13 +84,8 @@ def _attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, c
         while behind < rows and sentences_R[behind] == sentence:
             behind += 1
         # All rows with one head, then the next: what they share is still in the processor's cache.
-        for head in range(heads):
-            for row in range(first, behind):
-                for k in range(width):
-                    query_K[k] = query_RC[row, head * width + k] * scale
-                nodes = nodes_RM[row, : counts_R[row]]
-                walk(query_K, keys_BHMK[sentence, head], values_BHMV[sentence, head], nodes, scores, mixed_V)
-                mixed_RC[row, head * len(mixed_V) : (head + 1) * len(mixed_V)] = mixed_V
+        for head in range(keys_BHMK.shape[1]):
+            attend_head(head, first, behind, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
         first = behind
 
 
@@ -98,6 +110,18 @@ def _keep(new_C, kept_C):
         kept_C[c] = kept_as(new_C[c], kept_C[c])
 
 
+@njit(**OPTIONS)
+def keep_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
+    """The part of `attend_newest` that keeps the keys and values of one head."""
+    sentences, heads, nodes, width = keys_BHMK.shape
+    keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
+    values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])
+    for row in range(len(nodes_RH)):
+        node = nodes_RH[row, head]
+        _keep(projected_RC[row, (heads + head) * width :], keys_NK[node])
+        _keep(projected_RC[row, 2 * heads * width + head * values_NV.shape[1] :], values_NV[node])
+
+
 def _newest_signature(kept):
     four = kept[:, :, :, ::1]
     return void(float32[:, ::1], int64[:, ::1], four, four, float32[:, ::1], *SEEN)
@@ -111,15 +135,8 @@ def attend_newest(projected_RC, nodes_RH, keys_BHMK, values_BHMV, mixed_RC, sent
     A row of `projected_RC` is a query, a key and a value, each with its heads side by side. Rows behind those
     of `nodes_RH` are of no use.
     """
-    sentences, heads, nodes, width = keys_BHMK.shape
-    keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
-    values_NV = values_BHMV.reshape(sentences * heads * nodes, values_BHMV.shape[3])
-    for row in range(len(nodes_RH)):
-        for head in range(heads):
-            key_C = projected_RC[row, (heads + head) * width :]
-            value_C = projected_RC[row, 2 * heads * width + head * values_NV.shape[1] :]
-            _keep(key_C, keys_NK[nodes_RH[row, head]])
-            _keep(value_C, values_NV[nodes_RH[row, head]])
+    for head in range(keys_BHMK.shape[1]):
+        keep_head(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV)
     _attend(projected_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, counts_R)
 
 

@@ -179,7 +179,7 @@ def _products_are_exact() -> bool:
 
 # Translating on a CPU
 
-BLOCK, INPUTS = 64, 16
+BLOCK, MULTIPLE = 64, 16
 """Of the layout that oneDNN has for weights on CPUs with AVX-512."""
 
 LOOKED_UP = 256
@@ -229,7 +229,7 @@ class LaidOut:
     outputs: int
     blocks: int
     """Where the weights are, if they are in blocks of `BLOCK` outputs, in each of which those of one input
-    stand side by side, and of as many inputs as are a multiple of `INPUTS`; else 0."""
+    stand side by side, and of as many inputs as are a multiple of `MULTIPLE`; else 0."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., inputs] to [..., outputs]."""
@@ -253,7 +253,7 @@ def _blocks(weight: Tensor, packed: Tensor) -> int:
     if not private or weight.dtype != torch.float32 or not weight.numel():
         return 0
     outputs, inputs = weight.shape
-    wide = inputs + -inputs % INPUTS
+    wide = inputs + -inputs % MULTIPLE
     count = (outputs + -outputs % BLOCK) * wide
     if torch.ops.mkldnn._nbytes(packed) != count * 4:
         return 0

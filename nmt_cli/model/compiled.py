@@ -6,18 +6,16 @@ nothing but its help. Weights are read as oneDNN lays them out (`torch_private.b
 outputs, in each of which the weights of one input stand side by side.
 """
 
-import math
-
 import numpy as np
 from llvmlite import ir
 from numba import boolean, carray, float32, int64, njit, types, void
 from numba.extending import intrinsic
 
-from nmt_cli.attention.compiled import SEEN, walk
+from nmt_cli.attention.compiled import SEEN, attend_head, keep_head
 from nmt_cli.machine.compiled import OPTIONS, added, fetch
+from nmt_cli.machine.torch_private import BLOCK, MULTIPLE
 from nmt_cli.model.pointwise.compiled import normed_row
 
-BLOCK = 64
 INPUTS = 8
 """So many are multiplied at a time: then sums are read and written only once for them."""
 
@@ -46,7 +44,7 @@ def _read_ahead(address):
 def _product(block, address, x_RI, out_RO, bias_O, bend, sums):
     """A unit of a product: the outputs of one block, and their ReLU if they are to `bend`."""
     rows, inputs = x_RI.shape
-    wide = inputs + -inputs % 16
+    wide = inputs + -inputs % MULTIPLE
     weights = carray(_floats_at(address + block * wide * BLOCK * 4), (wide, BLOCK))
     sums[: rows * BLOCK] = 0
     first = 0
@@ -73,36 +71,6 @@ def _product(block, address, x_RI, out_RO, bias_O, bend, sums):
         for o in range(here):
             y = sums[row * BLOCK + o] + bias_O[begin + o]
             out_RO[row, begin + o] = max(y, np.float32(0)) if bend else y
-
-
-@njit(**OPTIONS)
-def _attended(head, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, sentences_R, nodes_RM, counts_R):
-    """A unit of attention: all rows with one head."""
-    width, wide = keys_BHMK.shape[3], values_BHMV.shape[3]
-    scale = np.float32(1.0 / math.sqrt(width))
-    query_K, mixed_V, scores = work[:width], work[width : width + wide], work[width + wide :]
-    for row in range(len(query_RC)):
-        keys_MK, values_MV = keys_BHMK[sentences_R[row], head], values_BHMV[sentences_R[row], head]
-        for k in range(width):
-            query_K[k] = query_RC[row, head * width + k] * scale
-        walk(query_K, keys_MK, values_MV, nodes_RM[row, : counts_R[row]], scores, mixed_V)
-        for v in range(wide):
-            mixed_RC[row, head * wide + v] = mixed_V[v]
-
-
-@njit(**OPTIONS)
-def _kept(head, projected_RC, nodes_RH, keys_BHMK, values_BHMV):
-    """Part of a unit of attention to what came before: the newest keys and values of one head."""
-    sentences, heads, nodes, width = keys_BHMK.shape
-    wide = values_BHMV.shape[3]
-    keys_NK = keys_BHMK.reshape(sentences * heads * nodes, width)
-    values_NV = values_BHMV.reshape(sentences * heads * nodes, wide)
-    for row in range(len(nodes_RH)):
-        node = nodes_RH[row, head]
-        for k in range(width):
-            keys_NK[node, k] = projected_RC[row, (heads + head) * width + k]
-        for v in range(wide):
-            values_NV[node, v] = projected_RC[row, 2 * heads * width + head * wide + v]
 
 
 @njit(**OPTIONS)
@@ -151,8 +119,8 @@ def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH,
     heads = keys_BHMK.shape[1]
     head = _taken(claims, phase, heads)
     while head >= 0:
-        _kept(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
-        _attended(head, query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
+        keep_head(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
+        attend_head(head, 0, len(query_RC), query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
         head = _next(claims, phase, heads)
 
 

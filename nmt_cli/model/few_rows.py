@@ -60,8 +60,9 @@ class FewRows:
         layers = cast(list[DecoderLayer], list(model.decoder))
         each, output = [_matrices(layer) for layer in layers], model.packed_output
         readable = all(all(map(_readable, matrices)) for matrices in each) and _readable(output)
-        kernels = compiled_kernels("model")
-        if not layers or not readable or not kernels or model.config.activation != "relu":
+        if not layers or not readable or model.config.activation != "relu":
+            return None
+        if not (kernels := compiled_kernels("model")):
             return None
         attention, post = cast(SelfAttention, layers[0].attention), layers[0].after_attention.post
         norms = [one.norm for layer in layers for one in _residuals(layer)]
