@@ -373,7 +373,8 @@ def train(
 ) -> Trained:
     """Train on a dataset folder, in the run folder `out`; the same call again goes on where the run stands.
 
-    On a CPU with so many `threads`, by default with all processors that this process may use.
+    On a CPU with so many `threads`, by default with as many as OMP_NUM_THREADS says, or all processors that
+    this process may use.
 
     `report` is told what happens; when `stop_wanted` says so, the run is saved and ends. The run folder keeps
     the `command` that asked for it. On several devices, a process for each has to make the call, under

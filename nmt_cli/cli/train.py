@@ -67,7 +67,9 @@ class Stop:
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="What to train on."
 )
 @click.option("--devices", type=click.IntRange(min=1), default=1, help="How many of them, on this machine.")
-@click.option("--threads", type=click.IntRange(min=1), help="Processors to use.  [default: all]")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Processors to use.  [default: OMP_NUM_THREADS, or all]"
+)
 @click.option("--validate-every", type=int, help="Steps between validations; 0 for none.")
 @click.option("--save-every", type=int, help="Steps between checkpoints, instead of minutes.")
 @click.option("--init-from", metavar="MODEL", type=FOLDER, help="Start from a model's weights; see [start].")

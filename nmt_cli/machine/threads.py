@@ -6,6 +6,7 @@ only inside of functions, as counting cores does not need it.
 """
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,17 @@ MOST_SECONDS_TO_END = 10.0
 def available_cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_threads(alone: bool) -> int:
+    """How many threads the processes on this machine compute with together, where nobody says.
+
+    All cores; fewer where OMP_NUM_THREADS asks a process `alone` for that. To several, torchrun gives 1 by
+    itself.
+    """
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    cores = available_cores()
+    return min(cores, int(asked)) if alone and re.fullmatch("[1-9][0-9]*", asked) else cores
 
 
 def set_own_threads(count: int) -> None:

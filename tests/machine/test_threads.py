@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt_cli.machine.threads import available_cores, in_threads, join_wholly, kept_threads, set_own_threads
+from nmt_cli.machine.threads import (
+    available_cores,
+    default_threads,
+    in_threads,
+    join_wholly,
+    kept_threads,
+    set_own_threads,
+)
 
 
 def test_the_cores_that_may_be_used_are_counted() -> None:
@@ -25,6 +32,16 @@ def test_cores_that_were_taken_away_are_not_counted() -> None:
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert told.stdout == "1\n"
+
+
+@pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("3", 3), ("64", 8), ("0", 8), ("4,2", 8), ("", 8)])
+def test_a_process_alone_takes_as_many_threads_as_openmp_is_told(
+    asked: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt_cli.machine.threads.available_cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert default_threads(alone=True) == threads
+    assert default_threads(alone=False) == 8  # it is torchrun that said so
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from nmt_cli.data.verify import verify
 from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import fast_products
-from nmt_cli.machine.threads import available_cores, kept_threads
+from nmt_cli.machine.threads import default_threads, kept_threads
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.assembling.agreement import refuse_other_checkpoints, refuse_other_orders
 from nmt_cli.training.assembling.build import build_loader, build_trainer, cut_for, identity_of
@@ -62,14 +62,14 @@ def train(
     threads: int = 0,
 ) -> bool:
     """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on.
-    The run folder keeps the `command`. A machine's processes share so many `threads`, or all cores (0)."""
+    The run folder keeps the `command`. A machine's processes share so many `threads`, or the default (0)."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
     verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
         watch = stack.enter_context(Watch(dataset))
-        group = _prepared(dataset, config, process, device, threads or available_cores(), stack)
+        group = _prepared(dataset, config, process, device, threads, stack)
         if process.first:
             stack.enter_context(claimed(run))
         newest = group.from_first(newest_checkpoint(run) if process.first else None)
@@ -112,7 +112,7 @@ def _prepared(
 ) -> Group:
     """The group of processes that are to do the same, this one with its threads and the kernels wanted."""
     stack.enter_context(kept_threads())
-    torch.set_num_threads(threads_each(threads, process))
+    torch.set_num_threads(threads_each(threads or default_threads(alone=process.local_world == 1), process))
     stack.enter_context(fast_products(device))
     stack.enter_context(repeatable(config, device))
     group = stack.enter_context(joined(process, device, config.training.rank_timeout))
