@@ -9,9 +9,9 @@ float32, or bfloat16 as uint16.
 import math
 
 import numpy as np
-from numba import boolean, float32, int32, int64, njit, uint8, uint16, void
+from numba import boolean, float32, int32, int64, njit, uint16, void
 
-from nmt_cli.machine.compiled import OPTIONS, exp, float_of, kept_as, number
+from nmt_cli.machine.compiled import OPTIONS, exp, kept_as, number
 
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)
@@ -170,36 +170,3 @@ def top(x_RV, highest_RC, places_RC):
                     c -= 1
                 highest_C[c] = x_V[v]
                 places_C[c] = v
-
-
-def _round_signature(whole):
-    return void(float32[:, ::1], int32[:, ::1], int32, int32, whole[:, ::1], float32[::1])
-
-
-@njit([_round_signature(float32), _round_signature(uint8)], **OPTIONS)
-def round_rows(x_RC, bits_RC, levels, zero, whole_RC, scales_R):
-    """Write each row as whole numbers from -`levels` to `levels`, plus `zero`, and the scale that they are to
-    be multiplied with.
-
-    `bits_RC` are the bits of `x_RC`.
-    """
-    for row in range(len(x_RC)):
-        # Without their signs, floats are in the order of their bits, nan above all; and a maximum of integers
-        # is vectorised.
-        most = np.int32(1)  # not 0, which nothing can be divided by
-        for c in range(x_RC.shape[1]):
-            most = max(most, np.int32(bits_RC[row, c] & 0x7FFFFFFF))
-        top = float_of(most)
-        scales_R[row] = top / np.float32(levels)
-        # A row so small that this were infinite is as good as zeros.
-        inverse = min(np.float32(levels) / top, np.float32(1e36))
-        for c in range(x_RC.shape[1]):
-            whole_RC[row, c] = np.int32(np.floor(x_RC[row, c] * inverse + np.float32(0.5))) + zero
-
-
-@njit(void(float32[:, ::1], float32[::1], float32[::1]), **OPTIONS)
-def scale_rows(x_RC, scales_R, added_C):
-    """Multiply each row by its scale, then add `added_C`."""
-    for row in range(len(x_RC)):
-        for c in range(x_RC.shape[1]):
-            x_RC[row, c] = x_RC[row, c] * scales_R[row] + added_C[c]

@@ -173,31 +173,6 @@ def likeliest(
     return ways.likeliest(logits_RV, count, never_V, never_R, only_R)
 
 
-def rounded_rows(x_RC: Tensor, levels: int, zero: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Each row as whole numbers of `dtype` from -`levels` to `levels`, plus `zero`; and the rows' scales [R].
-
-    `x_RC` is float32 on a CPU; a row that is not finite gets a scale that is not.
-    """
-    x_RC = x_RC.contiguous()
-    if compiled := kernels():
-        array = x_RC.numpy()
-        whole = np.empty(array.shape, np.float32 if dtype == torch.float32 else np.uint8)
-        scales = np.empty(len(array), np.float32)
-        compiled.round_rows(array, array.view(np.int32), levels, zero, whole, scales)
-        return torch.from_numpy(whole), torch.from_numpy(scales)
-    tops_R1 = x_RC.abs().amax(1, keepdim=True).clamp(min=torch.finfo(x_RC.dtype).tiny)
-    whole_RC = (x_RC * (levels / tops_R1).clamp(max=1e36)).nan_to_num_().round_().add_(zero)
-    return whole_RC.to(dtype), tops_R1[:, 0] / levels
-
-
-def scaled_rows(x_RC: Tensor, scales_R: Tensor, added_C: Tensor) -> Tensor:
-    """Each row times its scale, plus `added_C`; `x_RC` is used up."""
-    if not (compiled := kernels()):
-        return x_RC.mul_(scales_R[:, None]).add_(added_C)
-    compiled.scale_rows(x_RC.numpy(), scales_R.numpy(), added_C.numpy())
-    return x_RC
-
-
 def _compiled(device: torch.device, rows: int) -> ModuleType | None:
     """Kernels for a single thread: where just one is at work on a processor, or too little is to be done for
     more."""

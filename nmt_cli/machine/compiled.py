@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features, initialize_native_asmparser
 from numba import boolean, float32, int32, int64, njit, types, uint16
 from numba.extending import intrinsic
 
@@ -21,6 +22,12 @@ OPTIONS = {
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},  # all but what takes nan and infinity for impossible
     "nogil": True,
 }
+
+MULTIPLIES_BYTES = get_host_cpu_features().get("avx512vnni", False)
+"""Whether the processor has an instruction for products of bytes."""
+
+if MULTIPLIES_BYTES:
+    initialize_native_asmparser()
 
 LOG2_E = np.float32(1 / math.log(2))
 LN_2 = np.float32(math.log(2))
@@ -120,6 +127,52 @@ def fetch(context, address):
         return context.get_dummy_value()
 
     return types.void(int64), made
+
+
+@intrinsic
+def add_byte_products(context, sums, address, bytes_I, first):
+    """Add to 64 sums what 64 unsigned bytes, from `first` on, make of the int8 weights at an address: of four
+    bytes a row of four for each sum."""
+
+    def made(context, builder, signature, arguments):
+        whole, vector = ir.IntType(32), ir.VectorType(ir.IntType(32), 16)
+        sums, bytes_I = (
+            context.make_array(kind)(context, builder, value).data
+            for kind, value in zip(signature.args[::2], arguments[::2], strict=True)
+        )
+        places = [builder.gep(builder.bitcast(sums, vector.as_pointer()), [whole(i)]) for i in range(4)]
+        weights = builder.inttoptr(arguments[1], vector.as_pointer())
+        inputs = builder.bitcast(builder.gep(bytes_I, [arguments[3]]), whole.as_pointer())
+        totals = [builder.load(place, align=4) for place in places]
+        for row in range(16):
+            four = builder.load(builder.gep(inputs, [whole(row)]), align=1)
+            each = ir.Constant(vector, ir.Undefined)
+            each = builder.insert_element(each, four, whole(0))
+            each = builder.shuffle_vector(each, each, ir.Constant(vector, [0] * 16))
+            for i in range(4):
+                weight = builder.load(builder.gep(weights, [whole(4 * row + i)]), align=4)
+                totals[i] = _added_products(builder, totals[i], each, weight)
+        for place, total in zip(places, totals, strict=True):
+            builder.store(total, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(sums, int64, bytes_I, int64), made
+
+
+def _added_products(builder, totals, unsigned, signed):
+    """`totals` plus the products of four unsigned and four signed bytes in each number."""
+    kind = totals.type
+    if MULTIPLIES_BYTES:
+        code = ir.InlineAsm(ir.FunctionType(kind, [kind] * 3), "vpdpbusd $3, $2, $0", "=v,0,v,v")
+        return builder.call(code, [totals, unsigned, signed])
+    for shift in (24, 16, 8, 0):
+        left, right = (ir.Constant(kind, [bits] * 16) for bits in (shift, 24))
+        x, w = (
+            builder.lshr(builder.shl(unsigned, left), right),
+            builder.ashr(builder.shl(signed, left), right),
+        )
+        totals = builder.add(totals, builder.mul(x, w))
+    return totals
 
 
 @njit(boolean(int64[::1], int64, int64), **OPTIONS)

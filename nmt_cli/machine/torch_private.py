@@ -179,8 +179,8 @@ def _products_are_exact() -> bool:
 
 # Translating on a CPU
 
-BLOCK, MULTIPLE = 64, 16
-"""Of the layout that oneDNN has for weights on CPUs with AVX-512."""
+BLOCK, BYTES, MULTIPLE = 64, 4, 16
+"""Of the layout that oneDNN has for weights on CPUs with AVX-512, see `blocks_of`."""
 
 LOOKED_UP = 256
 """Weights of each matrix."""
@@ -228,8 +228,7 @@ class LaidOut:
     bias: Tensor | None
     outputs: int
     blocks: int
-    """Where the weights are, if they are in blocks of `BLOCK` outputs, in each of which those of one input
-    stand side by side, and of as many inputs as are a multiple of `MULTIPLE`; else 0."""
+    """See `blocks_of`."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., inputs] to [..., outputs]."""
@@ -244,25 +243,34 @@ def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
     if not lays_out_weights():
         return lambda x: F.linear(x, weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-    return LaidOut(packed, bias, len(weight), _blocks(weight, packed))
+    return LaidOut(packed, bias, len(weight), blocks_of(weight, packed))
 
 
-def _blocks(weight: Tensor, packed: Tensor) -> int:
-    """See `LaidOut.blocks`. The layout is oneDNN's own affair, so some of all weights are looked up in it."""
+def blocks_of(weight: Tensor, packed: Tensor) -> int:
+    """Where oneDNN keeps the `weight` that it has `packed`, if in blocks of `BLOCK` outputs; else 0.
+
+    In a row of a block stand `BYTES` bytes of each output, for one input or more; its rows are as many as
+    inputs need, rounded up to a multiple of `MULTIPLE`. Behind all blocks of int8 stands for each output, as
+    int32, the sum of its weights, times -1. This is oneDNN's own affair, so some of it is looked up.
+    """
     private = hasattr(torch.ops.mkldnn, "data_ptr") and hasattr(torch.ops.mkldnn, "_nbytes")
-    if not private or weight.dtype != torch.float32 or not weight.numel():
+    if not private or weight.dtype not in (torch.float32, torch.int8) or not weight.numel():
         return 0
-    outputs, inputs = weight.shape
-    wide = inputs + -inputs % MULTIPLE
-    count = (outputs + -outputs % BLOCK) * wide
-    if torch.ops.mkldnn._nbytes(packed) != count * 4:
+    (outputs, inputs), beside = weight.shape, BYTES // weight.element_size()
+    rows, high = -(-inputs // (beside * MULTIPLE)) * MULTIPLE, outputs + -outputs % BLOCK
+    sums = high if weight.dtype == torch.int8 else 0
+    if torch.ops.mkldnn._nbytes(packed) != (high * rows + sums) * BYTES:
         return 0
     address: int = torch.ops.mkldnn.data_ptr(packed)
-    found = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+    kind = ctypes.c_int8 if weight.dtype == torch.int8 else ctypes.c_float
+    found = np.ctypeslib.as_array((kind * (high * rows * beside)).from_address(address))
     some = np.random.default_rng(0)
     output, place = (some.integers(size, size=LOOKED_UP) for size in (outputs, inputs))
-    there = found[output // BLOCK * wide * BLOCK + place * BLOCK + output % BLOCK]
-    return address if np.array_equal(there, weight.numpy()[output, place]) else 0
+    row = output // BLOCK * rows + place // beside
+    there = found[(row * BLOCK + output % BLOCK) * beside + place % beside]
+    behind = (ctypes.c_int32 * min(sums, outputs, BLOCK)).from_address(address + high * rows * BYTES)
+    known = (-weight[: len(behind)].sum(1)).tolist() == list(behind)
+    return address if known and np.array_equal(there, weight.numpy()[output, place]) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +282,8 @@ class Int8Matrix:
     many: Tensor
     scale: Tensor
     zeros: Tensor
+    blocks: int
+    """See `blocks_of`."""
 
 
 @contextmanager
@@ -292,7 +302,8 @@ def int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
     zeros = torch.zeros(len(scale), dtype=torch.int64)
     weight = torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
     few = torch.ops.quantized.linear_prepack(weight, None)
-    return Int8Matrix(few, torch.ops.onednn.qlinear_prepack(whole, None), scale.float(), zeros)
+    many = torch.ops.onednn.qlinear_prepack(whole, None)
+    return Int8Matrix(few, many, scale.float(), zeros, blocks_of(whole, many))
 
 
 def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:

@@ -20,14 +20,18 @@ from torch import Tensor, nn
 from nmt_cli.attention.cached import Paths
 from nmt_cli.attention.projections import Heads
 from nmt_cli.machine import standby
+from nmt_cli.machine.arrays import as_array
 from nmt_cli.machine.kernels import compiled_kernels
-from nmt_cli.machine.torch_private import LaidOut
+from nmt_cli.machine.torch_private import LaidOut, adds_products_in_32_bits
 from nmt_cli.model.cache import LayerCache, Step
+from nmt_cli.model.int8 import InBytes
 from nmt_cli.model.layers import Residual, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, Transformer
 
 MOST_ROWS = 8
 """Not more: `cached.Rows` would round these up."""
+
+Matrix = LaidOut | InBytes
 
 PHASES = 11
 """Of a layer, see `compiled.step`."""
@@ -44,13 +48,19 @@ class FewRows:
     biases_LC: NDArray[np.float32]
     """Of a layer's matrices, one after another."""
 
+    scales_LC: NDArray[np.float32]
+    """Of their outputs, if weights are of 8 bits; else empty."""
+
+    levels: int
+    """See `InBytes`."""
+
     norms_N2D: NDArray[np.float32]
     """Those that stand behind each sub-layer, and before them the one that stands before all."""
 
     epsilon: float
     post: bool
     shape: Heads
-    output: LaidOut
+    output: Matrix
     widest: int
     """The most outputs of a layer's matrix."""
 
@@ -69,14 +79,16 @@ class FewRows:
         ordered = [norms[0], *norms] if post else [*norms, cast(nn.LayerNorm, model.decoder_norm)]
         return FewRows(
             kernels=kernels,
-            matrices_L6=np.array([[one.blocks for one in matrices] for matrices in each]),
+            matrices_L6=np.array([[_blocks(one) for one in matrices] for matrices in each]),
             biases_LC=np.stack([np.concatenate(list(map(_bias, matrices))) for matrices in each]),
+            scales_LC=np.stack([np.concatenate(list(map(_scale, matrices))) for matrices in each]),
+            levels=output.levels if isinstance(output, InBytes) else 0,
             norms_N2D=np.stack([[_array(norm.weight), _array(norm.bias)] for norm in ordered]),
             epsilon=norms[0].eps,
             post=post,
             shape=attention.shape,
-            output=cast(LaidOut, output),
-            widest=max(one.outputs for one in each[0]),
+            output=cast(Matrix, output),
+            widest=max(len(_bias(one)) for one in each[0]),
         )
 
     def suffices(self, rows: int) -> bool:
@@ -92,7 +104,7 @@ class FewRows:
         assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
         heads, width, value_width = self.shape
         x, (sentences, _, room, _) = x_RD.numpy(), caches[0].own_keys.shape
-        sizes = sentences, heads, room, caches[0].source_keys.shape[2], width, value_width
+        sizes = sentences, heads, room, caches[0].source_keys.shape[2], width, value_width, self.levels
         given = x.copy() if self.post else np.empty_like(x)
         wide, mixed = (np.empty((len(x), size), np.float32) for size in (self.widest, heads * value_width))
         work = partial(
@@ -100,7 +112,8 @@ class FewRows:
             np.zeros((2, PHASES * len(caches) + 1), np.int64),
             self.matrices_L6,
             np.array([[kept.data_ptr() for kept in _kept(cache)] for cache in caches]),
-            *(self.biases_LC, self.norms_N2D, self.epsilon, self.post),
+            as_array(caches[0].own_keys).reshape(-1)[:0],
+            *(self.biases_LC, self.scales_LC, self.norms_N2D, self.epsilon, self.post),
             *(x, given, wide, mixed, np.empty_like(x)),
             *(np.array(sizes), step.nodes_RH.numpy()),
             *(step.own.sentences_R, step.own.nodes_RM, step.own.counts_R),
@@ -113,31 +126,40 @@ class FewRows:
         """See `WholeStep`."""
         bias = _bias(self.output)
         out = np.empty((len(decoded_RD), len(bias)), np.float32)
-        claims = np.zeros((2, 1), np.int64)
+        given = decoded_RD.numpy(), out, bias, _scale(self.output), self.levels
         standby.beside(
-            partial(self.kernels.product, claims, self.output.blocks, decoded_RD.numpy(), out, bias)
+            partial(self.kernels.product, np.zeros((2, 1), np.int64), _blocks(self.output), *given)
         )
         return torch.from_numpy(out)
 
 
-def _matrices(layer: DecoderLayer) -> list[LaidOut]:
+def _matrices(layer: DecoderLayer) -> list[Matrix]:
     """In the order in which a step needs them."""
     attention, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
     own = [getattr(attention, name, None) for name in ("query_key_value", "output")]  # an SSRU has none
     each = [*own, cross.query, cross.output, feed_forward.inner, feed_forward.outer]
-    return [cast(LaidOut, getattr(linear, "compute", None)) for linear in each]
+    return [cast(Matrix, getattr(linear, "compute", None)) for linear in each]
 
 
 def _readable(matrix: object) -> bool:
-    return isinstance(matrix, LaidOut) and bool(matrix.blocks)
+    fast = not isinstance(matrix, InBytes) or adds_products_in_32_bits()
+    return isinstance(matrix, LaidOut | InBytes) and fast and bool(_blocks(matrix))
+
+
+def _blocks(matrix: Matrix) -> int:
+    return matrix.matrix.blocks if isinstance(matrix, InBytes) else matrix.blocks
+
+
+def _scale(matrix: Matrix) -> NDArray[np.float32]:
+    return _array(matrix.matrix.scale) if isinstance(matrix, InBytes) else np.empty(0, np.float32)
 
 
 def _residuals(layer: DecoderLayer) -> list[Residual]:
     return [layer.after_attention, layer.after_cross, layer.after_feed_forward]
 
 
-def _bias(matrix: LaidOut) -> NDArray[np.float32]:
-    return np.zeros(matrix.outputs, np.float32) if matrix.bias is None else _array(matrix.bias)
+def _bias(matrix: Matrix) -> NDArray[np.float32]:
+    return _array(matrix.bias) if matrix.bias is not None else np.zeros(matrix.outputs, np.float32)
 
 
 def _array(x: Tensor) -> NDArray[np.float32]:

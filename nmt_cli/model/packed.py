@@ -1,34 +1,24 @@
 """Weights laid out once for translating, in the precision asked for."""
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import chain
 from types import ModuleType
 
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.attention.dispatch import rounded_rows, scaled_rows
 from nmt_cli.errors import UserError
 from nmt_cli.machine import torch_private
 from nmt_cli.machine.devices import Precision, is_gpu, lays_out_weights, translating_precisions
 from nmt_cli.machine.kernels import compiled_kernels
-from nmt_cli.machine.threads import set_own_threads
-from nmt_cli.machine.torch_private import Compute, Int8Matrix
+from nmt_cli.machine.torch_private import Compute
 from nmt_cli.model.few_rows import FewRows
+from nmt_cli.model.int8 import POINTWISE, in_bytes
 from nmt_cli.model.layers import Residual
 from nmt_cli.model.transformer import Transformer
 
 TYPICAL_ROWS = 256
 """The layout is best for about so many rows, and good for any number."""
-
-ROOM = "model.pointwise"
-"""Where the kernels between products are."""
-
-FEW_ROWS = 64
-"""Up to so many, 8-bit kernels that waste no time on single sentences; others are faster above."""
 
 
 @torch.no_grad()
@@ -53,14 +43,14 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         matrices = chain(
             ((each.weight, each.bias) for each in linears), [(model.output_matrix, model.output_bias)]
         )
-        packed = _quantized(matrices, threads) if precision == "int8" else _laid_out(matrices)
+        packed = in_bytes(matrices, threads) if precision == "int8" else _laid_out(matrices)
         for place in places:  # each makes room for the next, where they are laid out as they are asked for
             setattr(*place, Packed(next(packed), getattr(*place)))
         model.packed_output = next(packed)
     if (
         not is_gpu(device)
         and model.output_matrix.dtype == torch.float32
-        and (kernels := compiled_kernels(ROOM))
+        and (kernels := compiled_kernels(POINTWISE))
     ):
         model.few_rows = FewRows.of(model)
         _compile_residuals(model, kernels)
@@ -116,44 +106,3 @@ def _compile_residuals(model: Transformer, kernels: ModuleType) -> None:
 
 def _laid_out(matrices: Iterable[tuple[Tensor, Tensor | None]]) -> Iterator[Compute]:
     return (torch_private.laid_out(weight, bias, TYPICAL_ROWS) for weight, bias in matrices)
-
-
-def _quantized(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[Compute]:
-    """Weights as int8 with a scale for each output; each row of the inputs is rounded to 8 bits by itself.
-
-    All are made at once, in so many threads.
-    """
-    alone = partial(set_own_threads, 1)
-    weights, biases = zip(*matrices, strict=True)
-    layout = torch_private.laying_out_int8()
-    with ThreadPoolExecutor(threads, initializer=alone) as pool, layout, warnings.catch_warnings():
-        # It is the only way to these kernels, so long as there is one.
-        warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
-        packed = list(pool.map(_int8, weights))
-    # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
-    levels = 127 if torch_private.adds_products_in_32_bits() else 63
-    for matrix, bias in zip(packed, biases, strict=True):
-        added = torch.zeros(len(matrix.scale)) if bias is None else bias.detach()
-        yield partial(_linear_of_int8, matrix, added, levels)
-
-
-def _linear_of_int8(matrix: Int8Matrix, bias: Tensor, levels: int, x: Tensor) -> Tensor:
-    # A scale for all rows would be simpler, but a sentence's translation would depend on who else is there.
-    zero = levels + 1
-    if len(x) <= FEW_ROWS:
-        whole, scales = rounded_rows(x, levels, 0, torch.float32)
-    else:
-        whole, scales = rounded_rows(x, levels, zero, torch.uint8)
-    return scaled_rows(torch_private.int8_product(whole, zero, matrix), scales, bias)
-
-
-def _int8(weight: Tensor) -> Int8Matrix:
-    return torch_private.int8_matrix(*_rounded(weight))
-
-
-def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
-    weight = weight.detach()
-    largest = torch.maximum(-weight.amin(dim=1), weight.amax(dim=1))  # `aminmax` takes eight times as long
-    # A row of zeros must not be divided by 0.
-    scale = largest.clamp(min=torch.finfo(weight.dtype).tiny) / 127
-    return (weight / scale[:, None]).round_().to(torch.int8), scale

@@ -12,6 +12,8 @@ from torch import Tensor
 from nmt_cli.attention import dispatch
 from nmt_cli.attention.cached import kernels
 from nmt_cli.machine import standby
+from nmt_cli.machine.devices import Precision
+from nmt_cli.machine.torch_private import multiplies_int8
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.few_rows import MOST_ROWS, FewRows
 from nmt_cli.model.packed import pack
@@ -36,9 +38,9 @@ def helped(request: pytest.FixtureRequest) -> Iterator[None]:
     standby.call(0)
 
 
-def packed(model: Transformer) -> Transformer:
+def packed(model: Transformer, precision: Precision = "fp32") -> Transformer:
     copy = deepcopy(model)
-    pack(copy, "fp32")
+    pack(copy, precision)
     return copy
 
 
@@ -83,6 +85,27 @@ def test_each_step_has_the_logits_of_the_plain_model(
     monkeypatch.setattr(dispatch, "kernels", lambda: None)
     wanted = searched(model.double(), places, 12)
     assert taken == [2 * places] * 12 and (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("places", [1, MOST_ROWS // 2])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_weights_of_8_bits_make_the_same_of_few_rows_as_of_many(
+    name: str, places: int, helped: None, build: Callable[..., Transformer]
+) -> None:
+    if not multiplies_int8():
+        pytest.skip("this CPU has no kernels for 8 bits")
+    model = build(CONFIGS[name])
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours, plain = packed(model, "int8"), packed(model, "int8")
+    if not ours.few_rows:
+        pytest.skip("oneDNN lays out weights in another way on this CPU")
+    decoded = torch.randn(2 * places, CONFIGS[name].width)
+    plain.few_rows = None
+    assert torch.equal(ours.logits(decoded), plain.logits(decoded))  # whole numbers are multiplied
+    # Elsewhere sums are taken in another order, and what is rounded to 8 bits then may go the other way.
+    found, wanted = (searched(each, places, 12) for each in (ours, plain))
+    assert (found - wanted).abs().mean() < 2e-3 * wanted.abs().max()
 
 
 @pytest.mark.parametrize(

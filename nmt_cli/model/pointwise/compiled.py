@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from numba import float32, njit, void
+from numba import float32, int32, njit, uint8, void
 
-from nmt_cli.machine.compiled import OPTIONS
+from nmt_cli.machine.compiled import OPTIONS, bits_of, float_of
 
 NORM = float32[::1], float32[::1], float32
 """Weights and biases of the channels, and what is added to the variance."""
@@ -40,3 +40,39 @@ def normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon):
         for d in range(len(y_D)):
             y_D[d] += x_TD[t, d]
         normed_row(y_D, y_D, weight_D, bias_D, epsilon)
+
+
+@njit(**OPTIONS)
+def rounded_row(x_C, levels, zero, whole_C):
+    """Write a row as whole numbers from -`levels` to `levels`, plus `zero`; returns the scale that these are
+    to be multiplied with."""
+    # Without their signs, floats are in the order of their bits, nan above all; and a maximum of integers is
+    # vectorised.
+    most = np.int32(1)  # not 0, which nothing can be divided by
+    for c in range(len(x_C)):
+        most = max(most, np.int32(bits_of(x_C[c]) & 0x7FFFFFFF))
+    top = float_of(most)
+    # A row so small that this were infinite is as good as zeros.
+    inverse = min(np.float32(levels) / top, np.float32(1e36))
+    for c in range(len(x_C)):
+        whole_C[c] = np.int32(np.floor(x_C[c] * inverse + np.float32(0.5))) + zero
+    return top / np.float32(levels)
+
+
+def _round_signature(whole):
+    return void(float32[:, ::1], int32, int32, whole[:, ::1], float32[::1])
+
+
+@njit([_round_signature(float32), _round_signature(uint8)], **OPTIONS)
+def round_rows(x_RC, levels, zero, whole_RC, scales_R):
+    """Write each row as `rounded_row` does."""
+    for row in range(len(x_RC)):
+        scales_R[row] = rounded_row(x_RC[row], levels, zero, whole_RC[row])
+
+
+@njit(void(float32[:, ::1], float32[::1], float32[::1]), **OPTIONS)
+def scale_rows(x_RC, scales_R, added_C):
+    """Multiply each row by its scale, then add `added_C`."""
+    for row in range(len(x_RC)):
+        for c in range(x_RC.shape[1]):
+            x_RC[row, c] = x_RC[row, c] * scales_R[row] + added_C[c]

@@ -6,13 +6,13 @@ import torch
 from torch.nn import functional as F
 
 from nmt_cli.machine.kernels import compiled_kernels
-from nmt_cli.model.packed import ROOM
+from nmt_cli.model.int8 import POINTWISE
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("shape", [(1, 8), (5, 513)])
 def test_the_norm_of_a_row_and_of_a_sum(shape: tuple[int, int], scale: float) -> None:
-    kernels = compiled_kernels(ROOM)
+    kernels = compiled_kernels(POINTWISE)
     assert kernels, "the tests need Numba"
     draw = torch.Generator().manual_seed(1)
     x, y = (torch.randn(shape, generator=draw) * scale + scale for _ in range(2))
@@ -31,7 +31,7 @@ def test_the_norm_of_a_row_and_of_a_sum(shape: tuple[int, int], scale: float) ->
 
 
 def test_what_is_no_number_is_not_passed_off_as_one() -> None:
-    kernels = compiled_kernels(ROOM)
+    kernels = compiled_kernels(POINTWISE)
     assert kernels, "the tests need Numba"
     x, ones = np.ones((2, 8), np.float32), np.ones(8, np.float32)
     x[0, 3] = np.nan
