@@ -58,11 +58,14 @@ class Rows:
         """Rows at the places `places_R`, which ascend, of so many sentences with so many places each; with no
         dummy rows unless they are `rounded` up."""
         extra = -len(places_R) % ROUND if rounded and len(places_R) > ROUND else 0
+        shape, everywhere = (sentences, places), sentences * places
+        if not extra:
+            return Rows(places_R, places_R, len(places_R) == everywhere, shape)
         return Rows(
-            to_places=F.pad(places_R, (0, extra), value=sentences * places),
+            to_places=F.pad(places_R, (0, extra), value=everywhere),
             from_places=torch.cat([places_R, places_R[:1].expand(extra)]),
-            full=len(places_R) == sentences * places and not extra,
-            shape=(sentences, places),
+            full=False,
+            shape=shape,
         )
 
     def spread(self, x_RHC: Tensor) -> Tensor:

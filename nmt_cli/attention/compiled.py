@@ -28,6 +28,60 @@ def list_nodes(seen_BNM, places_R, nodes_RM, counts_R):
 
 
 @njit(**OPTIONS)
+def _find_free(paths_BNM, used, free_BN):
+    """Write the first nodes of each sentence that no path goes through; whether enough of `used` are free."""
+    sentences, places, _ = paths_BNM.shape
+    for sentence in range(sentences):
+        found = 0
+        for node in range(used):
+            taken = False
+            for place in range(places):
+                taken |= paths_BNM[sentence, place, node]
+            if not taken and found < places:
+                free_BN[sentence, found] = node
+                found += 1
+        if found < places:
+            return False
+    return True
+
+
+@njit(
+    boolean(
+        boolean[:, :, ::1], int64[:, ::1], int64[::1], int64, int64, int64[::1], int64[::1],
+        int64[:, ::1], int32[:, ::1], int32[::1],
+    ),
+    **OPTIONS,
+)  # fmt: skip
+def take_nodes(paths_BNM, depths_BM, ages_B, used, behind, places_P, places_R, nodes_PH, nodes_RM, counts_R):
+    """Give each of `places_P` a node for its next token: a sentence's n-th place gets its n-th node of the
+    first `used` that no path goes through. False, with nothing changed, where some sentence has too few.
+
+    `nodes_PH` then says where that is for each head. `nodes_RM` and `counts_R` list the nodes that the row at
+    each of `places_R` sees: of its path, those that are less than `behind` tokens back.
+    """
+    sentences, places, room = paths_BNM.shape
+    free_BN = np.empty((sentences, places), np.int64)
+    if not _find_free(paths_BNM, used, free_BN):
+        return False
+    heads = nodes_PH.shape[1]
+    for p in range(len(places_P)):
+        sentence, place = places_P[p] // places, places_P[p] % places
+        node = free_BN[sentence, place]
+        paths_BNM[sentence, place, node] = True
+        depths_BM[sentence, node] = ages_B[sentence]
+        for head in range(heads):
+            nodes_PH[p, head] = (sentence * heads + head) * room + node
+    for row in range(len(places_R)):
+        sentence, place, count = places_R[row] // places, places_R[row] % places, 0
+        for node in range(used):
+            if paths_BNM[sentence, place, node] and ages_B[sentence] - depths_BM[sentence, node] < behind:
+                nodes_RM[row, count] = node
+                count += 1
+        counts_R[row] = count
+    return True
+
+
+@njit(**OPTIONS)
 def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
     """Attention of one row with one head over the given nodes of its sentence, written to `mixed_V`.
 

@@ -115,9 +115,15 @@ def seen_by(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int,
         from nmt_cli.attention.one_step import fused
 
         return fused.Tiled.of(rows, seen_BNM)
-    if dtype in (torch.float32, torch.bfloat16) and (compiled := _compiled(device, len(rows.from_places))):
+    if compiled := follower(rows, dtype):
         return Paths.of(rows, seen_BNM, compiled)
     return Masked.of(rows, seen_BNM, dtype, PART.get(device.type, 0))
+
+
+def follower(rows: Rows, dtype: torch.dtype) -> ModuleType | None:
+    """The kernels that follow the paths of `rows`, of `dtype`, where they are to."""
+    fits = dtype in (torch.float32, torch.bfloat16)
+    return _compiled(rows.from_places.device, len(rows.from_places)) if fits else None
 
 
 def attend_newest(

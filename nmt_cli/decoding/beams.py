@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import islice, pairwise
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ from torch.nn import functional as F
 
 from nmt_cli.decoding.hypotheses import Hypothesis
 from nmt_cli.decoding.lengths import LengthRule
+
+NEVER = 1 << 62
+"""More endings than there are."""
 
 BLOCK = 32
 """Room for tokens is made in blocks of this size."""
@@ -136,6 +140,32 @@ class Beams:
         self.token_totals = _grown(self.token_totals, choice.live_parents, choice.live_totals, self.ages)
         self.totals = choice.live_totals
         self.ages = self.ages + 1
+
+    def go_on(
+        self,
+        ways: tuple[Tensor, Tensor],
+        rows_R: Tensor,
+        end: int,
+        rule: LengthRule,
+        longest: int,
+        reach: float,
+        enough: int | None,
+        kernels: ModuleType,
+    ) -> Tensor:
+        """`follow` what `best_of` these ways on are, then `give_up_hopeless`, and, if it is said how many are
+        enough, `give_up_where_enough_ended`; all at once, on a CPU. Returns the parent of each place."""
+        self.make_room(longest + 1)
+        parents = torch.empty_like(self.tokens[:, :, 0])
+        state = (
+            *(self.ages, self.caps, self.pieces, self.totals, self.tokens, self.token_totals, self.ended),
+            *(self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals),
+        )
+        kernels.go_on(
+            *(each.numpy() for each in (*ways, rows_R)),
+            *(end, rule.name == "gnmt", rule.exponent, reach, enough or NEVER),
+            *(each.numpy() for each in (*state, parents)),
+        )
+        return parents
 
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
         """Drop hypotheses that would not beat the worst of their sentence's best K ended ones even if they

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt_cli.attention.dispatch import top
 from nmt_cli.decoding.beams import Beams, Choice
 from nmt_cli.decoding.choose import best, best_of, chances, drawn, ways_on
 from nmt_cli.decoding.config import SearchConfig
@@ -18,6 +19,7 @@ from nmt_cli.decoding.lengths import LengthRule
 from nmt_cli.decoding.placeholder_rules import heed_placeholders
 from nmt_cli.decoding.repeated import Repeated
 from nmt_cli.decoding.tree_rules import TreeWanted, Written, allowed_next, written
+from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.model.cache import BLOCK, DecodingCache
 
 FEW = 0.75
@@ -50,6 +52,8 @@ class Search:
         self._rule = LengthRule(config.length_rule, config.length_penalty)
         vocabulary = ensemble.vocabulary
         self._end = vocabulary.end
+        plain = not (config.sample or config.diversity or config.coverage_penalty)
+        self._compiled = plain and ensemble.device.type == "cpu"
         banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
         never = torch.zeros(len(vocabulary), dtype=torch.bool, device=ensemble.device)
@@ -131,7 +135,7 @@ class Search:
             rows, newest = beams.rows(everywhere=self._look_every > 1)
             log_probs = self._ensemble.step(newest, rows, self._caches, max(going) + 1)
             self._constrain(log_probs, rows)
-            self._follow(beams, self._choice(log_probs, rows, beams.totals), longest)
+            self._go_on(beams, log_probs, rows, longest)
         self._ages = [age + 1 for age in self._ages]
         return self._leave(beams)
 
@@ -149,6 +153,19 @@ class Search:
         steps[:, 0] *= factor_R  # of what must come there is nothing else
         choice = best_of(steps, tokens, rows, beams.totals, self._end, self._config.diversity)
         self._follow(beams, choice, longest)
+
+    def _go_on(self, beams: Beams, log_probs: Tensor, rows: Tensor, longest: int) -> None:
+        kernels = compiled_kernels("decoding") if self._compiled else None
+        if not kernels:
+            self._follow(beams, self._choice(log_probs, rows, beams.totals), longest)
+            return
+        config = self._config
+        ways = top(log_probs, ways_on(config.places, log_probs.shape[1]))
+        enough = config.beam if config.stop_early else None
+        given = ways, rows, self._end, self._rule, longest, config.reach, enough
+        parents = beams.go_on(*given, kernels)
+        for cache in self._caches:
+            cache.follow(parents, beams.in_use)
 
     def _follow(self, beams: Beams, choice: Choice, longest: int) -> None:
         beams.follow(choice, self._rule, longest, self._coverage(), waits=self._look_every == 1)

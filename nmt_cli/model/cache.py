@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import Rows, Seen, mean_weights
-from nmt_cli.attention.dispatch import attend_newest, seen_by
+from nmt_cli.attention.cached import Paths, Rows, Seen, mean_weights
+from nmt_cli.attention.dispatch import attend_newest, follower, seen_by
 from nmt_cli.attention.projections import Heads
 
 BLOCK = 8
@@ -28,6 +30,9 @@ MORE = 4
 
 ROOMS = 4
 """Where nodes are made ready for several steps, there is room for so many times more."""
+
+NEVER = 1 << 62
+"""Tokens back that none is."""
 
 GRAIN = 8
 """`DecodingCache.used` is rounded up to this where it is too small, so that it need not grow at each step."""
@@ -142,6 +147,24 @@ class DecodingCache:
     def step(self, rows_R: Tensor, window: int, dtype: torch.dtype) -> Step:
         """Give each of `rows_R` a node for its next token, which it attends to as well; `dtype` is that of
         what the model computes with."""
+        rows = Rows.at(rows_R, len(self.paths), self.places, rounded=self.ahead == 1)
+        own: Seen
+        if kernels := follower(rows, dtype):
+            nodes_RH, own = self._taken(rows, len(rows_R), window, kernels)
+        else:
+            nodes_RH, seen = self._taken_anywhere(rows_R, window)
+            own = seen_by(rows, seen, dtype, self.layers[0].widths)
+        return Step(
+            rows=rows,
+            nodes_RH=nodes_RH,
+            own=own,
+            source=seen_by(rows, self.source_seen[:, None], dtype, self.layers[0].widths),
+            coverage=self.coverage,
+            source_seen=self.source_seen,
+        )
+
+    def _taken_anywhere(self, rows_R: Tensor, window: int) -> tuple[Tensor, Tensor]:
+        """Nodes for the newest token of each row: where they are for each head, and which each place sees."""
         nodes_BN = self._free_nodes()
         sentences, places, room = self.paths.shape
         in_use = torch.zeros(sentences * places, dtype=torch.bool, device=self.paths.device)
@@ -152,18 +175,24 @@ class DecodingCache:
         seen = self.paths[:, :, : self.used]
         if window:
             seen = seen & (self.depths[:, None, : self.used] >= self.ages[:, None, None] - window // 2)
-        keys, widths = self.layers[0].own_keys, self.layers[0].widths
-        each_head = torch.arange(keys.shape[1], device=self.paths.device)
-        first_RH = ((rows_R // places)[:, None] * keys.shape[1] + each_head) * room
-        rows = Rows.at(rows_R, sentences, places, rounded=self.ahead == 1)
-        return Step(
-            rows=rows,
-            nodes_RH=first_RH + nodes_BN.flatten()[rows_R, None],
-            own=seen_by(rows, seen, dtype, widths),
-            source=seen_by(rows, self.source_seen[:, None], dtype, widths),
-            coverage=self.coverage,
-            source_seen=self.source_seen,
-        )
+        heads = self.layers[0].own_keys.shape[1]
+        each_head = torch.arange(heads, device=self.paths.device)
+        first_RH = ((rows_R // places)[:, None] * heads + each_head) * room
+        return first_RH + nodes_BN.flatten()[rows_R, None], seen
+
+    def _taken(self, rows: Rows, count: int, window: int, kernels: ModuleType) -> tuple[Tensor, Paths]:
+        """The same by a compiled kernel, for the first `count` rows; and lists of what all of them see."""
+        places, behind = rows.from_places.numpy(), window // 2 + 1 if window else NEVER
+        nodes_RH = np.empty((count, self.layers[0].own_keys.shape[1]), np.int64)
+        counts = np.empty(len(places), np.int32)
+        while True:
+            seen = np.empty((len(places), self.used), np.int32)
+            tree = self.paths.numpy(), self.depths.numpy(), self.ages.numpy()
+            if kernels.take_nodes(*tree, self.used, behind, places[:count], places, nodes_RH, seen, counts):
+                break
+            self.get_ready()
+        self.ready = max(self.ready - 1, 0)
+        return torch.from_numpy(nodes_RH), Paths(places // self.places, seen, counts, kernels)
 
     def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Let each place go on from where its parent stands, a place of the same sentence."""

@@ -16,6 +16,7 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.lines.translator import Translator
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import Precision, first_devices, is_gpu, usual_translating_precision
+from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.threads import available_cores, kept_threads, set_own_threads
 from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import Transformer
@@ -75,7 +76,9 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
     # on a CPU computes with one.
     with kept_threads(), ThreadPoolExecutor(1) as meanwhile:
         if not is_gpu(devices[0]):
-            compiled = meanwhile.submit(kernels)  # here and once: worker processes are forked from this one
+            compiled = meanwhile.submit(
+                lambda: (kernels(), compiled_kernels("decoding"))
+            )  # here and once: worker processes are forked from this one
         for device in devices:
             if not is_gpu(device):
                 set_own_threads(1)
