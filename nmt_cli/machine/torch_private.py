@@ -194,13 +194,9 @@ def multiplies_bf16() -> bool:
 
 def multiplies_int8() -> bool:
     """Whether PyTorch has kernels for products of 8-bit numbers on this CPU."""
-    few = ("linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32")
-    many = ("qlinear_prepack", "qlinear_pointwise")
-    return (
-        "x86" in torch.backends.quantized.supported_engines
-        and hasattr(torch, "_make_per_channel_quantized_tensor")
-        and all(hasattr(torch.ops.quantized, name) for name in few)
-        and all(hasattr(torch.ops.onednn, name) for name in many)
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and all(
+        hasattr(torch.ops.onednn, name) for name in ("qlinear_prepack", "qlinear_pointwise")
     )
 
 
@@ -275,51 +271,32 @@ def blocks_of(weight: Tensor, packed: Tensor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Int8Matrix:
-    """A matrix [outputs, inputs] of whole numbers from -127 to 127 times each output's scale, laid out twice:
-    for few rows, and for many."""
+    """A matrix [outputs, inputs] of whole numbers from -127 to 127 times each output's scale, laid out."""
 
-    few: torch.ScriptObject
-    many: Tensor
+    packed: Tensor
     scale: Tensor
     zeros: Tensor
     blocks: int
     """See `blocks_of`."""
 
 
-@contextmanager
-def laying_out_int8() -> Iterator[None]:
-    """A context for `int8_matrix`, in all threads."""
-    quantized = torch.backends.quantized
-    before, quantized.engine = quantized.engine, "fbgemm"
-    try:
-        yield
-    finally:
-        quantized.engine = before
-
-
 def int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
     """A matrix of int8 [outputs, inputs] with the scale of each output."""
+    packed = torch.ops.onednn.qlinear_prepack(whole, None)
     zeros = torch.zeros(len(scale), dtype=torch.int64)
-    weight = torch._make_per_channel_quantized_tensor(whole, scale.double(), zeros, 0)
-    few = torch.ops.quantized.linear_prepack(weight, None)
-    many = torch.ops.onednn.qlinear_prepack(whole, None)
-    return Int8Matrix(few, many, scale.float(), zeros, blocks_of(whole, many))
+    return Int8Matrix(packed, scale.float(), zeros, blocks_of(whole, packed))
 
 
 def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
-    """`F.linear` of whole numbers [rows, inputs]: few rows of float32, or many of uint8 to which `zero` was
-    added.
+    """`F.linear` of whole numbers [rows, inputs] of uint8, to which `zero` was added.
 
-    Each row's result depends on no other row, and is the same, to the bit, in either way.
+    Each row's result depends on no other row.
     """
-    out: Tensor
-    if x.dtype == torch.float32:
-        few = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
-        out = few(x, 1.0, zero, matrix.few)
-    else:
-        given = (x, 1.0, zero, matrix.many, matrix.scale, matrix.zeros)
-        # No bias, no other scale or zero, and nothing done to the results.
-        out = torch.ops.onednn.qlinear_pointwise.default(*given, None, 1.0, 0, torch.float32, "none", [], "")
+    given = (x, 1.0, zero, matrix.packed, matrix.scale, matrix.zeros)
+    # No bias, no other scale or zero, and nothing done to the results.
+    out: Tensor = torch.ops.onednn.qlinear_pointwise.default(
+        *given, None, 1.0, 0, torch.float32, "none", [], ""
+    )
     return out
 
 

@@ -17,18 +17,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nmt_cli.attention.cached import Paths
+from nmt_cli.attention.cached import ROUND, Paths
 from nmt_cli.attention.projections import Heads
 from nmt_cli.machine import standby
 from nmt_cli.machine.arrays import as_array
 from nmt_cli.machine.kernels import compiled_kernels
-from nmt_cli.machine.torch_private import LaidOut, adds_products_in_32_bits
+from nmt_cli.machine.torch_private import LaidOut
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.int8 import InBytes
 from nmt_cli.model.layers import Residual, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, Transformer
 
-MOST_ROWS = 8
+MOST_ROWS = ROUND
 """Not more: `cached.Rows` would round these up."""
 
 Matrix = LaidOut | InBytes
@@ -79,7 +79,7 @@ class FewRows:
         ordered = [norms[0], *norms] if post else [*norms, cast(nn.LayerNorm, model.decoder_norm)]
         return FewRows(
             kernels=kernels,
-            matrices_L6=np.array([[_blocks(one) for one in matrices] for matrices in each]),
+            matrices_L6=np.array([[one.blocks for one in matrices] for matrices in each]),
             biases_LC=np.stack([np.concatenate(list(map(_bias, matrices))) for matrices in each]),
             scales_LC=np.stack([np.concatenate(list(map(_scale, matrices))) for matrices in each]),
             levels=output.levels if isinstance(output, InBytes) else 0,
@@ -127,9 +127,7 @@ class FewRows:
         bias = _bias(self.output)
         out = np.empty((len(decoded_RD), len(bias)), np.float32)
         given = decoded_RD.numpy(), out, bias, _scale(self.output), self.levels
-        standby.beside(
-            partial(self.kernels.product, np.zeros((2, 1), np.int64), _blocks(self.output), *given)
-        )
+        standby.beside(partial(self.kernels.product, np.zeros((2, 1), np.int64), self.output.blocks, *given))
         return torch.from_numpy(out)
 
 
@@ -142,12 +140,7 @@ def _matrices(layer: DecoderLayer) -> list[Matrix]:
 
 
 def _readable(matrix: object) -> bool:
-    fast = not isinstance(matrix, InBytes) or adds_products_in_32_bits()
-    return isinstance(matrix, LaidOut | InBytes) and fast and bool(_blocks(matrix))
-
-
-def _blocks(matrix: Matrix) -> int:
-    return matrix.matrix.blocks if isinstance(matrix, InBytes) else matrix.blocks
+    return isinstance(matrix, LaidOut | InBytes) and bool(matrix.blocks)
 
 
 def _scale(matrix: Matrix) -> NDArray[np.float32]:

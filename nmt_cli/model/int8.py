@@ -4,7 +4,6 @@ Each row of the inputs is rounded to 8 bits by itself, with a scale of its own: 
 sentence's translation would depend on who else is there.
 """
 
-import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.cached import ROUND
 from nmt_cli.machine import torch_private
 from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.threads import set_own_threads
@@ -22,8 +22,8 @@ from nmt_cli.machine.torch_private import Int8Matrix
 POINTWISE = "model.pointwise"
 """Where the kernels between products are."""
 
-FEW_ROWS = 64
-"""Up to so many, kernels that waste no time on single sentences; others are faster above."""
+FEW_ROWS = ROUND
+"""Up to so many, oneDNN takes longer than a kernel that reads its layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +36,28 @@ class InBytes:
     """Inputs are rounded to whole numbers from minus this to this."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[rows, inputs] to [rows, outputs]."""
-        zero = self.levels + 1
-        if len(x) <= FEW_ROWS:
-            whole, scales = _rounded_rows(x, self.levels, 0, torch.float32)
-        else:
-            whole, scales = _rounded_rows(x, self.levels, zero, torch.uint8)
-        return _scaled_rows(torch_private.int8_product(whole, zero, self.matrix), scales, self.bias)
+        """[rows, inputs] to [rows, outputs]; to the bit the same for a row whoever else is there."""
+        if len(x) <= FEW_ROWS and self.blocks and (kernels := compiled_kernels("model")):
+            out = np.empty((len(x), len(self.bias)), np.float32)
+            given = x.contiguous().numpy(), out, self.bias.numpy(), self.matrix.scale.numpy(), self.levels
+            kernels.product(np.zeros((2, 1), np.int64), self.blocks, *given)
+            return torch.from_numpy(out)
+        whole, scales = _rounded_rows(x, self.levels)
+        return _scaled_rows(
+            torch_private.int8_product(whole, self.levels + 1, self.matrix), scales, self.bias
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Where the weights are for kernels that read them quickly; 0 for nowhere."""
+        return self.matrix.blocks if torch_private.adds_products_in_32_bits() else 0
 
 
 def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[InBytes]:
     """All weights, rounded and laid out at once in so many threads."""
     alone = partial(set_own_threads, 1)
     weights, biases = zip(*matrices, strict=True)
-    layout = torch_private.laying_out_int8()
-    with ThreadPoolExecutor(threads, initializer=alone) as pool, layout, warnings.catch_warnings():
-        # It is the only way to these kernels, so long as there is one.
-        warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*deprecated")
+    with ThreadPoolExecutor(threads, initializer=alone) as pool:
         packed = list(pool.map(_int8, weights))
     # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
     levels = 127 if torch_private.adds_products_in_32_bits() else 63
@@ -73,21 +78,19 @@ def _rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight / scale[:, None]).round_().to(torch.int8), scale
 
 
-def _rounded_rows(x_RC: Tensor, levels: int, zero: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Each row as whole numbers of `dtype` from -`levels` to `levels`, plus `zero`; and the rows' scales [R].
+def _rounded_rows(x_RC: Tensor, levels: int) -> tuple[Tensor, Tensor]:
+    """Each row as whole numbers of uint8 from 1 to 2 `levels` + 1, and the rows' scales [R].
 
     `x_RC` is float32 on a CPU; a row that is not finite gets a scale that is not.
     """
-    x_RC = x_RC.contiguous()
+    x_RC, zero = x_RC.contiguous(), levels + 1
     if compiled := compiled_kernels(POINTWISE):
-        array = x_RC.numpy()
-        whole = np.empty(array.shape, np.float32 if dtype == torch.float32 else np.uint8)
-        scales = np.empty(len(array), np.float32)
-        compiled.round_rows(array, levels, zero, whole, scales)
+        whole, scales = np.empty(x_RC.shape, np.uint8), np.empty(len(x_RC), np.float32)
+        compiled.round_rows(x_RC.numpy(), levels, zero, whole, scales)
         return torch.from_numpy(whole), torch.from_numpy(scales)
     tops_R1 = x_RC.abs().amax(1, keepdim=True).clamp(min=torch.finfo(x_RC.dtype).tiny)
     whole_RC = (x_RC * (levels / tops_R1).clamp(max=1e36)).nan_to_num_().round_().add_(zero)
-    return whole_RC.to(dtype), tops_R1[:, 0] / levels
+    return whole_RC.to(torch.uint8), tops_R1[:, 0] / levels
 
 
 def _scaled_rows(x_RC: Tensor, scales_R: Tensor, added_C: Tensor) -> Tensor:

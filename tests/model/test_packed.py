@@ -11,12 +11,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from nmt_cli.attention import dispatch
 from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.checkpoints.model_folder import weights
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import Precision, translating_precisions
-from nmt_cli.model import packed
+from nmt_cli.model import int8, packed
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.packed import Packed, pack
 from nmt_cli.model.transformer import Transformer
@@ -157,7 +156,7 @@ def test_each_row_in_int8_is_what_it_is_alone(
     """To the bit, whoever is there: also rows of large numbers, of zeros, and of none."""
     needs("int8")
     if not numba:
-        monkeypatch.setattr(dispatch, "kernels", lambda: None)
+        monkeypatch.setattr(int8, "compiled_kernels", lambda room: None)
     compute = stands_in_for(linear_of(96, 40, bias=bias), "int8")
     x = torch.randn(300, 96) * torch.logspace(-45, 30, 300)[:, None]
     x[7], x[8, 3], x[9, 4] = 0, torch.nan, torch.inf
@@ -226,9 +225,8 @@ def test_int8_is_the_same_whoever_lays_it_out(
 ) -> None:
     needs("int8")
     model, some = build(POST), batch([7] * 60, [5] * 60)
-    in_four, engine = deepcopy(model), torch.backends.quantized.engine
+    in_four = deepcopy(model)
     pack(in_four, "int8", threads=4)
-    assert torch.backends.quantized.engine == engine
     for run in (logits, stepped):  # of many rows and of few, which other kernels compute
         assert torch.equal(run(in_four, some), run(packed_as(model, "int8"), some))
 

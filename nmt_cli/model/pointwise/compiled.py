@@ -59,11 +59,7 @@ def rounded_row(x_C, levels, zero, whole_C):
     return top / np.float32(levels)
 
 
-def _round_signature(whole):
-    return void(float32[:, ::1], int32, int32, whole[:, ::1], float32[::1])
-
-
-@njit([_round_signature(float32), _round_signature(uint8)], **OPTIONS)
+@njit(void(float32[:, ::1], int32, int32, uint8[:, ::1], float32[::1]), **OPTIONS)
 def round_rows(x_RC, levels, zero, whole_RC, scales_R):
     """Write each row as `rounded_row` does."""
     for row in range(len(x_RC)):
