@@ -2,6 +2,7 @@
 
 python recipes/benchmarks/startup.py translate MODEL    a line, with CTranslate2 beside it if it is installed
 python recipes/benchmarks/startup.py texts              ten lines scored, and ten made into a dataset
+python recipes/benchmarks/startup.py loading MODEL      the memory that it takes while loaded, and then
 """
 
 import importlib.util
@@ -45,6 +46,32 @@ for line in sys.stdin:
     print(subwords.decode(found.hypotheses[0]))
 """
 """The least that somebody has to write to translate lines with it."""
+
+LOADING = """
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+from nmt_cli.api import load
+from nmt_cli.machine.kernels import compiled_kernels
+
+
+def megabytes(name):
+    return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1000 * 1.024
+
+
+model, precision = sys.argv[1:]
+for room in ("attention", "decoding", "machine", "model", "model.pointwise"):
+    compiled_kernels(room)
+torch.ones(999, 999) @ torch.ones(999, 999)
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+before = megabytes("VmRSS")
+loaded = load(model, device="cpu", precision=precision)
+print(megabytes("VmHWM") - before, megabytes("VmRSS") - before)
+"""
+"""What a process holds at most while it loads a model, and holds then, besides what it held before."""
 
 
 @click.group()
@@ -121,6 +148,20 @@ def texts(repeats: int) -> None:
             "`nmt preprocess --tokenizer bpe`": [*preprocess, "--tokenizer", "bpe", "--vocab-size", "60"],
         }
         _print("ten lines", _measured(commands, repeats))
+
+
+@main.command()
+@click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def loading(model: Path) -> None:
+    """Memory for MODEL, a model folder; pages of its file count where they are mapped."""
+    size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / 1e6
+    print(f"\n| weights of {size:.0f} MB | MB at most while loading | of the file | MB then | of the file |")
+    print("|---|---|---|---|---|")
+    for precision in ("fp32", "int8"):
+        command = [sys.executable, "-c", LOADING, str(model), precision]
+        told = subprocess.run(command, check=True, text=True, capture_output=True).stdout
+        most, then = map(float, told.split())
+        print(f"| {precision} | {most:.0f} | {most / size:.2f} x | {then:.0f} | {then / size:.2f} x |")
 
 
 def _measured(commands: dict[str, Sequence[object]], repeats: int) -> dict[str, list[tuple[float, float]]]:
