@@ -13,64 +13,39 @@ The floor is what the matrix products of a full beam would take at the rate of a
 is measured beside each run: the encoder, and four rows of the decoder for each token of the output.
 """
 
-import json
-import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import date
 from pathlib import Path
-from typing import Any
 
 import click
-import torch
 
 from nmt_cli.checkpoints.finding import find_model
-from nmt_cli.checkpoints.model_folder import Model, read_model
-from nmt_cli.cli.main import WAITING
+from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.model.cost import training_flops
 from recipes.benchmarks import train as machine
 from recipes.benchmarks import translation_peers as peers
-from recipes.benchmarks.training_peers import ROOT, STUBS
-from recipes.benchmarks.translation_export import export
-from recipes.benchmarks.translation_peers import BEAM, BEAMS, Ids
+from recipes.benchmarks.translation_peers import BEAM, Ids
+from recipes.benchmarks.translation_processes import (
+    OURS,
+    THREADS,
+    Contestant,
+    Process,
+    Run,
+    begin,
+    contestants,
+    prepare,
+    started,
+)
 from recipes.benchmarks.translation_texts import Text, multi30k, wmt_like
 
-THREADS = 2
-BATCHES = (32, 64, 128)
 TRIED = 256
 """Sentences of the trial, of middling length."""
-
-OURS = {"nmt fp32": "fp32", "nmt int8": "int8"}
-
-LINES, PAUSE_SECONDS = 30, 0.2
-"""Single lines that an idle process is given, and how long it is left idle before each."""
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """Who translates in a process of its own."""
-
-    name: str
-    kind: str
-    workers: Sequence[int] = (1,)
-    """What it may share the threads out among."""
-
-    lone: Mapping[int, int] = field(default_factory=dict)
-    """How many workers there are where a line that comes alone may have so many threads."""
-
-    environment: Mapping[str, str] = field(default_factory=dict)
-    batches: Sequence[int] = BATCHES
-    """What it tries."""
-
-    python: Path = Path(sys.executable)
-    python_path: Path = ROOT
 
 
 @dataclass(frozen=True)
@@ -82,21 +57,6 @@ class Fastest:
     """By the name of the text."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """A text, translated."""
-
-    seconds: float
-    targets: Ids
-    steps: int
-    rows: int
-    peak_bytes: int = 0
-    core_seconds: float = 0.0
-    product_rate: float = 0.0
-    others: float = 0.0
-    """Share of the cores that other processes took."""
-
-
 @dataclass
 class Seen:
     """All that was measured of a contestant."""
@@ -105,86 +65,18 @@ class Seen:
     runs: dict[str, list[Run]] = field(default_factory=dict)
 
 
-@dataclass
-class Alone:
-    """What was measured of a contestant that had a line at a time."""
-
-    start_seconds: float
-    load_seconds: float
-    line_seconds: dict[tuple[int, int], float] = field(default_factory=dict)
-    """By beam, and the number of threads that a line may use."""
-
-    bytes: int = 0
-    """What the process held after them."""
-
-
-class Process:
-    """A contestant that has loaded, and waits."""
-
-    def __init__(self, contestant: Contestant, folder: Path, workers: int) -> None:
-        began = time.perf_counter()
-        command = [str(contestant.python), "-P", peers.__file__, contestant.kind, str(folder), str(workers)]
-        environment = os.environ | contestant.environment | {"PYTHONPATH": str(contestant.python_path)}
-        with (folder / f"{contestant.kind}.log").open("w") as log:
-            self._process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
-        self._name, self._log = contestant.name, Path(log.name)
-        self.load_seconds: float = self._answer()["load_seconds"]
-        self.start_seconds = time.perf_counter() - began
-
-    @property
-    def session(self) -> int:
-        """All its processes have this."""
-        return self._process.pid
-
-    def ask(self, sources: Ids, batch: int, beam: int = BEAM) -> Run:
-        """Let it translate."""
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps({"sources": sources, "batch": batch, "beam": beam}) + "\n")
-        self._process.stdin.flush()
-        return Run(**self._answer())
-
-    def stop(self) -> None:
-        """Nothing more is asked."""
-        self._process.communicate()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            raise click.ClickException(f"{self._name} ended: {self._log.read_text().strip()[-500:]}")
-        return json.loads(line)
-
-
 @click.command(context_settings={"show_default": True})
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--fairseq", type=machine.BIN)
 @click.option("--transformers", is_flag=True, help="Also measure it; it takes longer than all others.")
-@click.option("--rounds", default=3, help="How often each translates each text; with 0, single lines only.")
+@click.option("--rounds", default=3, help="How often each translates each text.")
 @click.option("--sentences", default=1000, help="Of Multi30k; the mix has half as many.")
 def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sentences: int) -> None:
-    """Measure sentences and tokens a second, memory, start-up, and how long a single line takes."""
-    if "NMT_DATA" not in os.environ:
-        raise click.ClickException(
-            "set NMT_DATA to a folder that holds multi30k/test_2016_flickr.en and so on."
-        )
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
-    torch.set_num_threads(THREADS)
-    os.environ |= {"OMP_NUM_THREADS": str(THREADS)}
-    print(f"{date.today()}, {machine._processor()}, {THREADS} threads, torch {torch.__version__}")
-    asked = " ".join(machine._anonymous(sys.argv[1:]))
-    print(f"`python -m recipes.benchmarks.translate {asked}`\n", flush=True)
+    """Measure sentences and tokens a second, and memory."""
+    begin("translate")
     with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as scratch:
         folder = Path(scratch)
-        found = _prepare(find_model(model), folder)
+        found = prepare(find_model(model), folder)
         tokenizers = found.identity.tokenizers
         texts = [multi30k(tokenizers, sentences), wmt_like(tokenizers, sentences // 2)]
         for text in texts:
@@ -193,52 +85,21 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
                 f"{len(lengths):,} sentences of {statistics.mean(lengths):.1f} pieces, at most {max(lengths)}"
             )
             print(f"{text.name}: {told}")
-        contestants = _contestants(folder, fairseq, transformers)
-        if rounds:
-            seen = _compared(contestants, folder, texts, rounds)
-            for text in texts:
-                _print_table(found, text, seen)
-        _print_single_lines(_alone(contestants, folder, texts[0]))
-        for text in texts if rounds else ():
+        seen = _compared(contestants(folder, fairseq, transformers), folder, texts, rounds)
+        for text in texts:
+            _print_table(found, text, seen)
+        for text in texts:
             _print_whole_commands(folder, text)
 
 
-def _prepare(place: Path, folder: Path) -> Model:
-    """Read the model, and give it to everybody; a run that goes on may remove it meanwhile."""
-    shutil.copytree(place, folder / peers.MODEL, ignore=shutil.ignore_patterns("optimizer*", "state.json"))
-    model = read_model(folder / peers.MODEL)
-    export(model.transformer, folder)
-    for name, content in STUBS["fairseq"].items():
-        (folder / name).write_text(content)
-    return model
-
-
-def _contestants(folder: Path, fairseq: Path | None, transformers: bool) -> list[Contestant]:
-    kinds = OURS | {"nmt fp32, own rule": "fp32" + peers.OWN_RULE}
-    ours = {1: 1, THREADS: THREADS}
-    listed = [Contestant(name, kind, (THREADS,), ours, WAITING) for name, kind in kinds.items()]
-    theirs = {1: THREADS, THREADS: 1}
-    listed += [
-        Contestant("CTranslate2 fp32", "ctranslate2-float32", (1, THREADS), theirs),
-        Contestant("CTranslate2 int8", "ctranslate2-int8", (1, THREADS), theirs),
-    ]
-    if transformers:
-        # It is slow: more trials would take longer than all else.
-        listed.append(Contestant("transformers Marian", peers.MARIAN, batches=(64,)))
-    if fairseq:
-        listed.append(Contestant("fairseq", peers.FAIRSEQ, python=fairseq / "python", python_path=folder))
-    return listed
-
-
 def _compared(
-    contestants: Sequence[Contestant], folder: Path, texts: Sequence[Text], rounds: int
+    listed: Sequence[Contestant], folder: Path, texts: Sequence[Text], rounds: int
 ) -> dict[str, Seen]:
     """What each did, by name; the processes live side by side, and one at a time is at work."""
-    seen = {one.name: Seen(_tried(one, folder, texts)) for one in contestants}
+    seen = {one.name: Seen(_tried(one, folder, texts)) for one in listed}
     with ExitStack() as stack:
         processes = {
-            one.name: stack.enter_context(_process(one, folder, seen[one.name].plan.workers))
-            for one in contestants
+            one.name: stack.enter_context(started(one, folder, seen[one.name].plan.workers)) for one in listed
         }
         for process in processes.values():
             process.ask(texts[0].part(BEAM), BEAM)
@@ -248,28 +109,6 @@ def _compared(
                     batch = seen[name].plan.batches[text.name]
                     seen[name].runs.setdefault(text.name, []).append(_watched(name, process, text, batch))
     return seen
-
-
-def _alone(contestants: Sequence[Contestant], folder: Path, text: Text) -> dict[str, Alone]:
-    """How each does with lines that come one at a time."""
-    seen: dict[str, Alone] = {}
-    for one in contestants:
-        for threads, workers in one.lone.items():
-            with _process(one, folder, workers) as process:
-                told = seen.setdefault(one.name, Alone(process.start_seconds, process.load_seconds))
-                for beam in BEAMS:
-                    told.line_seconds[beam, threads] = _line_seconds(process, text, beam)
-                told.bytes = machine._memory_bytes(process.session)
-    return seen
-
-
-@contextmanager
-def _process(contestant: Contestant, folder: Path, workers: int) -> Iterator[Process]:
-    process = Process(contestant, folder, workers)
-    try:
-        yield process
-    finally:
-        process.stop()
 
 
 def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Fastest:
@@ -282,7 +121,7 @@ def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Faste
     for workers in contestant.workers:
         batches: dict[str, int] = {}
         total = 0.0
-        with _process(contestant, folder, workers) as process:
+        with started(contestant, folder, workers) as process:
             for text in texts:
                 some = text.part(TRIED)
                 process.ask(text.part(BEAM), BEAM)
@@ -311,16 +150,6 @@ def _watched(name: str, process: Process, text: Text, batch: int) -> Run:
     print(f"{name}, {text.name}: {told}", file=sys.stderr, flush=True)
     run = replace(run, peak_bytes=max(peak_bytes), core_seconds=mine)
     return replace(run, product_rate=rate, others=max(others, 0.0))
-
-
-def _line_seconds(process: Process, text: Text, beam: int) -> float:
-    """The median line, given to a process that has nothing else to do."""
-    seconds = []
-    process.ask(text.part(BEAM), 1, beam)
-    for source in text.sources[:LINES]:
-        time.sleep(PAUSE_SECONDS)
-        seconds.append(process.ask([source], 1, beam).seconds)
-    return statistics.median(seconds)
 
 
 def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
@@ -379,19 +208,6 @@ def _bleu(text: Text, lines: Sequence[str]) -> float:
     from sacrebleu.metrics.bleu import BLEU
 
     return float(BLEU().corpus_score(lines, [text.references]).score)
-
-
-def _print_single_lines(seen: Mapping[str, Alone]) -> None:
-    print(f"\nA process that is given {LINES} lines of Multi30k, one at a time; the median line, ms\n")
-    asked = [(beam, count) for beam in BEAMS for count in range(1, THREADS + 1)]
-    heads = [f"beam {beam}, {count} thread{'s' * (count > 1)}" for beam, count in asked]
-    heads += ["start-up, s", "of which loading", "MB then"]
-    print(f"| | {' | '.join(heads)} |\n|{'---|' * (1 + len(heads))}")
-    for name, one in seen.items():
-        times = map(one.line_seconds.get, asked)
-        cells = ["" if seconds is None else f"{1000 * seconds:.0f}" for seconds in times]
-        cells += [f"{one.start_seconds:.1f}", f"{one.load_seconds:.1f}", f"{one.bytes / 1e6:,.0f}"]
-        print(f"| {name} | {' | '.join(cells)} |")
 
 
 def _print_whole_commands(folder: Path, text: Text) -> None:

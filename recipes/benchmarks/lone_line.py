@@ -1,0 +1,154 @@
+"""Times lines that come alone: ours and CTranslate2 with the same weights. Prints tables.
+
+python -m recipes.benchmarks.lone_line --model MODEL                   needs NMT_DATA and ctranslate2
+
+MODEL translates English to German and is built like the base model. All search as in `translate.py`. Idle
+processes, each with one thread for a line or two, are given the same lines one at a time, in turns. Ours is
+compared with CTranslate2 of its precision, for each line with whichever of its two processes was the faster
+one in the median.
+
+A step of a lone line reads all weights of the decoder once. The floor is what that takes at the rate at which
+both threads read memory, which is measured between lines; nothing of the encoder, of attention, or of the
+search is in it.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import torch
+
+from nmt_cli.checkpoints.finding import find_model
+from nmt_cli.model.transformer import Transformer
+from recipes.benchmarks import train as machine
+from recipes.benchmarks.translation_peers import BEAM, BEAMS, Ids
+from recipes.benchmarks.translation_processes import (
+    THREADS,
+    Contestant,
+    Process,
+    Run,
+    begin,
+    contestants,
+    prepare,
+    started,
+)
+from recipes.benchmarks.translation_texts import multi30k
+
+PAUSE_SECONDS = 0.1
+"""That all are left idle before each line."""
+
+READ_NUMBERS = 60_000_000
+"""More than any processor keeps near itself."""
+
+PEERS = {"nmt fp32": "CTranslate2 fp32", "nmt int8": "CTranslate2 int8"}
+BYTES = {"nmt fp32": 4, "nmt int8": 1}
+"""Of a weight."""
+
+Key = tuple[str, int]
+"""A contestant, and how many threads it has."""
+
+
+@dataclass
+class Alone:
+    """What was measured of a contestant."""
+
+    process: Process
+    runs: dict[int, list[Run]] = field(default_factory=lambda: {beam: [] for beam in BEAMS})
+    """By beam: each line."""
+
+    bytes: int = 0
+    """What it held after them."""
+
+    def milliseconds(self, beam: int) -> float:
+        """Of the median line."""
+        return 1000 * statistics.median(run.seconds for run in self.runs[beam])
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--lines", default=30)
+def main(model: Path, lines: int) -> None:
+    """Measure how long a line takes that comes alone."""
+    begin("lone_line")
+    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as scratch, ExitStack() as stack:
+        folder = Path(scratch)
+        found = prepare(find_model(model), folder)
+        text = multi30k(found.identity.tokenizers, lines)
+        seen = {
+            (one.name, threads): Alone(stack.enter_context(started(one, folder, workers)))
+            for one, threads, workers in _all(contestants(folder))
+        }
+        rates = _translated(seen, text.sources)
+        for one in seen.values():
+            one.bytes = machine._memory_bytes(one.process.session)
+        _print_times(seen)
+        _print_ratios(seen, found.transformer, statistics.median(rates))
+
+
+def _all(listed: Sequence[Contestant]) -> list[tuple[Contestant, int, int]]:
+    return [(one, threads, workers) for one in listed for threads, workers in one.lone.items()]
+
+
+def _translated(seen: Mapping[Key, Alone], sources: Ids) -> list[float]:
+    """Give all of them each line in turn; returns how many bytes a second could be read at times."""
+    rates, numbers = [], torch.ones(READ_NUMBERS)
+    for one in seen.values():
+        for beam in BEAMS:
+            one.process.ask(sources[:BEAM], 1, beam)
+    for beam in BEAMS:
+        for source in sources:
+            for one in seen.values():
+                time.sleep(PAUSE_SECONDS)
+                one.runs[beam].append(one.process.ask([source], 1, beam))
+            began = time.perf_counter()
+            numbers.sum()
+            rates.append(4 * READ_NUMBERS / (time.perf_counter() - began))
+    return rates
+
+
+def _print_times(seen: Mapping[Key, Alone]) -> None:
+    print("\nThe median line, ms\n")
+    heads = [f"beam {beam}, {_threads(count)}" for beam in BEAMS for count in range(1, THREADS + 1)]
+    heads += ["start-up, s", "of which loading", "MB then"]
+    print(f"| | {' | '.join(heads)} |\n|{'---|' * (1 + len(heads))}")
+    for name in dict.fromkeys(name for name, _ in seen):
+        each = [seen[name, count] for count in range(1, THREADS + 1)]
+        cells = [f"{one.milliseconds(beam):.0f}" for beam in BEAMS for one in each]
+        cells += [f"{each[-1].process.start_seconds:.1f}", f"{each[-1].process.load_seconds:.1f}"]
+        print(f"| {name} | {' | '.join([*cells, f'{each[-1].bytes / 1e6:,.0f}'])} |")
+
+
+def _print_ratios(seen: Mapping[Key, Alone], model: Transformer, rate: float) -> None:
+    """Ours, in as many threads as there are, beside the best of CTranslate2's, and the floor."""
+    weights = sum(each.numel() for each in model.decoder.parameters()) + model.output_matrix.numel()
+    print(
+        f"\nMemory was read at {rate / 1e9:.1f} GB/s (median); a step reads {weights / 1e6:.1f} M weights.\n"
+    )
+    print(
+        "| | beam | CTranslate2's best, ms | ours, ms | ratio, median of lines | steps a line | floor, ms |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name in dict.fromkeys(name for name, _ in seen):
+        plain = name.removesuffix(", own rule")
+        for beam in BEAMS if plain in PEERS else ():
+            theirs = [seen[PEERS[plain], count] for count in range(1, THREADS + 1)]
+            best, ours = min(theirs, key=lambda one: one.milliseconds(beam)), seen[name, THREADS]
+            pairs = zip(ours.runs[beam], best.runs[beam], strict=True)
+            steps = statistics.median(run.steps for run in ours.runs[beam])
+            cells = [f"{best.milliseconds(beam):.0f}", f"{ours.milliseconds(beam):.0f}"]
+            cells += [f"{statistics.median(mine.seconds / other.seconds for mine, other in pairs):.2f} x"]
+            cells += [f"{steps:.0f}", f"{1000 * steps * weights * BYTES[plain] / rate:.0f}"]
+            print(f"| {name} | {beam} | {' | '.join(cells)} |")
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count > 1)}"
+
+
+if __name__ == "__main__":
+    main()
