@@ -138,7 +138,6 @@ def _cap(sources: Ids) -> int:
 def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     """Our engine, under the others' rules. Each worker has a process, as in `nmt translate`; a line alone has
     none of its own, for there it is ready when the line comes."""
-    from nmt_cli.attention.cached import kernels
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.decoding.config import BeamConfig, SearchConfig
     from nmt_cli.decoding.engine import ListQueue
@@ -147,10 +146,12 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     from nmt_cli.decoding.lines.counts import Counts
     from nmt_cli.decoding.lines.worker import NextTurn, translate_turns
     from nmt_cli.decoding.lines.worker_process import WorkerProcess
+    from nmt_cli.machine.kernels import compiled_kernels
     from nmt_cli.model.packed import pack
 
     torch.set_num_threads(1)
-    kernels()  # before any process is forked, as `nmt translate` has it
+    for room in ("attention", "decoding"):  # before any process is forked, as `nmt translate` has it
+        compiled_kernels(room)
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)
     _count(Ensemble, "step", 1, counted)
