@@ -373,8 +373,7 @@ def train(
 ) -> Trained:
     """Train on a dataset folder, in the run folder `out`; the same call again goes on where the run stands.
 
-    On a CPU with so many `threads`, by default with as many as OMP_NUM_THREADS says, or all processors that
-    this process may use.
+    On a CPU with so many `threads`, by default as many as OMP_NUM_THREADS says, or there are processors.
 
     `report` is told what happens; when `stop_wanted` says so, the run is saved and ends. The run folder keeps
     the `command` that asked for it. On several devices, a process for each has to make the call, under
