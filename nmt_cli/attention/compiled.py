@@ -37,9 +37,11 @@ def _find_free(paths_BNM, used, free_BN):
             taken = False
             for place in range(places):
                 taken |= paths_BNM[sentence, place, node]
-            if not taken and found < places:
+            if not taken:
                 free_BN[sentence, found] = node
                 found += 1
+            if found == places:
+                break
         if found < places:
             return False
     return True

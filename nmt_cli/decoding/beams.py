@@ -46,8 +46,8 @@ class Choice:
 
 @dataclass(slots=True)
 class Beams:
-    """All hypotheses of the batch as tensors. A place not in use has the total -inf, an entry of the best K
-    that is not found yet the score -inf."""
+    """All hypotheses of the batch as tensors, which `go_on` changes and all else replaces. A place not in use
+    has the total -inf, an entry of the best K that is not found yet the score -inf."""
 
     ages: Tensor
     """[B]: how many tokens the hypotheses of each sentence have."""

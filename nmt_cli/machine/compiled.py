@@ -1,16 +1,17 @@
 """What kernels compiled by Numba are made of: how they are compiled, bfloat16, and an exponential.
 
 To be imported only where Numba is. Its cache notices a change of the file that a kernel is in, not one of
-another whose functions it calls (this one; `attention` and `model.pointwise` for `model.compiled`): whoever
-changes such a file deletes `__pycache__`.
+another whose functions or constants it takes (this one, for all; `attention`, `model.pointwise` and
+`machine.torch_private` for `model.compiled`): whoever changes such a file deletes `__pycache__`.
 """
 
 import math
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features, initialize_native_asmparser
+from llvmlite.binding import initialize_native_asmparser
 from numba import boolean, float32, int32, int64, njit, types, uint16
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 # Kernels that Python calls are given their signatures, and so are compiled when their module is imported:
@@ -23,8 +24,11 @@ OPTIONS = {
     "nogil": True,
 }
 
-MULTIPLIES_BYTES = get_host_cpu_features().get("avx512vnni", False)
-"""Whether the processor has an instruction for products of bytes."""
+FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+"""Of the processor that Numba compiles for, which may be told to be another than is there."""
+
+MULTIPLIES_BYTES = "+avx512vnni" in FEATURES
+"""Whether it has an instruction for products of bytes."""
 
 if MULTIPLIES_BYTES:
     initialize_native_asmparser()

@@ -28,15 +28,16 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def default_threads(alone: bool) -> int:
-    """How many threads the processes on this machine compute with together, where nobody says.
+def default_threads(processes: int) -> int:
+    """How many threads so many processes on this machine compute with together, where nobody says.
 
-    All cores; fewer where OMP_NUM_THREADS asks a process `alone` for that. To several, torchrun gives 1 by
-    itself.
+    All cores; fewer where OMP_NUM_THREADS asks each process for that. The 1 of several does not count, as
+    torchrun says so by itself.
     """
     asked = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
-    return min(cores, int(asked)) if alone and re.fullmatch("[1-9][0-9]*", asked) else cores
+    heard = re.fullmatch("[1-9][0-9]*", asked) and (processes == 1 or asked != "1")
+    return min(cores, int(asked) * processes) if heard else cores
 
 
 def set_own_threads(count: int) -> None:

@@ -3,7 +3,7 @@
 A step is a row of phases: products, attention, norms. Each is made of units, and whoever is free takes the
 next one; nobody begins a phase before the one before it is done. So a thread that comes late, or never, costs
 nothing but its help. Weights are read as oneDNN lays them out (`torch_private.blocks_of`): blocks of 64
-outputs, in each of which the weights of one input stand side by side.
+outputs, in each of which those of one input, or of four in 8 bits, stand side by side.
 """
 
 import numpy as np
@@ -20,6 +20,8 @@ INPUTS = 8
 
 BYTES_AT_ONCE = MULTIPLE * BYTES
 """The same where inputs are bytes."""
+
+assert (BLOCK, MULTIPLE, BYTES) == (64, 16, 4), "add_byte_products is made for these"
 
 AHEAD, LINE = 4, 64
 """Where several rows are multiplied by each weight, what comes so many times later is read meanwhile; and the
@@ -45,7 +47,7 @@ def _read_ahead(address):
 
 @njit(**OPTIONS)
 def _rows_of(inputs):
-    """How many rows a block has for so many inputs of `BYTES` bytes."""
+    """How many rows a block has for so many inputs that are no bytes."""
     return inputs + -inputs % MULTIPLE
 
 
@@ -82,7 +84,10 @@ def _sum_bytes(block, address, whole_RI, zero, sums_RO, behind):
     Behind the weights, at `behind`, stand the sums of each output's, times -1.
     """
     rows, inputs = whole_RI.shape
-    sums_RO[:] = carray(_at(behind + block * BLOCK * BYTES, sums_RO), (BLOCK,)) * zero
+    sums_O = carray(_at(behind + block * BLOCK * BYTES, sums_RO), (BLOCK,))
+    for row in range(rows):
+        for o in range(BLOCK):  # not all at once, which would ask for memory
+            sums_RO[row, o] = sums_O[o] * zero
     here = address + block * inputs * BLOCK
     for first in range(0, inputs, BYTES_AT_ONCE):
         for row in range(rows):
@@ -151,21 +156,21 @@ def _multiply(claims, phase, address, x_RI, out_RO, begin, bend, rest):
     """
     bias_C, scale_C, levels, room = rest
     end, units = begin + out_RO.shape[1], (out_RO.shape[1] + BLOCK - 1) // BLOCK
-    added = bias_C[begin:end], bend, scale_C[begin:end]
+    ending = bias_C[begin:end], bend, scale_C[begin:end]
     block = _taken(claims, phase, units)
     if len(scale_C):
-        _multiply_bytes(claims, phase, block, units, address, x_RI, out_RO, added, levels, room)
+        _multiply_bytes(claims, phase, block, units, address, x_RI, out_RO, ending, levels, room)
         return
     sums = room[0]
     while block >= 0:
         sums[:] = 0
         _sum_floats(block, address, x_RI, sums)
-        _hand_over(block, sums, out_RO, *added, sums[0])
+        _hand_over(block, sums, out_RO, *ending, sums[0])
         block = _next(claims, phase, units)
 
 
 @njit(**OPTIONS)
-def _multiply_bytes(claims, phase, block, units, address, x_RI, out_RO, added, levels, room):
+def _multiply_bytes(claims, phase, block, units, address, x_RI, out_RO, ending, levels, room):
     """`_multiply` with weights of 8 bits, from `block` on."""
     (rows, inputs), zero = x_RI.shape, levels + 1
     wide = inputs + -inputs % BYTES_AT_ONCE
@@ -177,7 +182,7 @@ def _multiply_bytes(claims, phase, block, units, address, x_RI, out_RO, added, l
             scales[row] = rounded_row(x_RI[row], levels, zero, whole_RI[row, :inputs])
     while block >= 0:
         _sum_bytes(block, address, whole_RI, zero, sums, address + units * BLOCK * wide)
-        _hand_over(block, sums, out_RO, *added, scales)
+        _hand_over(block, sums, out_RO, *ending, scales)
         block = _next(claims, phase, units)
 
 

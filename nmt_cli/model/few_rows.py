@@ -6,7 +6,7 @@ in a large batch, then takes as long as they do while Python walks from one to t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -108,11 +108,13 @@ class FewRows:
         given = x.copy() if self.post else np.empty_like(x)
         wide, mixed = (np.empty((len(x), size), np.float32) for size in (self.widest, heads * value_width))
         work = partial(
+            _called,
             self.kernels.step,
+            caches,
             np.zeros((2, PHASES * len(caches) + 1), np.int64),
             self.matrices_L6,
             np.array([[kept.data_ptr() for kept in _kept(cache)] for cache in caches]),
-            as_array(caches[0].own_keys).reshape(-1)[:0],
+            np.empty(0, as_array(caches[0].own_keys).dtype),
             *(self.biases_LC, self.scales_LC, self.norms_N2D, self.epsilon, self.post),
             *(x, given, wide, mixed, np.empty_like(x)),
             *(np.array(sizes), step.nodes_RH.numpy()),
@@ -124,11 +126,18 @@ class FewRows:
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """See `WholeStep`."""
+        if isinstance(self.output, InBytes):
+            return self.output(decoded_RD)
         bias = _bias(self.output)
         out = np.empty((len(decoded_RD), len(bias)), np.float32)
         given = decoded_RD.numpy(), out, bias, _scale(self.output), self.levels
         standby.beside(partial(self.kernels.product, np.zeros((2, 1), np.int64), self.output.blocks, *given))
         return torch.from_numpy(out)
+
+
+def _called(step: Callable[..., None], caches: Sequence[LayerCache], *given: object) -> None:
+    """Call `step`, which is told where `caches` are; they stay there while a thread may still look."""
+    step(*given)
 
 
 def _matrices(layer: DecoderLayer) -> list[Matrix]:

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.cached import ROUND
-from nmt_cli.machine import torch_private
+from nmt_cli.machine import standby, torch_private
 from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.threads import set_own_threads
 from nmt_cli.machine.torch_private import Int8Matrix
@@ -22,7 +21,7 @@ from nmt_cli.machine.torch_private import Int8Matrix
 POINTWISE = "model.pointwise"
 """Where the kernels between products are."""
 
-FEW_ROWS = ROUND
+FEW_ROWS = 8
 """Up to so many, oneDNN takes longer than a kernel that reads its layout."""
 
 
@@ -40,7 +39,7 @@ class InBytes:
         if len(x) <= FEW_ROWS and self.blocks and (kernels := compiled_kernels("model")):
             out = np.empty((len(x), len(self.bias)), np.float32)
             given = x.contiguous().numpy(), out, self.bias.numpy(), self.matrix.scale.numpy(), self.levels
-            kernels.product(np.zeros((2, 1), np.int64), self.blocks, *given)
+            standby.beside(partial(kernels.product, np.zeros((2, 1), np.int64), self.blocks, *given))
             return torch.from_numpy(out)
         whole, scales = _rounded_rows(x, self.levels)
         return _scaled_rows(
@@ -59,6 +58,7 @@ def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> 
     weights, biases = zip(*matrices, strict=True)
     with ThreadPoolExecutor(threads, initializer=alone) as pool:
         packed = list(pool.map(_int8, weights))
+    compiled_kernels("model")  # before worker processes are forked
     # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
     levels = 127 if torch_private.adds_products_in_32_bits() else 63
     for matrix, bias in zip(packed, biases, strict=True):

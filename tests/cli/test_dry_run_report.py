@@ -26,7 +26,7 @@ NAMES = (
 
 @pytest.fixture
 def dry_run(nmt: Run, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    monkeypatch.setattr("nmt_cli.training.assembling.run.default_threads", lambda alone: 1)
+    monkeypatch.setattr("nmt_cli.training.assembling.run.default_threads", lambda processes: 1)
     command = ("train", toy_dataset, "--out", tmp_path / "run", *TINY)
     yield lambda *arguments: nmt(*command, *arguments)
 

@@ -67,7 +67,7 @@ def signals_as_before() -> Iterator[None]:
 @pytest.fixture
 def run(nmt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """`nmt train` on the CPU with the settings of a tiny model in a file, in this process and one thread."""
-    monkeypatch.setattr("nmt_cli.training.assembling.run.default_threads", lambda alone: 1)
+    monkeypatch.setattr("nmt_cli.training.assembling.run.default_threads", lambda processes: 1)
     file = tmp_path / "tiny.toml"
     file.write_text("\n".join(f"[{name}]\n{keys}\n" for name, keys in TINY.items()), encoding="utf-8")
     with signals_as_before():

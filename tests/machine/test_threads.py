@@ -35,13 +35,14 @@ def test_cores_that_were_taken_away_are_not_counted() -> None:
 
 
 @pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("3", 3), ("64", 8), ("0", 8), ("4,2", 8), ("", 8)])
-def test_a_process_alone_takes_as_many_threads_as_openmp_is_told(
+def test_processes_take_as_many_threads_as_openmp_is_told(
     asked: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nmt_cli.machine.threads.available_cores", lambda: 8)
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
-    assert default_threads(alone=True) == threads
-    assert default_threads(alone=False) == 8  # it is torchrun that said so
+    assert default_threads(1) == threads
+    # Each of two takes that many; but the 1 is torchrun's.
+    assert default_threads(2) == {"3": 6}.get(asked, 8)
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ TINY = (
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run sets the threads of its process, which here is that of all tests."""
-    monkeypatch.setattr(run_module, "default_threads", lambda alone: 1)
+    monkeypatch.setattr(run_module, "default_threads", lambda processes: 1)
 
 
 @pytest.fixture(scope="session")

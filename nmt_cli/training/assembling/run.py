@@ -112,7 +112,7 @@ def _prepared(
 ) -> Group:
     """The group of processes that are to do the same, this one with its threads and the kernels wanted."""
     stack.enter_context(kept_threads())
-    torch.set_num_threads(threads_each(threads or default_threads(alone=process.local_world == 1), process))
+    torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
     stack.enter_context(fast_products(device))
     stack.enter_context(repeatable(config, device))
     group = stack.enter_context(joined(process, device, config.training.rank_timeout))
