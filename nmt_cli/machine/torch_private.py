@@ -276,14 +276,15 @@ class Int8Matrix:
     scale: Tensor
     zeros: Tensor
     blocks: int
-    """See `blocks_of`."""
+    """See `blocks_of`; 0 too where kernels that read there would be slow."""
 
 
 def int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
     """A matrix of int8 [outputs, inputs] with the scale of each output."""
     packed = torch.ops.onednn.qlinear_prepack(whole, None)
     zeros = torch.zeros(len(scale), dtype=torch.int64)
-    return Int8Matrix(packed, scale.float(), zeros, blocks_of(whole, packed))
+    blocks = blocks_of(whole, packed) if adds_products_in_32_bits() else 0
+    return Int8Matrix(packed, scale.float(), zeros, blocks)
 
 
 def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:

@@ -24,7 +24,7 @@ from nmt_cli.machine.arrays import as_array
 from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.torch_private import LaidOut
 from nmt_cli.model.cache import LayerCache, Step
-from nmt_cli.model.int8 import InBytes
+from nmt_cli.model.int8 import InBytes, product_of_few
 from nmt_cli.model.layers import Residual, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, Transformer
 
@@ -128,11 +128,8 @@ class FewRows:
         """See `WholeStep`."""
         if isinstance(self.output, InBytes):
             return self.output(decoded_RD)
-        bias = _bias(self.output)
-        out = np.empty((len(decoded_RD), len(bias)), np.float32)
-        given = decoded_RD.numpy(), out, bias, _scale(self.output), self.levels
-        standby.beside(partial(self.kernels.product, np.zeros((2, 1), np.int64), self.output.blocks, *given))
-        return torch.from_numpy(out)
+        bias, no_scale = _bias(self.output), _scale(self.output)
+        return product_of_few(self.kernels, decoded_RD, self.output.blocks, bias, no_scale, self.levels)
 
 
 def _called(step: Callable[..., None], caches: Sequence[LayerCache], *given: object) -> None:

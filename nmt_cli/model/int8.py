@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt_cli.machine import standby, torch_private
@@ -37,10 +39,8 @@ class InBytes:
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, inputs] to [rows, outputs]; to the bit the same for a row whoever else is there."""
         if len(x) <= FEW_ROWS and self.blocks and (kernels := compiled_kernels("model")):
-            out = np.empty((len(x), len(self.bias)), np.float32)
-            given = x.contiguous().numpy(), out, self.bias.numpy(), self.matrix.scale.numpy(), self.levels
-            standby.beside(partial(kernels.product, np.zeros((2, 1), np.int64), self.blocks, *given))
-            return torch.from_numpy(out)
+            added, scale = self.bias.numpy(), self.matrix.scale.numpy()
+            return product_of_few(kernels, x, self.blocks, added, scale, self.levels)
         whole, scales = _rounded_rows(x, self.levels)
         return _scaled_rows(
             torch_private.int8_product(whole, self.levels + 1, self.matrix), scales, self.bias
@@ -48,8 +48,23 @@ class InBytes:
 
     @property
     def blocks(self) -> int:
-        """Where the weights are for kernels that read them quickly; 0 for nowhere."""
-        return self.matrix.blocks if torch_private.adds_products_in_32_bits() else 0
+        """See `Int8Matrix`."""
+        return self.matrix.blocks
+
+
+def product_of_few(
+    kernels: ModuleType,
+    x: Tensor,
+    blocks: int,
+    bias: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    levels: int,
+) -> Tensor:
+    """[rows, inputs] to [rows, outputs] by `compiled.product`, with whoever helps; no scale for floats."""
+    out = np.empty((len(x), len(bias)), np.float32)
+    given = x.contiguous().numpy(), out, bias, scale, levels
+    standby.beside(partial(kernels.product, np.zeros((2, 1), np.int64), blocks, *given))
+    return torch.from_numpy(out)
 
 
 def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> Iterator[InBytes]:
@@ -58,7 +73,8 @@ def in_bytes(matrices: Iterable[tuple[Tensor, Tensor | None]], threads: int) -> 
     weights, biases = zip(*matrices, strict=True)
     with ThreadPoolExecutor(threads, initializer=alone) as pool:
         packed = list(pool.map(_int8, weights))
-    compiled_kernels("model")  # before worker processes are forked
+    if any(matrix.blocks for matrix in packed):
+        compiled_kernels("model")  # before worker processes are forked
     # Without these instructions sums of two products overflow 16 bits unless the inputs have but 7.
     levels = 127 if torch_private.adds_products_in_32_bits() else 63
     for matrix, bias in zip(packed, biases, strict=True):
