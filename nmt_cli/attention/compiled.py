@@ -83,6 +83,18 @@ def take_nodes(paths_BNM, depths_BM, ages_B, used, behind, places_P, places_R, n
     return True
 
 
+@njit(void(boolean[:, :, ::1], int64[:, ::1], boolean[:, ::1]), **OPTIONS)
+def follow(paths_BNM, parents_BN, in_use_BN):
+    """Let each place go on from the path of its parent; those that are not in use have none."""
+    for sentence in range(len(paths_BNM)):
+        before_NM = paths_BNM[sentence].copy()
+        for place in range(paths_BNM.shape[1]):
+            if in_use_BN[sentence, place]:
+                paths_BNM[sentence, place] = before_NM[parents_BN[sentence, place]]
+            else:
+                paths_BNM[sentence, place] = False
+
+
 @njit(**OPTIONS)
 def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
     """Attention of one row with one head over the given nodes of its sentence, written to `mixed_V`.
@@ -209,20 +221,38 @@ def log_softmax(x_RV, tops_R):
             x_V[v] -= rest
 
 
+CHUNK = 64
+"""Numbers that are compared side by side."""
+
+
+@njit(**OPTIONS)
+def _take_higher(x_V, begin, end, highest_C, places_C):
+    """Put the numbers from `begin` to `end` where they belong among the highest."""
+    last = len(highest_C) - 1
+    for v in range(begin, end):
+        if x_V[v] > highest_C[last]:
+            c = last
+            while c > 0 and x_V[v] > highest_C[c - 1]:
+                highest_C[c] = highest_C[c - 1]
+                places_C[c] = places_C[c - 1]
+                c -= 1
+            highest_C[c] = x_V[v]
+            places_C[c] = v
+
+
 @njit(void(float32[:, ::1], float32[:, ::1], int64[:, ::1]), **OPTIONS)
 def top(x_RV, highest_RC, places_RC):
     """Write the highest numbers of each row, the first of equal ones first, and where they are."""
     highest_RC[:] = -np.inf
     places_RC[:] = 0
-    last = highest_RC.shape[1] - 1
     for row in range(len(x_RV)):
         x_V, highest_C, places_C = x_RV[row], highest_RC[row], places_RC[row]
-        for v in range(len(x_V)):
-            if x_V[v] > highest_C[last]:
-                c = last
-                while c > 0 and x_V[v] > highest_C[c - 1]:
-                    highest_C[c] = highest_C[c - 1]
-                    places_C[c] = places_C[c - 1]
-                    c -= 1
-                highest_C[c] = x_V[v]
-                places_C[c] = v
+        begin = 0
+        while begin + CHUNK <= len(x_V):
+            lowest, higher = highest_C[-1], np.uint32(0)
+            for i in range(CHUNK):
+                higher |= np.uint32(x_V[begin + i] > lowest)
+            if higher:
+                _take_higher(x_V, begin, begin + CHUNK, highest_C, places_C)
+            begin += CHUNK
+        _take_higher(x_V, begin, len(x_V), highest_C, places_C)

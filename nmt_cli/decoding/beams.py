@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from itertools import islice, pairwise
 from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -110,9 +111,20 @@ class Beams:
         """[B, N]: which places hold a hypothesis that goes on."""
         return self.totals > -torch.inf
 
-    def rows(self, everywhere: bool = False) -> tuple[Tensor, Tensor]:
+    def going(self) -> list[bool]:
+        """Of each sentence, whether a hypothesis goes on."""
+        if self.totals.device.type == "cpu":  # in a fraction of PyTorch's time
+            return [bool(some.any()) for some in self.totals.numpy() > -np.inf]
+        return self.in_use.any(1).tolist()
+
+    def rows(self, everywhere: bool = False, kernels: ModuleType | None = None) -> tuple[Tensor, Tensor]:
         """[R] the numbers of the places in use, or of all, and [R] the newest token at each; 0 where there is
         none yet."""
+        if kernels and not everywhere:
+            found = torch.empty(2, self.totals.numel(), dtype=torch.int64)
+            state = (each.numpy() for each in (self.totals, self.ages, self.tokens))
+            rows, newest = found[:, : kernels.rows(*state, *found.numpy())]
+            return rows, newest
         newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
         newest = self.tokens.gather(2, newest_BN1).flatten()
         if everywhere:
@@ -143,7 +155,9 @@ class Beams:
 
     def go_on(
         self,
-        ways: tuple[Tensor, Tensor],
+        x_RV: Tensor,
+        raw: bool,
+        banned: Tensor,
         rows_R: Tensor,
         end: int,
         rule: LengthRule,
@@ -152,8 +166,12 @@ class Beams:
         enough: int | None,
         kernels: ModuleType,
     ) -> Tensor:
-        """`follow` what `best_of` these ways on are, then `give_up_hopeless`, and, if it is said how many are
-        enough, `give_up_where_enough_ended`; all at once, on a CPU. Returns the parent of each place."""
+        """`follow` what is `best` of these log-probabilities, or logits if they are `raw`, once what is
+        `banned` is not among them, then `give_up_hopeless`, and, if it is said how many are enough,
+        `give_up_where_enough_ended`; all at once, on a CPU. `x_RV` is used up.
+
+        Returns the parent of each place.
+        """
         self.make_room(longest + 1)
         parents = torch.empty_like(self.tokens[:, :, 0])
         state = (
@@ -161,7 +179,7 @@ class Beams:
             *(self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals),
         )
         kernels.go_on(
-            *(each.numpy() for each in (*ways, rows_R)),
+            *(x_RV.float().contiguous().numpy(), raw, banned.numpy(), rows_R.numpy()),
             *(end, rule.name == "gnmt", rule.exponent, reach, enough or NEVER),
             *(each.numpy() for each in (*state, parents)),
         )

@@ -1,16 +1,30 @@
-"""A step of beam search once the likeliest tokens are known, compiled for the CPU by Numba.
+"""A step of beam search once logits are known, compiled for the CPU by Numba.
 
-It does what `choose.best_of`, `Beams.follow` and those that give up hypotheses do one after another: for a
-lone line, PyTorch takes longer to begin each of their operations than to carry it out. Axes are named as in
-`beams.py`.
+It does what `dispatch.log_softmax`, `choose.best`, `Beams.follow` and those that give up hypotheses do one
+after another: for a lone line, PyTorch takes longer to begin each of their operations than to carry it out.
+Axes are named as in `beams.py`.
 """
 
 import numpy as np
 from numba import boolean, float32, int64, njit, void
 
-from nmt_cli.machine.compiled import OPTIONS
+from nmt_cli.attention.compiled import log_softmax, top
+from nmt_cli.machine.compiled import OPTIONS, float_at, order_of
 
 NEVER = np.float32(-np.inf)
+
+
+@njit(int64(float32[:, ::1], int64[::1], int64[:, :, ::1], int64[::1], int64[::1]), **OPTIONS)
+def rows(totals_BN, ages_B, tokens_BNT, places_R, newest_R):
+    """Write the places in use and the newest token at each, see `Beams.rows`; returns how many they are."""
+    found, places = 0, totals_BN.shape[1]
+    for sentence in range(len(totals_BN)):
+        for place in range(places):
+            if totals_BN[sentence, place] > NEVER:
+                places_R[found] = sentence * places + place
+                newest_R[found] = tokens_BNT[sentence, place, max(ages_B[sentence] - 1, 0)]
+                found += 1
+    return found
 
 
 @njit(**OPTIONS)
@@ -80,25 +94,45 @@ def _give_up(age, cap, pieces, worst, reach, gnmt, exponent, totals_N):
             totals_N[place] = NEVER
 
 
+@njit(**OPTIONS)
+def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
+    """Write the likeliest tokens of each row that are not banned; of logits, if they are `raw` still."""
+    if raw:
+        tops = np.empty(len(x_RV), np.float32)
+        for row in range(len(x_RV)):
+            top_order = np.int32(-(2**31))
+            for v in range(x_RV.shape[1]):
+                top_order = max(top_order, order_of(x_RV[row, v]))
+            tops[row] = float_at(top_order)
+        log_softmax(x_RV, tops)
+    for row in range(len(x_RV)):
+        for token in banned:
+            x_RV[row, token] = NEVER
+    top(x_RV, steps_RW, tokens_RW)
+
+
 @njit(
     void(
-        float32[:, ::1], int64[:, ::1], int64[::1], int64, boolean, float32, float32, int64,
+        float32[:, ::1], boolean, int64[::1], int64[::1], int64, boolean, float32, float32, int64,
         int64[::1], int64[::1], int64[::1], float32[:, ::1], int64[:, :, ::1], float32[:, :, ::1],
         int64[::1], float32[:, ::1], int64[:, ::1], int64[:, :, ::1], float32[:, :, ::1], int64[:, ::1],
     ),
     **OPTIONS,
 )  # fmt: skip
 def go_on(
-    steps_RW, tokens_RW, places_R, end, gnmt, exponent, reach, enough,
+    x_RV, raw, banned, places_R, end, gnmt, exponent, reach, enough,
     ages_B, caps_B, pieces_B, totals_BN, tokens_BNT, token_totals_BNT,
     ended_B, scores_BK, lengths_BK, ended_tokens_BKT, ended_totals_BKT, parents_BN,
 ):  # fmt: skip
     """Let all hypotheses take their likeliest ways on; `parents_BN` then says where each place comes from.
 
-    `steps_RW` and `tokens_RW` are the likeliest of each row, which stand at `places_R`. Hypotheses that can't
-    win are given up, and where at least `enough` have ended, all are.
+    `x_RV` are log-probabilities, or logits if they are `raw`, of rows that stand at `places_R`. Hypotheses
+    that can't win are given up, and where at least `enough` have ended, all are.
     """
     sentences, places = totals_BN.shape
+    ways = len(x_RV), min(places + 1, x_RV.shape[1])  # see `choose.ways_on`
+    steps_RW, tokens_RW = np.empty(ways, np.float32), np.empty(ways, np.int64)
+    _likeliest(x_RV, raw, banned, steps_RW, tokens_RW)
     most = min(2 * places, places * steps_RW.shape[1])
     ranked, parents, tokens = np.empty(most, np.float32), np.empty(most, np.int64), np.empty(most, np.int64)
     newest = np.empty(places, np.int64)
@@ -107,8 +141,8 @@ def go_on(
         behind, age = first, ages_B[b]
         while behind < len(places_R) and places_R[behind] // places == b:
             behind += 1
-        ways = ranked, parents, tokens
-        found = _rank(steps_RW, tokens_RW, places_R, first, behind, totals_BN[b], *ways)
+        best = ranked, parents, tokens
+        found = _rank(steps_RW, tokens_RW, places_R, first, behind, totals_BN[b], *best)
         first, live, over = behind, 0, False
         for e in range(found):
             if tokens[e] != end:

@@ -51,13 +51,13 @@ def translated(
     config: SearchConfig,
     queue: Queue,
     gone: Callable[[Sequence[Sentence]], Collection[int]] = lambda running: (),
-    ready: Callable[[int, int], None] = lambda running, joining: None,
+    ready: Callable[[int, Sequence[Sentence]], None] = lambda running, joining: None,
 ) -> Iterator[Found]:
     """Translate until batch and queue are empty; yields sentences as they are done, in any order.
 
     `gone` is called before each step with the sentences of the batch, and says by their places there which
     of them nobody wants any more; these leave. An exception in it ends the search. `ready` is called before
-    the device is given work, with how many sentences are in the batch and how many join it.
+    the device is given work, with how many sentences are in the batch and those that join it.
     """
     on_gpu = is_gpu(ensemble.device)
     most, look_every = (MOST_ROWS, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
@@ -70,7 +70,7 @@ def translated(
             running = search.sentences
             if len(running) <= REFILL * slots:
                 joining = queue.take(slots - len(running), TOKENS, running)
-            ready(len(running), len(joining))
+            ready(len(running), joining)
             if joining:
                 search.join(joining)
                 # From here on the search has them: after an error below, they are not to be put back twice.

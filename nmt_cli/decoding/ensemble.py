@@ -70,6 +70,13 @@ class Ensemble:
         ]
         return each[0] if len(each) == 1 else self.mean(torch.stack(each))
 
+    def logits(
+        self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int
+    ) -> Tensor:
+        """As `step`, of a single model, before the softmax, and in the model's numbers."""
+        (model,), (cache,) = self.models, caches
+        return model.logits(model.step(tokens_R, rows_R, cache, longest))
+
     def likeliest(
         self,
         tokens_R: Tensor,
@@ -81,8 +88,7 @@ class Ensemble:
     ) -> tuple[Tensor, Tensor]:
         """As `step`, of a single model; only the `count` likeliest tokens of each row that its `rules` allow,
         see `dispatch.likeliest`."""
-        (model,), (cache,) = self.models, caches
-        return likeliest(model.logits(model.step(tokens_R, rows_R, cache, longest)), count, *rules)
+        return likeliest(self.logits(tokens_R, rows_R, caches, longest), count, *rules)
 
     def mean(self, each_MRV: Tensor) -> Tensor:
         """[R, V]: the weighted mean of the log-probabilities `each_MRV` of M models, itself

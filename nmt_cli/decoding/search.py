@@ -3,12 +3,13 @@
 from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import zip_longest
+from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.dispatch import top
+from nmt_cli.attention.dispatch import FEW_ROWS
 from nmt_cli.decoding.beams import Beams, Choice
 from nmt_cli.decoding.choose import best, best_of, chances, drawn, ways_on
 from nmt_cli.decoding.config import SearchConfig
@@ -53,7 +54,7 @@ class Search:
         vocabulary = ensemble.vocabulary
         self._end = vocabulary.end
         plain = not (config.sample or config.diversity or config.coverage_penalty)
-        self._compiled = plain and ensemble.device.type == "cpu"
+        self._compiled = plain and look_every == 1 and ensemble.device.type == "cpu"
         banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
         never = torch.zeros(len(vocabulary), dtype=torch.bool, device=ensemble.device)
@@ -132,10 +133,14 @@ class Search:
                 advance(rules)
         else:
             going = [age for age, active in zip(self._ages, self._active, strict=True) if active]
-            rows, newest = beams.rows(everywhere=self._look_every > 1)
-            log_probs = self._ensemble.step(newest, rows, self._caches, max(going) + 1)
-            self._constrain(log_probs, rows)
-            self._go_on(beams, log_probs, rows, longest)
+            rows, newest = beams.rows(self._look_every > 1, self._kernels)
+            given = newest, rows, self._caches, max(going) + 1
+            if raw := self._logits_suffice(len(rows)):
+                x = self._ensemble.logits(*given)
+            else:
+                x = self._ensemble.step(*given)
+                self._constrain(x, rows)
+            self._go_on(beams, x, raw, rows, longest)
         self._ages = [age + 1 for age in self._ages]
         return self._leave(beams)
 
@@ -154,16 +159,15 @@ class Search:
         choice = best_of(steps, tokens, rows, beams.totals, self._end, self._config.diversity)
         self._follow(beams, choice, longest)
 
-    def _go_on(self, beams: Beams, log_probs: Tensor, rows: Tensor, longest: int) -> None:
-        kernels = compiled_kernels("decoding") if self._compiled else None
-        if not kernels:
-            self._follow(beams, self._choice(log_probs, rows, beams.totals), longest)
+    def _go_on(self, beams: Beams, x: Tensor, raw: bool, rows: Tensor, longest: int) -> None:
+        """`x` are logits if they are `raw`, of which nothing is banned yet; else log-probabilities."""
+        if not (kernels := self._kernels):
+            self._follow(beams, self._choice(x, rows, beams.totals), longest)
             return
-        config = self._config
-        ways = top(log_probs, ways_on(config.places, log_probs.shape[1]))
+        config, banned = self._config, self._banned if raw else self._banned[:0]
         enough = config.beam if config.stop_early else None
-        given = ways, rows, self._end, self._rule, longest, config.reach, enough
-        parents = beams.go_on(*given, kernels)
+        given = rows, self._end, self._rule, longest, config.reach, enough
+        parents = beams.go_on(x, raw, banned, *given, kernels)
         for cache in self._caches:
             cache.follow(parents, beams.in_use)
 
@@ -178,9 +182,21 @@ class Search:
             cache.follow(choice.live_parents, beams.in_use)
 
     @property
+    def _kernels(self) -> ModuleType | None:
+        return compiled_kernels("decoding") if self._compiled else None
+
+    @property
     def _heeding(self) -> bool:
         """Whether what was written may decide what comes next."""
         return self._config.constrained or self._trees or self._placeholders
+
+    def _logits_suffice(self, rows: int) -> bool:
+        """Whether a compiled step does all that is to be done with the logits of so many rows."""
+        fixed = rows > FEW_ROWS or self._heeding or len(self._ensemble.models) > 1
+        if fixed or not self._kernels or min(self._ages) < self._config.min_length:
+            return False
+        each = zip(self._sentences, self._ages, self._caps, strict=True)
+        return all(self._must(*one) is None for one in each)
 
     @property
     def _few_suffice(self) -> bool:
@@ -335,7 +351,7 @@ class Search:
         if self._unseen < self._look_every and not any(active and age > cap for age, cap, active in each):
             return []
         self._unseen = 0
-        goes_on = beams.in_use.any(1).tolist()
+        goes_on = beams.going()
         # True > False: in search before this step, and no more.
         left = [i for i, (before, now) in enumerate(zip(self._active, goes_on, strict=True)) if before > now]
         self._active = goes_on

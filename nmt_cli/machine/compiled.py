@@ -1,8 +1,10 @@
-"""What kernels compiled by Numba are made of: how they are compiled, bfloat16, and an exponential.
+"""What kernels compiled by Numba are made of: how they are compiled, bfloat16, products of a few rows, and an
+exponential.
 
 To be imported only where Numba is. Its cache notices a change of the file that a kernel is in, not one of
-another whose functions or constants it takes (this one, for all; `attention`, `model.pointwise` and
-`machine.torch_private` for `model.compiled`): whoever changes such a file deletes `__pycache__`.
+another whose functions or constants it takes (this one, for all; `attention` for `decoding.compiled`; it,
+`model.pointwise` and `machine.torch_private` for `model.compiled`): whoever changes such a file deletes
+`__pycache__`.
 """
 
 import math
@@ -133,34 +135,55 @@ def fetch(context, address):
     return types.void(int64), made
 
 
-@intrinsic
-def add_byte_products(context, sums, address, bytes_I, first):
-    """Add to 64 sums what 64 unsigned bytes, from `first` on, make of the int8 weights at an address: of four
-    bytes a row of four for each sum."""
+INPUTS = 16
+"""Each a float, or four bytes."""
 
-    def made(context, builder, signature, arguments):
-        whole, vector = ir.IntType(32), ir.VectorType(ir.IntType(32), 16)
-        sums, bytes_I = (
-            context.make_array(kind)(context, builder, value).data
-            for kind, value in zip(signature.args[::2], arguments[::2], strict=True)
-        )
-        places = [builder.gep(builder.bitcast(sums, vector.as_pointer()), [whole(i)]) for i in range(4)]
-        weights = builder.inttoptr(arguments[1], vector.as_pointer())
-        inputs = builder.bitcast(builder.gep(bytes_I, [arguments[3]]), whole.as_pointer())
-        totals = [builder.load(place, align=4) for place in places]
-        for row in range(16):
-            four = builder.load(builder.gep(inputs, [whole(row)]), align=1)
-            each = ir.Constant(vector, ir.Undefined)
-            each = builder.insert_element(each, four, whole(0))
-            each = builder.shuffle_vector(each, each, ir.Constant(vector, [0] * 16))
-            for i in range(4):
-                weight = builder.load(builder.gep(weights, [whole(4 * row + i)]), align=4)
-                totals[i] = _added_products(builder, totals[i], each, weight)
-        for place, total in zip(places, totals, strict=True):
-            builder.store(total, place, align=4)
-        return context.get_dummy_value()
 
-    return types.void(sums, int64, bytes_I, int64), made
+def _adder(rows, kind, more):
+    """`_in_tiles` for so many rows. Weights are of this `kind`; `more` adds products to totals."""
+
+    def add(context, sums_RO, address, x_RI, first):
+        def made(context, builder, signature, arguments):
+            whole, vector = ir.IntType(32), ir.VectorType(kind, 16)
+            sums, x = (
+                context.make_array(kind)(context, builder, value)
+                for kind, value in zip(signature.args[::2], arguments[::2], strict=True)
+            )
+            places = builder.bitcast(sums.data, vector.as_pointer())
+            places = [builder.gep(places, [whole(i)]) for i in range(4 * rows)]
+            weights = builder.inttoptr(arguments[1], vector.as_pointer())
+            size = signature.args[2].dtype.bitwidth // 8
+            step = builder.sdiv(builder.extract_value(x.strides, 0), arguments[3].type(size))
+            firsts = (builder.add(arguments[3], builder.mul(step, step.type(row))) for row in range(rows))
+            begins = [builder.bitcast(builder.gep(x.data, [at]), kind.as_pointer()) for at in firsts]
+            totals = [builder.load(place, align=4) for place in places]
+            for i in range(INPUTS):
+                four = [builder.load(builder.gep(weights, [whole(4 * i + o)]), align=4) for o in range(4)]
+                for row, begin in enumerate(begins):
+                    x = builder.load(builder.gep(begin, [whole(i)]), align=size)
+                    each = _everywhere(builder, x, vector)
+                    for o, weight in enumerate(four, start=4 * row):
+                        totals[o] = more(builder, totals[o], each, weight)
+            for place, total in zip(places, totals, strict=True):
+                builder.store(total, place, align=4)
+            return context.get_dummy_value()
+
+        return types.void(sums_RO, int64, x_RI, int64), made
+
+    return intrinsic(add)
+
+
+def _everywhere(builder, x, vector):
+    """`x` in all places of a vector."""
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), x, ir.IntType(32)(0))
+    nowhere = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(one, one, nowhere)
+
+
+def _added_product(builder, totals, x, weights):
+    """`totals` plus the products of floats."""
+    product = builder.fmul(x, weights, flags=["contract"])
+    return builder.fadd(totals, product, flags=["contract"])
 
 
 def _added_products(builder, totals, unsigned, signed):
@@ -177,6 +200,33 @@ def _added_products(builder, totals, unsigned, signed):
         )
         totals = builder.add(totals, builder.mul(x, w))
     return totals
+
+
+def _in_tiles(kind, more):
+    """How to add to 64 sums of each row what 16 of its inputs, from the number `first` on, make of the
+    weights at an address: of each input a row of 64.
+
+    A weight is loaded once for up to four rows, which may stand apart.
+    """
+    of_4, of_2, of_1 = (_adder(rows, kind, more) for rows in (4, 2, 1))
+
+    @njit(**OPTIONS | {"cache": False})  # it is a part of those that call it
+    def add(sums_RO, address, x_RI, first):
+        row, rows = 0, len(x_RI)
+        while row + 4 <= rows:
+            of_4(sums_RO[row:], address, x_RI[row:], first)
+            row += 4
+        if row + 2 <= rows:
+            of_2(sums_RO[row:], address, x_RI[row:], first)
+            row += 2
+        if row < rows:
+            of_1(sums_RO[row:], address, x_RI[row:], first)
+
+    return add
+
+
+add_products = _in_tiles(ir.FloatType(), _added_product)
+add_byte_products = _in_tiles(ir.IntType(32), _added_products)
 
 
 @njit(boolean(int64[::1], int64, int64), **OPTIONS)

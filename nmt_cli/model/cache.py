@@ -15,18 +15,21 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention.cached import Paths, Rows, Seen, mean_weights
 from nmt_cli.attention.dispatch import attend_newest, follower, seen_by
 from nmt_cli.attention.projections import Heads
+from nmt_cli.machine.kernels import compiled_kernels
 
 BLOCK = 8
 """Steps that a tree has room for at first."""
 
-MORE = 4
-"""Steps that room is made for where there is none left: in large batches it is most of the memory."""
+MORE, ALONE = 4, 32
+"""Steps that room is made for where there is none left: in large batches it is most of the memory. A sentence
+that is alone gets it for more, two for half as many, and so on: there it is time that counts."""
 
 ROOMS = 4
 """Where nodes are made ready for several steps, there is room for so many times more."""
@@ -49,6 +52,11 @@ class LayerCache:
 
     states: Tensor | None = None
     """[B, N, D]: what each hypothesis is so far, where an SSRU sums it up; then the tree has no heads."""
+
+    @property
+    def kept(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The four above, which are replaced together."""
+        return self.own_keys, self.own_values, self.source_keys, self.source_values
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -94,16 +102,22 @@ class Step:
 
 
 class WholeStep(Protocol):
-    """Takes steps of few rows through all layers at once."""
+    """Takes few rows through all layers at once."""
+
+    def encodes(self, sentences: int, longest: int) -> bool:
+        """Whether it can encode so many, the longest of so many tokens."""
+
+    def encode(self, source_S: Tensor) -> Tensor:
+        """[S, D]: see `Transformer.encode`."""
 
     def suffices(self, rows: int) -> bool:
         """Whether so many are few."""
 
-    def takes(self, rows: int, step: Step) -> bool:
+    def takes(self, step: Step) -> bool:
         """Whether it can take such a step."""
 
-    def step(self, x_RD: Tensor, caches: Sequence[LayerCache], step: Step) -> Tensor:
-        """[R, D], embedded tokens, to [R, D], what the decoder makes of them; `x_RD` is used up."""
+    def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
+        """[R, D]: what the decoder makes of them; see `Transformer.step`."""
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """[R, V]."""
@@ -139,6 +153,12 @@ class DecodingCache:
     coverage: Tensor | None = None
     """[B, N, S]: how much attention each source token has had in all, the sum of the layers."""
 
+    listed: tuple[Tensor, NDArray[np.int64], Paths] | None = None
+    """Of a step: `source_seen`, the places of its rows, and lists of what they saw of the source."""
+
+    located: tuple[Tensor, Tensor, NDArray[np.int64]] | None = None
+    """The first layer's own keys and those of the source, and the `addresses` at that time."""
+
     @property
     def places(self) -> int:
         """N."""
@@ -149,16 +169,21 @@ class DecodingCache:
         what the model computes with."""
         rows = Rows.at(rows_R, len(self.paths), self.places, rounded=self.ahead == 1)
         own: Seen
+        source: Seen
         if kernels := follower(rows, dtype):
             nodes_RH, own = self._taken(rows, len(rows_R), window, kernels)
+            source = self._source_paths(rows, kernels)
         else:
             nodes_RH, seen = self._taken_anywhere(rows_R, window)
-            own = seen_by(rows, seen, dtype, self.layers[0].widths)
+            own, source = (
+                seen_by(rows, each, dtype, self.layers[0].widths)
+                for each in (seen, self.source_seen[:, None])
+            )
         return Step(
             rows=rows,
             nodes_RH=nodes_RH,
             own=own,
-            source=seen_by(rows, self.source_seen[:, None], dtype, self.layers[0].widths),
+            source=source,
             coverage=self.coverage,
             source_seen=self.source_seen,
         )
@@ -194,14 +219,36 @@ class DecodingCache:
         self.ready = max(self.ready - 1, 0)
         return torch.from_numpy(nodes_RH), Paths(places // self.places, seen, counts, kernels)
 
+    def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
+        """Lists of what all rows see of the source: those of the step before, if it had the same rows."""
+        places = rows.from_places.numpy()
+        if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], places):
+            return self.listed[2]
+        paths = Paths.of(rows, self.source_seen[:, None], kernels)
+        self.listed = self.source_seen, places, paths
+        return paths
+
     def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Let each place go on from where its parent stands, a place of the same sentence."""
-        self.paths = _of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
+        looked_at = self.paths.device.type == "cpu" and self.ahead == 1
+        if looked_at and (compiled := compiled_kernels("attention")):
+            told = (each.contiguous().numpy() for each in (parents_BN, in_use_BN))
+            compiled.follow(self.paths.numpy(), *told)
+        else:
+            self.paths = _of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
         if self.coverage is not None:
             self.coverage = _of_parents(self.coverage, parents_BN)
         for layer in self.layers:
             if layer.states is not None:
                 layer.states = _of_parents(layer.states, parents_BN)
+
+    def addresses(self) -> NDArray[np.int64]:
+        """Where each layer's four tensors are; the same array as long as they are."""
+        first = self.layers[0]
+        if not (self.located and self.located[0] is first.own_keys and self.located[1] is first.source_keys):
+            each = [[kept.data_ptr() for kept in layer.kept] for layer in self.layers]
+            self.located = first.own_keys, first.source_keys, np.array(each)
+        return self.located[2]
 
     def begin_coverage(self) -> None:
         """From now on note how much attention each source token gets; slower."""
@@ -241,8 +288,8 @@ class DecodingCache:
         """Keep `sentences`, and of their trees what some hypothesis goes through, `live` nodes each at most;
         behind them comes room for so many `more`. Their sources stay as they are."""
         alive = self.paths[sentences].any(1)
-        # A step takes a node for each place.
-        room = live + (MORE if self.ahead == 1 else ROOMS * self.ahead) * self.places
+        steps = max(MORE, ALONE // max(1, len(sentences) + more)) if self.ahead == 1 else ROOMS * self.ahead
+        room = live + steps * self.places  # a step takes a node for each place
         wide = F.pad(alive, (0, max(0, room - alive.shape[1])))
         order = torch.sort(wide, dim=1, descending=True, stable=True).indices
         order = order[:, :room].clamp(max=alive.shape[1] - 1)

@@ -1,4 +1,5 @@
-"""A decoder's step for few rows as one compiled function, which several threads run side by side.
+"""A stack's layers for few rows as one compiled function, which several threads run side by side: a step of
+the decoder, or the encoder of a sentence.
 
 A step is a row of phases: products, attention, norms. Each is made of units, and whoever is free takes the
 next one; nobody begins a phase before the one before it is done. So a thread that comes late, or never, costs
@@ -11,21 +12,18 @@ from numba import boolean, carray, float32, int64, njit, types, uint16, void
 from numba.extending import intrinsic
 
 from nmt_cli.attention.compiled import SEEN, attend_head, keep_head
-from nmt_cli.machine.compiled import OPTIONS, add_byte_products, added, fetch
+from nmt_cli.machine.compiled import INPUTS, OPTIONS, add_byte_products, add_products, added, fetch
 from nmt_cli.machine.torch_private import BLOCK, BYTES, MULTIPLE
 from nmt_cli.model.pointwise.compiled import normed_row, rounded_row
-
-INPUTS = 8
-"""So many are multiplied at a time: then sums are read and written only once for them."""
 
 BYTES_AT_ONCE = MULTIPLE * BYTES
 """The same where inputs are bytes."""
 
-assert (BLOCK, MULTIPLE, BYTES) == (64, 16, 4), "add_byte_products is made for these"
+assert (BLOCK, MULTIPLE, BYTES) == (64, 16, 4), "add_products and add_byte_products are made for these"
 
-AHEAD, LINE = 4, 64
-"""Where several rows are multiplied by each weight, what comes so many times later is read meanwhile; and the
-bytes that a processor reads at a time."""
+AHEAD, LINE = 2, 64
+"""While weights are multiplied, what comes so many times later is read; and the bytes that a processor reads
+at a time."""
 
 
 @intrinsic
@@ -56,20 +54,13 @@ def _sum_floats(block, address, x_RI, sums_RO):
     """What a block's weights make of each row."""
     rows, inputs = x_RI.shape
     begin = address + block * _rows_of(inputs) * BLOCK * BYTES
-    weights = carray(_at(begin, sums_RO), (inputs, BLOCK))
-    sums = sums_RO.reshape(rows * BLOCK)
     first = 0
     while first + INPUTS <= inputs:
-        if rows > 1:  # or else there is too little to do meanwhile
-            _read_ahead(begin + (first + AHEAD * INPUTS) * BLOCK * BYTES)
-        w = weights[first : first + INPUTS]
-        for row in range(rows):
-            x, total = x_RI[row, first : first + INPUTS], sums[row * BLOCK : (row + 1) * BLOCK]
-            x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
-            for o in range(BLOCK):
-                first_half = w[0, o] * x0 + w[1, o] * x1 + w[2, o] * x2 + w[3, o] * x3
-                total[o] += first_half + w[4, o] * x4 + w[5, o] * x5 + w[6, o] * x6 + w[7, o] * x7
+        here = begin + first * BLOCK * BYTES
+        _read_ahead(here + AHEAD * INPUTS * BLOCK * BYTES)
+        add_products(sums_RO, here, x_RI, first)
         first += INPUTS
+    weights = carray(_at(begin, sums_RO), (inputs, BLOCK))
     while first < inputs:
         for row in range(rows):
             for o in range(BLOCK):
@@ -90,8 +81,7 @@ def _sum_bytes(block, address, whole_RI, zero, sums_RO, behind):
             sums_RO[row, o] = sums_O[o] * zero
     here = address + block * inputs * BLOCK
     for first in range(0, inputs, BYTES_AT_ONCE):
-        for row in range(rows):
-            add_byte_products(sums_RO[row], here + first * BLOCK, whole_RI[row], first)
+        add_byte_products(sums_RO, here + first * BLOCK, whole_RI, first)
 
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})  # in this order, as larger batches have it
@@ -197,12 +187,26 @@ def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH,
         head = _next(claims, phase, heads)
 
 
+@njit(**OPTIONS | {"fastmath": False})  # each product and sum rounded by itself, as PyTorch does it
+def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
+    """See `Embedding`; a token that is negative has zeros."""
+    for d in range(len(x_D)):
+        x_D[d] = positions_PD[position, d]
+    if token >= 0:
+        for d in range(len(x_D)):
+            x_D[d] = vectors_VD[token, d] * scale + x_D[d]
+
+
 @njit(**OPTIONS)
-def _begin(claims, x_RD, input_RD, norm_2D, epsilon):
-    """The first phase, where norms stand before sub-layers."""
+def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, epsilon, post):
+    """The first phase."""
     row = _taken(claims, 0, len(x_RD))
     while row >= 0:
-        normed_row(x_RD[row], input_RD[row], norm_2D[0], norm_2D[1], epsilon)
+        _embed(tokens_R[row], positions_R[row], *embedding, x_RD[row])
+        if post:
+            input_RD[row] = x_RD[row]
+        else:
+            normed_row(x_RD[row], input_RD[row], norm_2D[0], norm_2D[1], epsilon)
         row = _next(claims, 0, len(x_RD))
 
 
@@ -217,7 +221,8 @@ def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
 
 def _step_signature(kept):
     return void(
-        int64[:, ::1], int64[:, ::1], int64[:, ::1], kept[::1],
+        int64[:, ::1], int64[::1], int64[::1], float32[:, ::1], float32[:, ::1], float32,
+        int64[:, ::1], int64[:, ::1], kept[::1],
         float32[:, ::1], float32[:, ::1], float32[:, :, ::1], float32, boolean,
         float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],
         int64[::1], int64[:, ::1], *SEEN, *SEEN,
@@ -226,7 +231,8 @@ def _step_signature(kept):
 
 @njit([_step_signature(float32), _step_signature(uint16)], **OPTIONS)
 def step(
-    claims, matrices_L6, caches_L4, kept,
+    claims, tokens_R, positions_R, vectors_VD, positions_PD, scale,
+    matrices_LM, caches_L4, kept,
     biases_LC, scales_LC, norms_N2D, epsilon, post,
     x_RD, input_RD, wide_RC, mixed_RC, y_RD,
     sizes, nodes_RH, own_sentences, own_nodes, own_counts, sentences, nodes, counts,
@@ -235,42 +241,45 @@ def step(
 
     `claims` are zeros for each phase: how many of its units were taken, and are done. `sizes` are sentences,
     heads, tree and source nodes, channels of a head's keys and values, and the levels of rounded inputs.
-    Caches hold numbers of the kind that `kept` has.
+    Caches hold numbers of the kind that `kept` has. Layers that have but four matrices see no source: a
+    sentence's tokens are the rows of one step of theirs, and each sees all of them.
     """
     many, heads, room, longest, width, value_width, levels = sizes
     rows, channels = x_RD.shape
-    keys, values, inner = heads * width, heads * value_width, biases_LC.shape[1]
-    inner -= 3 * keys + values + 3 * channels
+    keys, values, crosses = heads * width, heads * value_width, matrices_LM.shape[1] > 4
+    before = 2 * keys + values + channels + crosses * (keys + channels)
+    inner = biases_LC.shape[1] - before - channels
+    projected, query, bent = wide_RC[:, : 2 * keys + values], wide_RC[:, :keys], wide_RC[:, :inner]
     # Before anything is taken: a thread that finds no room for it has nothing that others would wait for.
     product_room = _room(rows, max(channels, values, inner))
     work = np.empty(width + value_width + max(own_nodes.shape[1], nodes.shape[1]), np.float32)
-    phase = 0
-    if not post:
-        _begin(claims, x_RD, input_RD, norms_N2D[0], epsilon)
-        phase = 1
-    for layer in range(len(matrices_L6)):
-        matrices, norms_32D = matrices_L6[layer], norms_N2D[3 * layer + 1 :]
+    embedding = vectors_VD, positions_PD, scale
+    _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norms_N2D[0], epsilon, post)
+    phase, norm = 1, 1
+    for layer in range(len(matrices_LM)):
+        matrices, caches = matrices_LM[layer], caches_L4[layer]
         rest = biases_LC[layer], scales_LC[layer], levels, product_room
-        own_keys = carray(_at(caches_L4[layer, 0], kept), (many, heads, room, width))
-        own_values = carray(_at(caches_L4[layer, 1], kept), (many, heads, room, value_width))
-        source_keys = carray(_at(caches_L4[layer, 2], kept), (many, heads, longest, width))
-        source_values = carray(_at(caches_L4[layer, 3], kept), (many, heads, longest, value_width))
-        projected, query, bent = wide_RC[:, : 2 * keys + values], wide_RC[:, :keys], wide_RC[:, :inner]
+        own_keys = carray(_at(caches[0], kept), (many, heads, room, width))
+        own_values = carray(_at(caches[1], kept), (many, heads, room, value_width))
         _multiply(claims, phase, matrices[0], input_RD, projected, 0, False, rest)
         seen, begin = (own_sentences, own_nodes, own_counts), 2 * keys + values
         _attend(claims, phase + 1, projected, own_keys, own_values, mixed_RC, nodes_RH, work, seen)
         _multiply(claims, phase + 2, matrices[1], mixed_RC, y_RD, begin, False, rest)
-        _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_32D[0], epsilon, post)
-        _multiply(claims, phase + 4, matrices[2], input_RD, query, begin + channels, False, rest)
-        seen, begin = (sentences, nodes, counts), begin + channels + keys
-        _attend(claims, phase + 5, query, source_keys, source_values, mixed_RC, nodes_RH[:0], work, seen)
-        _multiply(claims, phase + 6, matrices[3], mixed_RC, y_RD, begin, False, rest)
-        _add_up(claims, phase + 7, x_RD, y_RD, input_RD, norms_32D[1], epsilon, post)
-        begin += channels
-        _multiply(claims, phase + 8, matrices[4], input_RD, bent, begin, True, rest)
-        _multiply(claims, phase + 9, matrices[5], bent, y_RD, begin + inner, False, rest)
-        _add_up(claims, phase + 10, x_RD, y_RD, input_RD, norms_32D[2], epsilon, post)
-        phase += 11
+        _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
+        phase, norm = phase + 4, norm + 1
+        if crosses:
+            source_keys = carray(_at(caches[2], kept), (many, heads, longest, width))
+            source_values = carray(_at(caches[3], kept), (many, heads, longest, value_width))
+            _multiply(claims, phase, matrices[2], input_RD, query, begin + channels, False, rest)
+            seen, begin = (sentences, nodes, counts), begin + channels + keys
+            _attend(claims, phase + 1, query, source_keys, source_values, mixed_RC, nodes_RH[:0], work, seen)
+            _multiply(claims, phase + 2, matrices[3], mixed_RC, y_RD, begin, False, rest)
+            _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
+            phase, norm = phase + 4, norm + 1
+        _multiply(claims, phase, matrices[-2], input_RD, bent, before, True, rest)
+        _multiply(claims, phase + 1, matrices[-1], bent, y_RD, before + inner, False, rest)
+        _add_up(claims, phase + 2, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
+        phase, norm = phase + 3, norm + 1
 
 
 @njit(

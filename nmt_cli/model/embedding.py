@@ -20,7 +20,7 @@ class Embedding(nn.Module):
 
     def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter) -> None:
         super().__init__()
-        self.matrix = matrix_VD
+        self.matrix, self.scale = matrix_VD, config.width**0.5
         self.drop = config.embedding_dropout
         self.positions = POSITIONS[config.positions](config)
         self.narrow = config.residual_stream == "bf16"
@@ -30,7 +30,7 @@ class Embedding(nn.Module):
 
         Where `blank` is true, zeros take the place of the token's own vector.
         """
-        vectors = F.embedding(tokens, self.matrix) * self.matrix.shape[1] ** 0.5
+        vectors = F.embedding(tokens, self.matrix) * self.scale
         if blank is not None:
             vectors = vectors.masked_fill(blank[..., None], 0.0)
         out = dropout(vectors + self.positions(positions, longest), self.drop, self.training)

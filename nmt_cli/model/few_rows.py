@@ -1,4 +1,5 @@
-"""A step of the decoder for a few rows on a CPU: one compiled function, in as many threads as are free.
+"""A step of the decoder for a few rows on a CPU, and the encoder of a line that is alone: one compiled
+function, in as many threads as are free.
 
 A step of a lone line reads each weight once and does little with it. What lies between products, of no weight
 in a large batch, then takes as long as they do while Python walks from one to the next.
@@ -23,26 +24,32 @@ from nmt_cli.machine import standby
 from nmt_cli.machine.arrays import as_array
 from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.torch_private import LaidOut
-from nmt_cli.model.cache import LayerCache, Step
+from nmt_cli.model.cache import DecodingCache, Step
+from nmt_cli.model.embedding import Embedding
 from nmt_cli.model.int8 import InBytes, product_of_few
 from nmt_cli.model.layers import Residual, SelfAttention
-from nmt_cli.model.transformer import DecoderLayer, Transformer
+from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 
 MOST_ROWS = ROUND
 """Not more: `cached.Rows` would round these up."""
 
 Matrix = LaidOut | InBytes
+Layer = EncoderLayer | DecoderLayer
+Caches = tuple[tuple[Tensor, Tensor, Tensor, Tensor], NDArray[np.int64], object]
 
 PHASES = 11
-"""Of a layer, see `compiled.step`."""
+"""Of a layer at most, see `compiled.step`."""
+
+MOST_PIECES = 48
+"""Of a sentence that is encoded so: more of them are multiplied as fast by PyTorch."""
 
 
 @dataclass(frozen=True, slots=True)
-class FewRows:
-    """A decoder whose weights are laid out in a way that the compiled step can read."""
+class Stack:
+    """An encoder or decoder whose weights are laid out in a way that the compiled step can read."""
 
-    kernels: ModuleType
-    matrices_L6: NDArray[np.int64]
+    embedding: Embedding
+    matrices_LM: NDArray[np.int64]
     """Where they are; the model keeps them."""
 
     biases_LC: NDArray[np.float32]
@@ -60,88 +67,167 @@ class FewRows:
     epsilon: float
     post: bool
     shape: Heads
-    output: Matrix
     widest: int
     """The most outputs of a layer's matrix."""
 
     @staticmethod
-    def of(model: Transformer) -> FewRows | None:
-        """For a model whose products are packed, and norms are not yet; None where it has to do without."""
-        layers = cast(list[DecoderLayer], list(model.decoder))
-        each, output = [_matrices(layer) for layer in layers], model.packed_output
-        readable = all(all(map(_readable, matrices)) for matrices in each) and _readable(output)
-        if not layers or not readable or model.config.activation != "relu":
+    def of(embedding: Embedding, layers: Sequence[Layer], last_norm: nn.Module) -> Stack | None:
+        """None where its weights are not readable."""
+        each = [_matrices(layer) for layer in layers]
+        if not layers or not all(all(map(_readable, matrices)) for matrices in each):
             return None
-        if not (kernels := compiled_kernels("model")):
-            return None
+        first = each[0][0]
         attention, post = cast(SelfAttention, layers[0].attention), layers[0].after_attention.post
         norms = [one.norm for layer in layers for one in _residuals(layer)]
-        ordered = [norms[0], *norms] if post else [*norms, cast(nn.LayerNorm, model.decoder_norm)]
-        return FewRows(
-            kernels=kernels,
-            matrices_L6=np.array([[one.blocks for one in matrices] for matrices in each]),
+        ordered = [norms[0], *norms] if post else [*norms, cast(nn.LayerNorm, last_norm)]
+        return Stack(
+            embedding=embedding,
+            matrices_LM=np.array([[one.blocks for one in matrices] for matrices in each]),
             biases_LC=np.stack([np.concatenate(list(map(_bias, matrices))) for matrices in each]),
             scales_LC=np.stack([np.concatenate(list(map(_scale, matrices))) for matrices in each]),
-            levels=output.levels if isinstance(output, InBytes) else 0,
+            levels=first.levels if isinstance(first, InBytes) else 0,
             norms_N2D=np.stack([[_array(norm.weight), _array(norm.bias)] for norm in ordered]),
             epsilon=norms[0].eps,
             post=post,
             shape=attention.shape,
-            output=cast(Matrix, output),
             widest=max(len(_bias(one)) for one in each[0]),
         )
+
+    def step(
+        self,
+        kernels: ModuleType,
+        tokens_R: NDArray[np.int64],
+        positions_R: NDArray[np.int64],
+        longest: int,
+        caches: Caches,
+        nodes_RH: NDArray[np.int64],
+        own: Paths,
+        source: Paths,
+    ) -> Tensor:
+        """[R, D]: what becomes of tokens at positions less than `longest`; a negative token has zeros.
+
+        `caches` are a layer's own keys and values, and those of the source; where all layers have theirs; and
+        who keeps them there.
+        """
+        (own_keys, _, source_keys, _), addresses, keeper = caches
+        heads, width, value_width = self.shape
+        rows, vectors = len(tokens_R), self.embedding.matrix.detach().numpy()
+        x, out, y = np.empty((3, rows, vectors.shape[1]), np.float32)
+        wide, mixed = (np.empty((rows, size), np.float32) for size in (self.widest, heads * value_width))
+        table = self.embedding.positions.enough_for(torch.from_numpy(positions_R), longest).detach().numpy()
+        (sentences, _, room, _), seen = own_keys.shape, source_keys.shape[2]
+        work = partial(
+            _called,
+            kernels.step,
+            keeper,
+            np.zeros((2, PHASES * len(addresses) + 1), np.int64),
+            *(tokens_R, positions_R, vectors, table, self.embedding.scale),
+            self.matrices_LM,
+            addresses,
+            np.empty(0, as_array(own_keys).dtype),
+            *(self.biases_LC, self.scales_LC, self.norms_N2D, self.epsilon, self.post),
+            *(x, out, wide, mixed, y),
+            np.array((sentences, heads, room, seen, width, value_width, self.levels)),
+            *(nodes_RH, own.sentences_R, own.nodes_RM, own.counts_R),
+            *(source.sentences_R, source.nodes_RM, source.counts_R),
+        )
+        standby.beside(work)
+        return torch.from_numpy(out)
+
+
+@dataclass(frozen=True, slots=True)
+class FewRows:
+    """A model that the compiled step can read."""
+
+    kernels: ModuleType
+    start: int
+    """Or -1 for zeros; see `Transformer.start`."""
+
+    encoder: Stack
+    decoder: Stack
+    output: Matrix
+    longest: int
+    """Pieces of a sentence that it encodes."""
+
+    @staticmethod
+    def of(model: Transformer) -> FewRows | None:
+        """For a model whose products are packed, and norms are not yet; None where it has to do without."""
+        if not _readable(output := model.packed_output) or model.config.activation != "relu":
+            return None
+        encoder, decoder = (
+            Stack.of(embedding, cast(list[Layer], list(layers)), norm)
+            for embedding, layers, norm in (
+                (model.source_embedding, model.encoder, model.encoder_norm),
+                (model.target_embedding, model.decoder, model.decoder_norm),
+            )
+        )
+        if not encoder or not decoder or not (kernels := compiled_kernels("model")):
+            return None
+        start = -1 if model.start is None else model.start
+        longest = 0 if model.config.encoder_window else MOST_PIECES
+        return FewRows(kernels, start, encoder, decoder, cast(Matrix, output), longest)
 
     def suffices(self, rows: int) -> bool:
         """See `WholeStep`."""
         return rows <= MOST_ROWS
 
-    def takes(self, rows: int, step: Step) -> bool:
+    def takes(self, step: Step) -> bool:
         """See `WholeStep`."""
-        return self.suffices(rows) and isinstance(step.own, Paths) and step.coverage is None
+        return isinstance(step.own, Paths) and self.suffices(len(step.own.counts_R)) and step.coverage is None
 
-    def step(self, x_RD: Tensor, caches: Sequence[LayerCache], step: Step) -> Tensor:
+    def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
         """See `WholeStep`."""
         assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
-        heads, width, value_width = self.shape
-        x, (sentences, _, room, _) = x_RD.numpy(), caches[0].own_keys.shape
-        sizes = sentences, heads, room, caches[0].source_keys.shape[2], width, value_width, self.levels
-        given = x.copy() if self.post else np.empty_like(x)
-        wide, mixed = (np.empty((len(x), size), np.float32) for size in (self.widest, heads * value_width))
-        work = partial(
-            _called,
-            self.kernels.step,
-            caches,
-            np.zeros((2, PHASES * len(caches) + 1), np.int64),
-            self.matrices_L6,
-            np.array([[kept.data_ptr() for kept in _kept(cache)] for cache in caches]),
-            np.empty(0, as_array(caches[0].own_keys).dtype),
-            *(self.biases_LC, self.scales_LC, self.norms_N2D, self.epsilon, self.post),
-            *(x, given, wide, mixed, np.empty_like(x)),
-            *(np.array(sizes), step.nodes_RH.numpy()),
-            *(step.own.sentences_R, step.own.nodes_RM, step.own.counts_R),
-            *(step.source.sentences_R, step.source.nodes_RM, step.source.counts_R),
+        positions = np.minimum(cache.ages.numpy()[step.own.sentences_R], longest - 1)
+        tokens = np.where(positions == 0, self.start, tokens_R.numpy())
+        kept = [layer.kept for layer in cache.layers]
+        caches = kept[0], cache.addresses(), kept
+        nodes = step.nodes_RH.numpy()
+        return self.decoder.step(
+            self.kernels, tokens, positions, longest, caches, nodes, step.own, step.source
         )
-        standby.beside(work)
-        return torch.from_numpy(given)
+
+    def encodes(self, sentences: int, longest: int) -> bool:
+        """See `WholeStep`."""
+        return sentences == 1 and longest <= self.longest
+
+    def encode(self, source_S: Tensor) -> Tensor:
+        """See `WholeStep`."""
+        (heads, width, value_width), pieces = self.encoder.shape, len(source_S)
+        everywhere, first = np.arange(pieces), pieces * np.arange(heads)
+        own = Paths(
+            np.zeros(pieces, np.int64),
+            np.tile(everywhere.astype(np.int32), (pieces, 1)),
+            np.full(pieces, pieces, np.int32),
+            self.kernels,
+        )
+        keys, values = (torch.empty(1, heads, pieces, size) for size in (width, value_width))
+        kept = keys, values, keys, values
+        addresses = np.array([[each.data_ptr() for each in kept]] * len(self.encoder.matrices_LM))
+        nodes = everywhere[:, None] + first
+        return self.encoder.step(
+            self.kernels, source_S.numpy(), everywhere, pieces, (kept, addresses, kept), nodes, own, own
+        )
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """See `WholeStep`."""
         if isinstance(self.output, InBytes):
             return self.output(decoded_RD)
         bias, no_scale = _bias(self.output), _scale(self.output)
-        return product_of_few(self.kernels, decoded_RD, self.output.blocks, bias, no_scale, self.levels)
+        return product_of_few(self.kernels, decoded_RD, self.output.blocks, bias, no_scale, 0)
 
 
-def _called(step: Callable[..., None], caches: Sequence[LayerCache], *given: object) -> None:
+def _called(step: Callable[..., None], caches: object, *given: object) -> None:
     """Call `step`, which is told where `caches` are; they stay there while a thread may still look."""
     step(*given)
 
 
-def _matrices(layer: DecoderLayer) -> list[Matrix]:
+def _matrices(layer: Layer) -> list[Matrix]:
     """In the order in which a step needs them."""
-    attention, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
+    attention, feed_forward = layer.attention, layer.feed_forward
     own = [getattr(attention, name, None) for name in ("query_key_value", "output")]  # an SSRU has none
-    each = [*own, cross.query, cross.output, feed_forward.inner, feed_forward.outer]
+    cross = [layer.cross.query, layer.cross.output] if isinstance(layer, DecoderLayer) else []
+    each = [*own, *cross, feed_forward.inner, feed_forward.outer]
     return [cast(Matrix, getattr(linear, "compute", None)) for linear in each]
 
 
@@ -153,8 +239,9 @@ def _scale(matrix: Matrix) -> NDArray[np.float32]:
     return _array(matrix.matrix.scale) if isinstance(matrix, InBytes) else np.empty(0, np.float32)
 
 
-def _residuals(layer: DecoderLayer) -> list[Residual]:
-    return [layer.after_attention, layer.after_cross, layer.after_feed_forward]
+def _residuals(layer: Layer) -> list[Residual]:
+    cross = [layer.after_cross] if isinstance(layer, DecoderLayer) else []
+    return [layer.after_attention, *cross, layer.after_feed_forward]
 
 
 def _bias(matrix: Matrix) -> NDArray[np.float32]:
@@ -164,7 +251,3 @@ def _bias(matrix: Matrix) -> NDArray[np.float32]:
 def _array(x: Tensor) -> NDArray[np.float32]:
     array: NDArray[np.float32] = x.detach().numpy()
     return array
-
-
-def _kept(cache: LayerCache) -> list[Tensor]:
-    return [cache.own_keys, cache.own_values, cache.source_keys, cache.source_values]

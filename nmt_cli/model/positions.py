@@ -36,10 +36,14 @@ class Sinusoids(nn.Module):
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
         """The vectors of `positions`, all of which are less than `longest`."""
+        return self.enough_for(positions, longest)[positions]
+
+    def enough_for(self, positions: Tensor, longest: int) -> Tensor:
+        """A table that has them."""
         if longest > self.table.shape[0]:
             # Twice what is needed, or each longer sentence would make a table.
             self.table = sinusoids(2 * longest, *self.rule).to(self.table)
-        return self.table[positions]
+        return self.table
 
 
 class LearnedPositions(nn.Module):
@@ -51,6 +55,10 @@ class LearnedPositions(nn.Module):
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
         """The vectors of `positions`, all of which are less than `longest`, which may be rounded up."""
+        return self.enough_for(positions, longest)[positions]
+
+    def enough_for(self, positions: Tensor, longest: int) -> Tensor:
+        """The table, which has them."""
         known = self.table.shape[0]
         # The first half is known on the host; the second one waits for the device.
         if longest > known and (tokens := int(positions.max()) + 1) > known:
@@ -58,14 +66,14 @@ class LearnedPositions(nn.Module):
                 f"a sentence has {tokens} tokens, but the model has learned {known} positions (model.longest)"
                 "; leave longer ones out, or train with more."
             )
-        return self.table[positions]
+        return self.table
 
 
 def _sinusoids_of(config: ModelConfig) -> Sinusoids:
     return Sinusoids(config.width, config.positions, config.first_position)
 
 
-POSITIONS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+POSITIONS: dict[str, Callable[[ModelConfig], Sinusoids | LearnedPositions]] = {
     "sinusoidal": _sinusoids_of,
     "marian": _sinusoids_of,
     "learned": lambda config: LearnedPositions(config.longest, config.width),

@@ -131,6 +131,8 @@ class Transformer(nn.Module):
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
         """[S, D]."""
+        if self.few_rows and self.few_rows.encodes(len(source.lengths), source.longest):
+            return self.few_rows.encode(source_S)
         x_SD = self.source_embedding(source_S, source.positions, source.longest)
         for layer in self.encoder:
             x_SD = layer(x_SD, source)
@@ -177,14 +179,14 @@ class Transformer(nn.Module):
         ascending; none of their sentences has `longest` tokens yet. `tokens_R` are the newest of each;
         what is given for a hypothesis without tokens does not matter."""
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
-        sentences_R = step.rows.from_places // cache.places
-        # The rows are rounded up, see `Rows`; what the dummies get does not matter.
-        tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
-        # Of sentences that are done nobody asks whether they were too long.
-        x_RD = self._embedded(tokens_R, cache.ages[sentences_R].clamp(max=longest - 1), longest)
-        if self.few_rows and self.few_rows.takes(len(x_RD), step):
-            out = self.few_rows.step(x_RD, cache.layers, step)
+        if self.few_rows and self.few_rows.takes(step):
+            out = self.few_rows.step(tokens_R, cache, step, longest)
         else:
+            sentences_R = step.rows.from_places // cache.places
+            # The rows are rounded up, see `Rows`; what the dummies get does not matter.
+            tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
+            # Of sentences that are done nobody asks whether they were too long.
+            x_RD = self._embedded(tokens_R, cache.ages[sentences_R].clamp(max=longest - 1), longest)
             for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
                 x_RD = layer.step(x_RD, kept, step)
             out = self.decoder_norm(x_RD[: len(rows_R)])

@@ -49,5 +49,5 @@ def test_pairs_keep_their_order_however_few_fit_at_a_time(
     together = token_scores(ensemble, PAIRS)
     monkeypatch.setattr(forced, "TOKENS", 1)
     for few, many in zip(token_scores(ensemble, PAIRS), together, strict=True):
-        assert few == pytest.approx(many, abs=1e-5)
+        assert few == pytest.approx(many, rel=1e-5, abs=1e-5)
     assert token_scores(ensemble, []) == []

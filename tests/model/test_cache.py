@@ -255,12 +255,12 @@ def test_nodes_of_hypotheses_that_were_left_make_room_for_new_ones(
     source_S, _, source, _ = batch([3], [])
     cache = model.begin(source_S, source, 2)
     room, used = [], []
-    for number in range(40):
+    for number in range(120):
         stepped(model, list(ids(2, 1, seed=number)), cache)
         follow(cache, [[0, 0]])
         room.append(cache.layers[0].own_keys.shape[2])
         used.append(cache.used)
-    assert max(room) <= 40 + 2 * (cache_module.BLOCK + 1)
+    assert max(room) <= 120 + 2 * (cache_module.ALONE + 1)
     assert all(nodes <= tokens + 2 + cache_module.GRAIN for tokens, nodes in enumerate(used))
 
 

@@ -15,7 +15,7 @@ from nmt_cli.machine import standby
 from nmt_cli.machine.devices import Precision
 from nmt_cli.machine.torch_private import multiplies_int8
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.few_rows import MOST_ROWS, FewRows
+from nmt_cli.model.few_rows import MOST_PIECES, MOST_ROWS, FewRows
 from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
@@ -85,6 +85,36 @@ def test_each_step_has_the_logits_of_the_plain_model(
     monkeypatch.setattr(dispatch, "kernels", lambda: None)
     wanted = searched(model.double(), places, 12)
     assert taken == [2 * places] * 12 and (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_line_that_is_alone_is_encoded_as_the_plain_model_does_it(
+    name: str, precision: Precision, helped: None, build: Callable[..., Transformer]
+) -> None:
+    if precision == "int8" and not multiplies_int8():
+        pytest.skip("this CPU has no kernels for 8 bits")
+    model = build(CONFIGS[name])
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours, plain = packed(model, precision), packed(model, precision)
+    if not ours.few_rows:
+        pytest.skip("oneDNN lays out weights in another way on this CPU")
+    plain.few_rows = None
+    for tokens in (1, 2, 7, MOST_PIECES, MOST_PIECES + 1):
+        source = flat([[2 + place % 6 for place in range(tokens)]], torch.device("cpu"))
+        if precision == "fp32":
+            wanted = model.double().encode(*source)
+            assert (ours.encode(*source) - wanted).abs().max() < 1e-4 * wanted.abs().max()
+        else:
+            wanted = plain.encode(*source)
+            assert (ours.encode(*source) - wanted).abs().mean() < 1e-2 * wanted.abs().max()
+
+
+def test_who_sees_but_a_window_of_the_source_is_encoded_as_ever(build: Callable[..., Transformer]) -> None:
+    ours = packed(build(replace(POST, encoder_window=4)))
+    assert not ours.few_rows or not ours.few_rows.encodes(1, 5)
 
 
 @pytest.mark.parametrize("places", [1, MOST_ROWS // 2])

@@ -106,9 +106,9 @@ def linear_of(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 def stands_in_for(linear: nn.Linear, precision: Precision) -> Packed:
     """What `pack` puts into the place of a linear layer."""
     model = Transformer(replace(POST, encoder_layers=1, decoder_layers=1), KNOWN, KNOWN, joint=True)
-    model.encoder.append(linear)
+    model.add_module("another", linear)
     pack(model, precision)
-    found = model.encoder[-1]
+    found = model.another
     assert isinstance(found, Packed)
     return found
 

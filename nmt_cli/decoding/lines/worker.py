@@ -54,16 +54,22 @@ def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads:
             turn.finish(*found)
 
 
-def _call_others(models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: int) -> None:
+def _call_others(
+    models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
+) -> None:
     """Let threads for which there is nothing else to do help with few sentences, some of which join."""
-    rows = (running + joining) * turn.search.places
-    few = rows <= FEW_ROWS and turn.alone(running + joining)
+    sentences = running + len(joining)
+    rows, longest = sentences * turn.search.places, max((len(each.tokens) + 1 for each in joining), default=0)
+    few = rows <= FEW_ROWS and turn.alone(sentences)
     standby.call(threads - 1 if few else 0)
-    # PyTorch's own threads, which the encoder takes, would be in the way of these.
+    # PyTorch's own threads, which all else takes, would be in the way of these.
     suffices = not turn.search.coverage_penalty and all(
-        model.few_rows and model.few_rows.suffices(rows) for model in models
+        model.few_rows
+        and model.few_rows.suffices(rows)
+        and (not joining or model.few_rows.encodes(len(joining), longest))
+        for model in models
     )
-    wanted = threads if few and (joining or not suffices) else 1
+    wanted = threads if few and not suffices else 1
     if torch.get_num_threads() != wanted:
         torch.set_num_threads(wanted)
 

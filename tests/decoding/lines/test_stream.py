@@ -22,6 +22,7 @@ from nmt_cli.decoding.lines.queue import RequestQueue
 from nmt_cli.decoding.lines.stream import stream
 from nmt_cli.decoding.lines.translator import Line, Translation, Translator
 from nmt_cli.decoding.lines.workers import Workers
+from nmt_cli.machine import standby
 from nmt_cli.machine.threads import available_cores
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
@@ -343,22 +344,28 @@ def test_the_end_waits_for_the_line_that_is_being_cut_into_tokens(
     assert log == ["cut", "end"]
 
 
+@pytest.mark.parametrize("line", ["abc", "ab" * 30], ids=["short", "long"])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_line_that_comes_alone_has_the_threads_of_all_workers(
-    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, workers: int
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, workers: int, line: str
 ) -> None:
+    """A short one those that stand by, a long one PyTorch's, until it is encoded."""
+    others = [0]
+
     def told(*_: object) -> None:
-        raise Broken(f"{torch.get_num_threads()} at work")
+        raise Broken(f"{torch.get_num_threads()} and {others[-1]} at work")
 
     monkeypatch.setattr(Transformer, "encode", told)
+    monkeypatch.setattr(standby, "call", others.append)
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
         with pytest.raises(Broken) as raised:
-            answers(streamed(iter(["abc"]), workers=workers))
+            answers(streamed(iter([line]), workers=workers))
     finally:
         torch.set_num_threads(before)
-    assert str(raised.value) == f"{min(workers, available_cores())} at work"
+    threads = min(workers, available_cores())
+    assert str(raised.value) == f"{1 if line == 'abc' else threads} and {threads - 1} at work"
 
 
 def test_lines_that_did_not_fit_together_still_come_out_in_order(

@@ -208,7 +208,8 @@ def test_idle_workers_help_with_few_sentences_that_are_all_there_are(
         raise ValueError(f"in {torch.get_num_threads()} threads")
 
     torch.mm(torch.ones(2000, 500), torch.ones(500, 500))
-    monkeypatch.setattr(Ensemble, "step", step)
+    for name in ("step", "logits"):
+        monkeypatch.setattr(Ensemble, name, step)
     counts = Counts()
     counts.unfinished.value = unfinished
     turn = Turn(SearchConfig(beam=2), sources)
