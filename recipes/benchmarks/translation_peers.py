@@ -155,6 +155,7 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)
     _count(Ensemble, "step", 1, counted)
+    _count(Ensemble, "logits", 1, counted)
 
     own = kind.endswith(OWN_RULE)
 
