@@ -20,7 +20,7 @@ from nmt_cli.training.settings import CONFIG
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
 
-COUNTS = (2, 3, 5, 10)
+COUNTS = (2, 3, 5, 10, 20, 40)
 """How many of the newest checkpoints are averaged, as far as there are so many."""
 
 

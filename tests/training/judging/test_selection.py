@@ -49,7 +49,7 @@ def test_candidates_are_the_last_the_best_and_averages_of_as_many_as_there_are(
     run: Path, identity: Identity
 ) -> None:
     weights = dict(identity.build().named_parameters())
-    for step in range(1, 11):
+    for step in range(1, 41):
         scores = {"1": 0.5, "3": 0.75, "4": 0.75, "9": 0.1}
         save_checkpoint(run, identity, Checkpoint(step, weights, {}, {"scores": scores}))
         if step in (2, 6):
@@ -64,8 +64,8 @@ def test_candidates_are_the_last_the_best_and_averages_of_as_many_as_there_are(
                 }[step]
             )
     found = names(averages(run))
-    assert list(found) == ["last", "best", *(f"average of {count}" for count in (2, 3, 5, 10))]
-    assert found["average of 10"] == list(range(1, 11))
+    assert list(found) == ["last", "best", *(f"average of {count}" for count in (2, 3, 5, 10, 20, 40))]
+    assert found["average of 40"] == list(range(1, 41))
 
 
 @pytest.mark.parametrize("scores", [{}, {"1": 0.5, "2": 0.75}], ids=["never judged", "the last is the best"])
