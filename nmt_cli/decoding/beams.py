@@ -14,6 +14,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,6 +26,18 @@ NEVER = 1 << 62
 
 BLOCK = 32
 """Room for tokens is made in blocks of this size."""
+
+
+Rules = tuple[NDArray[np.int64], int, bool, np.float32, np.float32, int]
+"""What `decoding.compiled.go_on` goes by, in its order."""
+
+
+def rules_of(
+    banned: Tensor, end: int, rule: LengthRule, reach: float = np.inf, enough: int | None = None
+) -> Rules:
+    """For a search in which `enough` endings are enough, if anybody says so."""
+    numbers = np.float32(rule.exponent), np.float32(reach)
+    return banned.numpy(), end, rule.name == "gnmt", *numbers, NEVER if enough is None else enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,36 +167,28 @@ class Beams:
         self.ages = self.ages + 1
 
     def go_on(
-        self,
-        x_RV: Tensor,
-        raw: bool,
-        banned: Tensor,
-        rows_R: Tensor,
-        end: int,
-        rule: LengthRule,
-        longest: int,
-        reach: float,
-        enough: int | None,
-        kernels: ModuleType,
+        self, x_RV: Tensor, raw: bool, rows_R: Tensor, rules: Rules, longest: int, kernels: ModuleType
     ) -> Tensor:
-        """`follow` what is `best` of these log-probabilities, or logits if they are `raw`, once what is
-        `banned` is not among them, then `give_up_hopeless`, and, if it is said how many are enough,
-        `give_up_where_enough_ended`; all at once, on a CPU. `x_RV` is used up.
+        """`follow` what is `best` of these log-probabilities, or of logits if they are `raw`, once what is
+        banned is not among them, then `give_up_hopeless`, and `give_up_where_enough_ended`; all at once, on a
+        CPU. `x_RV` is used up.
 
         Returns the parent of each place.
         """
         self.make_room(longest + 1)
         parents = torch.empty_like(self.tokens[:, :, 0])
+        x = x_RV.float().contiguous().numpy()
+        kernels.go_on(x, raw, rows_R.numpy(), *rules, *self.books, parents.numpy())
+        return parents
+
+    @property
+    def books(self) -> tuple[NDArray[np.generic], ...]:
+        """All that `decoding.compiled.go_on` keeps, in its order."""
         state = (
             *(self.ages, self.caps, self.pieces, self.totals, self.tokens, self.token_totals, self.ended),
             *(self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals),
         )
-        kernels.go_on(
-            *(x_RV.float().contiguous().numpy(), raw, banned.numpy(), rows_R.numpy()),
-            *(end, rule.name == "gnmt", rule.exponent, reach, enough or NEVER),
-            *(each.numpy() for each in (*state, parents)),
-        )
-        return parents
+        return tuple(each.numpy() for each in state)
 
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
         """Drop hypotheses that would not beat the worst of their sentence's best K ended ones even if they

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention.dispatch import FEW_ROWS
-from nmt_cli.decoding.beams import Beams, Choice
+from nmt_cli.decoding import few_steps
+from nmt_cli.decoding.beams import Beams, Choice, rules_of
 from nmt_cli.decoding.choose import best, best_of, chances, drawn, ways_on
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.constraints import Bans, ban_repeated, ban_sequences, bans_of, penalise_repeated
@@ -57,6 +58,9 @@ class Search:
         self._compiled = plain and look_every == 1 and ensemble.device.type == "cpu"
         banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
         self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
+        if self._compiled:
+            enough = config.beam if config.stop_early else None
+            self._books_rules = rules_of(self._banned, self._end, self._rule, config.reach, enough)
         never = torch.zeros(len(vocabulary), dtype=torch.bool, device=ensemble.device)
         self._never = never.index_fill_(0, self._banned, True)
         self._ages: list[int] = []
@@ -117,7 +121,7 @@ class Search:
         # Not as soon as some are done: if this runs out of memory, they must have left.
         if sum(self._active) <= FEW * len(self._active):
             self._clear(self._beams)
-        beams, longest = self._beams, max(self._ages) + 1
+        beams, longest, taken = self._beams, max(self._ages) + 1, 1
         if self._few_suffice:
             for cache in self._caches:
                 if not cache.ready:
@@ -131,6 +135,9 @@ class Search:
                 self._repeated.take(beams, self._caches, buffers, most, rules, advance)
             else:
                 advance(rules)
+        elif (kernels := self._kernels) and (steps := self._steps_at_once):
+            (model,), (cache,) = self._ensemble.models, self._caches
+            taken = few_steps.take(kernels, model, cache, beams, steps, self._books_rules)
         else:
             going = [age for age, active in zip(self._ages, self._active, strict=True) if active]
             rows, newest = beams.rows(self._look_every > 1, self._kernels)
@@ -141,7 +148,7 @@ class Search:
                 x = self._ensemble.step(*given)
                 self._constrain(x, rows)
             self._go_on(beams, x, raw, rows, longest)
-        self._ages = [age + 1 for age in self._ages]
+        self._ages = [age + taken for age in self._ages]
         return self._leave(beams)
 
     def _advance(self, beams: Beams, longest: int, most: int, rules: Tensor) -> None:
@@ -164,10 +171,7 @@ class Search:
         if not (kernels := self._kernels):
             self._follow(beams, self._choice(x, rows, beams.totals), longest)
             return
-        config, banned = self._config, self._banned if raw else self._banned[:0]
-        enough = config.beam if config.stop_early else None
-        given = rows, self._end, self._rule, longest, config.reach, enough
-        parents = beams.go_on(x, raw, banned, *given, kernels)
+        parents = beams.go_on(x, raw, rows, self._books_rules, longest, kernels)
         for cache in self._caches:
             cache.follow(parents, beams.in_use)
 
@@ -195,8 +199,19 @@ class Search:
         fixed = rows > FEW_ROWS or self._heeding or len(self._ensemble.models) > 1
         if fixed or not self._kernels or min(self._ages) < self._config.min_length:
             return False
-        each = zip(self._sentences, self._ages, self._caps, strict=True)
-        return all(self._must(*one) is None for one in each)
+        each = zip(self._sentences, self._ages, self._caps, self._active, strict=True)
+        return all(self._must(one, age, cap) is None for one, age, cap, active in each if active)
+
+    @property
+    def _steps_at_once(self) -> int:
+        """How many steps a compiled call may take, 0 where a step needs more than that."""
+        assert self._beams is not None
+        if not self._logits_suffice(self._beams.totals.numel()) or not few_steps.suffices(
+            self._ensemble.models[0], self._beams
+        ):
+            return 0
+        each = zip(self._ages, self._caps, self._active, strict=True)
+        return min(few_steps.STEPS, *(cap - age for age, cap, active in each if active))
 
     @property
     def _few_suffice(self) -> bool:

@@ -51,15 +51,21 @@ def call(count: int) -> None:
     _mine.helpers = _helpers(os.getpid(), count) if count else []
 
 
-def beside(work: Callable[[], object]) -> None:
-    """Call `work`, also in the threads that help the calling one, until it has returned in this one.
+def beside(work: Callable[[], object], help: Callable[[], object] | None = None) -> None:
+    """Call `work`, and in the threads that help the calling one `help` or the same, until it has returned.
 
     The others may begin and end late, or not at all: it is for work that threads take from each other, and
     that lets go of Python's lock.
     """
     for helper in getattr(_mine, "helpers", ()):
-        helper.tell(work)
+        helper.tell(help or work)
     work()
+
+
+def keeping(keeper: object, work: Callable[..., object], *given: object) -> None:
+    """Call `work`, which is told where something is that `keeper` keeps there, also while a thread that came
+    late may still look."""
+    work(*given)
 
 
 _mine = threading.local()

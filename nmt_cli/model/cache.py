@@ -101,6 +101,19 @@ class Step:
         return attend_newest(projected_RC, heads, self.nodes_RH, *kept, self.own)
 
 
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What several steps of few rows need of a model, see `decoding.compiled.steps`."""
+
+    start: int
+    phases: int
+    given: tuple[object, ...]
+    """The model with its caches, sizes, the output matrix, and room to work in."""
+
+    keeper: object
+    """Who keeps the caches where they are."""
+
+
 class WholeStep(Protocol):
     """Takes few rows through all layers at once."""
 
@@ -121,6 +134,9 @@ class WholeStep(Protocol):
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """[R, V]."""
+
+    def several(self, rows: int, cache: DecodingCache, longest: int) -> Several:
+        """For steps of up to so many rows that have less than `longest` tokens each."""
 
 
 @dataclass(slots=True)
@@ -207,17 +223,21 @@ class DecodingCache:
 
     def _taken(self, rows: Rows, count: int, window: int, kernels: ModuleType) -> tuple[Tensor, Paths]:
         """The same by a compiled kernel, for the first `count` rows; and lists of what all of them see."""
-        places, behind = rows.from_places.numpy(), window // 2 + 1 if window else NEVER
+        places = rows.from_places.numpy()
         nodes_RH = np.empty((count, self.layers[0].own_keys.shape[1]), np.int64)
         counts = np.empty(len(places), np.int32)
         while True:
             seen = np.empty((len(places), self.used), np.int32)
-            tree = self.paths.numpy(), self.depths.numpy(), self.ages.numpy()
-            if kernels.take_nodes(*tree, self.used, behind, places[:count], places, nodes_RH, seen, counts):
+            if kernels.take_nodes(*self.tree(window), places[:count], places, nodes_RH, seen, counts):
                 break
             self.get_ready()
         self.ready = max(self.ready - 1, 0)
         return torch.from_numpy(nodes_RH), Paths(places // self.places, seen, counts, kernels)
+
+    def tree(self, window: int) -> tuple[object, ...]:
+        """What `attention.compiled.take_nodes` is told first."""
+        behind = window // 2 + 1 if window else NEVER
+        return self.paths.numpy(), self.depths.numpy(), self.ages.numpy(), self.used, behind
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
         """Lists of what all rows see of the source: those of the step before, if it had the same rows."""
@@ -267,12 +287,15 @@ class DecodingCache:
         # False sorts before True, so the nodes on no path come first.
         return alive.sort(dim=1, stable=True).indices[:, : self.places]
 
-    def get_ready(self) -> Tensor:
-        """Make nodes ready for the next steps, which the host must look for; [B, M]: which are on a path."""
+    def get_ready(self, steps: int = 0) -> Tensor:
+        """Make nodes ready for the next steps, which the host must look for; [B, M]: which are on a path.
+
+        For more `steps` than it otherwise would as far as there is room.
+        """
         alive = self._alive()
         # All sentences have as many nodes as the one that needs most.
         live = int(alive.sum(1).max())
-        needed = live + self.places * self.ahead
+        needed = live + self.places * max(self.ahead, steps)
         if needed > self.used:
             if needed > self.paths.shape[2]:
                 self._tidy(torch.arange(len(self.ages), device=self.paths.device), live)

@@ -7,7 +7,7 @@ in a large batch, then takes as long as they do while Python walks from one to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -24,7 +24,7 @@ from nmt_cli.machine import standby
 from nmt_cli.machine.arrays import as_array
 from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.torch_private import LaidOut
-from nmt_cli.model.cache import DecodingCache, Step
+from nmt_cli.model.cache import DecodingCache, Several, Step
 from nmt_cli.model.embedding import Embedding
 from nmt_cli.model.int8 import InBytes, product_of_few
 from nmt_cli.model.layers import Residual, SelfAttention
@@ -36,6 +36,8 @@ MOST_ROWS = ROUND
 Matrix = LaidOut | InBytes
 Layer = EncoderLayer | DecoderLayer
 Caches = tuple[tuple[Tensor, Tensor, Tensor, Tensor], NDArray[np.int64], object]
+Given = tuple[object, ...]
+"""To a compiled function."""
 
 PHASES = 11
 """Of a layer at most, see `compiled.step`."""
@@ -109,30 +111,44 @@ class Stack:
         `caches` are a layer's own keys and values, and those of the source; where all layers have theirs; and
         who keeps them there.
         """
-        (own_keys, _, source_keys, _), addresses, keeper = caches
-        heads, width, value_width = self.shape
-        rows, vectors = len(tokens_R), self.embedding.matrix.detach().numpy()
-        x, out, y = np.empty((3, rows, vectors.shape[1]), np.float32)
-        wide, mixed = (np.empty((rows, size), np.float32) for size in (self.widest, heads * value_width))
-        table = self.embedding.positions.enough_for(torch.from_numpy(positions_R), longest).detach().numpy()
-        (sentences, _, room, _), seen = own_keys.shape, source_keys.shape[2]
+        model, sizes, room = self.given(len(tokens_R), positions_R, longest, caches)
         work = partial(
-            _called,
+            standby.keeping,
+            caches,
             kernels.step,
-            keeper,
-            np.zeros((2, PHASES * len(addresses) + 1), np.int64),
-            *(tokens_R, positions_R, vectors, table, self.embedding.scale),
-            self.matrices_LM,
-            addresses,
-            np.empty(0, as_array(own_keys).dtype),
-            *(self.biases_LC, self.scales_LC, self.norms_N2D, self.epsilon, self.post),
-            *(x, out, wide, mixed, y),
-            np.array((sentences, heads, room, seen, width, value_width, self.levels)),
+            np.zeros((2, self.phases), np.int64),
+            *(tokens_R, positions_R, *model, *room, sizes),
             *(nodes_RH, own.sentences_R, own.nodes_RM, own.counts_R),
             *(source.sentences_R, source.nodes_RM, source.counts_R),
         )
         standby.beside(work)
+        _, out, *_ = room
         return torch.from_numpy(out)
+
+    @property
+    def phases(self) -> int:
+        """Of a step, at most."""
+        return PHASES * len(self.matrices_LM) + 1
+
+    def given(
+        self, rows: int, positions: NDArray[np.int64], longest: int, caches: Caches
+    ) -> tuple[Given, NDArray[np.int64], Sequence[NDArray[np.float32]]]:
+        """What `compiled.step` is told besides tokens and nodes: the model with its caches, sizes, and room
+        for so many rows."""
+        (own_keys, _, source_keys, _), addresses, _ = caches
+        heads, width, value_width = self.shape
+        vectors = self.embedding.matrix.detach().numpy()
+        table = self.embedding.positions.enough_for(torch.from_numpy(positions), longest).detach().numpy()
+        model = (
+            *(vectors, table, np.float32(self.embedding.scale), self.matrices_LM, addresses),
+            np.empty(0, as_array(own_keys).dtype),
+            *(self.biases_LC, self.scales_LC, self.norms_N2D, np.float32(self.epsilon), self.post),
+        )
+        (sentences, _, room, _), seen = own_keys.shape, source_keys.shape[2]
+        sizes = np.array((sentences, heads, room, seen, width, value_width, self.levels))
+        x, out, y = np.empty((3, rows, vectors.shape[1]), np.float32)
+        wide, mixed = (np.empty((rows, size), np.float32) for size in (self.widest, heads * value_width))
+        return model, sizes, (x, out, wide, mixed, y)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +196,20 @@ class FewRows:
         assert isinstance(step.own, Paths) and isinstance(step.source, Paths)
         positions = np.minimum(cache.ages.numpy()[step.own.sentences_R], longest - 1)
         tokens = np.where(positions == 0, self.start, tokens_R.numpy())
-        kept = [layer.kept for layer in cache.layers]
-        caches = kept[0], cache.addresses(), kept
         nodes = step.nodes_RH.numpy()
         return self.decoder.step(
-            self.kernels, tokens, positions, longest, caches, nodes, step.own, step.source
+            self.kernels, tokens, positions, longest, _caches(cache), nodes, step.own, step.source
         )
+
+    def several(self, rows: int, cache: DecodingCache, longest: int) -> Several:
+        """See `WholeStep`."""
+        caches = _caches(cache)
+        model, sizes, room = self.decoder.given(rows, np.array([longest - 1]), longest, caches)
+        bias, scale = _bias(self.output), _scale(self.output)
+        levels = self.output.levels if isinstance(self.output, InBytes) else 0
+        logits = np.empty((rows, len(bias)), np.float32)
+        output = self.output.blocks, bias, scale, levels
+        return Several(self.start, self.decoder.phases, (model, sizes, output, (*room, logits)), caches)
 
     def encodes(self, sentences: int, longest: int) -> bool:
         """See `WholeStep`."""
@@ -217,9 +241,9 @@ class FewRows:
         return product_of_few(self.kernels, decoded_RD, self.output.blocks, bias, no_scale, 0)
 
 
-def _called(step: Callable[..., None], caches: object, *given: object) -> None:
-    """Call `step`, which is told where `caches` are; they stay there while a thread may still look."""
-    step(*given)
+def _caches(cache: DecodingCache) -> Caches:
+    kept = [layer.kept for layer in cache.layers]
+    return kept[0], cache.addresses(), kept
 
 
 def _matrices(layer: Layer) -> list[Matrix]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt_cli.decoding.beams import Beams
+from nmt_cli.decoding.beams import Beams, rules_of
 from nmt_cli.decoding.choose import best_of, ways_on
 from nmt_cli.decoding.lengths import LengthRule
 from nmt_cli.machine.kernels import compiled_kernels
@@ -47,18 +47,18 @@ def test_hypotheses_go_on_and_end_as_they_do_without_it(
             break
         logits = 3 * torch.randn(len(rows), VOCABULARY, generator=draw)
         log_probs, raw = logits.log_softmax(1), age % 2 == 0
+        banned = torch.randperm(VOCABULARY, generator=draw)[:2]
         if raw:
-            banned = torch.randperm(VOCABULARY, generator=draw)[:2]
             log_probs[:, banned] = -torch.inf
         else:  # somebody has seen to it
-            banned = torch.tensor([], dtype=torch.int64)
             log_probs[torch.rand(log_probs.shape, generator=draw) < 0.3] = -torch.inf
         x = logits if raw else log_probs
         ways = log_probs.topk(ways_on(places, VOCABULARY))
         wanted = taken(plain, (ways.values, ways.indices), rows, rule, age)
         if enough:
             plain.give_up_where_enough_ended(enough)
-        found = ours.go_on(x.clone(), raw, banned, rows, END, rule, age + 1, 2.0, enough, kernels)
+        rules = rules_of(banned, END, rule, 2.0, enough)
+        found = ours.go_on(x.clone(), raw, rows, rules, age + 1, kernels)
         assert torch.equal(ours.in_use, plain.in_use)
         assert torch.equal(found[plain.in_use], wanted[plain.in_use])
         assert torch.equal(ours.tokens[ours.in_use][:, : age + 1], plain.tokens[plain.in_use][:, : age + 1])
@@ -79,5 +79,5 @@ def test_a_total_that_is_no_number_goes_no_further() -> None:
     beams = Beams.begin(torch.tensor([5]), torch.tensor([2]), 2, 1, 1)
     nothing = torch.tensor([], dtype=torch.int64)
     x = torch.full((1, VOCABULARY), torch.nan)
-    beams.go_on(x, True, nothing, torch.tensor([0]), END, LengthRule("gnmt", 0.6), 1, 2.0, None, kernels)
+    beams.go_on(x, True, torch.tensor([0]), rules_of(nothing, END, LengthRule("gnmt", 0.6)), 1, kernels)
     assert not beams.in_use.any() and beams.found(torch.tensor([0])) == [[]]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,6 +21,7 @@ from nmt_cli.decoding.lines.queue import RequestQueue
 from nmt_cli.decoding.lines.stream import stream
 from nmt_cli.decoding.lines.translator import Line, Translation, Translator
 from nmt_cli.decoding.lines.workers import Workers
+from nmt_cli.decoding.search import Done, Search
 from nmt_cli.machine import standby
 from nmt_cli.machine.threads import available_cores
 from nmt_cli.model.transformer import Transformer
@@ -216,7 +216,7 @@ def test_an_error_of_a_worker_reaches_the_caller_though_more_input_may_come(
         forever.wait(PATIENCE)
 
     forever = threading.Event()
-    monkeypatch.setattr(Transformer, "step", fails)
+    monkeypatch.setattr(Search, "step", fails)
     with pytest.raises(error, match="no such instruction"):
         answers(streamed(lines()))
     forever.set()
@@ -258,15 +258,15 @@ def test_an_error_of_the_caller_sends_everybody_home(streamed: Streamed) -> None
 def test_work_that_is_under_way_is_given_up_when_all_is_over(
     copier: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, close = Transformer.step, RequestQueue.close
+    step, close = Search.step, RequestQueue.close
     under_way, over = threading.Event(), threading.Event()
     steps: list[None] = []
 
-    def slow(*arguments: Any) -> torch.Tensor:
+    def slow(search: Search) -> list[Done]:
         steps.append(None)
         under_way.set()
         assert over.wait(PATIENCE)
-        return step(*arguments)
+        return step(search)
 
     def closed(queue: RequestQueue) -> None:
         close(queue)
@@ -279,7 +279,7 @@ def test_work_that_is_under_way_is_given_up_when_all_is_over(
 
     config = replace(GREEDY, search=SearchConfig(beam=1, rows=1))
     before = set(threading.enumerate())
-    monkeypatch.setattr(Transformer, "step", slow)
+    monkeypatch.setattr(Search, "step", slow)
     monkeypatch.setattr(RequestQueue, "close", closed)
     with pytest.raises(Broken):
         answers(through_workers(copier, lines(), config, 1))
@@ -386,7 +386,7 @@ def test_lines_that_did_not_fit_together_still_come_out_in_order(
 def test_a_model_that_computes_no_numbers_does_not_pass_for_one_that_says_nothing_wrong(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logits = Transformer.logits
-    monkeypatch.setattr(Transformer, "logits", lambda model, x: logits(model, x) * torch.nan)
+    encode = Transformer.encode
+    monkeypatch.setattr(Transformer, "encode", lambda *given: encode(*given) * torch.nan)
     found = list(streamed(iter(["abc", "", "de"])))
     assert [(one.text, list(one.flags)) for one in found] == [("", ["empty"]), ("", []), ("", ["empty"])]

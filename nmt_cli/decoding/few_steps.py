@@ -1,0 +1,56 @@
+"""Several steps of few hypotheses as one compiled call: what Python does between two steps of a lone line
+takes a good part of the time that a step does."""
+
+from functools import partial
+from types import ModuleType
+
+import numpy as np
+
+from nmt_cli.decoding.beams import Beams, Rules
+from nmt_cli.machine import standby
+from nmt_cli.model.cache import DecodingCache
+from nmt_cli.model.transformer import Transformer
+
+STEPS = 8
+"""Not more at a time: who joins a batch waits for them."""
+
+
+def suffices(model: Transformer, beams: Beams) -> bool:
+    """Whether the model takes so few rows through all layers at once, each place being one."""
+    return model.few_rows is not None and model.few_rows.suffices(beams.totals.numel())
+
+
+def take(
+    kernels: ModuleType,
+    model: Transformer,
+    cache: DecodingCache,
+    beams: Beams,
+    steps: int,
+    rules: Rules,
+) -> int:
+    """Let all hypotheses take so many steps, or fewer if a sentence is done before; returns how many.
+
+    `rules` are those of `decoding.compiled.go_on`.
+    """
+    assert model.few_rows
+    (sentences, places), longest = beams.totals.shape, int(beams.ages.max()) + steps
+    rows, heads = sentences * places, cache.layers[0].own_keys.shape[1]
+    beams.make_room(longest + 1)
+    cache.get_ready(steps)
+    several = model.few_rows.several(rows, cache, longest)
+    source = cache.source_seen[:, None].expand(-1, places, -1).numpy()
+    numbers, counts = np.empty((4, rows), np.int64), np.empty((2, rows), np.int32)
+    taken, opened = np.zeros(steps, np.int64), np.zeros(1, np.int64)
+    given = (
+        *(np.zeros((steps, 2, several.phases), np.int64), np.zeros((steps, 2, 1), np.int64), taken),
+        *(*several.given, several.start, rules, beams.books, cache.tree(model.config.decoder_window)),
+        (*numbers, np.empty((rows, heads), np.int64), np.empty((sentences, places), np.int64)),
+        (
+            *(np.empty((rows, cache.used), np.int32), counts[0], source),
+            *(np.empty((rows, source.shape[2]), np.int32), counts[1]),
+        ),
+    )
+    work = partial(standby.keeping, several.keeper, kernels.steps, opened)
+    standby.beside(partial(work, True, *given), partial(work, False, *given))
+    cache.ready = 0
+    return int(np.count_nonzero(taken))
