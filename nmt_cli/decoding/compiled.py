@@ -257,10 +257,10 @@ def steps(
     """Take up to S steps; the thread that `leads` keeps the books, others find what else there is to do.
 
     It opens each step, whose number of rows then stands in `rows_S`, and takes no more of them once a
-    sentence is done, or there is no room for nodes.
+    sentence is done, or there is no room for nodes. Others end where a step is open that has no rows.
     """
-    many, going = len(rows_S), _going(books[3])
-    for s in range(many):
+    going = _going(books[3])
+    for s in range(len(rows_S)):
         if leads:
             rows_S[s] = _open(start, books, tree, given, lists)
             added(opened, 0, 1)
@@ -271,5 +271,4 @@ def steps(
         claims = claims_S2P[s], output_claims_S2P[s]
         _take_part(claims, model, sizes, output, room, rows_S[s], given, lists)
         if leads and _close(room[-1][: rows_S[s]], rules, books, tree, given) < going:
-            added(opened, 0, many)  # others find no rows there
             break

@@ -26,16 +26,17 @@ def take(
     cache: DecodingCache,
     beams: Beams,
     steps: int,
+    longest: int,
     rules: Rules,
 ) -> int:
     """Let all hypotheses take so many steps, or fewer if a sentence is done before; returns how many.
 
-    `rules` are those of `decoding.compiled.go_on`.
+    None of them then has more than `longest` tokens.
     """
     assert model.few_rows
-    (sentences, places), longest = beams.totals.shape, int(beams.ages.max()) + steps
+    (sentences, places), oldest = beams.totals.shape, int(beams.ages.max())  # it may be done
     rows, heads = sentences * places, cache.layers[0].own_keys.shape[1]
-    beams.make_room(longest + 1)
+    beams.make_room(oldest + steps + 1)
     cache.get_ready(steps)
     several = model.few_rows.several(rows, cache, longest)
     source = cache.source_seen[:, None].expand(-1, places, -1).numpy()
@@ -51,6 +52,9 @@ def take(
         ),
     )
     work = partial(standby.keeping, several.keeper, kernels.steps, opened)
-    standby.beside(partial(work, True, *given), partial(work, False, *given))
+    try:
+        standby.beside(partial(work, True, *given), partial(work, False, *given))
+    finally:
+        opened += steps  # or others would wait for the next one, though this thread may lack memory for it
     cache.ready = 0
     return int(np.count_nonzero(taken))

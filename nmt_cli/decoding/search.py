@@ -116,7 +116,8 @@ class Search:
 
     @torch.inference_mode()
     def step(self) -> list[Done]:
-        """Let all hypotheses take a token; returns the sentences that are done, which leave."""
+        """Let all hypotheses take a token, or few of them several; returns the sentences that are done, which
+        leave."""
         assert self._beams is not None
         # Not as soon as some are done: if this runs out of memory, they must have left.
         if sum(self._active) <= FEW * len(self._active):
@@ -135,21 +136,26 @@ class Search:
                 self._repeated.take(beams, self._caches, buffers, most, rules, advance)
             else:
                 advance(rules)
-        elif (kernels := self._kernels) and (steps := self._steps_at_once):
-            (model,), (cache,) = self._ensemble.models, self._caches
-            taken = few_steps.take(kernels, model, cache, beams, steps, self._books_rules)
         else:
-            going = [age for age, active in zip(self._ages, self._active, strict=True) if active]
-            rows, newest = beams.rows(self._look_every > 1, self._kernels)
-            given = newest, rows, self._caches, max(going) + 1
-            if raw := self._logits_suffice(len(rows)):
-                x = self._ensemble.logits(*given)
-            else:
-                x = self._ensemble.step(*given)
-                self._constrain(x, rows)
-            self._go_on(beams, x, raw, rows, longest)
+            taken = self._take_and_look(beams, longest)
         self._ages = [age + taken for age in self._ages]
         return self._leave(beams)
+
+    def _take_and_look(self, beams: Beams, longest: int) -> int:
+        """A step of the places in use, or several; how many."""
+        oldest = max(age for age, active in zip(self._ages, self._active, strict=True) if active)
+        if (kernels := self._kernels) and (steps := self._steps_at_once):
+            (model,), (cache,) = self._ensemble.models, self._caches
+            return few_steps.take(kernels, model, cache, beams, steps, oldest + steps, self._books_rules)
+        rows, newest = beams.rows(self._look_every > 1, self._kernels)
+        given = newest, rows, self._caches, oldest + 1
+        if raw := self._logits_suffice(len(rows)):
+            x = self._ensemble.logits(*given)
+        else:
+            x = self._ensemble.step(*given)
+            self._constrain(x, rows)
+        self._go_on(beams, x, raw, rows, longest)
+        return 1
 
     def _advance(self, beams: Beams, longest: int, most: int, rules: Tensor) -> None:
         """What a step between two looks asks of a device: the same each time, and the host learns nothing.

@@ -1,11 +1,17 @@
 """Several steps in one compiled call find what one step after another finds."""
 
+import threading
+import time
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from nmt_cli.decoding import few_steps
 from nmt_cli.decoding.config import SearchConfig
@@ -137,3 +143,27 @@ def test_a_model_that_computes_no_numbers_ends(helped: None, monkeypatch: pytest
     encode = model.encode
     monkeypatch.setattr(model, "encode", lambda *given: encode(*given) * torch.nan)
     assert found(model, PLAIN, 1) == [[] for _ in LINES]
+
+
+def test_nobody_waits_for_a_thread_that_lacks_memory() -> None:
+    def failing(opened: NDArray[np.int64], leads: bool, *_: object) -> None:
+        if leads:
+            raise MemoryError
+        while not opened[0]:
+            time.sleep(0.01)
+        ended.set()
+
+    ended, model = threading.Event(), made(CONFIG)
+    search = Search(Ensemble.of([model], PLAIN), PLAIN)
+    search.join([Sentence(0, [9, 10, 11])])
+    beams, (cache,) = search._beams, search._caches
+    assert beams
+    standby.call(1)
+    try:
+        with pytest.raises(MemoryError):
+            few_steps.take(
+                cast(Any, SimpleNamespace(steps=failing)), model, cache, beams, 4, 4, search._books_rules
+            )
+        assert ended.wait(60.0)
+    finally:
+        standby.call(0)
