@@ -6,7 +6,7 @@ Run `python recipes/multi30k/results.py --help`.
 import argparse
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,19 @@ from typing import Any
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, averaged, keep, markdown, read, save, systems, took, trained_until, where
+from recipes.results import (
+    Result,
+    averaged,
+    best,
+    keep,
+    markdown,
+    read,
+    save,
+    systems,
+    took,
+    trained_until,
+    where,
+)
 
 HERE = Path(__file__).resolve().parent
 KEY = ("settings", "language", "updates", "seed")
@@ -65,6 +77,27 @@ def score(results: Sequence[Result]) -> str:
     )
 
 
+def steps(folder: Path) -> str:
+    """A row for each system that steps.sh has scored there; with the chance that it differs from the one
+    before but by the choice of sentences."""
+    rows = []
+    for place in sorted(folder.iterdir(), key=lambda each: int(each.name)):
+        ours = [
+            systems(place / f"{name}.json")[-1]["scores"][0]
+            for name in SETS
+            if (place / f"{name}.json").exists()
+        ]
+        chosen = best(place / "valid.json").rpartition("valid-")[2].rpartition(".")[0]
+        name = (place / "name.txt").read_text(encoding="utf-8").strip()
+        rows.append((name, chosen, f"{max(_scores(place / 'valid.json')):.2f}", *map(_compared, ours)))
+    return markdown(("system", "penalty", "BLEU valid", "test2016", "test2017", "mscoco"), rows)
+
+
+def _compared(score: Mapping[str, Any]) -> str:
+    p = score.get("significance", {}).get("p_value")
+    return f"{score['score']:.2f}" + ("" if p is None else f" (p {p:.3f})")
+
+
 def _name(result: Result) -> str:
     return f"{KINDS[result['settings'].split('/')[0]]}, en-{result['language']}"
 
@@ -112,6 +145,8 @@ def _options() -> argparse.Namespace:
     command.add_argument("--penalty", type=float, required=True)
     command = commands.add_parser("show", help="print the table of these runs")
     command.add_argument("runs", type=Path, nargs="+")
+    command = commands.add_parser("steps", help="print the table of what steps.sh has scored in a folder")
+    command.add_argument("folder", type=Path)
     command = commands.add_parser("keep", help="add these runs to results.jsonl and the READMEs")
     command.add_argument("runs", type=Path, nargs="*")
     return parser.parse_args()
@@ -122,6 +157,9 @@ def main() -> None:
     options = _options()
     if options.command == "record":
         record(options.stage, options.settings, options.language, options.penalty)
+        return
+    if options.command == "steps":
+        print(steps(options.folder), end="")
         return
     results = sorted((result for run in options.runs for result in recorded(run)), key=_key)
     if options.command == "show":

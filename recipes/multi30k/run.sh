@@ -24,47 +24,17 @@ fi
 settings=$1 text=${1%%/*} language=$2
 stages=("${@:3}")
 [ ${#stages[@]} -gt 0 ] || stages=(1000 2000 4000 8000)
+source "$here/texts.sh"
 
-case $text in
-    raw) folder=$data end= ;;
-    tok) folder=$data/tok end=.lc.norm.tok ;;
-esac
-shopt -s nullglob # a file may be packed: valid.en or valid.en.gz
 dataset=$out/$text-en-$language
 run=$out/${settings/\//-}-en-$language-$seed
 
-of() { # NAME LANGUAGE: its file
-    local found=("$folder/$1$end.$2" "$folder/$1$end.$2".*)
-    [ -e "${found[0]}" ] || found=("${found[@]:1}")
-    echo "${found[0]-$folder/$1$end.$2}"
-}
-
-translated() { # NAME PENALTY OUTPUT
-    nmt translate "$model" --beam 5 --length-penalty "$2" --input "$(of "$1" en)" --output "$3"
-}
-
-scored() { # NAME HYPOTHESES ...
-    nmt score --config "$here/$text/score.toml" --metric bleu --json --reference "$(of "$1" "$language")" "${@:2}"
-}
-
 choose_and_score() { # UPDATES
-    local stage=$run/$1 model=$run/$1/model penalty best name
+    local stage=$run/$1
     mkdir -p "$stage"
-    nmt average-checkpoints "$run/training" --select --out "$model" \
+    nmt average-checkpoints "$run/training" --select --out "$stage/model" \
         --licence "none stated; meant for non-commercial research and education" | tee "$stage/selection.txt"
-    for penalty in $penalties; do
-        translated valid "$penalty" "$stage/valid-$penalty.$language"
-    done
-    scored valid "$stage"/valid-*."$language" >"$stage/valid.json"
-    best=$(python "$here/../results.py" "$stage/valid.json")
-    penalty=${best##*/valid-}
-    penalty=${penalty%."$language"}
-    for name in "$folder"/test_*"$end".en{,.*}; do
-        name=${name##*/}
-        name=${name%%"$end".en*}
-        translated "$name" "$penalty" "$stage/$name.$language"
-        scored "$name" "$stage/$name.$language" >"$stage/$name.json"
-    done
+    translate_and_score "$stage" "$penalties" "$stage/model"
     python "$here/results.py" record "$stage" --settings "$settings" --language "$language" --penalty "$penalty"
 }
 

@@ -20,15 +20,16 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 @pytest.fixture(scope="session")
 def recipe(nmt_script: Path) -> Callable[..., CompletedProcess[str]]:
-    """Runs `run.sh` of `recipes/NAME`, or of the folder given, with these arguments and variables, and the
-    `nmt` under test, started by the fork server."""
+    """Runs `run.sh`, or another SCRIPT, of `recipes/NAME`, or of the folder given, with these arguments and
+    variables, and the `nmt` under test, started by the fork server."""
 
     def run(name: str | Path, *arguments: object, **variables: object) -> CompletedProcess[str]:
+        script = str(variables.pop("SCRIPT", "run.sh"))
         first, python = str(variables.pop("FIRST", "")), str(Path(sys.executable).parent)
         places = [first, str(nmt_script.parent), python, os.environ["PATH"]]
         environment = {**os.environ, "PATH": ":".join(filter(None, places)), "OMP_NUM_THREADS": "1"}
         return subprocess.run(
-            ["bash", str(RECIPES / name / "run.sh"), *map(str, arguments)],
+            ["bash", str(RECIPES / name / script), *map(str, arguments)],
             env=environment | {key: str(value) for key, value in variables.items()},
             capture_output=True,
             text=True,

@@ -84,6 +84,27 @@ def test_one_command_goes_from_text_to_translations_and_scores(finished: Path) -
     assert result["config"]["model"]["width"] == 8 and result["config"]["loss"]["smoothing"] == 0.1
 
 
+def test_each_step_is_scored_and_compared_with_the_one_before(
+    recipe: Recipe, copied: Path, finished: Path
+) -> None:
+    place = copied.parents[1]
+    stages = [finished / "2", finished / "2"]  # the same model twice is as good as once
+    done = recipe(copied, "-p", "0.6", "de", *stages, NMT_DATA=place, SCRIPT="steps.sh")
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[-4:]]
+    name = "tok/tiny-en-de-1 after 2"
+    chosen, together = f"{name}, chosen", "all 2 chosen ones together"
+    assert [row[0] for row in rows] == [f"{name}, last checkpoint", chosen, chosen, together]
+    scores = [(*row[1:3], row[3].partition(" ")[0]) for row in rows]
+    assert scores[1] == scores[2] == scores[3]
+    assert ["(p " in row[3] for row in rows] == [False, True, True, True]
+
+
+def test_steps_without_a_stage_say_what_they_want(recipe: Recipe, copied: Path) -> None:
+    refused = recipe(copied, "de", NMT_DATA=copied.parents[1], SCRIPT="steps.sh")
+    assert refused.returncode == 2 and "steps.sh [-d DATA]" in refused.stderr
+
+
 def test_the_text_is_taken_as_it_is(finished: Path) -> None:
     dataset = finished.parent / "tok-en-de"
     source = (dataset / "train.source.txt").read_text(encoding="utf-8")

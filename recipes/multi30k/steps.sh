@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What each step towards better translations is worth: steps.sh [-d DATA] [-o OUT] [-p PENALTIES] LANGUAGE STAGE ...
+# A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/4000. Scored are the last checkpoint of the first one,
+# the model chosen there, that of each other STAGE, and all of these models together, each with the length penalty
+# that the validation set likes best, and compared with the one before by paired bootstrap.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run/steps penalties="0 0.3 0.6 1 1.4 2 3"
+while getopts d:o:p: option; do
+    case $option in
+        d) data=$OPTARG ;;
+        o) out=$OPTARG ;;
+        p) penalties=$OPTARG ;;
+        *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+if [ $# -lt 2 ] || [ -z "$data" ] || [ ! -d "$2/model" ]; then
+    sed -n '2,5s/^# //p' "$0" >&2
+    exit 2
+fi
+language=$1 stages=("${@:2}")
+text=$(basename "$(dirname "$2")")
+text=${text%%-*}
+source "$here/texts.sh"
+
+number=0 before=
+step() { # NAME MODEL ...
+    local to name
+    number=$((number + 1)) to=$out/$number
+    mkdir -p "$to"
+    echo "$1" >"$to/name.txt"
+    translate_and_score "$to" "$penalties" "${@:2}"
+    for name in "$to"/test_*."$language"; do
+        name=$(basename "$name" ".$language")
+        scored "$name" ${before:+"$before/$name.$language"} "$to/$name.$language" \
+            ${before:+--significance bootstrap} >"$to/$name.json"
+    done
+    before=$to
+}
+
+named() { # STAGE
+    local run
+    run=$(basename "$(dirname "$1")")
+    echo "${run/-/\/} after $(basename "$1")"
+}
+
+rm -rf "$out"
+first=${stages[0]}
+step "$(named "$first"), last checkpoint" "$(dirname "$first")/training/checkpoints/step-$(printf %08d "$(basename "$first")")"
+for stage in "${stages[@]}"; do
+    step "$(named "$stage"), chosen" "$stage/model"
+done
+[ ${#stages[@]} -eq 1 ] || step "all ${#stages[@]} chosen ones together" "${stages[@]/%//model}"
+python "$here/results.py" steps "$out"

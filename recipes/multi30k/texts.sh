@@ -1,0 +1,38 @@
+# For run.sh and steps.sh, which set $here, $data, $text and $language: finds texts, translates and scores them.
+
+case $text in
+    raw) folder=$data end= ;;
+    tok) folder=$data/tok end=.lc.norm.tok ;;
+esac
+shopt -s nullglob # a file may be packed: valid.en or valid.en.gz
+
+of() { # NAME LANGUAGE: its file
+    local found=("$folder/$1$end.$2" "$folder/$1$end.$2".*)
+    [ -e "${found[0]}" ] || found=("${found[@]:1}")
+    echo "${found[0]-$folder/$1$end.$2}"
+}
+
+scored() { # NAME HYPOTHESES ...
+    nmt score --config "$here/$text/score.toml" --metric bleu --json --reference "$(of "$1" "$language")" "${@:2}"
+}
+
+translated() { # NAME OUTPUT MODEL ...
+    nmt translate "${@:3}" --beam 5 --length-penalty "$penalty" --input "$(of "$1" en)" --output "$2"
+}
+
+translate_and_score() { # FOLDER PENALTIES MODEL ...: sets $penalty to what is best on the validation set
+    local to=$1 best name
+    for penalty in $2; do
+        translated valid "$to/valid-$penalty.$language" "${@:3}"
+    done
+    scored valid "$to"/valid-*."$language" >"$to/valid.json"
+    best=$(python "$here/../results.py" "$to/valid.json")
+    penalty=${best##*/valid-}
+    penalty=${penalty%."$language"}
+    for name in "$folder"/test_*"$end".en{,.*}; do
+        name=${name##*/}
+        name=${name%%"$end".en*}
+        translated "$name" "$to/$name.$language" "${@:3}"
+        scored "$name" "$to/$name.$language" >"$to/$name.json"
+    done
+}
