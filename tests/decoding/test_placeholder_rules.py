@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+import torch
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nmt_cli.decoding.config import SearchConfig
@@ -63,6 +64,7 @@ def test_no_more_are_joined_to_words_than_in_the_source() -> None:
 
 
 @given(seed=st.integers(0, 100))
+@example(seed=94)  # whose likeliest first token is the unknown, and the end comes next
 @settings(max_examples=3)
 def test_among_what_does_not_rather_end_the_best_is_found(seed: int) -> None:
     config = SearchConfig(beam=60, n_best=1, cap_ratio=0.0, cap_extra=3, length_penalty=0.0)
@@ -72,8 +74,9 @@ def test_among_what_does_not_rather_end_the_best_is_found(seed: int) -> None:
     rows = log_probs_of_all(model_of(seed, ENTRIES), [6, 3, 7], fitting)
     totals = {}
     for ids, each in zip(fitting, rows, strict=True):
-        # Before the symbol, what would rather end is made to write it.
-        hasty = [i for i, row in enumerate(each) if 3 not in ids[:i] and int(row.argmax()) == 0]
+        # Before the symbol, what would rather end is made to write it; the unknown, 1, is never written.
+        likeliest = [int(row.index_fill(0, torch.tensor(1), -torch.inf).argmax()) for row in each]
+        hasty = [i for i, token in enumerate(likeliest) if 3 not in ids[:i] and token == 0]
         if all(ids[i] == 3 for i in hasty):
             totals[ids] = sum(float(row[i]) for row, i in zip(each, [*ids, 0], strict=True))
     best = max(totals, key=totals.__getitem__)
