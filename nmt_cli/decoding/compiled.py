@@ -3,8 +3,8 @@ Numba.
 
 The first does what `dispatch.log_softmax`, `choose.best`, `Beams.follow` and those that give up hypotheses do
 one after another: for a lone line, PyTorch takes longer to begin each of their operations than to carry it
-out. The others are begun once for all their steps, in as many threads as are free: one keeps the books, and
-all take what there is to do of `model.compiled`. Axes are named as in `beams.py`.
+out. `steps` is begun once for all its steps, in as many threads as are free: one keeps the books, and all
+take what there is to do of `model.compiled`. Axes are named as in `beams.py`.
 """
 
 import numpy as np
@@ -170,10 +170,10 @@ def go_on(
 
 
 @njit(**OPTIONS)
-def _open(start, books, tree, given, lists):
+def _open(start, books, tree, filled, lists):
     """Make the next step of all rows ready, and nodes for them; how many they are, 0 if there is no room."""
     ages_B, totals_BN, tokens_BNT = books[0], books[3], books[4]
-    places_R, tokens_R, positions_R, sentences_R, nodes_RH, _ = given
+    places_R, tokens_R, positions_R, sentences_R, nodes_RH, _ = filled
     nodes_RM, counts_R, source_BNM, source_RM, source_counts_R = lists
     found = rows(totals_BN, ages_B, tokens_BNT, places_R, tokens_R)
     here = places_R[:found]
@@ -189,9 +189,9 @@ def _open(start, books, tree, given, lists):
 
 
 @njit(**OPTIONS)
-def _take_part(claims, model, sizes, output, room, rows, given, lists):
+def _take_part(claims, model, sizes, output, room, rows, filled, lists):
     """The part of a step that this thread finds to do, up to the logits."""
-    _, tokens_R, positions_R, sentences_R, nodes_RH, _ = given
+    _, tokens_R, positions_R, sentences_R, nodes_RH, _ = filled
     nodes_RM, counts_R, _, source_RM, source_counts_R = lists
     x_RD, input_RD, wide_RC, mixed_RC, y_RD, logits_RV = room
     buffers = x_RD[:rows], input_RD[:rows], wide_RC[:rows], mixed_RC[:rows], y_RD[:rows]
@@ -206,10 +206,10 @@ def _take_part(claims, model, sizes, output, room, rows, given, lists):
 
 
 @njit(**OPTIONS)
-def _close(x_RV, rules, books, tree, given):
+def _close(x_RV, rules, books, tree, filled):
     """What is to be done once logits are known; how many sentences then go on."""
-    totals_BN, paths_BNM, ages_B, parents_BN = books[3], tree[0], tree[2], given[-1]
-    go_on(x_RV, True, given[0][: len(x_RV)], *rules, *books, parents_BN)
+    totals_BN, paths_BNM, ages_B, parents_BN = books[3], tree[0], tree[2], filled[-1]
+    go_on(x_RV, True, filled[0][: len(x_RV)], *rules, *books, parents_BN)
     follow(paths_BNM, parents_BN, totals_BN > NEVER)
     for b in range(len(ages_B)):
         ages_B[b] += 1
@@ -252,23 +252,25 @@ def _signature(kept):
 @njit([_signature(float32), _signature(uint16)], **OPTIONS)
 def steps(
     opened, leads, claims_S2P, output_claims_S2P, rows_S, model, sizes, output, room, start, rules, books,
-    tree, given, lists,
+    tree, filled, lists,
 ):  # fmt: skip
     """Take up to S steps; the thread that `leads` keeps the books, others find what else there is to do.
+
+    `filled` and `lists` are room for what is told of each step's rows, but for the source's mask.
 
     It opens each step, whose number of rows then stands in `rows_S`, and takes no more of them once a
     sentence is done, or there is no room for nodes. Others end where a step is open that has no rows.
     """
-    going = _going(books[3])
+    going = _going(books[3]) if leads else 0
     for s in range(len(rows_S)):
         if leads:
-            rows_S[s] = _open(start, books, tree, given, lists)
+            rows_S[s] = _open(start, books, tree, filled, lists)
             added(opened, 0, 1)
         while added(opened, 0, 0) <= s:
             pass
         if not rows_S[s]:
             break
         claims = claims_S2P[s], output_claims_S2P[s]
-        _take_part(claims, model, sizes, output, room, rows_S[s], given, lists)
-        if leads and _close(room[-1][: rows_S[s]], rules, books, tree, given) < going:
+        _take_part(claims, model, sizes, output, room, rows_S[s], filled, lists)
+        if leads and _close(room[-1][: rows_S[s]], rules, books, tree, filled) < going:
             break

@@ -3,8 +3,8 @@ exponential.
 
 To be imported only where Numba is. Its cache notices a change of the file that a kernel is in, not one of
 another whose functions or constants it takes (this one, for all; `attention`, `model.pointwise` and
-`machine.torch_private` for `model.compiled`; `attention` and `model.compiled` for `decoding.compiled`):
-whoever changes such a file deletes `__pycache__`.
+`machine.torch_private` for `model.compiled`; it, and all of these, for `decoding.compiled`): whoever changes
+such a file deletes every `__pycache__`.
 """
 
 import math

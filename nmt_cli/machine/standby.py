@@ -38,7 +38,8 @@ class Helper:
         while True:
             if self._wait(self._told, seen, TURNS):
                 seen = int(self._told[0])
-                self._work()
+                with suppress(MemoryError):  # the others do without
+                    self._work()
                 continue
             self._awake = False
             if self._told[0] == seen:  # or else it was told just before it said that it sleeps
@@ -51,14 +52,14 @@ def call(count: int) -> None:
     _mine.helpers = _helpers(os.getpid(), count) if count else []
 
 
-def beside(work: Callable[[], object], help: Callable[[], object] | None = None) -> None:
-    """Call `work`, and in the threads that help the calling one `help` or the same, until it has returned.
+def beside(work: Callable[[], object], helping: Callable[[], object] | None = None) -> None:
+    """Call `work`, and meanwhile, in the threads that help the calling one, `helping`, or else the same.
 
     The others may begin and end late, or not at all: it is for work that threads take from each other, and
     that lets go of Python's lock.
     """
     for helper in getattr(_mine, "helpers", ()):
-        helper.tell(help or work)
+        helper.tell(helping or work)
     work()
 
 

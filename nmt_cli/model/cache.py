@@ -297,7 +297,7 @@ class DecodingCache:
         live = int(alive.sum(1).max())
         needed = live + self.places * max(self.ahead, steps)
         if needed > self.used:
-            if needed > self.paths.shape[2]:
+            if live + self.places * self.ahead > self.paths.shape[2]:
                 self._tidy(torch.arange(len(self.ages), device=self.paths.device), live)
             self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
             alive = self._alive()

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # What each step towards better translations is worth: steps.sh [-d DATA] [-o OUT] [-p PENALTIES] LANGUAGE STAGE ...
-# A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/4000. Scored are the last checkpoint of the first one,
+# A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/8000. Scored are the last checkpoint of the first one,
 # the model chosen there, that of each other STAGE, and all of these models together, each with the length penalty
-# that the validation set likes best, and compared with the one before by paired bootstrap.
+# that the validation set likes best, and compared with the one before by paired bootstrap. All goes into OUT/steps.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run/steps penalties="0 0.3 0.6 1 1.4 2 3"
+data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run penalties="0 0.3 0.6 1 1.4 2 3"
 while getopts d:o:p: option; do
     case $option in
         d) data=$OPTARG ;;
@@ -24,10 +24,16 @@ text=$(basename "$(dirname "$2")")
 text=${text%%-*}
 source "$here/texts.sh"
 
+first=${stages[0]}
+last=$(dirname "$first")/training/checkpoints/step-$(printf %08d "$(basename "$first")")
+for model in "$last" "${stages[@]/%//model}"; do
+    [ -d "$model" ] || { echo "Error: there is no $model (any more); name stages of run.sh, first its newest." >&2; exit 1; }
+done
+
 number=0 before=
 step() { # NAME MODEL ...
     local to name
-    number=$((number + 1)) to=$out/$number
+    number=$((number + 1)) to=$out/steps/$number
     mkdir -p "$to"
     echo "$1" >"$to/name.txt"
     translate_and_score "$to" "$penalties" "${@:2}"
@@ -45,11 +51,10 @@ named() { # STAGE
     echo "${run/-/\/} after $(basename "$1")"
 }
 
-rm -rf "$out"
-first=${stages[0]}
-step "$(named "$first"), last checkpoint" "$(dirname "$first")/training/checkpoints/step-$(printf %08d "$(basename "$first")")"
+rm -rf "$out/steps"
+step "$(named "$first"), last checkpoint" "$last"
 for stage in "${stages[@]}"; do
     step "$(named "$stage"), chosen" "$stage/model"
 done
 [ ${#stages[@]} -eq 1 ] || step "all ${#stages[@]} chosen ones together" "${stages[@]/%//model}"
-python "$here/results.py" steps "$out"
+python "$here/results.py" steps "$out/steps"

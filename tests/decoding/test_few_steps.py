@@ -17,7 +17,7 @@ from nmt_cli.decoding import few_steps
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
-from nmt_cli.decoding.search import Done, Search
+from nmt_cli.decoding.search import Search
 from nmt_cli.machine import standby
 from nmt_cli.machine.devices import Precision
 from nmt_cli.machine.torch_private import multiplies_int8
@@ -68,6 +68,21 @@ def found(model: Transformer, config: SearchConfig, together: int) -> list[list[
 
 
 PLAIN = SearchConfig(beam=2)
+
+
+def alone(config: SearchConfig) -> dict[int, list[Hypothesis]]:
+    """What two sentences are translated to, each for itself, a step at a time."""
+    model = made(CONFIG)
+    model.few_rows = None
+    found: dict[int, list[Hypothesis]] = {}
+    for sentence in (Sentence(0, [9, 10, 11], prefix=[30, 31, 32]), Sentence(2, [7])):
+        search = Search(Ensemble.of([model], config), config)
+        search.join([sentence])
+        while search.sentences:
+            found |= {done.key: hypotheses for done, hypotheses in search.step()}
+    return found
+
+
 SEARCHES = {
     "greedy": SearchConfig(beam=1),
     "beam": PLAIN,
@@ -127,15 +142,29 @@ def test_every_model_finds_the_same(
     assert_the_same(made(MODELS[name], precision), PLAIN, 2, monkeypatch)
 
 
-def test_what_is_given_comes_first_and_the_rest_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = made(CONFIG)
-    search = Search(Ensemble.of([model], PLAIN), PLAIN)
-    search.join([Sentence(0, [9, 10, 11], prefix=[30, 31, 32])])
-    done: list[Done] = []
-    while not done:
-        done = search.step()
-    ((_, (best, *_)),) = done
-    assert list(best.tokens[:3]) == [30, 31, 32]
+def test_more_than_there_is_room_for_find_the_same(helped: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    greedy = SearchConfig(beam=1, cap_ratio=2.0, cap_extra=60)
+    assert_the_same(made(CONFIG), greedy, len(LINES), monkeypatch)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_who_leaves_and_what_is_given_change_nothing_for_others(
+    fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = SearchConfig(beam=2, min_length=12, cap_extra=60)
+    search = Search(Ensemble.of([made(CONFIG)], config), config)
+    if not fast:
+        monkeypatch.setattr(few_steps, "suffices", lambda *_: False)
+    search.join([Sentence(0, [9, 10, 11], prefix=[30, 31, 32]), Sentence(1, [12, 13]), Sentence(2, [7])])
+    results: dict[int, list[Hypothesis]] = {}
+    while search.sentences:
+        if len(search.sentences) == 3 and search._ages[0] > 14:
+            search.drop([1])
+        results |= {sentence.key: found for sentence, found in search.step()}
+    wanted = alone(config)
+    for key in (0, 2):
+        assert [one.tokens for one in results[key]] == [one.tokens for one in wanted[key]]
+    assert list(results[0][0].tokens[:3]) == [30, 31, 32]
 
 
 def test_a_model_that_computes_no_numbers_ends(helped: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,18 @@ def test_each_step_is_scored_and_compared_with_the_one_before(
     assert ["(p " in row[3] for row in rows] == [False, True, True, True]
 
 
+def test_steps_of_a_stage_whose_last_checkpoint_is_gone_touch_nothing(
+    recipe: Recipe, copied: Path, finished: Path, tmp_path: Path
+) -> None:
+    stage = tmp_path / "tok-tiny-en-de-1" / "1"
+    (stage / "model").mkdir(parents=True)
+    kept = tmp_path / "steps" / "kept.txt"
+    kept.parent.mkdir()
+    kept.touch()
+    refused = recipe(copied, "-o", tmp_path, "de", stage, NMT_DATA=copied.parents[1], SCRIPT="steps.sh")
+    assert refused.returncode == 1 and "there is no" in refused.stderr and kept.exists()
+
+
 def test_steps_without_a_stage_say_what_they_want(recipe: Recipe, copied: Path) -> None:
     refused = recipe(copied, "de", NMT_DATA=copied.parents[1], SCRIPT="steps.sh")
     assert refused.returncode == 2 and "steps.sh [-d DATA]" in refused.stderr
