@@ -212,9 +212,8 @@ class Search:
     def _steps_at_once(self) -> int:
         """How many steps a compiled call may take, 0 where a step needs more than that."""
         assert self._beams is not None
-        if not self._logits_suffice(self._beams.totals.numel()) or not few_steps.suffices(
-            self._ensemble.models[0], self._beams
-        ):
+        few = few_steps.suffices(self._ensemble.models[0], self._beams)
+        if not few or not self._logits_suffice(self._beams.totals.numel()):
             return 0
         each = zip(self._ages, self._caps, self._active, strict=True)
         return min(few_steps.STEPS, *(cap - age for age, cap, active in each if active))

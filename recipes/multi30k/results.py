@@ -6,7 +6,7 @@ Run `python recipes/multi30k/results.py --help`.
 import argparse
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -82,18 +82,17 @@ def steps(folder: Path) -> str:
     before but by the choice of sentences."""
     rows = []
     for place in sorted(folder.iterdir(), key=lambda each: int(each.name)):
-        ours = [
-            systems(place / f"{name}.json")[-1]["scores"][0]
-            for name in SETS
-            if (place / f"{name}.json").exists()
-        ]
+        tests = (_compared(place / f"{name}.json") for name in SETS)
         chosen = best(place / "valid.json").rpartition("valid-")[2].rpartition(".")[0]
         name = (place / "name.txt").read_text(encoding="utf-8").strip()
-        rows.append((name, chosen, f"{max(_scores(place / 'valid.json')):.2f}", *map(_compared, ours)))
+        rows.append((name, chosen, f"{max(_scores(place / 'valid.json')):.2f}", *tests))
     return markdown(("system", "penalty", "BLEU valid", "test2016", "test2017", "mscoco"), rows)
 
 
-def _compared(score: Mapping[str, Any]) -> str:
+def _compared(path: Path) -> str:
+    if not path.exists():
+        return ""
+    score = systems(path)[-1]["scores"][0]
     p = score.get("significance", {}).get("p_value")
     return f"{score['score']:.2f}" + ("" if p is None else f" (p {p:.3f})")
 

@@ -29,6 +29,7 @@ source "$here/texts.sh"
 dataset=$out/$text-en-$language
 run=$out/${settings/\//-}-en-$language-$seed
 
+before=
 choose_and_score() { # UPDATES
     local stage=$run/$1
     mkdir -p "$stage"

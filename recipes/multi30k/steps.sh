@@ -32,16 +32,11 @@ done
 
 number=0 before=
 step() { # NAME MODEL ...
-    local to name
+    local to
     number=$((number + 1)) to=$out/steps/$number
     mkdir -p "$to"
     echo "$1" >"$to/name.txt"
     translate_and_score "$to" "$penalties" "${@:2}"
-    for name in "$to"/test_*."$language"; do
-        name=$(basename "$name" ".$language")
-        scored "$name" ${before:+"$before/$name.$language"} "$to/$name.$language" \
-            ${before:+--significance bootstrap} >"$to/$name.json"
-    done
     before=$to
 }
 

@@ -20,7 +20,8 @@ translated() { # NAME OUTPUT MODEL ...
     nmt translate "${@:3}" --beam 5 --length-penalty "$penalty" --input "$(of "$1" en)" --output "$2"
 }
 
-translate_and_score() { # FOLDER PENALTIES MODEL ...: sets $penalty to what is best on the validation set
+# Sets $penalty to what is best on the validation set; compares with what is in the folder $before, if that is set.
+translate_and_score() { # FOLDER PENALTIES MODEL ...
     local to=$1 best name
     for penalty in $2; do
         translated valid "$to/valid-$penalty.$language" "${@:3}"
@@ -33,6 +34,7 @@ translate_and_score() { # FOLDER PENALTIES MODEL ...: sets $penalty to what is b
         name=${name##*/}
         name=${name%%"$end".en*}
         translated "$name" "$to/$name.$language" "${@:3}"
-        scored "$name" "$to/$name.$language" >"$to/$name.json"
+        scored "$name" ${before:+"$before/$name.$language"} "$to/$name.$language" \
+            ${before:+--significance bootstrap} >"$to/$name.json"
     done
 }

@@ -157,14 +157,20 @@ def test_who_leaves_and_what_is_given_change_nothing_for_others(
 ) -> None:
     config = SearchConfig(beam=2, min_length=12, cap_extra=60)
     search = Search(Ensemble.of([made(CONFIG)], config), config)
-    if not fast:
-        monkeypatch.setattr(few_steps, "suffices", lambda *_: False)
+    suffices, asked = few_steps.suffices, list[bool]()
+
+    def told(*given: Any) -> bool:
+        asked.append(fast and suffices(*given))
+        return asked[-1]
+
+    monkeypatch.setattr(few_steps, "suffices", told)
     search.join([Sentence(0, [9, 10, 11], prefix=[30, 31, 32]), Sentence(1, [12, 13]), Sentence(2, [7])])
     results: dict[int, list[Hypothesis]] = {}
     while search.sentences:
         if len(search.sentences) == 3 and search._ages[0] > 14:
             search.drop([1])
         results |= {sentence.key: found for sentence, found in search.step()}
+    assert any(asked) == fast
     wanted = alone(config)
     for key in (0, 2):
         assert [one.tokens for one in results[key]] == [one.tokens for one in wanted[key]]
