@@ -70,8 +70,8 @@ def masked(text: str, values: Values) -> str:
     def shown(match: regex.Match[str]) -> str:
         value, symbols = match[0], waiting.get(match[0])
         if not symbols:
-            # What looks like one of ours is taken apart, so that it is text.
-            return f"{value[0]} {JOINED} {value[1:]}" if OURS.fullmatch(value) else value
+            # What looks like one of ours, an address with one in it too, is taken apart, so that it is text.
+            return str(OURS.sub(lambda ours: f"{ours[0][0]} {JOINED} {ours[0][1:]}", value))
         beside = (text[max(0, match.start() - 1) : match.start()], text[match.end() : match.end() + 1])
         before, after = ("" if not one or one.isspace() else JOINED for one in beside)
         return f" {before} {symbols.pop(0)} {after} "
