@@ -10,13 +10,10 @@ from subword_nmt.apply_bpe import check_vocab_and_split
 from subword_nmt.apply_bpe import encode as apply_merges
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_TEXT
+from nmt_cli.text.subwords import BYTES, LONGEST_WORD, UNKNOWN_PIECE, UNKNOWN_TEXT
 
 HEADER = "#version: 0.2"
 WORD_END = "</w>"
-LONGEST_WORD = 200
-"""Longer words are spelt, since merging takes time quadratic in their length."""
-
 MOST_CACHED = 200_000
 """Words whose pieces are kept: the first that come, among which the frequent ones are."""
 
@@ -49,8 +46,8 @@ class Bpe:
         self._pieces += pieces_of(merges, alphabet)
         self._numbers = {piece: i for i, piece in enumerate(self._pieces, start=self._bytes)}
         # Reversed, so that of a merge which codes have twice the first one counts.
-        self.ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
-        self._parts = {left + right: (left, right) for left, right in self.ranks}
+        self._ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
+        self._parts = {left + right: (left, right) for left, right in self._ranks}
         self._common = self._without(set(too_rare))
         self._cache: dict[str, list[int]] = {}
         shown = [surface if final else f"{surface}@@" for surface, final in self._pieces]
@@ -88,7 +85,23 @@ class Bpe:
         """See `Subwords`."""
         return {"codes": self._codes.encode(), "characters.txt": self._alphabet.encode()}
 
-    def numbers_of(self, surfaces: Sequence[str]) -> list[int]:
+    def words(self, text: str) -> list[str]:
+        """See `Merging`, as for the next three."""
+        return text.split()
+
+    def parts(self, word: str) -> tuple[str, ...]:
+        """As in codes, the last part ends in `WORD_END`."""
+        return (*word[:-1], word[-1] + WORD_END)
+
+    def rank(self, left: str, right: str) -> int | None:
+        """The number of its line in the codes."""
+        return self._ranks.get((left, right))
+
+    def numbers(self, parts: Sequence[str]) -> list[int]:
+        """Of too rare pieces their parts."""
+        return self._numbers_of(self._common_ones((*parts[:-1], parts[-1].removesuffix(WORD_END))))
+
+    def _numbers_of(self, surfaces: Sequence[str]) -> list[int]:
         """The numbers of the pieces of one word, given by surface; a surface that is no piece is spelt in
         characters."""
         pieces: list[int] = []
@@ -99,16 +112,16 @@ class Bpe:
         return pieces
 
     def _word(self, word: str) -> list[int]:
-        return self.numbers_of(word if len(word) > LONGEST_WORD else self._merged(word))
+        return self._numbers_of(word if len(word) > LONGEST_WORD else self._merged(word))
 
     def _merged(self, word: str) -> Sequence[str]:
         # With an empty cache each time: subword-nmt's own would grow without end, and `encode` has one.
         surfaces: Sequence[str] = apply_merges(
-            word, self.ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={}
+            word, self._ranks, self._parts, self._common, SEPARATOR, (0, 2), cache={}
         )
         return surfaces
 
-    def common(self, surfaces: Sequence[str]) -> Sequence[str]:
+    def _common_ones(self, surfaces: Sequence[str]) -> Sequence[str]:
         """The surfaces of one word, with those of too rare pieces split further."""
         if self._common is None:
             return surfaces

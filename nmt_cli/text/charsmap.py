@@ -13,20 +13,17 @@ from pathlib import Path
 
 import sentencepiece
 
-from nmt_cli.errors import UserError
+from nmt_cli.text.model_file import NORMALIZER, field, replaced
 from nmt_cli.text.normalize import Normalizer
 
-NORMALIZER, TABLE = 3, 2
-"""The fields of a model that hold its normaliser, and of that, its table."""
-
-BYTES_FIELD = 2
-"""The wire type of what has a length."""
+TABLE = 2
+"""The field of a normaliser that holds its table."""
 
 
 def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
     """`model` with `normalize` before it, as far as it is a matter of one character or a composed one."""
-    table = _field(_field(_throw_away(list(_rules(normalize))), NORMALIZER), TABLE)
-    return _replaced(model, NORMALIZER, _replaced(_field(model, NORMALIZER), TABLE, table))
+    table = field(field(_throw_away(list(_rules(normalize))), NORMALIZER), TABLE)
+    return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, table))
 
 
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
@@ -70,53 +67,3 @@ def _throw_away(rules: list[tuple[str, str]]) -> bytes:
 
 def _codes(text: str) -> str:
     return " ".join(f"{ord(character):X}" for character in text)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Number, where it begins, where its content begins, and where it ends, of each field."""
-    at = 0
-    while at < len(message):
-        start = at
-        key, at = _varint(message, at)
-        kind = key & 7
-        content = at
-        if kind == BYTES_FIELD:
-            size, content = _varint(message, at)
-            at = content + size
-        elif kind == 0:
-            _, at = _varint(message, at)
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        else:
-            raise UserError("this is no SentencePiece model; give a file that spm_train wrote.")
-        yield key >> 3, start, content, at
-
-
-def _field(message: bytes, number: int) -> bytes:
-    """The content of a field; empty where there is none."""
-    return next((message[content:end] for found, _, content, end in _fields(message) if found == number), b"")
-
-
-def _replaced(message: bytes, number: int, content: bytes) -> bytes:
-    rest = b"".join(message[start:end] for found, start, _, end in _fields(message) if found != number)
-    # The order of the fields does not matter in a protocol buffer.
-    return rest + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message):
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            break
-    return value, at
-
-
-def _as_varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])

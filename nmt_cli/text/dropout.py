@@ -11,8 +11,9 @@ import random
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Protocol
 
-from nmt_cli.text.bpe import LONGEST_WORD, WORD_END, Bpe
+from nmt_cli.text.subwords import LONGEST_WORD
 
 MOST_STATES = 300_000
 """Most states of all cached paths together; a state takes some hundred bytes."""
@@ -21,11 +22,27 @@ PLACES = 1 << LONGEST_WORD.bit_length()
 """More than there are places for a merge in a word."""
 
 Parts = tuple[str, ...]
-"""The parts that a word is in at some state; the last one ends in `WORD_END`, as in codes."""
+"""The parts that a word is in at some state, as the model's `parts` and `rank` have them."""
 
 Merges = list[int]
 """The merges that are possible in a state, in the order of the codes: each is its rank times PLACES, plus the
 number of its left part."""
+
+
+class Merging(Protocol):
+    """A model that makes its pieces by merging pairs."""
+
+    def words(self, text: str) -> list[str]:
+        """Prepared text in stretches that no merge goes across."""
+
+    def parts(self, word: str) -> Parts:
+        """The parts that a word is in before any merge."""
+
+    def rank(self, left: str, right: str) -> int | None:
+        """Which merge these parts are, the first ones to be done having the least ranks; None for none."""
+
+    def numbers(self, parts: Parts) -> list[int]:
+        """The pieces of a word that is in these parts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,10 +69,10 @@ class _Path:
 
 
 class BpeDropout:
-    """Segments as `bpe` does, but leaves out each merge with probability `rate` whenever it could be done."""
+    """Segments as `model`, but leaves out each merge with probability `rate` whenever it could be done."""
 
-    def __init__(self, bpe: Bpe, rate: float) -> None:
-        self._bpe = bpe
+    def __init__(self, model: Merging, rate: float) -> None:
+        self._model = model
         self._scale = 1 / math.log1p(-rate)
         self._random = random.Random()
         self._words: dict[str, _Path] = {}
@@ -66,7 +83,7 @@ class BpeDropout:
         self._random.seed(seed)
         pieces: list[int] = []
         kept = self._run()
-        for word in text.split():
+        for word in self._model.words(text):
             path = self._words.get(word) or self._word(word)
             merges = len(path.course)
             if merges <= kept:
@@ -83,7 +100,7 @@ class BpeDropout:
         return int(math.log(1 - self._random.random()) * self._scale)
 
     def _word(self, word: str) -> _Path:
-        path = self._path((*word[:-1], word[-1] + WORD_END))
+        path = self._path(self._model.parts(word))
         if self._room_for(path):
             self._words[word] = path
         return path
@@ -97,7 +114,7 @@ class BpeDropout:
             state = path.course[kept]
             kept, chosen = self._choose(state.merges, kept - path.course.index(state))
             if not chosen:
-                return kept, self._numbers(state.parts)
+                return kept, self._model.numbers(state.parts)
             branch = state.branches.get(chosen)
             if not branch:
                 branch = self._path(_merged(state.parts, state.merges, chosen))
@@ -130,17 +147,14 @@ class BpeDropout:
             equal = bisect_left(merges, (merges[0] // PLACES + 1) * PLACES)
             course += [_State(parts, merges)] * equal
             parts = _merged(parts, merges, (1 << equal) - 1)
-        return _Path(course, self._numbers(parts))
+        return _Path(course, self._model.numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
         # As in `Bpe`, which spells such words.
         if len(parts) > LONGEST_WORD:
             return []
-        ranks, pairs = self._bpe.ranks, enumerate(pairwise(parts))
-        return sorted([ranks[pair] * PLACES + place for place, pair in pairs if pair in ranks])
-
-    def _numbers(self, parts: Parts) -> list[int]:
-        return self._bpe.numbers_of(self._bpe.common((*parts[:-1], parts[-1].removesuffix(WORD_END))))
+        ranks = (self._model.rank(*pair) for pair in pairwise(parts))
+        return sorted([rank * PLACES + place for place, rank in enumerate(ranks) if rank is not None])
 
     def _room_for(self, path: _Path) -> bool:
         """Whether `path` may be cached; if so, its states are counted."""

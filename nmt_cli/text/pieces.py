@@ -29,9 +29,6 @@ BYTE_NAME = re.compile(r"<(?=0x[0-9A-F]{2}>)")
 LONGEST_LEARNT = 4000
 """Characters of a line that the learner sees; with a few lines of a megabyte it would take minutes."""
 
-SEEDS = 2**31
-"""How many seeds SentencePiece tells apart, at least."""
-
 LEARNING_THREADS = 8
 """The same on every machine: the learner's sums, and so the model, depend on it in their last digits."""
 
@@ -42,8 +39,8 @@ class Pieces:
     def __init__(self, model: bytes, too_rare: Iterable[int] = ()) -> None:
         """`model` is the content of a `.model` file; `too_rare` are numbers of pieces to split further."""
         try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-            size = self._processor.get_piece_size()
+            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            size = self.processor.get_piece_size()
         except RuntimeError:
             size = 0
         if not size:
@@ -51,7 +48,7 @@ class Pieces:
         self._model = model
         try:
             self.entries: Sequence[str | None] = [
-                None if self._is_mark(i) or self._processor.is_unused(i) else self._processor.id_to_piece(i)
+                None if self._is_mark(i) or self.processor.is_unused(i) else self.processor.id_to_piece(i)
                 for i in range(size)
             ]
         except UnicodeDecodeError as error:
@@ -63,56 +60,53 @@ class Pieces:
 
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
-        return self._split(self._processor.encode(text))
+        return self.split(self.processor.encode(text))
 
     @property
     def draws_by(self) -> Literal["alpha", "dropout", None]:
-        """Which setting of `draw` this kind of model takes: alpha (unigram), dropout (bpe), or none."""
+        """How this kind of model can be drawn from: by alpha (unigram), with dropout (bpe), or not at all."""
         try:
             # A processor does not tell the kind of its model; it only refuses what the kind can't do.
-            self._processor.encode("", enable_sampling=True, alpha=1.0, nbest_size=-1)
+            self.processor.encode("", enable_sampling=True, alpha=1.0, nbest_size=-1)
         except RuntimeError:
             return None
         try:
-            self._processor.nbest_encode("", nbest_size=2)
+            self.processor.nbest_encode("", nbest_size=2)
         except RuntimeError:
             return "dropout"
         return "alpha"
 
-    def draw(self, text: str, seed: int, strength: float, nbest: int) -> list[int]:
-        """The pieces of `text` segmented at random: a pure function of these arguments.
-
-        `strength` is the alpha or the dropout, see `draws_by`; with `nbest` 0 all segmentations may be drawn.
-        """
-        sentencepiece.set_random_generator_seed(seed % SEEDS)
-        return self._split(
-            self._processor.encode(text, enable_sampling=True, alpha=strength, nbest_size=nbest or -1)
-        )
+    def likeliest(self, text: str, count: int) -> list[tuple[float, list[int]]]:
+        """At most `count` segmentations of `text` by a unigram model, the likeliest first, each with the
+        logarithm of its probability."""
+        found = self.processor.nbest_encode(text, nbest_size=count)
+        return [(sum(map(self.processor.get_score, pieces)), self.split(pieces)) for pieces in found]
 
     def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
-        unknown, size = self._processor.unk_id(), len(self.entries)
+        unknown, size = self.processor.unk_id(), len(self.entries)
         # SentencePiece fails on a number that it does not have.
-        return str(self._processor.decode([i if 0 <= i < size else unknown for i in pieces]))
+        return str(self.processor.decode([i if 0 <= i < size else unknown for i in pieces]))
 
     @property
     def written(self) -> list[str]:
         """All its pieces by number, marks among them."""
-        return [self._processor.id_to_piece(i) for i in range(len(self.entries))]
+        return [self.processor.id_to_piece(i) for i in range(len(self.entries))]
 
     def shown(self, text: str) -> list[str]:
         """The pieces of `text` as they are written."""
-        return list(self._processor.encode(text, out_type=str))
+        return list(self.processor.encode(text, out_type=str))
 
     def text_of(self, shown: Sequence[str]) -> str:
         """The inverse of `shown`."""
-        return str(self._processor.decode(list(shown)))
+        return str(self.processor.decode(list(shown)))
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
         return {"model": self._model}
 
-    def _split(self, pieces: list[int]) -> list[int]:
+    def split(self, pieces: list[int]) -> list[int]:
+        """`pieces` with the too rare ones split further."""
         if not self._splits:
             return pieces
         return [part for piece in pieces for part in self._splits.get(piece, (piece,))]
@@ -122,15 +116,15 @@ class Pieces:
         likeliest."""
         shown = {i: piece for i, piece in enumerate(self.entries) if piece is not None}
         scores = {
-            piece: (-1.0, self._processor.get_score(i), i) for i, piece in shown.items() if i not in too_rare
+            piece: (-1.0, self.processor.get_score(i), i) for i, piece in shown.items() if i not in too_rare
         }
         return {i: _best_split(shown[i], scores) for i in sorted(too_rare)}
 
     def _has_parts(self, piece: int) -> bool:
-        return not self._processor.is_byte(piece) and len(self._processor.id_to_piece(piece)) > 1
+        return not self.processor.is_byte(piece) and len(self.processor.id_to_piece(piece)) > 1
 
     def _is_mark(self, piece: int) -> bool:
-        return bool(self._processor.is_control(piece) or self._processor.is_unknown(piece))
+        return bool(self.processor.is_control(piece) or self.processor.is_unknown(piece))
 
 
 def _best_split(text: str, scores: Mapping[str, tuple[float, float, int]]) -> list[int]:

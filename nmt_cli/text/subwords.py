@@ -9,6 +9,9 @@ UNKNOWN_PIECE = -1
 UNKNOWN_TEXT = "\u2047"
 """How an unknown shows when pieces become text."""
 
+LONGEST_WORD = 200
+"""Longer words are not merged as a whole, since that takes time quadratic in their length."""
+
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 

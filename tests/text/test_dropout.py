@@ -1,9 +1,13 @@
-"""BPE-dropout against subword-nmt's own, which is slow and can't be seeded by line."""
+"""BPE-dropout against subword-nmt's own, which is slow and can't be seeded by line; SentencePiece models."""
 
+import io
 import random
 from collections import Counter
+from itertools import pairwise
+from typing import Any
 
 import pytest
+import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import encode
@@ -12,6 +16,8 @@ from nmt_cli.text import dropout
 from nmt_cli.text.bpe import Bpe, parse_codes
 from nmt_cli.text.dropout import BpeDropout
 from nmt_cli.text.merges import learn_codes
+from nmt_cli.text.pieces import Pieces
+from nmt_cli.text.surfaces import Surfaces
 
 NEARLY_NEVER = 1e-12
 TIMES = 20_000
@@ -76,3 +82,60 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
         ours.encode(line, seed)
     kept = sum(len(path.course) for path in ours._words.values())
     assert 0 < kept <= 100
+
+
+def spm_train(**options: Any) -> bytes:
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        **{"vocab_size": 60, **options},
+        sentence_iterator=iter(LINES),
+        model_writer=out,
+        model_type="bpe",
+        minloglevel=3,
+    )
+    return out.getvalue()
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "bytes": {"byte_fallback": True, "vocab_size": 316},
+    "symbols": {"user_defined_symbols": ["abc", "ca"]},
+    "blanks inside": {"split_by_whitespace": False},
+    "blanks behind": {"treat_whitespace_as_suffix": True},
+}
+
+
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_with_no_merge_left_out_lines_fall_into_sentencepieces_own(options: dict[str, Any]) -> None:
+    proto = spm_train(**options)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
+    ours = BpeDropout(Surfaces(Pieces(proto)), NEARLY_NEVER)
+    for seed, line in enumerate(["ａbcab  ☃☃abca", "", " ", "aaaaaaaa \u2581a", *LINES[:100]]):
+        assert ours.encode(line, seed) == theirs.encode(line)
+
+
+def by_hand(model: sentencepiece.SentencePieceProcessor, word: str, rate: float, draw: random.Random) -> Any:
+    """One merge at a time, the first of those that are possible and not left out just now."""
+    parts = list(word)
+    while True:
+        ids = [model.piece_to_id(left + right) for left, right in pairwise(parts)]
+        known = [(-model.get_score(i), at) for at, i in enumerate(ids) if i != model.unk_id()]
+        kept = [each for each in known if draw.random() >= rate]
+        if not kept:
+            return tuple(map(model.piece_to_id, parts))
+        at = min(kept)[1]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_sentencepieces_words_fall_apart_as_those_of_merges_do(rate: float) -> None:
+    proto, draw = spm_train(), random.Random(1)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
+    ours, word = BpeDropout(Surfaces(Pieces(proto)), rate), max(WORDS, key=len)
+    expected = Counter(by_hand(theirs, "\u2581" + word, rate, draw) for _ in range(TIMES))
+    counts = Counter(tuple(ours.encode(word, seed)) for seed in range(TIMES))
+    assert len(expected) > 3
+    for found in expected.keys() | counts.keys():
+        deviation = max(expected[found], counts[found], 9) ** 0.5
+        assert abs(expected[found] - counts[found]) < 6 * deviation, found

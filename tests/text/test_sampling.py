@@ -1,8 +1,11 @@
-"""Segmenting at random: what can be asked for, and that it is what SentencePiece draws."""
+"""Segmenting at random: what can be asked for, and that seeds and probabilities are heeded."""
 
 import math
 import random
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from nmt_cli.text.config import SamplingConfig, TextConfig, TokenizerConfig
 from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.sampling import sampler
 from nmt_cli.text.tokenizer import Tokenizer
-from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
+from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
 
 ENDINGS = ["", "er", "est", "ly", "ness", "s", "ed", "ing"]
 WORDS = [stem + ending for stem in "low new wide strong warm help talk play".split() for ending in ENDINGS]
@@ -28,10 +31,14 @@ KINDS = {
 DROPOUT, ALPHA = SamplingConfig(source_dropout=0.3), SamplingConfig(source_alpha=0.1)
 
 
-def learnt(kind: str, symbols: tuple[str, ...] = ()) -> Tokenizer:
+def learnt_tokenizers(kind: str, symbols: tuple[str, ...] = ()) -> Tokenizers:
     config = KINDS[kind]
     recipe = Recipe(config.kind, True, "en", "en", TextConfig(), symbols)
-    return learn_tokenizers(recipe, config, {"source": LINES, "target": LINES}).source
+    return learn_tokenizers(recipe, config, {"source": LINES, "target": LINES})
+
+
+def learnt(kind: str, symbols: tuple[str, ...] = ()) -> Tokenizer:
+    return learnt_tokenizers(kind, symbols).source
 
 
 @pytest.mark.slow
@@ -47,6 +54,34 @@ def test_lines_are_drawn_as_their_seeds_say_and_stay_the_same_text(kind: str, co
     assert len({tuple(ids) for ids in drawn}) > 5
     assert {tokenizer.decode(ids) for ids in drawn} == {LINES[0]}
     assert tokenizer.encode(LINES[0]) == before
+
+
+DRAW = """
+import sys
+from pathlib import Path
+from nmt_cli.text.config import SamplingConfig
+from nmt_cli.text.sampling import sampler
+from nmt_cli.text.tokenizers import load_tokenizers
+
+for folder, setting, strength in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3]):
+    config = SamplingConfig(**{setting: float(strength)})
+    draw = sampler(load_tokenizers(Path(folder)).source, "source", config)
+    print([draw("lower lowest talking", seed) for seed in range(30)])
+"""
+
+
+@pytest.mark.slow
+def test_a_run_started_anew_draws_the_same(tmp_path: Path) -> None:
+    asked = []
+    for kind, setting in (("unigram", "alpha"), ("pieces of bpe", "dropout"), ("bpe", "dropout")):
+        learnt_tokenizers(kind).save(folder := tmp_path / kind)
+        asked += [str(folder), f"source_{setting}", "0.3"]
+    processes = [
+        subprocess.run([sys.executable, "-c", DRAW, *asked], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    assert len(set(processes[0].stdout.splitlines())) == 3
+    assert processes[0].stdout == processes[1].stdout
 
 
 @pytest.mark.parametrize("nbest", [0, 2])
@@ -110,10 +145,3 @@ def test_symbols_stay_whole_and_what_is_between_them_is_drawn_apart() -> None:
         assert ids.count(symbol[0]) == 1
         halves.append((ids[: ids.index(symbol[0])], ids[ids.index(symbol[0]) + 1 :]))
     assert any(left != right for left, right in halves)
-
-
-def test_a_sentencepiece_that_heeds_only_its_first_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = learnt("unigram")
-    monkeypatch.setattr(sentencepiece, "set_random_generator_seed", lambda seed: None)
-    with pytest.raises(UserError, match=r"can't be seeded line by line, .* install version 0\.2\.3 or newer"):
-        sampler(tokenizer, "source", ALPHA)
