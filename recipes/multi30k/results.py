@@ -38,7 +38,7 @@ SETS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 KINDS = {"tok": "tokenised", "raw": "raw"}
 
 
-def record(stage: Path, settings: str, language: str, penalty: float) -> Result:
+def record(stage: Path, settings: str, language: str, beam: int, penalty: float) -> Result:
     """Write and return result.json of a stage: what was trained, how it did, and on what."""
     run = trained_until(stage)
     result = {
@@ -46,7 +46,7 @@ def record(stage: Path, settings: str, language: str, penalty: float) -> Result:
         "valid": max(_scores(stage / "valid.json")),
         "tests": {path.stem: max(_scores(path)) for path in sorted(stage.glob("test_*.json"))},
         "signature": systems(stage / "valid.json")[0]["scores"][0]["signature"],
-        **{"averaged": averaged(stage / "model"), "length_penalty": penalty},
+        **{"averaged": averaged(stage / "model"), "beam": beam, "length_penalty": penalty},
         **run,
     }
     save(result, stage / "result.json")
@@ -84,9 +84,10 @@ def steps(folder: Path) -> str:
     for place in sorted(folder.iterdir(), key=lambda each: int(each.name)):
         tests = (_compared(place / f"{name}.json") for name in SETS)
         chosen = best(place / "valid.json").rpartition("valid-")[2].rpartition(".")[0]
+        search = "beam {}, penalty {}".format(*chosen.split("-"))
         name = (place / "name.txt").read_text(encoding="utf-8").strip()
-        rows.append((name, chosen, f"{max(_scores(place / 'valid.json')):.2f}", *tests))
-    return markdown(("system", "penalty", "BLEU valid", "test2016", "test2017", "mscoco"), rows)
+        rows.append((name, search, f"{max(_scores(place / 'valid.json')):.2f}", *tests))
+    return markdown(("system", "search", "BLEU valid", "test2016", "test2017", "mscoco"), rows)
 
 
 def _compared(path: Path) -> str:
@@ -103,7 +104,7 @@ def _name(result: Result) -> str:
 
 def _row(group: Sequence[Result]) -> tuple[str, ...]:
     first = group[0]
-    chosen = [f"{_model(result)}, penalty {result['length_penalty']:g}" for result in group]
+    chosen = [f"{_model(result)}, {_search(result)}" for result in group]
     return (
         *(first["settings"], first["language"], f"{first['updates']:,}"),
         ", ".join(str(result["seed"]) for result in group),
@@ -117,6 +118,11 @@ def _row(group: Sequence[Result]) -> tuple[str, ...]:
 def _model(result: Result) -> str:
     steps = result["averaged"]
     return f"step {steps[0]}" if len(steps) == 1 else f"average of {len(steps)}"
+
+
+def _search(result: Result) -> str:
+    # The first ones were not asked for another beam than the published one.
+    return f"beam {result.get('beam', 5)}, penalty {result['length_penalty']:g}"
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -141,6 +147,7 @@ def _options() -> argparse.Namespace:
     command.add_argument("stage", type=Path)
     command.add_argument("--settings", required=True)
     command.add_argument("--language", required=True)
+    command.add_argument("--beam", type=int, required=True)
     command.add_argument("--penalty", type=float, required=True)
     command = commands.add_parser("show", help="print the table of these runs")
     command.add_argument("runs", type=Path, nargs="+")
@@ -155,7 +162,7 @@ def main() -> None:
     """Read the options and do what they say."""
     options = _options()
     if options.command == "record":
-        record(options.stage, options.settings, options.language, options.penalty)
+        record(options.stage, options.settings, options.language, options.beam, options.penalty)
         return
     if options.command == "steps":
         print(steps(options.folder), end="")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Multi30k from English: run.sh [-d DATA] [-o OUT] [-s SEED] [-p PENALTIES] SETTINGS LANGUAGE [UPDATES ...]
 # SETTINGS is raw/tiny, tok/tiny or another such file here, LANGUAGE de or fr. After each number of UPDATES it
-# chooses a model and a length penalty on the validation set, and scores the test sets. The same command again
-# goes on where it stands.
+# chooses a model, a length penalty and a beam on the validation set, and scores the test sets. The same command
+# again goes on where it stands.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run seed=1 penalties="0 0.3 0.6 1 1.4 2 3"
@@ -23,7 +23,9 @@ if [ $# -lt 2 ] || [ -z "$data" ] || [ ! -f "$here/$1.toml" ]; then
 fi
 settings=$1 text=${1%%/*} language=$2
 stages=("${@:3}")
-[ ${#stages[@]} -gt 0 ] || stages=(1000 2000 4000 8000)
+if [ ${#stages[@]} -eq 0 ]; then # settings whose rate falls to zero say themselves where
+    read -ra stages < <(sed -n 's/^\(training\.\)*max_steps = \([0-9]*\).*/\2/p' "$here/$settings.toml") || stages=(1000 2000 4000 8000)
+fi
 source "$here/texts.sh"
 
 dataset=$out/$text-en-$language
@@ -36,7 +38,8 @@ choose_and_score() { # UPDATES
     nmt average-checkpoints "$run/training" --select --out "$stage/model" \
         --licence "none stated; meant for non-commercial research and education" | tee "$stage/selection.txt"
     translate_and_score "$stage" "$penalties" "$stage/model"
-    python "$here/results.py" record "$stage" --settings "$settings" --language "$language" --penalty "$penalty"
+    python "$here/results.py" record "$stage" --settings "$settings" --language "$language" --beam "$beam" \
+        --penalty "$penalty"
 }
 
 nmt preprocess --config "$here/$text/preprocess.toml" --source-lang en --target-lang "$language" \

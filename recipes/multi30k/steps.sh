@@ -2,7 +2,8 @@
 # What each step towards better translations is worth: steps.sh [-d DATA] [-o OUT] [-p PENALTIES] LANGUAGE STAGE ...
 # A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/8000. Scored are the last checkpoint of the first one,
 # the model chosen there, that of each other STAGE, and all of these models together, each with the length penalty
-# that the validation set likes best, and compared with the one before by paired bootstrap. All goes into OUT/steps.
+# and beam that the validation set likes best, and compared with the one before by paired bootstrap. All goes into
+# OUT/steps.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run penalties="0 0.3 0.6 1 1.4 2 3"
@@ -16,7 +17,7 @@ while getopts d:o:p: option; do
 done
 shift $((OPTIND - 1))
 if [ $# -lt 2 ] || [ -z "$data" ] || [ ! -d "$2/model" ]; then
-    sed -n '2,5s/^# //p' "$0" >&2
+    sed -n '2,6s/^# //p' "$0" >&2
     exit 2
 fi
 language=$1 stages=("${@:2}")

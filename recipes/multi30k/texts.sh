@@ -17,19 +17,36 @@ scored() { # NAME HYPOTHESES ...
 }
 
 translated() { # NAME OUTPUT MODEL ...
-    nmt translate "${@:3}" --beam 5 --length-penalty "$penalty" --input "$(of "$1" en)" --output "$2"
+    nmt translate "${@:3}" --beam "$beam" --length-penalty "$penalty" --input "$(of "$1" en)" --output "$2"
 }
 
-# Sets $penalty to what is best on the validation set; compares with what is in the folder $before, if that is set.
+attempt() { # FOLDER MODEL ...: the validation set with $beam and $penalty
+    local output=$1/valid-$beam-$penalty.$language
+    [ -f "$output" ] || translated valid "$output" "${@:2}"
+}
+
+choose() { # FOLDER: sets $beam and $penalty to what was best on the validation set
+    local best
+    scored valid "$1"/valid-*."$language" >"$1/valid.json"
+    best=$(python "$here/../results.py" "$1/valid.json")
+    best=${best##*/valid-}
+    best=${best%."$language"}
+    beam=${best%%-*} penalty=${best#*-}
+}
+
+# Chooses a length penalty, then a beam; compares with what is in the folder $before, if that is set.
 translate_and_score() { # FOLDER PENALTIES MODEL ...
-    local to=$1 best name
+    local to=$1 name
+    rm -f "$to"/valid-*
+    beam=5
     for penalty in $2; do
-        translated valid "$to/valid-$penalty.$language" "${@:3}"
+        attempt "$to" "${@:3}"
     done
-    scored valid "$to"/valid-*."$language" >"$to/valid.json"
-    best=$(python "$here/../results.py" "$to/valid.json")
-    penalty=${best##*/valid-}
-    penalty=${penalty%."$language"}
+    choose "$to"
+    for beam in 5 12 24; do
+        attempt "$to" "${@:3}"
+    done
+    choose "$to"
     for name in "$folder"/test_*"$end".en{,.*}; do
         name=${name##*/}
         name=${name%%"$end".en*}

@@ -49,7 +49,7 @@ def copied(recipe_copy: Callable[[str], Path], tiny_settings: str) -> Path:
         assert small in settings
         (copy / text / "preprocess.toml").write_text(settings.replace("10000", "200"), encoding="utf-8")
         (copy / text / "tiny.toml").write_text(
-            f"{tiny_settings}validation.every_steps = 2\n", encoding="utf-8"
+            f"{tiny_settings}validation.every_steps = 2\ntraining.max_steps = 2\n", encoding="utf-8"
         )
     return copy
 
@@ -57,7 +57,7 @@ def copied(recipe_copy: Callable[[str], Path], tiny_settings: str) -> Path:
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, copied: Path) -> Path:
     """Where the recipe, run once to its end, has left its stages."""
-    done = recipe(copied, "-p", "0.6", "tok/tiny", "de", 2, NMT_DATA=copied.parents[1])
+    done = recipe(copied, "-p", "0.6", "tok/tiny", "de", NMT_DATA=copied.parents[1])
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(results.table(results.recorded(copied / "run" / "tok-tiny-en-de-1")))
     return copied / "run" / "tok-tiny-en-de-1"
@@ -77,6 +77,9 @@ def test_one_command_goes_from_text_to_translations_and_scores(finished: Path) -
     stage = finished / "2"
     result = json.loads((stage / "result.json").read_bytes())
     assert result["updates"] == 2 and result["length_penalty"] == 0.6
+    tried = {path.name for path in stage.glob("valid-*")}
+    assert tried == {f"valid-{beam}-0.6.de" for beam in (5, 12, 24)}
+    assert (stage / f"valid-{result['beam']}-0.6.de").exists()
     assert len((stage / "test_2016_flickr.de").read_text(encoding="utf-8").splitlines()) == 4
     assert list(result["tests"]) == ["test_2016_flickr"]
     assert "tok:none" in result["signature"]
@@ -135,7 +138,7 @@ def test_the_same_command_again_does_nothing_twice(recipe: Recipe, copied: Path,
 
 def test_a_stage_that_training_has_left_behind_is_not_scored_as_another(finished: Path) -> None:
     with pytest.raises(SystemExit, match=r"stands at 2 updates, so it can't be scored as 1\."):
-        results.record(finished / "1", "tok/tiny", "de", 0.6)
+        results.record(finished / "1", "tok/tiny", "de", 5, 0.6)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +157,9 @@ def test_several_seeds_are_one_row_with_mean_and_spread(result: dict[str, Any]) 
     rows = results.table([result, other, {**result, "updates": 9000}]).splitlines()[2:]
     assert len(rows) == 2
     assert rows[0] == (
-        "| tok/tiny | de | 8,000 | 1, 2 | 39.12 ± 0.00 | 40.50 ± 0.71 |  |  | average of 2, penalty 0.6; "
-        "step 20, penalty 0.6 | 1.50 ± 0.00 | 1 x A GPU | 2030-01-01 |"
+        "| tok/tiny | de | 8,000 | 1, 2 | 39.12 ± 0.00 | 40.50 ± 0.71 |  |  | "
+        "average of 2, beam 5, penalty 0.6; step 20, beam 5, penalty 0.6 "
+        "| 1.50 ± 0.00 | 1 x A GPU | 2030-01-01 |"
     )
     assert "| 1 | 39.12 | 40.00 |" in rows[1]
 
