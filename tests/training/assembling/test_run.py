@@ -4,7 +4,9 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -284,7 +286,15 @@ def test_files_cut_short_on_the_way_are_told_and_do_not_end_the_process(
 ) -> None:
     path = copied / "train.target.tokens.npy"
     settings = ("checkpoints.every_steps=2", "training.max_steps=1000")
-    told = complaint(*settings, dataset=copied, report=at_step(3, lambda: os.truncate(path, 200)))
+
+    def cut() -> None:
+        # Between two looks: within the moment of a batch that is being read, it could not be caught.
+        (loader,) = (each for each in threading.enumerate() if each.name == "loader")
+        while sys._current_frames()[loader.ident or 0].f_code.co_name != "wait":
+            time.sleep(0.01)
+        os.truncate(path, 200)
+
+    told = complaint(*settings, dataset=copied, report=at_step(3, cut))
     assert told.startswith(f"{path} was changed while it was in use")
     assert list(checkpoints(run)) == [2]
 
