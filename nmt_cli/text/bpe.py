@@ -57,7 +57,7 @@ class Bpe:
         """See `Subwords`."""
         pieces: list[int] = []
         cache = self._cache
-        for word in text.split():
+        for word in self.words(text):
             found = cache.get(word)
             if found is None:
                 found = self._word(word)
@@ -98,7 +98,7 @@ class Bpe:
         return self._ranks.get((left, right))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """Of too rare pieces their parts."""
+        """The pieces of a word in these parts; of too rare ones, what they are split into."""
         return self._numbers_of(self._common_ones((*parts[:-1], parts[-1].removesuffix(WORD_END))))
 
     def _numbers_of(self, surfaces: Sequence[str]) -> list[int]:

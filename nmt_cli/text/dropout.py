@@ -25,8 +25,8 @@ Parts = tuple[str, ...]
 """The parts that a word is in at some state, as the model's `parts` and `rank` have them."""
 
 Merges = list[int]
-"""The merges that are possible in a state, in the order of the codes: each is its rank times PLACES, plus the
-number of its left part."""
+"""The merges that are possible in a state, in the order of their ranks: each is its rank times PLACES, plus
+the number of its left part."""
 
 
 class Merging(Protocol):
@@ -150,7 +150,7 @@ class BpeDropout:
         return _Path(course, self._model.numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
-        # As in `Bpe`, which spells such words.
+        # As in `Bpe`, which spells such words; a `PieceMerging` has none.
         if len(parts) > LONGEST_WORD:
             return []
         ranks = (self._model.rank(*pair) for pair in pairwise(parts))

@@ -7,17 +7,17 @@ from nmt_cli.errors import UserError
 PIECE, NORMALIZER = 1, 3
 """The fields of a model: a piece each, in the order of their numbers, and its normaliser."""
 
-KIND, SYMBOL = 3, b"\x04"
-"""The field of a piece that says what it is, and its content in one that the model was given, not learnt."""
+KIND, DEFINED = 3, b"\x04"
+"""The field of a piece that says what it is, and its content in a user-defined one."""
 
 BYTES_FIELD = 2
 """The wire type of what has a length."""
 
 
-def symbols(model: bytes) -> set[int]:
-    """The numbers of the pieces that text is never split within, which the model was given."""
+def defined(model: bytes) -> set[int]:
+    """The numbers of the user-defined pieces."""
     pieces = (model[content:end] for found, _, content, end in _fields(model) if found == PIECE)
-    return {number for number, piece in enumerate(pieces) if field(piece, KIND) == SYMBOL}
+    return {number for number, piece in enumerate(pieces) if field(piece, KIND) == DEFINED}
 
 
 def field(message: bytes, number: int) -> bytes:

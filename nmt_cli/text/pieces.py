@@ -79,8 +79,8 @@ class Pieces:
     def likeliest(self, text: str, count: int) -> list[tuple[float, list[int]]]:
         """At most `count` segmentations of `text` by a unigram model, the likeliest first, each with the
         logarithm of its probability."""
-        found = self.processor.nbest_encode(text, nbest_size=count)
-        return [(sum(map(self.processor.get_score, pieces)), self.split(pieces)) for pieces in found]
+        found = self.processor.nbest_encode_as_proto(text, count).nbests
+        return [(way.score, self.split([piece.id for piece in way.pieces])) for way in found]
 
     def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""

@@ -8,7 +8,7 @@ from nmt_cli.text.bpe import Bpe
 from nmt_cli.text.config import SamplingConfig
 from nmt_cli.text.dropout import BpeDropout
 from nmt_cli.text.pieces import Pieces
-from nmt_cli.text.surfaces import Surfaces
+from nmt_cli.text.surfaces import PieceMerging
 from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.unigram import UnigramSampling
 
@@ -38,7 +38,7 @@ def _of_subwords(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Dr
     if isinstance(subwords, Pieces) and works == "alpha":
         return UnigramSampling(subwords, settings["alpha"], config.nbest).encode
     if isinstance(subwords, Bpe | Pieces) and works:
-        model = subwords if isinstance(subwords, Bpe) else Surfaces(subwords)
+        model = subwords if isinstance(subwords, Bpe) else PieceMerging(subwords)
         return BpeDropout(model, settings["dropout"]).encode
     raise ValueError(f"{side} is not to be sampled")
 

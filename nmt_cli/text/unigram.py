@@ -11,16 +11,12 @@ from itertools import accumulate
 from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.surfaces import Surfaces
 
-UNKNOWN = -10.0
-"""Logarithm of how probable a character that no piece stands for is, beside the rarest piece; as in
-SentencePiece."""
-
 MOST_CHOICES = 500_000
 """Most choices of all cached words together; a choice takes some hundred bytes."""
 
 Choices = list[tuple[list[float], list[str]]]
 """For each place in a word the pieces that may end there, and how probable it is that one of them or of those
-before it does; the last one's 1 is left out."""
+before it does; that of the last one, which is 1, is left out."""
 
 
 class UnigramSampling:
@@ -30,10 +26,11 @@ class UnigramSampling:
     def __init__(self, pieces: Pieces, alpha: float, nbest: int = 0) -> None:
         self._pieces, self._alpha, self._nbest = pieces, alpha, nbest
         self._surfaces = Surfaces(pieces)
-        scores = self._surfaces.scores
+        # As SentencePiece has it: more than any other way to put together the same text.
+        scores = self._surfaces.scores | {piece: 0.1 * (len(piece) - 1) for piece in self._surfaces.defined}
         self._weights = {piece: alpha * score for piece, score in scores.items()}
         self._longest = max(map(len, self._weights), default=1)
-        self._unknown = alpha * (min(scores.values(), default=0.0) + UNKNOWN)
+        self._unknown = alpha * self._surfaces.unknown_score
         self._random = random.Random()
         self._words: dict[str, Choices] = {}
         self._room = MOST_CHOICES
@@ -80,6 +77,6 @@ class UnigramSampling:
 
     def _one_of_the_likeliest(self, text: str) -> list[int]:
         ways = self._pieces.likeliest(text, self._nbest)
-        scores = [self._alpha * score for score, _ in ways]
-        weights = [math.exp(score - scores[0]) for score in scores]
+        most = max(score for score, _ in ways)
+        weights = [math.exp(self._alpha * (score - most)) for score, _ in ways]
         return self._random.choices(ways, weights)[0][1]

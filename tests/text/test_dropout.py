@@ -17,7 +17,8 @@ from nmt_cli.text.bpe import Bpe, parse_codes
 from nmt_cli.text.dropout import BpeDropout
 from nmt_cli.text.merges import learn_codes
 from nmt_cli.text.pieces import Pieces
-from nmt_cli.text.surfaces import Surfaces
+from nmt_cli.text.subwords import LONGEST_WORD
+from nmt_cli.text.surfaces import PieceMerging
 
 NEARLY_NEVER = 1e-12
 TIMES = 20_000
@@ -99,7 +100,7 @@ def spm_train(**options: Any) -> bytes:
 MODELS: dict[str, dict[str, Any]] = {
     "usual": {},
     "bytes": {"byte_fallback": True, "vocab_size": 316},
-    "symbols": {"user_defined_symbols": ["abc", "ca"]},
+    "user-defined": {"user_defined_symbols": ["abc", "ab", "ca"]},
     "blanks inside": {"split_by_whitespace": False},
     "blanks behind": {"treat_whitespace_as_suffix": True},
 }
@@ -109,9 +110,20 @@ MODELS: dict[str, dict[str, Any]] = {
 def test_with_no_merge_left_out_lines_fall_into_sentencepieces_own(options: dict[str, Any]) -> None:
     proto = spm_train(**options)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
-    ours = BpeDropout(Surfaces(Pieces(proto)), NEARLY_NEVER)
-    for seed, line in enumerate(["ａbcab  ☃☃abca", "", " ", "aaaaaaaa \u2581a", *LINES[:100]]):
+    ours = BpeDropout(PieceMerging(Pieces(proto)), NEARLY_NEVER)
+    odd = ["ａbcab  ☃☃abca", "", " ", "aaaaaaaa \u2581a", "<0x41>a", " ".join(LINES[:2])]
+    for seed, line in enumerate([*odd, *LINES[:100]]):
         assert ours.encode(line, seed) == theirs.encode(line)
+
+
+def test_words_that_are_too_long_are_merged_in_stretches() -> None:
+    model = Pieces(spm_train())
+    for word in ("abcde" * 40, "abcde" * 400):
+        few = BpeDropout(PieceMerging(model), NEARLY_NEVER).encode(word, 1)
+        assert (
+            model.decode(few) == word
+            and len(few) < len(model.encode(word)) + 2 * len(word) // LONGEST_WORD + 2
+        )
 
 
 def by_hand(model: sentencepiece.SentencePieceProcessor, word: str, rate: float, draw: random.Random) -> Any:
@@ -132,7 +144,7 @@ def by_hand(model: sentencepiece.SentencePieceProcessor, word: str, rate: float,
 def test_sentencepieces_words_fall_apart_as_those_of_merges_do(rate: float) -> None:
     proto, draw = spm_train(), random.Random(1)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
-    ours, word = BpeDropout(Surfaces(Pieces(proto)), rate), max(WORDS, key=len)
+    ours, word = BpeDropout(PieceMerging(Pieces(proto)), rate), max(WORDS, key=len)
     expected = Counter(by_hand(theirs, "\u2581" + word, rate, draw) for _ in range(TIMES))
     counts = Counter(tuple(ours.encode(word, seed)) for seed in range(TIMES))
     assert len(expected) > 3
