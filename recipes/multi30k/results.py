@@ -6,6 +6,7 @@ Run `python recipes/multi30k/results.py --help`.
 import argparse
 import statistics
 import sys
+import tomllib
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -53,6 +54,13 @@ def record(stage: Path, settings: str, language: str, beam: int, penalty: float)
     return result
 
 
+def stages(settings: Path) -> list[int]:
+    """After how many updates to score: where the settings end, as those must whose rate falls to zero, or at
+    each doubling."""
+    most = tomllib.loads(settings.read_text(encoding="utf-8")).get("training", {}).get("max_steps")
+    return [most] if most else [1000, 2000, 4000, 8000]
+
+
 def recorded(run: Path) -> list[Result]:
     """The results of a run, the fewest updates first."""
     return sorted(read(run.glob("*/result.json")), key=_key)
@@ -84,9 +92,11 @@ def steps(folder: Path) -> str:
     for place in sorted(folder.iterdir(), key=lambda each: int(each.name)):
         tests = (_compared(place / f"{name}.json") for name in SETS)
         chosen = best(place / "valid.json").rpartition("valid-")[2].rpartition(".")[0]
-        search = "beam {}, penalty {}".format(*chosen.split("-"))
+        beam, _, penalty = chosen.partition("-")
         name = (place / "name.txt").read_text(encoding="utf-8").strip()
-        rows.append((name, search, f"{max(_scores(place / 'valid.json')):.2f}", *tests))
+        rows.append(
+            (name, f"beam {beam}, penalty {penalty}", f"{max(_scores(place / 'valid.json')):.2f}", *tests)
+        )
     return markdown(("system", "search", "BLEU valid", "test2016", "test2017", "mscoco"), rows)
 
 
@@ -149,6 +159,8 @@ def _options() -> argparse.Namespace:
     command.add_argument("--language", required=True)
     command.add_argument("--beam", type=int, required=True)
     command.add_argument("--penalty", type=float, required=True)
+    command = commands.add_parser("stages", help="print after how many updates run.sh scores these settings")
+    command.add_argument("settings", type=Path)
     command = commands.add_parser("show", help="print the table of these runs")
     command.add_argument("runs", type=Path, nargs="+")
     command = commands.add_parser("steps", help="print the table of what steps.sh has scored in a folder")
@@ -163,6 +175,9 @@ def main() -> None:
     options = _options()
     if options.command == "record":
         record(options.stage, options.settings, options.language, options.beam, options.penalty)
+        return
+    if options.command == "stages":
+        print(*stages(options.settings))
         return
     if options.command == "steps":
         print(steps(options.folder), end="")

@@ -23,8 +23,8 @@ if [ $# -lt 2 ] || [ -z "$data" ] || [ ! -f "$here/$1.toml" ]; then
 fi
 settings=$1 text=${1%%/*} language=$2
 stages=("${@:3}")
-if [ ${#stages[@]} -eq 0 ]; then # settings whose rate falls to zero say themselves where
-    read -ra stages < <(sed -n 's/^\(training\.\)*max_steps = \([0-9]*\).*/\2/p' "$here/$settings.toml") || stages=(1000 2000 4000 8000)
+if [ ${#stages[@]} -eq 0 ]; then
+    read -ra stages < <(python "$here/results.py" stages "$here/$settings.toml")
 fi
 source "$here/texts.sh"
 

@@ -27,7 +27,7 @@ attempt() { # FOLDER MODEL ...: the validation set with $beam and $penalty
 
 choose() { # FOLDER: sets $beam and $penalty to what was best on the validation set
     local best
-    scored valid "$1"/valid-*."$language" >"$1/valid.json"
+    scored valid "$1"/valid-5-*."$language" "$1"/valid-[12]*."$language" >"$1/valid.json" # of equals, the first
     best=$(python "$here/../results.py" "$1/valid.json")
     best=${best##*/valid-}
     best=${best%."$language"}
@@ -43,7 +43,7 @@ translate_and_score() { # FOLDER PENALTIES MODEL ...
         attempt "$to" "${@:3}"
     done
     choose "$to"
-    for beam in 5 12 24; do
+    for beam in 12 24; do
         attempt "$to" "${@:3}"
     done
     choose "$to"

@@ -153,12 +153,12 @@ def test_a_wrong_command_is_answered_with_the_right_one(
 
 
 def test_several_seeds_are_one_row_with_mean_and_spread(result: dict[str, Any]) -> None:
-    other = {**result, "seed": 2, "tests": {"test_2016_flickr": 41.0}, "averaged": [20]}
+    other = {**result, "seed": 2, "tests": {"test_2016_flickr": 41.0}, "averaged": [20], "beam": 12}
     rows = results.table([result, other, {**result, "updates": 9000}]).splitlines()[2:]
     assert len(rows) == 2
     assert rows[0] == (
         "| tok/tiny | de | 8,000 | 1, 2 | 39.12 ± 0.00 | 40.50 ± 0.71 |  |  | "
-        "average of 2, beam 5, penalty 0.6; step 20, beam 5, penalty 0.6 "
+        "average of 2, beam 5, penalty 0.6; step 20, beam 12, penalty 0.6 "
         "| 1.50 ± 0.00 | 1 x A GPU | 2030-01-01 |"
     )
     assert "| 1 | 39.12 | 40.00 |" in rows[1]
@@ -175,3 +175,13 @@ def test_the_table_of_all_recipes_gets_the_test_score_that_validation_chose(resu
         told
         == f"36.00, raw, en-de {took}; 39.00 ± 1.41, tokenised, en-de {took}; 54.00, tokenised, en-fr {took}"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"), [("[training]\nmax_steps = 5_000\n", [5000]), ("", [1000, 2000, 4000, 8000])]
+)
+def test_settings_may_say_after_how_many_updates_they_end(
+    tmp_path: Path, written: str, wanted: list[int]
+) -> None:
+    (settings := tmp_path / "tiny.toml").write_text(written, encoding="utf-8")
+    assert results.stages(settings) == wanted
