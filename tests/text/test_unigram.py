@@ -4,6 +4,7 @@ import io
 import math
 import random
 from collections import Counter, defaultdict
+from functools import cache
 from itertools import pairwise, product
 from typing import Any
 
@@ -30,15 +31,16 @@ MODELS: dict[str, dict[str, Any]] = {
 SURE, TIMES = 200.0, 4000
 
 
-def model(**options: Any) -> bytes:
+@cache
+def model(name: str) -> bytes:
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        **{"vocab_size": 80, **options}, sentence_iterator=iter(LINES), model_writer=out, minloglevel=3
+        **{"vocab_size": 80, **MODELS[name]}, sentence_iterator=iter(LINES), model_writer=out, minloglevel=3
     )
     return out.getvalue()
 
 
-USUAL, BYTES = Pieces(model()), Pieces(model(**MODELS["bytes"]))
+USUAL, BYTES = Pieces(model("usual")), Pieces(model("bytes"))
 
 
 def probabilities(sampling: UnigramSampling, word: str) -> dict[tuple[str, ...], float]:
@@ -57,10 +59,10 @@ def probabilities(sampling: UnigramSampling, word: str) -> dict[tuple[str, ...],
     return ways[-1]
 
 
-@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("text", ["hundin", "☃☃", "x☃☃a", "see☃☃x", "ｈaus", "<0x41>a"])
-def test_segmentations_are_as_probable_as_sentencepiece_has_them(options: dict[str, Any], text: str) -> None:
-    proto = model(**options)
+def test_segmentations_are_as_probable_as_sentencepiece_has_them(name: str, text: str) -> None:
+    proto = model(name)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=proto).nbest_encode_as_proto(text, 512).nbests
     weights = {tuple(piece.id for piece in way.pieces): math.exp(0.2 * way.score) for way in theirs}
     surfaces, sampling = Surfaces(Pieces(proto)), UnigramSampling(Pieces(proto), alpha=0.2)
@@ -75,9 +77,9 @@ def test_segmentations_are_as_probable_as_sentencepiece_has_them(options: dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nbest", [0, 2])
-@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
-def test_segmentations_are_as_frequent_as_sentencepieces_own(options: dict[str, Any], nbest: int) -> None:
-    proto = model(**options)
+@pytest.mark.parametrize("name", MODELS)
+def test_segmentations_are_as_frequent_as_sentencepieces_own(name: str, nbest: int) -> None:
+    proto = model(name)
     theirs, ways = sentencepiece.SentencePieceProcessor(model_proto=proto), 0
     sampling = UnigramSampling(Pieces(proto), 0.2, nbest)
     for text in ("hundchen", "ｈaus ☃☃x hu", "  see  wald", "☃☃"):
@@ -95,16 +97,16 @@ def test_segmentations_are_as_frequent_as_sentencepieces_own(options: dict[str, 
 @pytest.mark.parametrize("nbest", [0, 3])
 def test_pieces_that_are_too_rare_are_split(nbest: int) -> None:
     rare = {i for i, piece in enumerate(USUAL.entries) if piece and len(piece) > 3}
-    pieces = Pieces(model(), rare)
+    pieces = Pieces(model("usual"), rare)
     drawn = {
         i for seed, line in enumerate(LINES) for i in UnigramSampling(pieces, 0.5, nbest).encode(line, seed)
     }
     assert drawn and not drawn & rare
 
 
-@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
-def test_with_a_large_alpha_lines_fall_into_their_likeliest_pieces(options: dict[str, Any]) -> None:
-    pieces = Pieces(model(**options))
+@pytest.mark.parametrize("name", MODELS)
+def test_with_a_large_alpha_lines_fall_into_their_likeliest_pieces(name: str) -> None:
+    pieces = Pieces(model(name))
     sampling = UnigramSampling(pieces, SURE)
     for seed, line in enumerate(["haus ☃☃ maus", " ".join(LINES[:6]), "haus" * 100, *LINES[:50]]):
         scores = [score for score, _ in pieces.likeliest(line, 2)]
