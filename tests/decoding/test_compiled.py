@@ -22,6 +22,7 @@ def taken(beams: Beams, ways: tuple[Tensor, Tensor], rows: Tensor, rule: LengthR
     return choice.live_parents
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     sentences=st.integers(1, 3),

@@ -11,6 +11,7 @@ from nmt_cli.machine import compiled
 KERNELS: Any = compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2, 7])
 @pytest.mark.parametrize("with_instruction", [True, False])
 def test_products_of_bytes_are_added_up(

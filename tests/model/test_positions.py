@@ -32,6 +32,7 @@ def test_sines_and_cosines_take_turns_with_the_papers_wavelengths(width: int) ->
     assert (found - wanted).abs().max() <= 2**-24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "first"), [(4, 0), (64, 0), (64, 2), (512, 1)])
 def test_marians_slowest_wave_is_a_ten_thousandth_of_the_quickest(width: int, first: int) -> None:
     """As M2M100, fairseq and Marian lay them out: all sines, then all cosines; here they take turns."""
