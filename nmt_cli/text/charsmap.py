@@ -1,8 +1,7 @@
 """Our normalisation inside a SentencePiece model, for programs that know no other.
 
 SentencePiece compiles rules into a table as it learns a model. So a throw-away model is learnt with our
-rules, and its table put in the place of the other's. Both are protocol buffers, of which no more is read here
-than where a field begins and ends.
+rules, and its table put in the place of the other's.
 """
 
 import io

@@ -29,7 +29,8 @@ class Surfaces:
         self._ids = {piece: i for i, piece in text if piece is not None}
         self._unknown = processor.unk_id()
         self._bytes = [i for byte in BYTES if processor.is_byte(i := processor.piece_to_id(byte))]
-        self.defined = {pieces.written[i] for i in defined(pieces.files()["model"])} & self._ids.keys()
+        written = pieces.written
+        self.defined = {written[i] for i in defined(pieces.files()["model"])} & self._ids.keys()
         """Those that whoever trained the model has given it."""
         self.scores = {piece: processor.get_score(i) for piece, i in self._ids.items()}
         """Logarithms of probabilities, by a unigram model; of merges of a BPE model, how early they are."""

@@ -21,8 +21,7 @@ translated() { # NAME OUTPUT MODEL ...
 }
 
 attempt() { # FOLDER MODEL ...: the validation set with $beam and $penalty
-    local output=$1/valid-$beam-$penalty.$language
-    [ -f "$output" ] || translated valid "$output" "${@:2}"
+    translated valid "$1/valid-$beam-$penalty.$language" "${@:2}"
 }
 
 choose() { # FOLDER: sets $beam and $penalty to what was best on the validation set
