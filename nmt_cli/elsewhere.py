@@ -86,6 +86,7 @@ HERE = {
     "search.cap_extra": "max_len_b",
     "search.max_length": "max_length max_new_tokens max_decoding_length max_output_length",
     "search.min_length": "min_len min_decoding_length",
+    "search.mbr": "minimum_bayes_risk consensus rerank",
     "search.sample": "sampling do_sample random_sampling",
     "search.temperature": "random_sampling_temp sampling_temperature",
     "search.top_k": "sampling_topk random_sampling_topk",

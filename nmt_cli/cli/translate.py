@@ -138,7 +138,8 @@ def _chosen(
     from nmt_cli.checkpoints.finding import own_search
 
     # With sampling they have no effect, which would be an error that nobody here made.
-    unused = ("beam", "stop_early") if config.search.sample else ()
+    beam = () if config.search.has_beam else ("beam",)
+    unused = (*beam, "stop_early") if config.search.sample else ()
     own = {f"search.{name}": value for name, value in own_search(models[0]).items() if name not in unused}
     if own and not quiet:
         told = ", ".join(f"{name}={value}" for name, value in own.items())

@@ -127,6 +127,10 @@ class SearchConfig(BeamConfig):
     """How different those of an n-best list are: a hypothesis's second way on is taken as if it were less
     likely by this (in log-probability), its third by twice this, and so on; scores stay as they are."""
 
+    mbr: Literal["off", "bleu", "chrf"] = setting("off", everyday=True)
+    """Of as many translations as the beam is wide, or as many drawn, take those that agree most with all of
+    them (minimum Bayes risk): in BLEU of pieces, or in chrF, which likes longer ones."""
+
     sample: bool = setting(False, everyday=True)
     """Draw translations by lot in place of searching for the best ones."""
 
@@ -160,13 +164,15 @@ class SearchConfig(BeamConfig):
 
     def __post_init__(self) -> None:
         BeamConfig.__post_init__(self)  # super() would be the class from before it got slots
-        if self.n_best > self.beam and not self.sample:
+        if self.n_best > self.beam and self.has_beam:
+            instead = "" if self.sample else ", or set sample to true"
             raise UserError(
                 f"n_best is {self.n_best}, but a beam of {self.beam} finds no more than {self.beam}; "
-                "raise beam, or set sample to true."
+                f"raise beam{instead}."
             )
         self._check_sampling()
-
+        if self.mbr != "off" and self.beam == 1:
+            raise UserError("mbr chooses among as many translations as the beam is wide; raise beam.")
         if self.diversity and self.beam == 1:
             raise UserError("diversity has no effect on a beam of 1; raise beam, or leave it out.")
         if not all(text.strip() for text in self.ban):
@@ -179,16 +185,27 @@ class SearchConfig(BeamConfig):
 
     def _check_sampling(self) -> None:
         if self.sample:
-            for name in changed(self, "beam", "stop_early", "coverage_penalty", "diversity"):
+            beam = () if self.has_beam else ("beam",)
+            for name in changed(self, *beam, "stop_early", "coverage_penalty", "diversity"):
                 raise UserError(f"{name} has no effect on sampling; leave it out, or set sample to false.")
         else:
             for name in changed(self, "temperature", "top_k", "top_p", "seed"):
                 raise UserError(f"{name} has no effect without sampling; set sample to true.")
 
     @property
+    def has_beam(self) -> bool:
+        """Whether the beam's width is of any effect."""
+        return not self.sample or self.mbr != "off"
+
+    @property
     def places(self) -> int:
         """Hypotheses of a sentence that are followed at a time."""
-        return self.n_best if self.sample else self.beam
+        return self.beam if self.has_beam else self.n_best
+
+    @property
+    def found(self) -> int:
+        """Hypotheses of a sentence that the search brings home."""
+        return self.n_best if self.mbr == "off" else self.beam
 
     def caps(self, pieces: Sequence[int], longest: int) -> list[int]:
         """The most pieces of the translations of sources of so many; a model may have a `longest` of its own,

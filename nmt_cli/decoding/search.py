@@ -91,7 +91,7 @@ class Search:
         # What is given, a prefix, symbols or the words of a tree, must fit whatever the settings say.
         caps = [max(both) for both in zip(caps, least, strict=True)]
         most, read = (torch.tensor(each, device=self._ensemble.device) for each in (caps, pieces))
-        beams = Beams.begin(most, read, places, places if config.sample else 1, config.n_best)
+        beams = Beams.begin(most, read, places, places if config.sample else 1, config.found)
         if self._beams is None:
             self._beams, self._caches = beams, caches
         else:

@@ -134,4 +134,4 @@ def _search(model: Model, alternatives: int) -> SearchConfig | None:
     if not alternatives:
         return None
     search, count = model.loaded.translator.config.search, alternatives + 1
-    return replace(search, n_best=count, beam=search.beam if search.sample else max(search.beam, count))
+    return replace(search, n_best=count, beam=max(search.beam, count) if search.has_beam else search.beam)

@@ -180,6 +180,11 @@ def test_wrong_usage_is_told_with_exit_code_2(run: Run, arguments: tuple[str, ..
         (("--set", "search.top_k=5"), "top_k has no effect without sampling; set sample to true."),
         (("--set", "search.seed=5"), "seed has no effect without sampling; set sample to true."),
         (("--set", "search.sample=true", "--beam", "7"), "beam has no effect on sampling; leave it out"),
+        (("--set", "search.mbr=bleu", "--beam", "1"), "mbr chooses among as many translations as the beam"),
+        (
+            ("--set", "search.mbr=bleu", "--set", "search.sample=true", "--n-best", "9"),
+            "no more than 4; raise beam.",
+        ),
         (("--set", "search.sample=true", "--set", "search.stop_early=true"), "stop_early has no effect on"),
         (("--set", "search.combine=log-probability"), "search.combine has no effect on one model;"),
         (("--set", "search.weights=[1.0, 2.0]"), "search.weights has 2 numbers for 1 models; give one for"),

@@ -9,6 +9,7 @@ from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Scored, Sentence
+from nmt_cli.decoding.lines.consensus import agreed
 from nmt_cli.decoding.lines.degenerate import Flag, flags
 from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened, split
 from nmt_cli.decoding.lines.parses import tree_symbols, written_out
@@ -198,7 +199,8 @@ class Translator:
 
         None stands for a sentence that did not fit into memory.
         """
-        known = [hypotheses for hypotheses in found if hypotheses is not None]
+        search = self.config.search
+        known = [agreed(each, search, self._said) for each in found if each is not None]
         failed = len(known) < len(found)
         # The n-th candidate of a line in parts is made of each part's n-th hypothesis; some may have fewer.
         best = [] if failed or not known else list(zip(*known, strict=False))
@@ -210,6 +212,9 @@ class Translator:
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
             odd = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
         return Translation(line, candidates, odd, failed)
+
+    def _said(self, hypothesis: Hypothesis) -> str:
+        return self.tokenizers.target.decode(hypothesis.tokens)
 
     def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:
         """Translate lines that are all there, with `models`, in this thread."""
