@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What each step towards better translations is worth: steps.sh [-d DATA] [-o OUT] [-p PENALTIES] LANGUAGE STAGE ...
 # A STAGE is a folder of run.sh, such as run/tok-tiny-en-de-1/8000. Scored are the last checkpoint of the first one,
-# the model chosen there, that of each other STAGE, and all of these models together, each with the length penalty
-# and beam that the validation set likes best, and compared with the one before by paired bootstrap. All goes into
-# OUT/steps.
+# the model chosen there, that of each other STAGE, all of these models together, and of the beam of these the
+# translation that agrees most with the others (search.mbr), each with the length penalty and beam that the validation
+# set likes best, and compared with the one before by paired bootstrap. All goes into OUT/steps.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run penalties="0 0.3 0.6 1 1.4 2 3"
@@ -53,4 +53,5 @@ for stage in "${stages[@]}"; do
     step "$(named "$stage"), chosen" "$stage/model"
 done
 [ ${#stages[@]} -eq 1 ] || step "all ${#stages[@]} chosen ones together" "${stages[@]/%//model}"
+step "the same, minimum Bayes risk" "${stages[@]/%//model}" --set search.mbr=bleu
 python "$here/results.py" steps "$out/steps"

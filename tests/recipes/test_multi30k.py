@@ -94,13 +94,14 @@ def test_each_step_is_scored_and_compared_with_the_one_before(
     stages = [finished / "2", finished / "2"]  # the same model twice is as good as once
     done = recipe(copied, "-p", "0.6", "de", *stages, NMT_DATA=place, SCRIPT="steps.sh")
     assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[-4:]]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[-5:]]
     name = "tok/tiny-en-de-1 after 2"
     chosen, together = f"{name}, chosen", "all 2 chosen ones together"
-    assert [row[0] for row in rows] == [f"{name}, last checkpoint", chosen, chosen, together]
+    agreed = "the same, minimum Bayes risk"
+    assert [row[0] for row in rows] == [f"{name}, last checkpoint", chosen, chosen, together, agreed]
     scores = [(*row[1:3], row[3].partition(" ")[0]) for row in rows]
     assert scores[1] == scores[2] == scores[3]
-    assert ["(p " in row[3] for row in rows] == [False, True, True, True]
+    assert ["(p " in row[3] for row in rows] == [False, True, True, True, True]
 
 
 def test_steps_of_a_stage_whose_last_checkpoint_is_gone_touch_nothing(
