@@ -51,9 +51,10 @@ MODELS = {
     "3+3 layers, post-norm": ("small", THREE_LAYERS),
     "3+3 layers, pre-norm": ("small", (*THREE_LAYERS, "model.norm=pre")),
     "tiny": ("tiny", ()),
-    "base": ("vaswani2017-base", THREE_LAYERS),
+    "base": ("vaswani2017-base", ("schedule.kind=inverse-sqrt",)),
+    "base, high rate": ("vaswani2017-base", THREE_LAYERS),
 }
-"""By name: a preset, and what is set besides. Tiny has its own schedule."""
+"""By name: a preset, and what is set besides. Tiny and base have their own schedules."""
 
 TRAINERS = {"nmt, xavier": Look(0, stroke=1), "nmt, smaller": Look(0), "fairseq": Look(1)}
 
