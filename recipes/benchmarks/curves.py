@@ -34,12 +34,14 @@ class Look(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One diagram: its curves, some of which may share a name, and a vertical mark if that is not 0."""
+    """One diagram: its curves, some of which may share a name, and a vertical mark if that is not 0; what its
+    horizontal axis is of, if not the same as in all of the picture."""
 
     title: str
     curves: Sequence[tuple[str, Points]]
     mark: float = 0.0
     mark_label: str = ""
+    x_label: str = ""
 
 
 class Axis(NamedTuple):
@@ -102,7 +104,7 @@ def _axes(panel: Panel, x: Range, y: Range, x_axis: Axis, y_axis: Axis) -> list[
         parts.append(f'<path class="mark" d="M{at:.1f} {TOP}V{bottom}"/>')
         parts.append(_text(at + 4, bottom - 6, panel.mark_label, "soft"))
     middle = (TOP + bottom) / 2
-    parts.append(_text((LEFT + right) / 2, HEIGHT - 8, x_axis.label, "soft", "middle"))
+    parts.append(_text((LEFT + right) / 2, HEIGHT - 8, panel.x_label or x_axis.label, "soft", "middle"))
     parts.append(
         f'<text class="soft" text-anchor="middle" transform="translate(14 {middle}) rotate(-90)">'
         f"{escape(y_axis.label)}</text>"

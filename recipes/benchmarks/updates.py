@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,9 @@ from nmt_cli.data.batches.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split, open_dataset
 from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.record.history import read_history
 from recipes.benchmarks import training_peers as peers
-from recipes.benchmarks.curves import Axis, Look, Panel, picture
+from recipes.benchmarks.curves import Axis, Look, Panel, Points, picture
 from recipes.benchmarks.lengths import Pairs
 
 RESULTS, PICTURE = (Path(__file__).with_name(f"updates.{kind}") for kind in ("jsonl", "svg"))
@@ -94,6 +96,9 @@ class Seen:
 
     valid: dict[int, float] = field(default_factory=dict)
     """Nats a target piece of the validation set, by update."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+    """How long the updates took until each validation, which is not counted."""
 
     train_tokens: list[float] = field(default_factory=list)
     """Real target pieces of each update."""
@@ -191,6 +196,7 @@ def _result(folder: Path, fairseq: Path, run: Run) -> Result:
     seen = _read_fairseq(out / "printed", valid_tokens) if peer else _read_nmt(out / "run" / "log.jsonl")
     result = asdict(run) | {
         "valid": {str(update): round(nll, 4) for update, nll in seen.valid.items()},
+        "seconds_until": {str(update): round(seconds, 1) for update, seconds in seen.seconds.items()},
         "valid_tokens": valid_tokens,
         "target_tokens": round(statistics.mean(seen.train_tokens), 1),
         "deviation": round(statistics.stdev(seen.train_tokens), 1),
@@ -225,26 +231,32 @@ def _fairseq(folder: Path, bin_folder: Path, run: Run) -> Sequence[object]:
 
 def _read_nmt(log: Path) -> Seen:
     seen = Seen()
-    for entry in map(json.loads, log.read_text("utf-8").splitlines()):
-        if "valid" in entry:
-            seen.valid[entry["step"]] = entry["nll"]
-        elif "target_tokens" in entry:
-            seen.train_tokens.append(entry["target_tokens"])
+    for validation in read_history(log).validations:
+        seen.valid[validation.at.step] = validation.line["nll"]
+        seen.seconds[validation.at.step] = validation.at.hours * 3600
+    lines = map(json.loads, log.read_text("utf-8").splitlines())
+    seen.train_tokens += [line["target_tokens"] for line in lines if "target_tokens" in line]
     return seen
 
 
 def _read_fairseq(printed: Path, valid_tokens: int) -> Seen:
     """Its perplexities are of the same pieces: they are as many, end marks counted."""
-    seen = Seen()
+    seen, seconds, before = Seen(), 0.0, None
     for line in printed.read_text("utf-8", errors="replace").splitlines():
-        before, brace, rest = line.partition("{")
-        if before.endswith("| valid | "):
-            entry = json.loads(brace + rest)
-            seen.valid[int(entry["valid_num_updates"])] = float(entry["valid_nll_loss"]) * math.log(2)
+        head, brace, rest = line.partition("{")
+        if not head.endswith(("| valid | ", "| train_inner | ")):
+            continue
+        entry, now = json.loads(brace + rest), datetime.fromisoformat(head[:19])
+        if head.endswith("| valid | "):
+            update = int(entry["valid_num_updates"])
+            seen.valid[update] = float(entry["valid_nll_loss"]) * math.log(2)
+            seen.seconds[update] = seconds
             if float(entry["valid_wpb"]) != valid_tokens:
                 raise SystemExit(f"fairseq validates on {entry['valid_wpb']} pieces, we on {valid_tokens}")
-        elif before.endswith("| train_inner | "):
-            seen.train_tokens.append(float(json.loads(brace + rest)["wpb"]))
+        else:
+            seconds += (now - before).total_seconds() if before else 0.0
+            seen.train_tokens.append(float(entry["wpb"]))
+        before = now
     return seen
 
 
@@ -301,13 +313,29 @@ def _print_batches(folder: Path, tokens: int) -> None:
 
 def _curves(model: str, tokens: int) -> list[tuple[str, dict[int, float]]]:
     """Of each run of a model: who trained, and the perplexities by update."""
-    found = [result for result in results() if (result["model"], result["tokens"]) == (model, tokens)]
+    return [(trainer, _perplexities(result)) for trainer, result in _runs(model, tokens)]
+
+
+def _curves_by_seconds(model: str, tokens: int) -> list[tuple[str, dict[float, float]]]:
+    """The same by seconds of training, of the runs whose seconds were measured."""
     return [
-        (trainer, {int(update): math.exp(nll) for update, nll in result["valid"].items()})
-        for trainer in TRAINERS
-        for result in found
-        if result["trainer"] == trainer
+        (
+            trainer,
+            {result["seconds_until"][str(update)]: nll for update, nll in _perplexities(result).items()},
+        )
+        for trainer, result in _runs(model, tokens)
+        if "seconds_until" in result
     ]
+
+
+def _runs(model: str, tokens: int) -> list[tuple[str, Result]]:
+    """Each run of a model, and who trained."""
+    found = [result for result in results() if (result["model"], result["tokens"]) == (model, tokens)]
+    return [(trainer, result) for trainer in TRAINERS for result in found if result["trainer"] == trainer]
+
+
+def _perplexities(result: Result) -> dict[int, float]:
+    return {int(update): math.exp(nll) for update, nll in result["valid"].items()}
 
 
 def _print_table(model: str, tokens: int) -> None:
@@ -330,14 +358,20 @@ def _cell(values: Sequence[float]) -> str:
 
 
 def _draw(models: Sequence[str], tokens: int) -> None:
-    """A curve for each run."""
-    panels = [
-        Panel(model, [(trainer, sorted(curve.items())) for trainer, curve in _curves(model, tokens)])
+    """A curve for each run, against updates and, where they were measured, against seconds."""
+    panels = [Panel(model, _points(_curves(model, tokens))) for model in models]
+    panels += [
+        Panel(model, _points(curves), x_label="seconds")
         for model in models
+        if (curves := _curves_by_seconds(model, tokens))
     ]
     drawn = picture(panels, TRAINERS, Axis("updates", 2), Axis("validation perplexity of a piece", 2))
     PICTURE.write_text(drawn, "utf-8")
     print(f"the curves: {PICTURE.name}")
+
+
+def _points(curves: Sequence[tuple[str, Mapping[Any, float]]]) -> list[tuple[str, Points]]:
+    return [(trainer, sorted(curve.items())) for trainer, curve in curves]
 
 
 if __name__ == "__main__":

@@ -56,19 +56,45 @@ def test_a_longer_run_covers_a_shorter_one_of_the_same_kind_alone() -> None:
     assert not updates._covers(done | {"seed": 2}, RUN)
 
 
-def test_a_log_of_fairseq_is_read_in_nats_and_for_the_same_pieces_alone(tmp_path: Path) -> None:
-    valid = {"valid_num_updates": "100", "valid_nll_loss": "3", "valid_wpb": "40"}
+def test_a_log_of_fairseq_is_read_in_nats_without_the_time_of_validation_and_for_the_same_pieces_alone(
+    tmp_path: Path,
+) -> None:
+    valid = {"valid_num_updates": "2", "valid_nll_loss": "3", "valid_wpb": "40"}
     lines = [
-        'day | INFO | train_inner | {"wpb": "11", "num_updates": "1"}',
-        'day | INFO | train_inner | {"wpb": "13", "num_updates": "2"}',
-        f"day | INFO | valid | {json.dumps(valid)}",
+        '2026-01-01 23:59:57 | INFO | train_inner | {"wpb": "11", "num_updates": "1"}',
+        '2026-01-01 23:59:59 | INFO | train_inner | {"wpb": "13", "num_updates": "2"}',
+        f"2026-01-02 00:00:09 | INFO | valid | {json.dumps(valid)}",
+        '2026-01-02 00:00:13 | INFO | train_inner | {"wpb": "12", "num_updates": "3"}',
+        f"2026-01-02 00:00:20 | INFO | valid | {json.dumps(valid | {'valid_num_updates': '3'})}",
     ]
     (tmp_path / "printed").write_text("\n".join(lines), "utf-8")
     seen = updates._read_fairseq(tmp_path / "printed", valid_tokens=40)
-    assert seen.train_tokens == [11, 13]
-    assert seen.valid == {100: pytest.approx(3 * math.log(2))}
+    assert seen.train_tokens == [11, 13, 12]
+    assert seen.valid == {2: pytest.approx(3 * math.log(2)), 3: pytest.approx(3 * math.log(2))}
+    assert seen.seconds == {2: 2, 3: 2 + 4}
     with pytest.raises(SystemExit, match="fairseq validates on 40 pieces, we on 41"):
         updates._read_fairseq(tmp_path / "printed", valid_tokens=41)
+
+
+def test_our_log_is_read_with_the_seconds_that_steps_took(tmp_path: Path) -> None:
+    step: dict[str, object] = {
+        "epoch": 0,
+        "source_tokens": 9,
+        "target_tokens": 10,
+        "skipped": False,
+        "filler": 0.0,
+        "loss": 5.0,
+    }
+    step |= {"nll": 5.0, "gradient_norm": 1.0, "learning_rate": 1e-3, "pairs": 2}
+    lines: list[dict[str, object]] = [
+        step | {"step": 1, "tokens_per_second": 2.5},
+        step | {"step": 2, "tokens_per_second": 5.0},
+        {"step": 2, "valid": "valid", "nll": 4.5, "signatures": {}},
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    seen = updates._read_nmt(tmp_path / "log.jsonl")
+    assert (seen.train_tokens, seen.valid) == ([10, 10], {2: 4.5})
+    assert seen.seconds == {2: pytest.approx(10 / 2.5 + 10 / 5)}
 
 
 @pytest.mark.parametrize("trainer", list(updates.TRAINERS))
