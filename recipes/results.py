@@ -101,10 +101,14 @@ def where(result: Result) -> str:
     return f"{result['devices']} x {result['device']}"
 
 
-def took(*results: Result) -> str:
-    """What trainings took, for the table of all recipes."""
+def origin(signature: str, *results: Result) -> str:
+    """Where a score comes from, for the table of all recipes: seeds, what they took, the signature."""
+    seeds = sorted({str(result["seed"]) for result in results})
+    told = f"{'seeds' if seeds[1:] else 'seed'} {', '.join(seeds)}"
     hours = sum(result["hours"] for result in results)
-    return f"{hours:.1f} h of {' and '.join(sorted({*map(where, results)}))}"
+    places = " and ".join(sorted({*map(where, results)}))
+    counted = signature.replace("|", "\\|")  # which would end the cell
+    return f"{told}; {hours:.1f} h in all of {places}; `{counted}`"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, averaged, keep, markdown, read, save, systems, took, trained, where
+from recipes.results import Result, averaged, keep, markdown, origin, read, save, systems, trained, where
 
 HERE = Path(__file__).resolve().parent
 SYSTEMS = ("without", "with")
@@ -41,7 +41,7 @@ def score(results: Sequence[Result]) -> str:
     """Both systems of the last run."""
     last = results[-1]
     scores = ", ".join(f"{last[name]['bleu']:.2f} {name}" for name in SYSTEMS)
-    return f"{scores} ({took(last['back'], *(last[name] for name in SYSTEMS))})"
+    return f"{scores} ({origin(last['signature'], last['back'], *(last[name] for name in SYSTEMS))})"
 
 
 def _row(name: str, system: Result) -> tuple[str, ...]:

@@ -21,10 +21,10 @@ from recipes.results import (
     best,
     keep,
     markdown,
+    origin,
     read,
     save,
     systems,
-    took,
     trained_until,
     where,
 )
@@ -78,8 +78,9 @@ def score(results: Sequence[Result]) -> str:
     groups = [list(group) for _, group in groupby(results, lambda result: _key(result)[:-1])]
     groups.sort(key=lambda group: statistics.mean(result["valid"] for result in group))
     chosen = {_name(group[0]): group for group in groups}
-    return "; ".join(
-        f"{_mean([result['tests'][SETS[0]] for result in group])}, {name} ({took(group[0])})"
+    return "<br>".join(
+        f"{_mean([result['tests'][SETS[0]] for result in group])}, {name} "
+        f"({origin(group[0]['signature'], *group)})"
         for name, group in sorted(chosen.items())
         if all(result["tests"] for result in group)
     )

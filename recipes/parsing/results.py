@@ -12,7 +12,7 @@ from typing import Any
 # Lets the script run from any folder: recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from recipes.results import Result, averaged, keep, markdown, read, save, systems, took, trained, where
+from recipes.results import Result, averaged, keep, markdown, origin, read, save, systems, trained, where
 
 HERE = Path(__file__).resolve().parent
 SCORES = ("bracket F1", "precision", "recall", "complete match", "malformed")
@@ -53,8 +53,8 @@ def score(results: Sequence[Result]) -> str:
         results, key=lambda result: max(trees[SCORES[0]] for trees in result["valid"].values())
     ):
         chosen[result["settings"]] = result
-    return "; ".join(
-        f"F1 {result['test'][SCORES[0]]:.2f}, {name} ({took(result)})"
+    return "<br>".join(
+        f"F1 {result['test'][SCORES[0]]:.2f}, {name} ({origin(result['signature'], result)})"
         for name, result in sorted(chosen.items())
     )
 

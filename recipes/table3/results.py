@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.training.config import TrainConfig
-from recipes.results import Result, keep, markdown, read, save, systems, took, trained_until, where
+from recipes.results import Result, keep, markdown, origin, read, save, systems, trained_until, where
 
 HERE = Path(__file__).resolve().parent
 ROWS: Mapping[str, Any] = tomllib.loads((HERE / "rows.toml").read_text(encoding="utf-8"))
@@ -93,8 +93,10 @@ def score(results: Sequence[Result]) -> str:
         rows = list(group)
         if base := [result["bleu"] for result in rows if result["row"] == "base"]:
             size = f"base / {factor} after {updates:,} updates, valid, {corpus}"
-            told.append(f"{statistics.mean(base):.2f}, {size} (all rows {took(*rows)})")
-    return "; ".join(told)
+            told.append(
+                f"{statistics.mean(base):.2f}, {size} (all rows: {origin(rows[0]['signature'], *rows)})"
+            )
+    return "<br>".join(told)
 
 
 def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:

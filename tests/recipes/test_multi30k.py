@@ -69,7 +69,7 @@ def result() -> dict[str, Any]:
     return {
         **{"settings": "tok/tiny", "language": "de", "updates": 8000, "seed": 1, "hours": 1.5},
         **{"valid": 39.125, "tests": {"test_2016_flickr": 40.0}, "averaged": [10, 20], "length_penalty": 0.6},
-        **{"device": "A GPU", "devices": 1, "date": "2030-01-01"},
+        **{"device": "A GPU", "devices": 1, "date": "2030-01-01", "signature": "tok:none|version:2"},
     }
 
 
@@ -171,10 +171,11 @@ def test_the_table_of_all_recipes_gets_the_test_score_that_validation_chose(resu
     french = {**result, "language": "fr", "tests": {"test_2016_flickr": 54.0}}
     raw = {**result, "settings": "raw/tiny", "tests": {"test_2016_flickr": 36.0}}
     told = results.score([result, other_seed, worse, french, raw])
-    took = "(1.5 h of 1 x A GPU)"
-    assert (
-        told
-        == f"36.00, raw, en-de {took}; 39.00 ± 1.41, tokenised, en-de {took}; 54.00, tokenised, en-fr {took}"
+    took = r"1.5 h in all of 1 x A GPU; `tok:none\|version:2`"
+    assert told == (
+        f"36.00, raw, en-de (seed 1; {took})<br>"
+        f"39.00 ± 1.41, tokenised, en-de (seeds 1, 2; {took.replace('1.5', '3.0')})<br>"
+        f"54.00, tokenised, en-fr (seed 1; {took})"
     )
 
 
