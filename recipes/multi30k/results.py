@@ -40,7 +40,10 @@ KINDS = {"tok": "tokenised", "raw": "raw"}
 
 
 def record(stage: Path, settings: str, language: str, beam: int, penalty: float) -> Result:
-    """Write and return result.json of a stage: what was trained, how it did, and on what."""
+    """Write and return result.json of a stage: what was trained, how it did, and on what.
+
+    Beside it goes translate.toml, with which `nmt translate --config` searches as validation has chosen.
+    """
     run = trained_until(stage)
     result = {
         **{"settings": settings, "language": language},
@@ -51,6 +54,8 @@ def record(stage: Path, settings: str, language: str, beam: int, penalty: float)
         **run,
     }
     save(result, stage / "result.json")
+    search = f"[search]\nbeam = {beam}\nlength_penalty = {penalty:g}\n"
+    (stage / "translate.toml").write_text(search, encoding="utf-8")
     return result
 
 

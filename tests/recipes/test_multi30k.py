@@ -3,7 +3,9 @@
 import gzip
 import json
 import re
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -85,6 +87,25 @@ def test_one_command_goes_from_text_to_translations_and_scores(finished: Path) -
     assert "tok:none" in result["signature"]
     assert result["averaged"][-1] == 2
     assert result["config"]["model"]["width"] == 8 and result["config"]["loss"]["smoothing"] == 0.1
+
+
+def test_a_stage_says_how_its_model_is_to_search(finished: Path, nmt_script: Path) -> None:
+    stage = finished / "2"
+    result = json.loads((stage / "result.json").read_bytes())
+    found = tomllib.loads((stage / "translate.toml").read_text(encoding="utf-8"))
+    assert found == {"search": {"beam": result["beam"], "length_penalty": 0.6}}
+    text = finished.parents[3] / "multi30k" / "tok" / "valid.lc.norm.tok.en.gz"
+    command = [
+        nmt_script,
+        "translate",
+        stage / "model",
+        "--config",
+        stage / "translate.toml",
+        "--input",
+        text,
+    ]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert done.stdout == (stage / f"valid-{result['beam']}-0.6.de").read_bytes()
 
 
 def test_each_step_is_scored_and_compared_with_the_one_before(
