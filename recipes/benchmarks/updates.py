@@ -339,15 +339,22 @@ def _perplexities(result: Result) -> dict[int, float]:
 
 
 def _print_table(model: str, tokens: int) -> None:
-    """Mean perplexities; where there are several seeds, how many, and from the least to the most."""
-    curves = _curves(model, tokens)
-    reached = sorted({update for _, curve in curves for update in curve})
-    print(f"| {model} | {' | '.join(f'update {update:,}' for update in reached)} |")
-    print(f"|{'---|' * (1 + len(reached))}")
-    for trainer in dict(curves):
-        mine = [curve for name, curve in curves if name == trainer]
-        cells = (_cell([curve[update] for curve in mine if update in curve]) for update in reached)
-        print(f"| {trainer} | {' | '.join(cells)} |")
+    """Mean perplexities; where there are several seeds, how many, and from the least to the most. And what an
+    update took, in the runs whose seconds were measured."""
+    runs = _runs(model, tokens)
+    reached = sorted({update for _, result in runs for update in _perplexities(result)})
+    print(f"| {model} | {' | '.join(f'update {update:,}' for update in reached)} | ms an update |")
+    print(f"|{'---|' * (2 + len(reached))}")
+    for trainer in dict(runs):
+        mine = [result for name, result in runs if name == trainer]
+        curves = [_perplexities(result) for result in mine]
+        cells = [_cell([curve[update] for curve in curves if update in curve]) for update in reached]
+        timed = [
+            1000 * result["seconds_until"][str(result["updates"])] / result["updates"]
+            for result in mine
+            if "seconds_until" in result
+        ]
+        print(f"| {trainer} | {' | '.join(cells)} | {_cell(timed)} |")
     print(flush=True)
 
 

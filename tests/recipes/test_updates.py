@@ -97,6 +97,22 @@ def test_our_log_is_read_with_the_seconds_that_steps_took(tmp_path: Path) -> Non
     assert seen.seconds == {2: pytest.approx(10 / 2.5 + 10 / 5)}
 
 
+def test_a_table_has_each_trainer_s_mean_and_the_time_of_the_runs_that_were_timed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = {"model": "tiny", "trainer": "fairseq", "updates": 200, "tokens": 600}
+    timed = run | {"seed": 1, "valid": {"100": 1.0, "200": 0.0}, "seconds_until": {"100": 6.0, "200": 10.0}}
+    untimed = run | {"seed": 2, "valid": {"100": 2.0, "200": 0.0}}
+    (tmp_path / "updates.jsonl").write_text(f"{json.dumps(timed)}\n{json.dumps(untimed)}\n", "utf-8")
+    monkeypatch.setattr(updates, "RESULTS", tmp_path / "updates.jsonl")
+    updates._print_table("tiny", 600)
+    header, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert header == "| tiny | update 100 | update 200 | ms an update |"
+    assert row == "| fairseq | 5.05 (2: 2.72 to 7.39) | 1.00 (2: 1.00 to 1.00) | 50.00 |"
+    [(trainer, curve)] = updates._curves_by_seconds("tiny", 600)
+    assert trainer == "fairseq" and curve == pytest.approx({6.0: math.e, 10.0: 1.0})
+
+
 @pytest.mark.parametrize("trainer", list(updates.TRAINERS))
 @pytest.mark.parametrize("model", list(updates.MODELS))
 def test_every_run_is_one_that_training_takes(model: str, trainer: str) -> None:
