@@ -95,16 +95,8 @@ def test_a_stage_says_how_its_model_is_to_search(finished: Path, nmt_script: Pat
     found = tomllib.loads((stage / "translate.toml").read_text(encoding="utf-8"))
     assert found == {"search": {"beam": result["beam"], "length_penalty": 0.6}}
     text = finished.parents[3] / "multi30k" / "tok" / "valid.lc.norm.tok.en.gz"
-    command = [
-        nmt_script,
-        "translate",
-        stage / "model",
-        "--config",
-        stage / "translate.toml",
-        "--input",
-        text,
-    ]
-    done = subprocess.run(command, capture_output=True, check=True)
+    command = [nmt_script, "translate", stage / "model", "--config", stage / "translate.toml"]
+    done = subprocess.run([*map(str, command), "--input", str(text)], capture_output=True, check=True)
     assert done.stdout == (stage / f"valid-{result['beam']}-0.6.de").read_bytes()
 
 
