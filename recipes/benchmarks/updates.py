@@ -319,10 +319,7 @@ def _curves(model: str, tokens: int) -> list[tuple[str, dict[int, float]]]:
 def _curves_by_seconds(model: str, tokens: int) -> list[tuple[str, dict[float, float]]]:
     """The same by seconds of training, of the runs whose seconds were measured."""
     return [
-        (
-            trainer,
-            {result["seconds_until"][str(update)]: nll for update, nll in _perplexities(result).items()},
-        )
+        (trainer, {result["seconds_until"][str(at)]: value for at, value in _perplexities(result).items()})
         for trainer, result in _runs(model, tokens)
         if "seconds_until" in result
     ]
