@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.model.attention_weights import attention_weights
+from nmt_cli.model.attention_weights import Layers, attention_weights
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
 
@@ -53,19 +53,32 @@ class AttentionMaps:
 def attention_maps(
     model: Transformer, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> list[AttentionMaps]:
-    """The maps of each pair of source and target ids, without end marks; all pairs are one batch."""
+    """Return the maps of each pair of source and target ids, computed in one batch.
+
+    The ids come without end marks.
+    """
     most = model.config.limit or None
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
     targets = [model.target_vocabulary.ended(target)[:most] for _, target in pairs]
     (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
-    found = attention_weights(model, source_S, target_T, source, target)
-    none = [torch.empty(0, model.config.heads, len(tokens), len(tokens)) for tokens in targets]
-    kinds = (
-        [torch.stack(layers) for layers in zip(*kind, strict=True)] or none
-        for kind in (found.encoder, found.decoder, found.cross)
-    )
+    weights = attention_weights(model, source_S, target_T, source, target)
+    encoder = _by_pair(weights.encoder, "encoder", len(model.encoder))
+    cross = _by_pair(weights.cross, "decoder", len(model.decoder))
+    if model.config.decoder_history == "attention":
+        decoder = _by_pair(weights.decoder, "decoder", len(model.decoder))
+    else:
+        decoder = [torch.empty(0, model.config.heads, len(tokens), len(tokens)) for tokens in targets]
     ended = [len(target) < len(tokens) for (_, target), tokens in zip(pairs, targets, strict=True)]
-    return [AttentionMaps(*parts) for parts in zip(sources, targets, ended, *kinds, strict=True)]
+    return [
+        AttentionMaps(*parts) for parts in zip(sources, targets, ended, encoder, decoder, cross, strict=True)
+    ]
+
+
+def _by_pair(layers: Layers, stack: str, count: int) -> list[Tensor]:
+    """Return the maps [L, H, queries, keys] of each pair. Raise RuntimeError if a layer has none."""
+    if len(layers) != count:
+        raise RuntimeError(f"{len(layers)} of {count} attention layers of the {stack} were recorded")
+    return [torch.stack(each) for each in zip(*layers, strict=True)]
 
 
 def alignment(

@@ -120,7 +120,7 @@ class Transformer(nn.Module):
 
     def forward(self, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout) -> Tensor:
         """[T, D]: what foretells each token of the target, given the source and the tokens before it."""
-        encoded_SD = self.encode(source_S, source)
+        encoded_SD = self.encode_by_layers(source_S, source)
         # Over the whole flat batch: what moves from one sentence to the next, `_embedded` replaces by the
         # start.
         x_TD = self._embedded(target_T.roll(1), target.positions, target.longest)
@@ -130,9 +130,13 @@ class Transformer(nn.Module):
         return out
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """[S, D]."""
+        """Return [S, D], by one compiled function if the source is a single short sentence."""
         if self.few_rows and self.few_rows.encodes(len(source.lengths), source.longest):
             return self.few_rows.encode(source_S)
+        return self.encode_by_layers(source_S, source)
+
+    def encode_by_layers(self, source_S: Tensor, source: Layout) -> Tensor:
+        """Return [S, D]. Each layer is called as a module, so that hooks see its inputs."""
         x_SD = self.source_embedding(source_S, source.positions, source.longest)
         for layer in self.encoder:
             x_SD = layer(x_SD, source)

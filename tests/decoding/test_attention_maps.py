@@ -1,6 +1,7 @@
 """The weights of every head against what the model itself makes of them."""
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from nmt_cli.decoding.attention_maps import AttentionMaps, attention_maps
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, SelfAttention, by_head
+from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -125,6 +127,29 @@ def test_the_maps_of_a_pair_do_not_depend_on_its_mates(build: Callable[..., Tran
         (alone,) = attention_maps(model, [pair])
         torch.testing.assert_close(alone.cross, together.cross, rtol=0, atol=1e-12)
     assert attention_maps(model, []) == []
+
+
+@pytest.mark.parametrize("pairs", [PAIRS[:1], PAIRS], ids=["one pair", "a batch"])
+@pytest.mark.parametrize("history", ["attention", "ssru"])
+def test_a_model_packed_to_translate_has_the_maps_of_its_exact_weights(
+    build: Callable[..., Transformer], history: str, pairs: list[tuple[list[int], list[int]]]
+) -> None:
+    exact = build(decoder_history=history)
+    packed = deepcopy(exact).float()
+    pack(packed, "fp32")
+    for ours, theirs in zip(attention_maps(packed, pairs), attention_maps(exact, pairs), strict=True):
+        for kind in ("encoder", "decoder", "cross"):
+            weights = getattr(theirs, kind)
+            torch.testing.assert_close(getattr(ours, kind).to(weights), weights, rtol=0, atol=1e-5)
+
+
+def test_maps_that_were_not_recorded_are_an_error(
+    build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build()
+    monkeypatch.setattr(model, "encode_by_layers", lambda tokens, _: torch.zeros(len(tokens), 16).double())
+    with pytest.raises(RuntimeError, match=r"0 of 2 attention layers of the encoder"):
+        attention_maps(model, PAIRS)
 
 
 def test_the_model_is_left_as_it_was(build: Callable[..., Transformer]) -> None:
