@@ -92,7 +92,8 @@ def _attend_in_blocks(
     lengths_B111 = layout.starts.diff()[:, None, None, None]
     # A query behind the end sees whatever there is: it is not taken, but must not make gradients nan.
     seen_BJMN = near_JMN & (keys_J1N < lengths_B111) | (queries_JM1 >= lengths_B111)
-    hidden_BJMN = torch.zeros_like(seen_BJMN, dtype=q_THK.dtype).masked_fill_(~seen_BJMN, -torch.inf)
+    exact = torch.promote_types(q_THK.dtype, torch.float32)
+    hidden_BJMN = torch.zeros_like(seen_BJMN, dtype=exact).masked_fill_(~seen_BJMN, -torch.inf)
     hidden_GMN = hidden_BJMN[:, None].expand(-1, heads, -1, -1, -1).flatten(0, 2)
     factors = None
     if seed is not None and drop:

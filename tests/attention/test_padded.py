@@ -142,6 +142,20 @@ def test_in_bf16_it_errs_at_most_twice_as_much_as_pytorchs_own(scale: float, aut
     assert (ours.double() - exact).norm() <= 2 * (own.double() - exact).norm()
 
 
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_windows_in_blocks_of_half_precision_have_exact_scores(
+    dtype: torch.dtype, drop: float, random_ragged: MakeBatch, differentiate: Differentiate
+) -> None:
+    (q, k, v), layout, _ = random_ragged([200, 150], heads=2, d_k=64, d_v=64)
+    batch = tuple((x * scale).to(dtype) for x, scale in ((q, 16), (k, 1), (v, 1))), layout, layout
+    options = {"window": 16, "drop": drop, "seed": torch.tensor(11)}
+    exact = differentiate(reference.attend, batch, torch.float64, **options)
+    for ours, theirs in zip(differentiate(padded.attend, batch, **options), exact, strict=True):
+        assert ours.dtype == dtype
+        assert (ours - theirs).norm() <= torch.finfo(dtype).eps * theirs.norm()
+
+
 @pytest.mark.parametrize(("causal", "length"), [(False, 7), (True, 7), (False, 1), (False, 600)])
 def test_a_segment_alone_without_gradients_gets_what_it_gets_with_them(causal: bool, length: int) -> None:
     torch.manual_seed(1)
