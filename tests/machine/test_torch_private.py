@@ -196,26 +196,37 @@ def test_products_by_onednn_are_as_exact_as_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("able", "computed", "inside"),
+    ("able", "exact", "inside"),
     [
-        ({"avx512_bf16": True}, None, "bf16"),
-        ({"avx512_bf16": True, "amx_bf16": True}, None, "none"),
-        ({"avx512_bf16": True}, torch.zeros(256, 256), "none"),
-        ({}, None, "none"),
+        ({"avx512_bf16": True}, True, "bf16"),
+        ({"avx512_bf16": True, "amx_bf16": True}, True, "none"),
+        ({"avx512_bf16": True}, False, "none"),
+        ({}, True, "none"),
     ],
     ids=["able", "rounds by AMX", "found to round", "unable"],
 )
 def test_products_are_left_to_onednn_where_it_rounds_no_factor(
-    monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], computed: torch.Tensor | None, inside: str
+    monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], exact: bool, inside: str
 ) -> None:
     matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
-    if computed is not None:
-        monkeypatch.setattr(torch.Tensor, "__matmul__", lambda *_: computed)
+    # The switch may make this processor round, whatever it claims to be able to do.
+    monkeypatch.setattr(torch_private, "_products_are_exact", lambda: exact)
     with pytest.raises(ValueError, match="no luck"), products_by_onednn():
         assert matmul.fp32_precision == inside
         raise ValueError("no luck")
     assert matmul.fp32_precision == "none"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_are_exact_unless_factors_are_rounded(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    multiply = torch.Tensor.__matmul__
+    monkeypatch.setattr(
+        torch.Tensor, "__matmul__", lambda *pair: multiply(*(x.to(dtype) for x in pair)).float()
+    )
+    assert torch_private._products_are_exact() == (dtype == torch.float32)
 
 
 def test_who_computes_products_is_left_as_a_user_has_set_it() -> None:
