@@ -9,9 +9,9 @@ float32, or bfloat16 as uint16.
 import math
 
 import numpy as np
-from numba import boolean, float32, int32, int64, njit, uint16, void
+from numba import boolean, float32, int32, int64, uint16, void
 
-from nmt_cli.machine.compiled import OPTIONS, exp, kept_as, number
+from nmt_cli.machine.compiled import OPTIONS, exp, kept_as, njit, number
 
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)

@@ -8,11 +8,11 @@ take what there is to do of `model.compiled`. Axes are named as in `beams.py`.
 """
 
 import numpy as np
-from numba import boolean, float32, int32, int64, njit, uint16, void
+from numba import boolean, float32, int32, int64, uint16, void
 from numba.core.types import Tuple
 
 from nmt_cli.attention.compiled import follow, list_nodes, log_softmax, take_nodes, top
-from nmt_cli.machine.compiled import OPTIONS, added, float_at, order_of
+from nmt_cli.machine.compiled import OPTIONS, added, float_at, njit, order_of
 from nmt_cli.model.compiled import product, step
 
 NEVER = np.float32(-np.inf)

@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from numba import boolean, float32, int64, njit, uint16, void
+from numba import boolean, float32, int64, uint16, void
 
-from nmt_cli.machine.compiled import OPTIONS, exp, float_at, kept_as, number, order_of
+from nmt_cli.machine.compiled import OPTIONS, exp, float_at, kept_as, njit, number, order_of
 
 LOWEST = np.int32(-(1 << 31))
 

@@ -1,32 +1,42 @@
 """What kernels compiled by Numba are made of: how they are compiled, bfloat16, products of a few rows, and an
 exponential.
 
-To be imported only where Numba is. Its cache notices a change of the file that a kernel is in, not one of
-another whose functions or constants it takes (this one, for all; `attention`, `model.pointwise` and
-`machine.torch_private` for `model.compiled`; it, and all of these, for `decoding.compiled`): whoever changes
-such a file deletes every `__pycache__`.
+Import it only if Numba is installed.
 """
 
+import hashlib
 import math
+import pickle
+import sys
 
+import llvmlite
+import numba
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import initialize_native_asmparser
-from numba import boolean, float32, int32, int64, njit, types, uint16
+from numba import boolean, float32, int32, int64, types, uint16
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
+from numba.core.serialize import dumps
 from numba.extending import intrinsic
+
+from nmt_cli.machine.kernels import KernelFiles
+
+if numba.config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT is set, and these functions can't be interpreted")
 
 # Kernels that Python calls are given their signatures, and so are compiled when their module is imported:
 # before worker processes are forked, once for all of them.
 OPTIONS = {
-    "cache": True,
     # By default a division by zero raises, and a loop with such a check is not vectorised.
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},  # all but what takes nan and infinity for impossible
     "nogil": True,
 }
 
-FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+PROCESSOR = cpu_target.target_context.codegen().magic_tuple()
+FEATURES = PROCESSOR[2].split(",")
 """Of the processor that Numba compiles for, which may be told to be another than is there."""
 
 MULTIPLIES_BYTES = "+avx512vnni" in FEATURES
@@ -34,6 +44,48 @@ MULTIPLIES_BYTES = "+avx512vnni" in FEATURES
 
 if MULTIPLIES_BYTES:
     initialize_native_asmparser()
+
+FILES = KernelFiles(
+    numba.config.CACHE_DIR, (PROCESSOR, numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
+)
+
+
+class _Cache(NullCache):
+    """Store compiled code in `FILES`. Numba's own cache ignores changes of imported files."""
+
+    def __init__(self, function):
+        self._name = f"{function.__module__}.{function.__qualname__}"
+
+    def _file(self, signature):
+        return f"{self._name}-{hashlib.sha256(str(signature).encode()).hexdigest()[:16]}"
+
+    def load_overload(self, signature, target_context):
+        target_context.refresh()
+        content = FILES.read(self._file(signature))
+        return content and CompileResult._rebuild(target_context, *pickle.loads(content))
+
+    def save_overload(self, signature, result):
+        if not result.library.has_dynamic_globals:
+            FILES.write(self._file(signature), dumps(result._reduce()))
+
+
+def njit(signatures=None, **options):
+    """Compile a function as `numba.njit` does, or load what was compiled before.
+
+    Without signatures, a function is compiled as part of its callers.
+    """
+
+    def decorate(function):
+        dispatcher = numba.njit(**options)(function)
+        dispatcher._cache = _Cache(function)
+        for signature in signatures if isinstance(signatures, list) else filter(None, [signatures]):
+            dispatcher.compile(signature)
+        if signatures:
+            dispatcher.disable_compile()
+        return dispatcher
+
+    return decorate
+
 
 LOG2_E = np.float32(1 / math.log(2))
 LN_2 = np.float32(math.log(2))
@@ -210,7 +262,7 @@ def _in_tiles(kind, more):
     """
     of_4, of_2, of_1 = (_adder(rows, kind, more) for rows in (4, 2, 1))
 
-    @njit(**OPTIONS | {"cache": False})  # it is a part of those that call it
+    @numba.njit(**OPTIONS)
     def add(sums_RO, address, x_RI, first):
         row, rows = 0, len(x_RI)
         while row + 4 <= rows:

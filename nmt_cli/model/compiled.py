@@ -8,11 +8,11 @@ outputs, in each of which those of one input, or of four in 8 bits, stand side b
 """
 
 import numpy as np
-from numba import boolean, carray, float32, int64, njit, types, uint16, void
+from numba import boolean, carray, float32, int64, types, uint16, void
 from numba.extending import intrinsic
 
 from nmt_cli.attention.compiled import SEEN, attend_head, keep_head
-from nmt_cli.machine.compiled import INPUTS, OPTIONS, add_byte_products, add_products, added, fetch
+from nmt_cli.machine.compiled import INPUTS, OPTIONS, add_byte_products, add_products, added, fetch, njit
 from nmt_cli.machine.torch_private import BLOCK, BYTES, MULTIPLE
 from nmt_cli.model.pointwise.compiled import normed_row, rounded_row
 

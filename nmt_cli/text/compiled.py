@@ -8,9 +8,11 @@ that subword-nmt sets aside for speed, is as there, so that its codes are the sa
 from collections import namedtuple
 
 import numpy as np
-from numba import int64, njit
+from numba import int64
 
-OPTIONS = {"cache": True, "nogil": True}
+from nmt_cli.machine.compiled import njit
+
+OPTIONS = {"nogil": True}
 
 SELDOM = 2
 """A pair that occurs less often than this is not merged."""

@@ -1,10 +1,130 @@
-"""Kernels are there where Numba is, and nothing fails where it is not."""
+"""Kernels are optional, and their compiled code is never stale or damaged."""
 
+import os
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import nmt_cli
+from nmt_cli.errors import Caution
+from nmt_cli.machine import kernels
+from nmt_cli.machine.kernels import FOLDERS, PREFIX, KernelFiles, compiled_kernels
+
+LOSS = """
+import numpy as np
 from nmt_cli.machine.kernels import compiled_kernels
+logits, losses = np.eye(2, dtype=np.float32), np.zeros((2, 2), np.float32)
+zero, one = np.float32(0), np.float32(1)
+compiled_kernels("loss").rows(logits, np.zeros(2, np.int64), losses, zero, one, False, 0, 2)
+print([f'{loss:.2f}' for loss in losses[0]])
+"""
+
+
+def _python(script: str, package: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with a package and no other cache than its own."""
+    environment = os.environ | {"PYTHONPATH": str(package.parent), "XDG_CACHE_HOME": "/dev/null"} | variables
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, env=environment, cwd=package.parent, capture_output=True, text=True)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package, without compiled code."""
+    origin = Path(nmt_cli.__file__).parent
+    return Path(shutil.copytree(origin, tmp_path / "nmt_cli", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.mark.slow
+def test_compiled_code_follows_imported_sources_and_damaged_files_are_replaced(package: Path) -> None:
+    first = _python(LOSS, package)
+    assert first.stdout == "['0.31', '1.31']\n", first.stderr
+    files = sorted((package / "machine" / "__pycache__").glob(f"{PREFIX}*/*"))
+    whole = [file.read_bytes() for file in files]
+    damages = b"", whole[0][:-1], b"garbage", bytes([whole[0][0] ^ 1]) + whole[0][1:]
+    for number, file in enumerate(files):
+        file.write_bytes(damages[number % len(damages)])
+    again = _python(LOSS, package)
+    assert (again.stdout, again.stderr) == (first.stdout, first.stderr)
+    assert [file.stat().st_size for file in files] == [len(content) for content in whole]
+    source = package / "machine" / "compiled.py"
+    text = source.read_text()
+    source.write_text(
+        text.replace("return total * _two_to_the", "return np.float32(3) * total * _two_to_the")
+    )
+    assert source.read_text() != text
+    assert _python(LOSS, package).stdout == "['1.41', '2.41']\n"
+
+
+@pytest.mark.slow
+def test_an_interpreted_numba_is_not_used(package: Path) -> None:
+    script = "from nmt_cli.machine.kernels import compiled_kernels; print(compiled_kernels('loss'))"
+    done = _python(script, package, NUMBA_DISABLE_JIT="1")
+    assert (done.stdout, done.stderr) == ("None\n", "")
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"x" * 100])
+def test_a_damaged_file_is_not_read(damage: bytes, tmp_path: Path) -> None:
+    files = KernelFiles(str(tmp_path), "here")
+    assert files.read("a") is None
+    files.write("a", b"code")
+    assert files.read("a") == b"code"
+    (file,) = tmp_path.glob("*/a")
+    file.write_bytes(damage)
+    assert files.read("a") is None
+
+
+def test_the_environment_and_all_sources_name_the_folder(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "PACKAGE", package)
+    chosen = package / "chosen"
+    sources = [path for pattern in kernels.SOURCES for path in package.glob(pattern)]
+    KernelFiles(str(chosen), "processor")
+    KernelFiles(str(chosen), "processor")
+    assert len(sources) > 5 and len(list(chosen.iterdir())) == 1
+    KernelFiles(str(chosen), "another")
+    for source in (sources[0], sources[-1]):
+        source.write_text(source.read_text() + "\n")
+        KernelFiles(str(chosen), "processor")
+    assert len(list(chosen.iterdir())) == 4
+    for number in range(2 * FOLDERS):
+        KernelFiles(str(chosen), number)
+    left = list(chosen.iterdir())
+    assert len(left) == FOLDERS
+    KernelFiles(str(chosen), 2 * FOLDERS - 1)
+    assert sorted(chosen.iterdir()) == sorted(left)
+
+
+def test_files_are_read_where_others_wrote_them_and_written_elsewhere(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "PACKAGE", package)
+    KernelFiles("", "here").write("a", b"installed")
+    own, access, write = package / "machine" / "__pycache__", os.access, Path.write_bytes
+
+    def written(path: Path, content: bytes) -> int:
+        if own in path.parents:
+            raise PermissionError
+        return write(path, content)
+
+    monkeypatch.setattr(os, "access", lambda path, mode: own not in path.parents and access(path, mode))
+    monkeypatch.setattr(Path, "write_bytes", written)
+    files = KernelFiles(str(package / "chosen"), "here")
+    files.write("b", b"added")
+    assert (files.read("a"), files.read("b")) == (b"installed", b"added")
+    assert [file.name for file in package.glob("chosen/*/*")] == ["b"]
+
+
+def test_kernels_that_do_not_compile_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> None:
+        raise AttributeError(f"{name} is broken\nand says more")
+
+    monkeypatch.setattr(kernels, "import_module", fails)
+    with pytest.warns(Caution, match=r"slower \(AttributeError: nmt_cli.loss.compiled is broken\)$"):
+        assert compiled_kernels.__wrapped__("loss") is None
 
 
 @pytest.mark.parametrize("room", ["attention", "loss", "text"])
