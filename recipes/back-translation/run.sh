@@ -4,6 +4,7 @@
 # the bitext alone, and one of that and of synthetic pairs. The same command again goes on where it stands.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run seed=1
 while getopts d:o:s: option; do
     case $option in
@@ -37,8 +38,9 @@ done
 awk 'NR % 3 != 1' "$data/train.de" >"$out/synthetic.de"
 
 # The way back, which makes English of the monolingual text.
+# shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$here/preprocess.toml" --source-lang de --target-lang en \
-    --train "$out/bitext" --valid "$data/valid" --out "$out/back/dataset"
+    --train "$out/bitext" --valid "$data/valid" --out "$out/back/dataset" ${PREPROCESS:-}
 train back
 if [ ! -f "$out/sampled.en" ]; then
     nmt translate "$out/back/training" --set search.sample=true --set search.top_k=10 --set "search.seed=$seed" \
@@ -47,8 +49,9 @@ fi
 sed 's/^./<BT> &/' "$out/sampled.en" >"$out/synthetic.en" # an empty line stays empty, and is left out
 
 # The way forth, without synthetic pairs and with them.
+# shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$here/preprocess.toml" --set 'tokenizer.symbols=["<BT>"]' --source-lang en --target-lang de \
-    --train "$out/bitext" --valid "$data/valid" --out "$out/without/dataset"
+    --train "$out/bitext" --valid "$data/valid" --out "$out/without/dataset" ${PREPROCESS:-}
 nmt preprocess --reuse-tokenizer "$out/without/dataset" --source-lang en --target-lang de \
     --train "$out/bitext" --train "$out/synthetic" --valid "$data/valid" --out "$out/with/dataset"
 for system in without with; do

@@ -5,6 +5,7 @@
 # TRAIN names other settings of training than train.toml.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 source=$1 text=$2 old=$3 valid=$4 out=$5
 shift 5
 mkdir -p "$out"

@@ -4,6 +4,7 @@
 # The same command again goes on where it stands.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run seed=1
 while getopts d:o:s: option; do
     case $option in
@@ -38,7 +39,8 @@ path = "$out/synthetic"
 tag = "<BT>"
 filters = { max_ratio = 3 }
 END
-nmt preprocess --config "$out/corpora.toml" --source-lang en --target-lang de --out "$out/dataset"
+# shellcheck disable=SC2086 # PREPROCESS holds options
+nmt preprocess --config "$out/corpora.toml" --source-lang en --target-lang de --out "$out/dataset" ${PREPROCESS:-}
 
 # The settings of the three models but for the mixture are the same.
 cp "$here/train.toml" "$out/together.toml"

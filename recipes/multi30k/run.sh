@@ -5,6 +5,7 @@
 # again goes on where it stands.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run seed=1 penalties="0 0.3 0.6 1 1.4 2 3"
 while getopts d:o:s:p: option; do
     case $option in
@@ -42,8 +43,9 @@ choose_and_score() { # UPDATES
         --penalty "$penalty"
 }
 
+# shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$here/$text/preprocess.toml" --source-lang en --target-lang "$language" \
-    --train "$folder/train$end" --valid "$folder/valid$end" --out "$dataset"
+    --train "$folder/train$end" --valid "$folder/valid$end" --out "$dataset" ${PREPROCESS:-}
 for updates in "${stages[@]}"; do
     if [ ! -f "$run/$updates/result.json" ]; then
         nmt train "$dataset" --preset tiny --config "$here/$settings.toml" --seed "$seed" --max-steps "$updates" \

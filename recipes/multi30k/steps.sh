@@ -6,6 +6,7 @@
 # set likes best, and compared with the one before by paired bootstrap. All goes into OUT/steps.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run penalties="0 0.3 0.6 1 1.4 2 3"
 while getopts d:o:p: option; do
     case $option in

@@ -3,6 +3,7 @@
 # There is a fifth as much French as German. The same command again goes on where it stands.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 data=${NMT_DATA:+$NMT_DATA/multi30k} out=$here/run seed=1
 while getopts d:o:s: option; do
     case $option in
@@ -42,7 +43,8 @@ name = "en-fr"
 path = "$out/few.en:$out/few.fr"
 tag = "<2fr>"
 END
-nmt preprocess --config "$out/corpora.toml" --source-lang en --target-lang mul --out "$out/both/dataset"
+# shellcheck disable=SC2086 # PREPROCESS holds options
+nmt preprocess --config "$out/corpora.toml" --source-lang en --target-lang mul --out "$out/both/dataset" ${PREPROCESS:-}
 train both --set mixing.temperature=5
 
 # Each direction by itself, with the same vocabulary and as many updates.

@@ -4,6 +4,7 @@
 # bracketed tree a line. Scores a model and right-branching trees. The same command again goes on where it stands.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 data=${NMT_DATA:+$NMT_DATA/treebank} out=$here/run seed=1
 while getopts d:o:s: option; do
     case $option in
@@ -60,8 +61,9 @@ training=(--train "$corpus/train.trees")
 for file in "$corpus"/train-*.trees; do
     [ ! -f "$file" ] || training+=(--train "$file")
 done
+# shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$here/$settings/preprocess.toml" --source-lang words --target-lang trees "${training[@]}" \
-    --valid "$corpus/valid.trees" --test "$corpus/test.trees" --out "$dataset"
+    --valid "$corpus/valid.trees" --test "$corpus/test.trees" --out "$dataset" ${PREPROCESS:-}
 if [ ! -f "$run/result.json" ]; then
     nmt train "$dataset" "${preset[@]}" --config "$here/$settings/train.toml" --seed "$seed" --out "$run/training" "$@"
     choose_and_score

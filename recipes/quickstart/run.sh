@@ -3,12 +3,14 @@
 # run.sh [FOLDER [OPTIONS of generate.py ...]]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 run=${1:-$here/run}
 shift $(($# > 0))
 
 python "$here/generate.py" --out "$run/corpus" "$@"
+# shellcheck disable=SC2086 # PREPROCESS holds options
 nmt preprocess --config "$here/preprocess.toml" --source-lang en --target-lang de \
-    --train "$run/corpus/train" --valid "$run/corpus/valid" --test "$run/corpus/test" --out "$run/dataset" --overwrite
+    --train "$run/corpus/train" --valid "$run/corpus/valid" --test "$run/corpus/test" --out "$run/dataset" --overwrite ${PREPROCESS:-}
 rm -rf "$run/training" "$run/model"
 nmt train "$run/dataset" --config "$here/train.toml" --out "$run/training"
 nmt average-checkpoints "$run/training" --last 3 --out "$run/model"

@@ -3,6 +3,7 @@
 # Nothing is trained; the dataset that nmt train --dry-run wants is made up of numbers, each a word.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 mkdir -p "$1"
 seq 40000 | tee "$1/numbers.en" >"$1/numbers.de"
 nmt preprocess --tokenizer word --vocab-size 37000 --source-lang en --target-lang de --train "$1/numbers" \

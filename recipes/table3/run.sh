@@ -4,6 +4,7 @@
 # translates and scores the validation set. The same command again goes on where it stands.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 data='' factor='' updates='' out=$here/run seed=1
 while getopts d:f:n:o:s: option; do
     case $option in
@@ -46,8 +47,9 @@ train() { # OPTIONS; $settings are those of the row
 }
 
 if [ "$corpus" = multi30k ]; then
+    # shellcheck disable=SC2086 # PREPROCESS holds options
     nmt preprocess --config "$here/preprocess.toml" --source-lang en --target-lang de \
-        --train "$data/train" --valid "$data/valid" --out "$dataset"
+        --train "$data/train" --valid "$data/valid" --out "$dataset" ${PREPROCESS:-}
 fi
 for row in "${rows[@]}"; do
     run=$sweep/$row-$seed stage=$sweep/$row-$seed/$updates

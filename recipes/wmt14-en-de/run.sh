@@ -3,6 +3,7 @@
 # run.sh [FOLDER [OPTIONS of nmt train ...]]; README.md has the variables MODEL, DATA, TRAIN and PREPROCESS.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../environment.sh"
 run=${1:-$here/run}
 shift $(($# > 0))
 corpus=$run/corpus

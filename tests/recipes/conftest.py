@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
+from nmt_cli.demo import corpus as grammar
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
@@ -46,11 +48,27 @@ def recipe_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
     def copy(name: str) -> Path:
         place = tmp_path_factory.mktemp(name) / "recipes"
         shutil.copytree(RECIPES / name, place / name, ignore=shutil.ignore_patterns("run", "results.jsonl"))
-        for shared in ("results.py", "README.md"):
+        for shared in ("environment.sh", "results.py", "README.md"):
             shutil.copy(RECIPES / shared, place)
         return place / name
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def toy_text() -> Callable[..., Path]:
+    """Write pairs of the demo grammar to FOLDER/NAME.LANGUAGE, for each name and size.."""
+
+    def write(folder: Path, languages: Sequence[str] = ("en", "de"), **sizes: int) -> Path:
+        folder.mkdir(parents=True)
+        for name, size in sizes.items():
+            pairs = grammar.corpus(name.partition("_")[0], size, seed=1)
+            for language in languages:
+                lines = (f"{pair.en if language == 'en' else pair.de}\n" for pair in pairs)
+                (folder / f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
+        return folder
+
+    return write
 
 
 @pytest.fixture(scope="session")

@@ -9,29 +9,16 @@ from subprocess import CompletedProcess
 
 import pytest
 
-# Recipes are no part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from nmt_cli.demo import corpus as grammar
-
 Recipe = Callable[..., CompletedProcess[str]]
 SIZES = {"train": 120, "valid": 4, "test_2016_flickr": 4}
 
 
 @pytest.fixture(scope="module")
-def copied(recipe_copy: Callable[[str], Path], tiny_settings: str) -> Path:
-    """A copy of the recipe with settings for little text, and text in a folder beside it."""
+def copied(recipe_copy: Callable[[str], Path], toy_text: Callable[..., Path], tiny_settings: str) -> Path:
+    """A copy of the recipe with a very small model, and toy text in a folder beside it."""
     recipe = recipe_copy("back-translation")
-    place = recipe.parents[1]
-    settings = (recipe / "preprocess.toml").read_text(encoding="utf-8")
-    (recipe / "preprocess.toml").write_text(settings.replace("4000", "120"), encoding="utf-8")
     (recipe / "train.toml").write_text(tiny_settings, encoding="utf-8")
-    (place / "text").mkdir()
-    for name, size in SIZES.items():
-        pairs = grammar.corpus(name.partition("_")[0], size, seed=1)
-        for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
-            text = "".join(f"{line}\n" for line in lines)
-            (place / "text" / f"{name}.{language}").write_text(text, encoding="utf-8")
+    toy_text(recipe.parents[1] / "text", **SIZES)
     return recipe
 
 
@@ -39,7 +26,9 @@ def copied(recipe_copy: Callable[[str], Path], tiny_settings: str) -> Path:
 def finished(recipe: Recipe, copied: Path) -> tuple[Path, str]:
     """Where the recipe, run once to its end, has left its results, and what it printed."""
     out = copied.parents[1] / "out"
-    done = recipe(copied, "-d", copied.parents[1] / "text", "-o", out, 2, NMT_DATA="")
+    done = recipe(
+        copied, "-d", copied.parents[1] / "text", "-o", out, 2, NMT_DATA="", PREPROCESS="--vocab-size 120"
+    )
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 

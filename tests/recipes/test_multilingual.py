@@ -1,37 +1,25 @@
 """The recipe of many languages as a user runs it, on a few generated pairs and with a very small model."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
-# Recipes are no part of the installed package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from nmt_cli.demo import corpus as grammar
-
 Recipe = Callable[..., CompletedProcess[str]]
 SIZES = {"train": 100, "test_2016_flickr": 4}
 
 
 @pytest.fixture(scope="module")
-def finished(recipe: Recipe, recipe_copy: Callable[[str], Path], tiny_settings: str) -> tuple[Path, str]:
+def finished(
+    recipe: Recipe, recipe_copy: Callable[[str], Path], toy_text: Callable[..., Path], tiny_settings: str
+) -> tuple[Path, str]:
     """Where a copy of the recipe, run once to its end, has left its results, and what it printed."""
     copied = recipe_copy("multilingual")
-    settings = (copied / "preprocess.toml").read_text(encoding="utf-8")
-    (copied / "preprocess.toml").write_text(settings.replace("4000", "120"), encoding="utf-8")
     (copied / "train.toml").write_text(tiny_settings, encoding="utf-8")
-    text, out = copied.parents[1] / "text", copied.parents[1] / "out"
-    text.mkdir()
-    for name, size in SIZES.items():
-        pairs = grammar.corpus(name.partition("_")[0], size, seed=1)
-        for language in ("en", "de", "fr"):
-            lines = (f"{pair.en if language == 'en' else pair.de}\n" for pair in pairs)
-            (text / f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
-    done = recipe(copied, "-d", text, "-o", out, 2, NMT_DATA="")
+    text, out = toy_text(copied.parents[1] / "text", ("en", "de", "fr"), **SIZES), copied.parents[1] / "out"
+    done = recipe(copied, "-d", text, "-o", out, 2, NMT_DATA="", PREPROCESS="--vocab-size 120")
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 

@@ -1,7 +1,6 @@
 """The quickstart recipe as a user meets it: a corpus with right German, a model, and its score."""
 
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,14 +34,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_the_recipe_goes_from_nothing_to_a_score_and_translations(
-    tmp_path: Path, recipe: Callable[..., CompletedProcess[str]], tiny_settings: str
+    tmp_path: Path,
+    recipe: Callable[..., CompletedProcess[str]],
+    recipe_copy: Callable[[str], Path],
+    tiny_settings: str,
 ) -> None:
-    copied, out = tmp_path / "recipes" / "quickstart", tmp_path / "out"
-    shutil.copytree(SCRIPT.parent, copied, ignore=shutil.ignore_patterns("run"))
-    settings = (copied / "preprocess.toml").read_text(encoding="utf-8")
-    (copied / "preprocess.toml").write_text(settings.replace("1504", "200"), encoding="utf-8")
+    copied, out = recipe_copy("quickstart"), tmp_path / "out"
     (copied / "train.toml").write_text(f"{tiny_settings}training.max_steps = 3\n", encoding="utf-8")
-    done = recipe(copied, out, "--train", 300, "--valid", 8, "--test", 20)
+    sizes = ("--train", 300, "--valid", 8, "--test", 20)
+    done = recipe(copied, out, *sizes, PREPROCESS="--vocab-size 200")
     assert done.returncode == 0, done.stderr
     report = done.stdout[done.stdout.index("20 lines") :]
     assert re.search(r"stdin +│ +\d+\.\d\d │ +\d+\.\d\d │", report)

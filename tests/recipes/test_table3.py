@@ -19,11 +19,11 @@ from nmt_cli.text.vocabulary import Vocabulary
 # Recipes are no part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from nmt_cli.demo import corpus as grammar
 from recipes.table3 import results
 
 Recipe = Callable[..., CompletedProcess[str]]
 
+SMALL = "--vocab-size 200"
 VOCABULARY, IMPLIED = 37_000, 41_000
 PRESETS = Path(__file__).resolve().parents[2] / "nmt_cli" / "presets"
 TINY = """
@@ -45,27 +45,20 @@ def parameters_of(row: str, vocabulary: int, factor: int = 1) -> int:
 
 
 @pytest.fixture(scope="module")
-def copied(recipe_copy: Callable[[str], Path]) -> Path:
-    """A copy of the recipe beside made-up text, which trains two updates of each row."""
+def copied(recipe_copy: Callable[[str], Path], toy_text: Callable[..., Path]) -> Path:
+    """A copy of the recipe beside toy text, which trains two updates of each row."""
     copy = recipe_copy("table3")
-    place = copy.parents[1]
     (copy / "multi30k.toml").write_text(TINY, encoding="utf-8")
-    settings = (copy / "preprocess.toml").read_text(encoding="utf-8")
-    assert "vocab_size = 4000" in settings
-    (copy / "preprocess.toml").write_text(settings.replace("4000", "200"), encoding="utf-8")
-    (place / "multi30k").mkdir()
-    for name, size in (("train", 300), ("valid", 4)):
-        pairs = grammar.corpus(name, size, seed=1)
-        for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
-            text = "".join(f"{line}\n" for line in lines)
-            (place / "multi30k" / f"{name}.{language}").write_text(text, encoding="utf-8")
+    toy_text(copy.parents[1] / "multi30k", train=300, valid=4)
     return copy
 
 
 @pytest.fixture(scope="module")
 def finished(recipe: Recipe, copied: Path) -> Path:
     """Where the sweep has left the one row that it was given."""
-    done = recipe(copied, "-f", 16, "-n", 2, "multi30k", "keys-32", NMT_DATA=copied.parents[1])
+    done = recipe(
+        copied, "-f", 16, "-n", 2, "multi30k", "keys-32", NMT_DATA=copied.parents[1], PREPROCESS=SMALL
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == results.table(results.recorded(copied / "run" / "multi30k-16"))
     return copied / "run" / "multi30k-16" / "keys-32-1"
@@ -95,10 +88,14 @@ def test_a_row_that_is_done_is_passed_over_and_more_updates_go_on_from_it(
     recipe: Recipe, copied: Path, finished: Path
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
-    again = recipe(copied, "-f", 16, "-n", 2, "multi30k", "keys-32", NMT_DATA=copied.parents[1])
+    again = recipe(
+        copied, "-f", 16, "-n", 2, "multi30k", "keys-32", NMT_DATA=copied.parents[1], PREPROCESS=SMALL
+    )
     assert again.returncode == 0 and "| B: d_k = 32 |" in again.stdout
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
-    longer = recipe(copied, "-f", 16, "-n", 3, "multi30k", "keys-32", NMT_DATA=copied.parents[1])
+    longer = recipe(
+        copied, "-f", 16, "-n", 3, "multi30k", "keys-32", NMT_DATA=copied.parents[1], PREPROCESS=SMALL
+    )
     assert (
         longer.returncode == 0 and "2 updates a row" in longer.stdout and "3 updates a row" in longer.stdout
     )
