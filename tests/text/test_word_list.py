@@ -16,15 +16,27 @@ from nmt_cli.text.word_list import words_of
         (b"<s>\n<pad>\n</s>\n<unk>\nthe\n", ["the"]),
         (b"the 12\nmadeupword0000 0\n<unk> 4 #fairseq:overwrite\n", ["the"]),
         (b"madeupword0000\nthe\nthe\n", ["madeupword0000", "the"]),
+        (b"@@\nthe\n", ["@@", "the"]),
     ],
-    ids=["plain", "Windows", "fairseq", "tabs", "marks", "filler", "twice"],
+    ids=["plain", "Windows", "fairseq", "tabs", "marks", "filler", "twice", "at signs"],
 )
 def test_words_come_in_their_order_each_once(content: bytes, words: list[str]) -> None:
     assert words_of(content) == words
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"", "no word"), (b"\n<s>\n", "no word"), (b"the\ntwo words\n", "line 2 holds")]
+    ("content", "told"),
+    [
+        (b"", "no word"),
+        (b"\n<s>\n", "no word"),
+        (b"the\ntwo words\n", "line 2 holds"),
+        (b"the 12\ncat 3\n 100\n", "line 3 is ' 100', not a word and its count"),
+        (b"the 12\ncat\n", "line 2 is 'cat', not a word and its count"),
+        (
+            b"the 12\n" + b"".join(b"%c@@ 3\n" % c for c in range(97, 123)),
+            "26 of 27 entries end in @@, such as 'a@@'.*--reuse-tokenizer CODES",
+        ),
+    ],
 )
 def test_what_is_no_list_is_refused(content: bytes, told: str) -> None:
     with pytest.raises(UserError, match=told):
