@@ -35,6 +35,9 @@ from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 FORMAT = 1
 TOKENIZERS = "tokenizer"
 
+REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+"""Numbers that weights may have in files from outside."""
+
 UNSAID = {"output_bias": False, "first_position": 0, "start": "mark"}
 """Settings that are newer than the format, and what was done without them."""
 
@@ -176,16 +179,20 @@ def _check_trained_on(told: Any) -> None:
 
 @torch.no_grad()
 def load_weights(model: Transformer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy `tensors` into `model`; `path` is named where they are not this model's."""
+    """Copy `tensors` into `model`, as fp32. `UserError` names `path` if they don't fit."""
     wanted = weights(model)
     _refuse_other_shapes(_shapes_of(wanted), _shapes_of(tensors), path)
     for name, parameter in wanted.items():
-        refuse_not_finite(path, name, tensors[name])
+        if tensors[name].dtype not in REAL:
+            kind = str(tensors[name].dtype).removeprefix("torch.")
+            raise UserError(f"{path}: {name} is {kind}, but weights are fp32; take another checkpoint.")
+        tensor = tensors[name].to(parameter.dtype)
+        refuse_not_finite(path, name, tensor)
         # Takes the tensor itself, which is mapped from the file: no weight is held twice.
         if parameter.is_meta:
-            torch.utils.swap_tensors(parameter, torch.nn.Parameter(tensors[name]))  # type: ignore[no-untyped-call]
+            torch.utils.swap_tensors(parameter, torch.nn.Parameter(tensor))  # type: ignore[no-untyped-call]
         else:
-            parameter.copy_(tensors[name])
+            parameter.copy_(tensor)
 
 
 def _shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Sequence[int]]:

@@ -143,6 +143,30 @@ def test_weights_of_another_model_are_refused(
     assert told in complaint(folder)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_weights_in_half_and_double_precision_are_read_as_fp32(
+    folder: Path, model: Transformer, dtype: torch.dtype
+) -> None:
+    rounded = {name: tensor.to(dtype) for name, tensor in weights(model).items()}
+    write_tensors(folder / "model.safetensors", rounded)
+    describe(folder, {})
+    found = weights(read_model(folder).transformer)
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    assert all(torch.equal(found[name], tensor.float()) for name, tensor in rounded.items())
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int32, torch.uint32, torch.bool, torch.complex64, torch.float8_e4m3fn]
+)
+def test_weights_that_are_no_such_numbers_are_refused(
+    folder: Path, model: Transformer, dtype: torch.dtype
+) -> None:
+    rounded = {name: tensor.detach().abs().to(dtype) for name, tensor in weights(model).items()}
+    write_tensors(folder / "model.safetensors", rounded)
+    describe(folder, {})
+    assert f"is {str(dtype).removeprefix('torch.')}, but weights are fp32" in complaint(folder)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
