@@ -115,6 +115,8 @@ def _returned(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
     for name, rows in ((SOURCE, source), (TARGET, target), (OUTPUT, target), (BIAS, target)):
         if name in tensors:
             tensors[name] = tensors[name][:rows]  # without their padding
+    if BIAS in tensors and not tensors[BIAS].any():
+        del tensors[BIAS]
     _untie(tensors, config.tie)
     biases = any(name.endswith("_proj.bias") for name in tensors)
     config = replace(
@@ -138,8 +140,6 @@ def _unstack(tensors: dict[str, Tensor], vocabulary: Path) -> None:
     tensors[SOURCE] = tensors[SOURCE][:first]
     for name in {TARGET, OUTPUT, BIAS} & tensors.keys():
         tensors[name] = tensors[name][first:]
-    if BIAS in tensors and not tensors[BIAS].any():
-        del tensors[BIAS]
 
 
 def _tensors(folder: Path) -> Mapping[str, Tensor]:

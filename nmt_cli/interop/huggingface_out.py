@@ -46,7 +46,7 @@ LONGEST = 1024
 TOGETHER = 25
 
 NEVER = -1e4
-"""The bias of the source's entries where the target's follow: no probability is left for them."""
+"""The bias of entries that get no probability: padding, and the source's entries in a shared matrix."""
 
 TARGET_END = "</s-target>"
 
@@ -70,11 +70,14 @@ README = """# A translation model for transformers, as {name}
     print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 
 Written by `nmt export`; `nmt import` makes of it the model that it was.
+
+- `generate` ends a translation at `max_length` with the end mark at no cost. nmt counts its probability.
+- Layer norm adds 1e-5 to the variance in these classes. nmt trained this model with {epsilon:g}.
 {notes}"""
 
 
 def losses(model: Model) -> list[str]:
-    """What `transformers` can't do as the model does."""
+    """Return the settings that `transformers` cannot express, each in words."""
     config = model.identity.config
     found = model_losses(config, positions="sinusoidal", first_position=0)
     return found + (["model.tie is none"] if config.norm == "pre" and config.tie == "none" else [])
@@ -116,7 +119,9 @@ def write(model: Model, folder: Path, precision: str) -> list[str]:
     _write_json(folder / OURS, {"model": asdict(config), "trained_on": dict(model.identity.trained_on)})
     tokenizers.save(folder / OUR_TOKENIZER)
     notes = [PRE_NORM] if config.norm == "pre" else [START] if start is not None else []
-    (folder / "README.md").write_text(README.format(name=name, notes="".join(f"\n- {n}\n" for n in notes)))
+    (folder / "README.md").write_text(
+        README.format(name=name, epsilon=config.norm_epsilon, notes="".join(f"- {note}\n" for note in notes))
+    )
     return notes
 
 
@@ -163,7 +168,7 @@ def _tensors(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
         bias = torch.cat([bias.new_full((len(source),), NEVER), bias])
     source, target, output = (F.pad(matrix, (0, 0, 0, 1)) for matrix in (source, target, output))
     made = {f"model.{name}": tensor for name, tensor in usual.items()}
-    made["final_logits_bias"] = F.pad(bias, (0, 1))[None]
+    made["final_logits_bias"] = F.pad(bias, (0, 1), value=NEVER)[None]
     if config.norm == "pre":  # Pegasus could compute these, but warns where they are missing
         table = halves(sinusoids(LONGEST, config.width))
         made |= {f"model.{stack}.embed_positions.weight": table.clone() for stack in ("encoder", "decoder")}

@@ -77,7 +77,7 @@ UNUSED: Mapping[str, Any] = {
 
 
 def losses(model: Model) -> list[str]:
-    """What Marian can't do as the model does."""
+    """Return the settings that Marian cannot express, each in words."""
     config = model.identity.config
     found = model_losses(config, positions="marian", first_position=0)
     if model.transformer.start is not None:

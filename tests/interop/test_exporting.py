@@ -31,7 +31,7 @@ from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4, norm_epsilon=1e-5)
 MODELS = {
-    "post-norm": SMALL,
+    "post-norm": replace(SMALL, norm_epsilon=1e-6),
     "pre-norm, biases": replace(SMALL, norm="pre", attention_bias=True, activation="gelu"),
     "untied, output bias": replace(SMALL, tie="none", output_bias=True, activation="swish"),
 }
@@ -104,13 +104,12 @@ def test_transformers_alone_reads_and_scores_an_exported_model_alike(
     with torch.no_grad():
         fed = torch.cat([start, chosen[:, :-1] + first], 1)
         logits = untyped(**batch, decoder_input_ids=fed).logits
-        assert (logits[:, :, :first] < -9000).all()
-        found = logits[:, :, first:-1]
+        log_softmax = logits.log_softmax(2)[:, :, first:-1]
         layouts = Layout.of([len(one) for one in ids]), Layout.of([7] * 16)
         decoded = model.transformer(torch.tensor(list(chain(*ids))), chosen.flatten(), *layouts)
-        wanted = model.transformer.logits(decoded).view(found.shape)
+        wanted = model.transformer.logits(decoded).view(log_softmax.shape).log_softmax(2)
     assert wanted.std() > 0.5
-    assert (found - wanted).abs().max() <= 1e-4
+    assert (log_softmax - wanted).abs().max() <= 1e-4  # over all entries, so that padding has no probability
     ended = torch.cat([chosen + first, torch.full((16, 1), untyped.config.eos_token_id)], 1)
     shown = tokenizer.batch_decode(ended, skip_special_tokens=True)
     assert shown == [target.decode(row) for row in chosen.tolist()]
@@ -198,7 +197,12 @@ def test_what_another_toolkit_cannot_do_is_named_and_nothing_is_written(
     for form in ("huggingface", "ctranslate2", "argos"):
         with pytest.raises(UserError, match=r"d_k is 4.*decoder_window is 4"):
             export(model, form, tmp_path / "theirs")
-    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+    coarse = replace(SMALL, norm_epsilon=1e-3, positions="marian", start="zeros")
+    model = random_model(tmp_path / "coarse", coarse, tokenizers)
+    for form in ("huggingface", "marian"):
+        with pytest.raises(UserError, match=r"norm_epsilon is 0\.001"):
+            export(model, form, tmp_path / "theirs")
+    assert {path.name for path in tmp_path.iterdir()} == {"ours", "coarse"}
 
 
 def test_characters_do_not_travel(toy_dataset: Path, tmp_path: Path) -> None:
