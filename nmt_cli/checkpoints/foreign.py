@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import ZipFile
 
 from nmt_cli.errors import UserError
 from nmt_cli.machine.reading import parsed_json, read_ordinary
+from nmt_cli.machine.zips import DAMAGE, LOCAL_HEADER
 
 ForeignKind = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
 
@@ -94,7 +95,7 @@ def _pickled_names(path: Path, *names: str) -> set[str]:
     """Those of `names` that a file that PyTorch pickled has as texts, be it of the new format or the old."""
     if path.suffix not in (".pt", ".pth") or not path.is_file():
         return set()
-    pickled = _zipped_start(path) if is_zipfile(path) else _start(path, PICKLE_BYTES)
+    pickled = _zipped_start(path) if _start(path, 4) == LOCAL_HEADER else _start(path, PICKLE_BYTES)
     # A pickle has a text as an X, its length in four bytes, and the text.
     return {name for name in names if b"X" + len(name).to_bytes(4, "little") + name.encode() in pickled}
 
@@ -105,7 +106,7 @@ def _members(path: Path) -> set[str]:
     try:
         with ZipFile(path) as archive:
             return set(archive.namelist())
-    except (OSError, BadZipFile, ValueError, NotImplementedError):  # names may be no text
+    except (OSError, *DAMAGE):  # names may be no text
         return set()
 
 
@@ -114,7 +115,7 @@ def _zipped_start(path: Path) -> bytes:
     try:
         with ZipFile(path) as archive, archive.open(member) as stream:
             return stream.read(PICKLE_BYTES)
-    except (OSError, LookupError, BadZipFile, ValueError, NotImplementedError, RuntimeError):
+    except (OSError, LookupError, *DAMAGE):
         return b""
 
 

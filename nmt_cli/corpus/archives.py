@@ -1,33 +1,22 @@
 """Moses archives, as OPUS has them: a .zip with a file of either language, read without unpacking it."""
 
-import stat
 import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from nmt_cli.corpus.files import blocks_of, count_lines_of, explained
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
+from nmt_cli.machine.zips import opened, refuse_hostile
 
 SUFFIX = ".zip"
-DENSEST = 200
-"""Times that a text may be larger than its packed form: of text it is four, of a bomb a thousand."""
-
-SMALL = 1 << 20
-"""Bytes that are let be, however well they are packed."""
-
-DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError, RuntimeError, ValueError)
-"""What `zipfile` raises where an archive is not what it says it is."""
 
 
 def count(path: Path, languages: tuple[str, str]) -> int:
     """How many lines either file of the archive has; reads both."""
     counts = []
-    with _opened(path) as archive:
+    with explained(path), opened(path) as archive:
         for info in _members(path, archive, languages):
             with _stream(archive, info) as stream:
                 counts.append((count_lines_of(stream, f"{path}/{info.filename}"), info.filename))
@@ -41,7 +30,7 @@ def count(path: Path, languages: tuple[str, str]) -> int:
 
 def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """The lines of both files, `size` at a time."""
-    with _opened(path) as archive:
+    with explained(path), opened(path) as archive:
         source, target = _members(path, archive, languages)
         with _stream(archive, source) as sources, _stream(archive, target) as targets:
             yield from zip(
@@ -53,19 +42,9 @@ def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[
 
 def names(path: Path, languages: tuple[str, str]) -> tuple[str, str]:
     """What the two files are called in the archive."""
-    with _opened(path) as archive:
+    with explained(path), opened(path) as archive:
         source, target = _members(path, archive, languages)
         return source.filename, target.filename
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    with explained(path):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                yield archive
-        except DAMAGE as error:
-            raise UserError(f"{path} is no sound zip archive ({error}); copy it again.") from error
 
 
 def _stream(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
@@ -91,22 +70,5 @@ def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipI
             f"{path} should hold one file that ends in .{language}, but has {told}; unpack it, and give the "
             "files as SOURCE:TARGET."
         )
-    _refuse_hostile(path, found[0])
+    refuse_hostile(path, found)
     return found[0]
-
-
-def _refuse_hostile(path: Path, info: zipfile.ZipInfo) -> None:
-    name = PurePosixPath(info.filename)
-    mode = info.external_attr >> 16
-    packed, unpacked = info.compress_size, info.file_size
-    problem = ""
-    if name.is_absolute() or ".." in name.parts or "\\" in info.filename:
-        problem = "has a name that leads out of the archive"
-    elif mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
-        problem = "is a link or a device, and no file"
-    elif info.flag_bits & 1:
-        problem = "is encrypted"
-    elif unpacked > SMALL and unpacked > DENSEST * packed:
-        problem = f"would grow from {packed:,} to {unpacked:,} bytes, as no text does"
-    if problem:
-        raise UserError(f"{path}: {info.filename} {problem}; unpack what you trust, and name the files.")

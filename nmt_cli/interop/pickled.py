@@ -17,6 +17,7 @@ from torch.serialization import safe_globals
 
 from nmt_cli.errors import UserError
 from nmt_cli.machine.reading import refuse_odd
+from nmt_cli.machine.zips import LOCAL_HEADER, check_whole
 
 STAND_INS = ("fairseq.", "fairseq_cli.", "omegaconf.", "argparse.", "enum.", "pathlib.")
 """What the names of classes begin with whose values nobody needs."""
@@ -36,10 +37,15 @@ class Inert:
 
 
 def read_pickled(path: Path) -> Any:
-    """What a file that PyTorch pickled holds; `UserError` where it is damaged, or wants code to be run."""
+    """Return what PyTorch pickled into a file. `UserError` if it is damaged, or asks for code to be run.
+
+    Damage is sure to be found only in zips: files of PyTorch before 1.6 have no checksum.
+    """
     refuse_odd(path)
-    with path.open("rb"):
-        pass  # that it can't be read is no fault of what is in it
+    with path.open("rb") as file:
+        is_zip = file.read(len(LOCAL_HEADER)) == LOCAL_HEADER  # as PyTorch decides
+    if is_zip:
+        check_whole(path)
     allowed: dict[str, Any] = {"argparse.Namespace": argparse.Namespace}
     allowed |= {name: part for part, name in NUMPYS}
     # The unpickler stops at the first name that it does not know, so each attempt learns of one more.
@@ -49,10 +55,11 @@ def read_pickled(path: Path) -> Any:
                 warnings.simplefilter("ignore")
                 return torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # of any kind, where the bytes are anything
-            name = _refused(str(error))
-            if name is None:
+            found = REFUSED.search(str(error))
+            if not found:
                 first = " ".join(str(error).split("\n")[0].split())[:120]
                 raise UserError(f"{path} is damaged, or no file of PyTorch's ({first}).") from error
+            name = found[1]
             if name in allowed or not name.startswith(STAND_INS):
                 raise UserError(
                     f"{path} asks for {name} to be run, which no model needs; nothing was. "
@@ -60,12 +67,6 @@ def read_pickled(path: Path) -> Any:
                 ) from error
             allowed[name] = type("Inert", (Inert,), {})
     raise UserError(f"{path} names more than {MOST_CLASSES} classes; it is no model.")
-
-
-def _refused(message: str) -> str | None:
-    """The name that the unpickler stopped at, if that is why it stopped."""
-    found = REFUSED.search(message)
-    return found[1] if found else None
 
 
 def _numpys() -> list[tuple[Any, str]]:

@@ -89,10 +89,10 @@ CENTRAL = b"PK\x01\x02"
     ("marker", "offset", "value", "why"),
     [
         (CENTRAL, 8, b"\x01\x00", "is encrypted"),
-        (CENTRAL, 10, b"\x63\x00", "no sound zip archive"),
-        (CENTRAL, 24, b"\x03\x00\x00\x00", "no sound zip archive"),
-        (CENTRAL, 16, b"\x00\x00\x00\x00", "no sound zip archive"),
-        (b"PK\x05\x06", 0, b"XXXX", "no sound zip archive"),
+        (CENTRAL, 10, b"\x63\x00", "damaged, or not a zip archive"),
+        (CENTRAL, 24, b"\x03\x00\x00\x00", "damaged, or not a zip archive"),
+        (CENTRAL, 16, b"\x00\x00\x00\x00", "damaged, or not a zip archive"),
+        (b"PK\x05\x06", 0, b"XXXX", "damaged, or not a zip archive"),
     ],
     ids=["encrypted", "method", "size", "checksum", "cut"],
 )
