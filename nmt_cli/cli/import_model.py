@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from nmt_cli.cli.options import Command, common
+from nmt_cli.errors import printable
 
 
 @click.command("import", cls=Command, epilog="nmt import opus-mt-en-de --out model")
@@ -42,10 +43,10 @@ def import_model(
     write(foreign, out)
     if quiet:
         return
-    languages = foreign.tokenizers.recipe.source_lang, foreign.tokenizers.recipe.target_lang
-    click.echo(f"{out}: {foreign.kind}, {'-'.join(languages)}", err=True)
+    recipe = foreign.tokenizers.recipe
+    lines = [f"{out}: {foreign.kind}, {recipe.source_lang}-{recipe.target_lang}"]
     if foreign.search:
-        told = ", ".join(f"{name} {value}" for name, value in foreign.search.items())
-        click.echo(f"nmt translate decodes as its owner does: {told}", err=True)
-    for note in foreign.notes:
-        click.echo(f"note: {note}", err=True)
+        search = ", ".join(f"{name} {value}" for name, value in foreign.search.items())
+        lines.append(f"nmt translate decodes as its owner does: {search}")
+    for line in [*lines, *(f"note: {note}" for note in foreign.notes)]:
+        click.echo(printable(line), err=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from nmt_cli.cli.options import EXISTING, Command, common
+from nmt_cli.errors import printable
 
 
 @click.command(cls=Command, epilog="nmt info run")
@@ -17,4 +18,4 @@ def info(path: Path, quiet: bool) -> None:
     rows = facts(path)
     width = max(map(len, rows))
     for name, value in rows.items():
-        click.echo(f"{name:<{width}}  {value}")
+        click.echo(printable(f"{name:<{width}}  {value}"))

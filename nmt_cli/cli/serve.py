@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from nmt_cli.cli.options import EXISTING_FOLDER, FILE, CommandWithSettings, chosen, common, with_settings
-from nmt_cli.errors import UserError
+from nmt_cli.errors import UserError, printable
 from nmt_cli.serving.config import ServeConfig
 
 NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid")
@@ -84,7 +84,7 @@ def _name(folder: Path, taken: Mapping[str, object]) -> str:
 
 
 def _tell(text: str) -> None:
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def _ignore(text: str) -> None:
