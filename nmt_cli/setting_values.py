@@ -68,12 +68,17 @@ def _single(value: object, kind: Any) -> object | None:
         return value if value in get_args(kind) else None
     # Not `isinstance`, for which true and false are whole numbers.
     if kind is float and type(value) is int:
-        return float(value)
+        return float(value) if abs(value) < 1 << 1000 else None  # which is too large for it
     if type(value) is float and not math.isfinite(value):
         return None
-    if isinstance(value, str) and value[:1] != "/" and value != value.encode(errors="ignore").decode():
+    if isinstance(value, str) and value[:1] != "/" and not is_unicode(value):
         return None  # only the name of a file may be what is not UTF-8
     return value if kind is object or type(value) is kind else None
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text has no half surrogates. JSON can spell them, and file names may have them."""
+    return text.isascii() or text == text.encode(errors="ignore").decode()
 
 
 def _table(value: object, kind: Any) -> object | None:

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Foreign, Wanted
+from nmt_cli.interop.huggingface import ACTIVATIONS
 from nmt_cli.interop.pickled import Inert, read_pickled
 from nmt_cli.interop.told import Told
-from nmt_cli.interop.weights import OUTPUT, POSITIONS, SOURCE, TARGET, Usual, ours
+from nmt_cli.interop.weights import OUTPUT, POSITIONS, SOURCE, TARGET, Usual, ours, renamed
 from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.config import TextConfig
@@ -30,7 +30,6 @@ FIRST = PADDING + 1
 EPSILON = 1e-5
 OVERWRITE, FILLER = "#fairseq:overwrite", "madeupword"
 CODES, SENTENCEPIECE = ("*codes*", "code", "*.bpe"), ("*.model", "*.spm")
-TO_US = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
 
 OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
@@ -67,7 +66,7 @@ def read(path: Path, wanted: Wanted) -> Foreign:
     settings = _settings(found, file)
     names = _dictionaries(file.parent, settings, wanted)
     sides = {side: _vocabulary(file.parent / f"dict.{names[side]}.txt") for side in SIDES}
-    tensors = _usual_names(tensors)
+    tensors = renamed(tensors, _usual_names, str(file))
     config = _config(settings, tensors)
     usual = Usual(tensors, str(file))
     made = ours(usual, config, *(len(sides[side]) for side in SIDES))
@@ -141,9 +140,8 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     own = [
         made.pop(name) for name in ("decoder.output_projection.weight", "decoder.embed_out") if name in made
     ]
-    made[OUTPUT] = own[0] if own else made.get(TARGET, torch.zeros(0))
-    if made[OUTPUT].dim() != 2:
-        raise UserError("the checkpoint has no output projection; it is no model that nmt knows.")
+    if own or TARGET in made:
+        made[OUTPUT] = own[0] if own else made[TARGET]
     return made
 
 
@@ -151,16 +149,16 @@ def _renamed(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
     """By the names of today; queries, keys and values were one once."""
     if ".in_proj_" in name:
         prefix, _, kind = name.rpartition(".in_proj_")
-        for part, rows in zip("qkv", tensor.chunk(3), strict=True):
+        for part, rows in zip("qkv", tensor.tensor_split(3), strict=True):
             yield f"{prefix}.{part}_proj.{kind}", rows
     elif ".layer_norms." in name:
         stack, _, rest = name.partition(".")
         layer, _, which = rest.partition(".layer_norms.")
         number, _, kind = which.partition(".")
-        names = OLD_NORMS.get(stack, ())
-        if not number.isdigit() or int(number) >= len(names):
+        names = {str(i): norm for i, norm in enumerate(OLD_NORMS.get(stack, ()))}
+        if number not in names:
             raise UserError(f"the checkpoint has {name}, which nmt doesn't know.")
-        yield f"{stack}.{layer}.{names[int(number)]}.{kind}", tensor
+        yield f"{stack}.{layer}.{names[number]}.{kind}", tensor
     else:
         yield name, tensor
 
@@ -183,8 +181,8 @@ def _config(told: Told, tensors: dict[str, Tensor]) -> ModelConfig:
     told.demand("decoder_normalize_before", pre)
     told.demand("decoder_learned_pos", learned)
     activation = told.text("activation_fn", "relu")
-    if activation not in TO_US:
-        raise UserError(f"{told.where}: activation_fn is {activation}; nmt knows {', '.join(TO_US)}.")
+    if activation not in ACTIVATIONS:
+        raise UserError(f"{told.where}: activation_fn is {activation}; nmt knows {', '.join(ACTIVATIONS)}.")
     shared = told.flag("share_all_embeddings", False)
     tied = shared or told.flag("share_decoder_input_output_embed", False)
     for name in ((SOURCE,) if shared else ()) + ((TARGET,) if tied else ()):
@@ -198,7 +196,7 @@ def _config(told: Told, tensors: dict[str, Tensor]) -> ModelConfig:
         heads=told.integer("encoder_attention_heads"),
         norm="pre" if pre else "post",
         norm_epsilon=EPSILON,
-        activation=TO_US[activation],  # type: ignore[arg-type]  # their values are our choices
+        activation=ACTIVATIONS[activation],  # type: ignore[arg-type]  # their values are our choices
         positions="learned" if learned else "marian",
         first_position=0 if learned else FIRST,
         attention_bias=True,

@@ -1,7 +1,7 @@
 """Another toolkit's model, in our terms, and what becomes of it: a model folder of ours."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,14 @@ POSITIONS: Mapping[PositionRule, Literal["marian", "sinusoidal"]] = {
 
 TRAINING = "train.toml"
 """Beside the model: what `nmt train --config` wants for going on with it."""
+
+BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
+    ("beam",): (1, 100),
+    ("length_penalty", "length_rule"): (0, 10),
+    ("cap_ratio", "cap_extra"): (0, 100),
+    ("cap_extra", "cap_ratio"): (0, 100_000),
+}
+"""The range of a search setting that comes with a model, and the settings that mean nothing without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,16 @@ class Foreign:
         """What it is, for a model folder."""
         longest = {"longest": self.longest} if self.longest else {}
         return Identity(self.config, self.tokenizers, {**self.trained_on, **longest})
+
+
+def with_sane_search(foreign: Foreign) -> Foreign:
+    """Return the same model without search settings out of bounds, each with a note."""
+    search, notes = dict(foreign.search), [*foreign.notes]
+    for (name, *others), (low, high) in BOUNDS.items():
+        if not low <= (value := foreign.search.get(name, low)) <= high:
+            search = {each: search[each] for each in search if each not in (name, *others)}
+            notes.append(f"{name} is {value!s:.20}, not {low} to {high}, so nmt decodes with its default")
+    return replace(foreign, search=search, notes=notes)
 
 
 def check_free(out: Path) -> None:

@@ -9,20 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
 from nmt_cli.interop import m2m100
+from nmt_cli.interop.exported import UNTOUCHED
 from nmt_cli.interop.foreign import POSITIONS, Foreign, Wanted
 from nmt_cli.interop.pickled import read_pickled
 from nmt_cli.interop.told import Told, read_json, told_in
-from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, Usual, attention_bias, ours
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, Usual, ours, renamed, without_zero_biases
 from nmt_cli.machine.reading import read_ordinary
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.text.config import TextConfig
+from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, load_tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -44,9 +44,6 @@ LANGUAGE_CODE = re.compile(r">>\S+<<")
 NAME = re.compile(r".*-([a-z]{2,3})-([a-z]{2,3})$")
 """Of OPUS-MT's folders, which tell two languages."""
 
-UNCHANGED = TextConfig(unicode="none", words="raw")
-"""Their text goes to SentencePiece as it is, which has rules of its own."""
-
 TheirConfig = tuple[Told, ModelConfig]
 
 
@@ -56,7 +53,7 @@ def read(folder: Path, wanted: Wanted) -> Foreign:
     kind = told.text("model_type")
     if kind not in NORMS:
         raise UserError(f"{folder} is a model of kind {kind}; nmt import knows {' and '.join(NORMS)}.")
-    tensors = usual_names(_tensors(folder))
+    tensors = renamed(_tensors(folder), usual_names, str(folder))
     name = NAMES[kind]
     if kind == m2m100.KIND:
         return _of_many_languages(folder, told, tensors, wanted)
@@ -104,7 +101,7 @@ def _of_many_languages(folder: Path, told: Told, tensors: dict[str, Tensor], wan
 
 
 def _returned(folder: Path, kind: str, tensors: dict[str, Tensor]) -> Foreign:
-    """What we exported once, its weights as they are now."""
+    """Return a model that nmt exported, with the weights that the folder holds now."""
     told = read_json(folder / OURS)
     try:
         config, trained_on = section_of(ModelConfig, told["model"]), dict(told["trained_on"])
@@ -164,15 +161,13 @@ def usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name in (SOURCE, TARGET):
         if shared is not None:
             made.setdefault(name, shared)
-    made[OUTPUT] = made.pop("lm_head.weight", made.get(TARGET, torch.zeros(0)))
-    if made[OUTPUT].dim() != 2:
-        raise UserError("the model has no embeddings; download it again.")
+    output = made.pop("lm_head.weight", None)
+    if output is not None or TARGET in made:
+        made[OUTPUT] = made[TARGET] if output is None else output
     bias = made.pop("final_logits_bias", None)
-    if bias is not None and bias.any():
+    if bias is not None:
         made[BIAS] = bias.flatten()
-    if not attention_bias(made):
-        made = {name: tensor for name, tensor in made.items() if not name.endswith("_proj.bias")}
-    return made
+    return without_zero_biases(made)
 
 
 def _config(told: Told, tensors: dict[str, Tensor], wanted: Wanted) -> ModelConfig:
@@ -221,13 +216,10 @@ def _vocabularies(folder: Path, told: Told, tensors: Mapping[str, Tensor]) -> tu
     rows = len(tensors[OUTPUT])
     separate = _separate(folder)
     known = _ids(folder / (TARGET_VOCABULARY if separate else VOCABULARY), rows)
-    start: int | None = told.integer("decoder_start_token_id")
-    assert start is not None
-    embeddings = tensors.get(TARGET, tensors[OUTPUT])
-    if not 0 <= start < rows:
-        raise UserError(f"{told.where}: decoder_start_token_id is {start}, but there are {rows:,} entries.")
-    if not embeddings[start].any():
-        start = None
+    first, embeddings = told.integer("decoder_start_token_id"), tensors.get(TARGET, tensors[OUTPUT])
+    if not 0 <= first < len(embeddings):
+        raise UserError(f"{told.where}: decoder_start_token_id is {first}, but there are {rows:,} entries.")
+    start = first if embeddings[first].any() else None
     end = told.integer("eos_token_id", known.get("</s>"))
     never: tuple[int, ...] = (told.integer("pad_token_id"),) if "pad_token_id" in told else ()
     target = _vocabulary(folder, known, rows, end, start, never)
@@ -303,20 +295,27 @@ def _tokenizers(folder: Path, wanted: Wanted, source: Vocabulary, target: Vocabu
         told.text("target_lang", guesses[1] or "") or None,
         folder,
     )
-    joint = source is target
+    sides: Mapping[Side, Vocabulary] = {"source": source, "target": target}
+    return of_two_models(languages, dict(zip(SIDES, models, strict=True)), sides)
+
+
+def of_two_models(
+    languages: tuple[str, str], models: Mapping[Side, bytes], sides: Mapping[Side, Vocabulary]
+) -> Tokenizers:
+    """Return tokenisers of a SentencePiece model for each side, sharing a vocabulary if it is the same."""
+    joint = sides["source"] is sides["target"]
     recipe = Recipe(
         kind="sentencepiece",
         joint=joint,
         source_lang=languages[0],
         target_lang=languages[1],
-        text=UNCHANGED,
-        symbols=tuple(entry for entry in source.entries if LANGUAGE_CODE.fullmatch(entry)),
-        own_models=joint and models[0] != models[1],
+        text=UNTOUCHED,
+        symbols=tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry)),
+        own_models=joint and models["source"] != models["target"],
     )
-    names = recipe.model_names()
-    contents = {names["source"]: {"model": models[0]}, names["target"]: {"model": models[1]}}
-    known = recipe.vocabulary_names()
-    return numbered_tokenizers(recipe, contents, {known["source"]: source, known["target"]: target})
+    contents = {name: {"model": models[side]} for side, name in recipe.model_names().items()}
+    vocabularies = {name: sides[side] for side, name in recipe.vocabulary_names().items()}
+    return numbered_tokenizers(recipe, contents, vocabularies)
 
 
 def _search(folder: Path, told: Told) -> dict[str, Any]:
@@ -330,10 +329,10 @@ def _search(folder: Path, told: Told) -> dict[str, Any]:
         "length_rule": "power",
         "length_penalty": asked.number("length_penalty", 1.0),
         "cap_ratio": 0.0,
-        "cap_extra": max(longest - 2, 1),  # of which one is the start, and one the end mark
+        "cap_extra": longest - 2,  # without the start and the end mark
         "unknown": True,
     }
-    if asked.is_true("early_stopping"):
+    if asked.says("early_stopping", True):
         search["stop_early"] = True
     if asked.says("early_stopping", "never"):
         search["reach"] = 1000.0

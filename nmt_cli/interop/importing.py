@@ -6,7 +6,7 @@ from pathlib import Path
 from nmt_cli.checkpoints.foreign import IMPORTED, foreign_kind
 from nmt_cli.errors import UserError
 from nmt_cli.interop import fairseq, huggingface, marian
-from nmt_cli.interop.foreign import Foreign, Wanted
+from nmt_cli.interop.foreign import Foreign, Wanted, with_sane_search
 from nmt_cli.interop.told import read_json
 
 KNOWN = (
@@ -19,7 +19,14 @@ NEEDED = ("*.json", "*.safetensors", "*.spm", "sentencepiece.bpe.model")
 
 
 def read(source: str, wanted: Wanted) -> Foreign:
-    """The model at a path, or by a name on Hugging Face's Hub; `UserError` where it can't be ours."""
+    """Return the model at a path or of a name on Hugging Face's Hub. `UserError` if nmt can't express it.
+
+    Search settings out of bounds are left out, with a note.
+    """
+    return with_sane_search(_read(source, wanted))
+
+
+def _read(source: str, wanted: Wanted) -> Foreign:
     path = Path(source)
     if not path.exists():
         path = _from_hub(source)

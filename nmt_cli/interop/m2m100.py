@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.errors import UserError
+from nmt_cli.interop.exported import UNTOUCHED
 from nmt_cli.interop.foreign import Wanted
 from nmt_cli.interop.told import Told, told_in
 from nmt_cli.machine.reading import read_ordinary
-from nmt_cli.text.config import TextConfig
 from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
@@ -107,7 +107,7 @@ def _of_pair(
         joint=True,
         source_lang=pair[0],
         target_lang=pair[1],
-        text=TextConfig(unicode="none", words="raw"),
+        text=UNTOUCHED,
         symbols=tuple(codes),
         begins=tuple(_code(folder, lang, codes) for lang in pair),
     )

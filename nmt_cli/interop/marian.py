@@ -3,10 +3,9 @@
 import os
 import re
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy
 import torch
@@ -16,28 +15,30 @@ from nmt_cli.checkpoints.foreign import is_marian_binary
 from nmt_cli.errors import UserError
 from nmt_cli.interop import marian_yaml
 from nmt_cli.interop.foreign import POSITIONS, Foreign, Wanted
-from nmt_cli.interop.huggingface import LANGUAGE_CODE, UNCHANGED
+from nmt_cli.interop.huggingface import of_two_models
 from nmt_cli.interop.told import Told
-from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, Usual, attention_bias, ours
-from nmt_cli.machine.reading import read_ordinary, refuse_odd
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, Usual, ours, renamed, without_zero_biases
+from nmt_cli.machine.reading import read_ordinary
+from nmt_cli.machine.zips import check_whole, opened, refuse_hostile
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.tokenizer import SIDES, Side
-from nmt_cli.text.tokenizers import Recipe, Tokenizers, numbered_tokenizers
+from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.vocabulary import Vocabulary
 
 SETTINGS = "special:model.yml"
 DECODER = ("decoder.yml", "config.yml")
 OPTIMIZER = ".optimizer.npz"
 EPSILON = 1e-6
-LARGEST = 1 << 34
-"""Bytes that a zip may hold unpacked."""
+NEEDED = re.compile(r"[^/\\]+\.(?:npz(?<!\.optimizer\.npz)|yml|yaml|spm)")
+"""Names of what is unpacked from a zip."""
 
-ATTENTION = re.compile(r"(encoder|decoder)_l(\d+)_(self|context)_(W|b)([qkvo])$")
-FEED_FORWARD = re.compile(r"(encoder|decoder)_l(\d+)_ffn_(W|b)([12])$")
-NORM = re.compile(r"(encoder|decoder)_l(\d+)_(self_Wo|rnn_ffn|context_Wo|ffn_ffn)_ln_(scale|bias)(_pre)?$")
-SSRU = re.compile(r"decoder_l(\d+)_rnn_(W|Wf|bf)$")
-LAYER = re.compile(r"decoder\.layers\.(\d+)\.(.+)")
+NUMBER = "([0-9]{1,4})"
+ATTENTION = re.compile(f"(encoder|decoder)_l{NUMBER}_(self|context)_(W|b)([qkvo])$")
+FEED_FORWARD = re.compile(f"(encoder|decoder)_l{NUMBER}_ffn_(W|b)([12])$")
+NORM = re.compile(f"(encoder|decoder)_l{NUMBER}_(self_Wo|rnn_ffn|context_Wo|ffn_ffn)_ln_(scale|bias)(_pre)?$")
+SSRU = re.compile(f"decoder_l{NUMBER}_rnn_(W|Wf|bf)$")
+LAYER = re.compile(rf"decoder\.layers\.{NUMBER}\.(.+)")
 TOP = re.compile(r"(encoder|decoder)_top_ln_(scale|bias)$")
 
 PARTS = {"self": "self_attn", "context": "encoder_attn"}
@@ -81,13 +82,10 @@ def read(path: Path, wanted: Wanted) -> Foreign:
     if path.suffix != ".zip" or path.is_dir():
         return _read(path, wanted)
     with tempfile.TemporaryDirectory() as unpacked:
-        try:
-            with zipfile.ZipFile(path) as packed:
-                if sum(member.file_size for member in packed.infolist()) > LARGEST:
-                    raise UserError(f"{path} would unpack to more than {LARGEST >> 30} GiB; it is no model.")
-                packed.extractall(unpacked)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
-            raise UserError(f"{path} is damaged ({error}); download it again.") from error
+        with opened(path) as packed:
+            needed = [info for info in packed.infolist() if NEEDED.fullmatch(info.filename)]
+            refuse_hostile(path, needed)
+            packed.extractall(unpacked, needed)
         return _read(Path(unpacked), wanted)
 
 
@@ -104,7 +102,7 @@ def _binaries(folder: Path) -> list[Path]:
 def _read(path: Path, wanted: Wanted) -> Foreign:
     file = _weights(path) if path.is_dir() else path
     arrays, told = _loaded(file)
-    tensors = _usual_names(arrays)
+    tensors = renamed(arrays, _usual_names, str(file))
     positions = POSITIONS[wanted.positions or "marian"]
     tensors = _each_layers_own(tensors, told)
     config = _config(told, tensors, positions)
@@ -136,27 +134,18 @@ def _weights(folder: Path) -> Path:
 
 
 def _loaded(file: Path) -> tuple[dict[str, Tensor], Told]:
-    refuse_odd(file)
-    with file.open("rb") as stream:
-        arrays = _arrays(stream, file)
+    check_whole(file)
     try:
-        text = bytes(arrays.pop(SETTINGS).astype(numpy.uint8)).rstrip(b"\0").decode()
-        numbers = {
-            name: torch.from_numpy(each.astype(numpy.float32))
-            for name, each in arrays.items()
-            if not name.startswith("special:")
-        }
-    except (LookupError, ValueError, TypeError) as error:
+        with numpy.load(file, allow_pickle=False) as arrays:
+            text = bytes(arrays[SETTINGS].astype(numpy.uint8)).rstrip(b"\0").decode()
+            numbers = {
+                name: torch.from_numpy(arrays[name].astype(arrays[name].dtype.newbyteorder("=")))
+                for name in arrays.files
+                if not name.startswith("special:")
+            }
+    except Exception as error:  # of any kind, as the bytes may be anything
         raise UserError(f"{file} is damaged, or no model of Marian's ({str(error)[:80]!r}).") from error
     return numbers, Told(marian_yaml.settings(text, f"{file}: {SETTINGS}"), str(file))
-
-
-def _arrays(stream: BinaryIO, file: Path) -> dict[str, Any]:
-    try:
-        with numpy.load(stream, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
-    except Exception as error:  # of any kind, where the bytes are anything
-        raise UserError(f"{file} is damaged, or no model of Marian's ({str(error)[:80]!r}).") from error
 
 
 def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -171,12 +160,9 @@ def _usual_names(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         shared = arrays["Wemb"]
         del made["Wemb"]
         made |= {SOURCE: shared, TARGET: shared}
-    made.setdefault(OUTPUT, made.get(TARGET, torch.zeros(0, 0)))
-    if BIAS in made and not made[BIAS].any():
-        del made[BIAS]
-    if not attention_bias(made):
-        made = {name: tensor for name, tensor in made.items() if not name.endswith("_proj.bias")}
-    return made
+    if TARGET in made:
+        made.setdefault(OUTPUT, made[TARGET])
+    return without_zero_biases(made)
 
 
 def _renamed(name: str) -> str:
@@ -284,21 +270,10 @@ def _tokenizers(
     rows = {"source": len(tensors.get(SOURCE, tensors[OUTPUT])), "target": len(tensors[OUTPUT])}
     spms = {side: _spm(folder, side, files[side]) for side in SIDES}
     sides: dict[Side, Vocabulary] = {side: _vocabulary(files[side], rows[side]) for side in SIDES}
+    languages = wanted.languages(None, None, folder)
+    # One vocabulary may be in two files.
     joint = sides["source"].entries == sides["target"].entries
-    source, target = wanted.languages(None, None, folder)
-    recipe = Recipe(
-        kind="sentencepiece",
-        joint=joint,
-        source_lang=source,
-        target_lang=target,
-        text=UNCHANGED,
-        symbols=tuple(entry for entry in sides["source"].entries if LANGUAGE_CODE.fullmatch(entry)),
-        own_models=joint and spms["source"] != spms["target"],
-    )
-    contents = {recipe.model_names()[side]: {"model": spms[side]} for side in SIDES}
-    return numbered_tokenizers(
-        recipe, contents, {recipe.vocabulary_names()[side]: sides[side] for side in SIDES}
-    )
+    return of_two_models(languages, spms, sides if not joint else dict.fromkeys(SIDES, sides["source"]))
 
 
 def _vocabulary_files(folder: Path, decoder: Mapping[str, Any]) -> dict[Side, Path]:

@@ -5,19 +5,10 @@ from typing import Any
 
 from nmt_cli.errors import UserError
 
-ESCAPES = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "0": "\0",
-    "e": "\x1b",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "v": "\v",
-}
-ESCAPES |= {"N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029", " ": " ", '"': '"', "\\": "\\", "/": "/"}
+ESCAPES = dict(zip('ntr0eabfvN_LP "\\/', '\n\t\r\0\x1b\a\b\f\v\x85\xa0\u2028\u2029 "\\/', strict=True))
 ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+
+ID = re.compile("[0-9]{1,9}")
 
 
 def settings(text: str, where: str) -> dict[str, Any]:
@@ -58,7 +49,7 @@ def vocabulary(text: str, where: str) -> dict[str, int]:
         key, colon, value = line.rpartition(":")
         if waiting is not None and not key:
             key, waiting = waiting, None
-        if not colon or not value.strip().isdigit():
+        if not colon or not ID.fullmatch(value.strip()):
             raise UserError(f"{where}, line {number}: {line[:40]!r} is no piece and its id; copy it again.")
         found[_unquoted(key.strip())] = int(value)
     return found

@@ -4,11 +4,12 @@ Their sines fill the first half of a token's channels and their cosines the seco
 channels change places, and nothing else does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
+from nmt_cli.checkpoints.model_folder import REAL
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 
@@ -41,25 +42,56 @@ OUTPUT, BIAS = "output.weight", "output.bias"
 POSITIONS = {"source_embedding": "encoder.embed_positions", "target_embedding": "decoder.embed_positions"}
 
 
+MOST_ROWS = 1 << 24  # no vocabulary has more entries
+
+
+def renamed(
+    tensors: Mapping[str, Tensor],
+    usual_names: Callable[[Mapping[str, Tensor]], dict[str, Tensor]],
+    where: str,
+) -> dict[str, Tensor]:
+    """Return tensors by their usual names. `UserError` names the first that no model of `where` can have.
+
+    Each must be a vector or matrix of real numbers: not integers, quantised, complex or sparse, nor a view
+    that repeats a few numbers. Embeddings and the output projection must be matrices.
+    """
+    for name, tensor in tensors.items():
+        dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
+        if not dense or tensor.dtype not in REAL:
+            kind = str(tensor.dtype if dense else tensor.layout).removeprefix("torch.")
+            raise UserError(
+                f"{where}: {name} is {kind}, but nmt import takes fp32, fp16, bf16 and fp64 only."
+            )
+        if tensor.dim() not in (1, 2) or tensor.nbytes > tensor.untyped_storage().nbytes():
+            raise UserError(
+                f"{where}: {name} is {list(tensor.shape)}, not a vector or matrix; copy it again."
+            )
+    made = usual_names(tensors)
+    if OUTPUT not in made:
+        raise UserError(f"{where} has no output projection, so it is no model that nmt knows.")
+    for name in (OUTPUT, SOURCE, TARGET):
+        if name in made and (made[name].dim() != 2 or len(made[name]) > MOST_ROWS):
+            raise UserError(f"{where}: {name} is {list(made[name].shape)}, not a matrix of embeddings.")
+    return made
+
+
 class Usual:
-    """Tensors of another toolkit, taken one by one, so that those nobody asked for can be told."""
+    """Tensors by their usual names, taken one by one, so that `refuse_rest` finds the others."""
 
     def __init__(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """`where` names the file in what is told."""
+        """Error messages name the file `where`."""
         self._tensors, self._where = tensors, where
         self._taken: set[str] = set()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
     def take(self, name: str, *shape: int) -> Tensor:
-        """A tensor, in fp32; `UserError` where it is missing or of another shape."""
+        """Return a tensor in fp32. `UserError` if it is missing, of another shape, or not finite."""
         if name not in self._tensors:
             raise UserError(f"{self._where} has no {name}, so it is no model that nmt knows.")
         self._taken.add(name)
-        tensor = self._tensors[name].detach().float()
+        tensor = self._tensors[name].detach()
         if tuple(tensor.shape) != shape:
             raise UserError(f"{self._where}: {name} is {list(tensor.shape)}, not {list(shape)}.")
+        tensor = tensor.float()
         if not tensor.isfinite().all():
             raise UserError(f"{self._where}: {name} holds values that are no finite numbers.")
         return tensor
@@ -143,9 +175,12 @@ def theirs(tensors: Mapping[str, Tensor], config: ModelConfig, *, halves: bool =
     return {name: tensor.detach().contiguous() for name, tensor in made.items()}
 
 
-def attention_bias(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether any of the biases of attention is more than zeros."""
-    return any(bool(each.any()) for name, each in tensors.items() if name.endswith("_proj.bias"))
+def without_zero_biases(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors without the output bias, and without all biases of attention, if they are zeros."""
+    attention = [name for name in tensors if name.endswith("_proj.bias")]
+    zero = set() if any(tensors[name].any() for name in attention) else {*attention}
+    zero |= {BIAS} if BIAS in tensors and not tensors[BIAS].any() else set()
+    return {name: tensor for name, tensor in tensors.items() if name not in zero}
 
 
 def _places(config: ModelConfig) -> Iterator[tuple[str, int, str, str]]:

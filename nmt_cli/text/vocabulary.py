@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from nmt_cli.errors import UserError
+from nmt_cli.setting_values import is_unicode
 
 NEW_MARKS = ("</s>", "<unk>")
 """The first entries of every vocabulary made here: the end mark, which is the start mark too, and the
@@ -46,6 +47,9 @@ class Vocabulary:
         for name, ids in marks.items():
             if wrong := [i for i in ids if not 0 <= i < len(self)]:
                 raise UserError(f"mark {name} is {wrong[0]}, but the vocabulary has {len(self):,} entries.")
+        if not is_unicode("".join(self.entries)):
+            entry = next(entry for entry in self.entries if not is_unicode(entry))
+            raise UserError(f"the vocabulary has {entry!r}, which is not Unicode text; copy it again.")
         if self.end == self.unknown or {self.end, self.unknown} & {*self.never}:
             raise UserError(f"end mark {self.end} and unknown mark {self.unknown} need ids of their own.")
 

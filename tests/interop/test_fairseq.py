@@ -184,6 +184,42 @@ def test_what_wants_to_be_run_is_refused_by_name_and_nothing_is(
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "tensor", "told"),
+    [
+        ("encoder.layers.0.in_proj_weight", torch.tensor(1.0), r"in_proj_weight is \[\], not a vector"),
+        ("encoder.layers.0.self_attn.in_proj_weight", torch.ones(1), r"is \[1\], not \[32, 32\]"),
+        ("encoder.layers.0.layer_norms.²", torch.ones(3), "has encoder.layers.0.layer_norms.²"),
+        ("x", "quantised", "x is qint8"),
+        ("x", torch.ones(3).to_sparse(), "x is sparse_coo"),
+        ("x", torch.ones(1).expand(10**12), r"x is \[1000000000000\], not a vector or matrix"),
+        ("decoder.output_projection.weight", torch.ones(3), "not a matrix of embeddings"),
+    ],
+    ids=str,
+)
+def test_odd_tensors_are_refused_by_name(tmp_path: Path, name: str, tensor: Any, told: str) -> None:
+    model: dict[str, Any] = {**fairseqs_tensors(m2m100(93)), name: tensor}
+    if isinstance(tensor, str):
+        with pytest.warns(UserWarning, match="deprecated"):
+            model["x"] = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    if "in_proj" in name:
+        del model["encoder.layers.0.self_attn.q_proj.weight"], model["encoder.layers.0.self_attn.q_proj.bias"]
+    folder_of(tmp_path / "theirs", {"args": argparse.Namespace(**settings()), "model": model}, True)
+    with pytest.raises(UserError, match=told) as caught:
+        read(str(tmp_path / "theirs"), Wanted())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [torch.ones(3), [[]], 10**600], ids=["tensor", "list", "digits"])
+@pytest.mark.parametrize("name", ["no_scale_embedding", "encoder_layers", "dropout"])
+def test_odd_settings_are_refused_by_name(tmp_path: Path, name: str, value: object) -> None:
+    told = argparse.Namespace(**{**settings(), name: value})
+    folder_of(tmp_path / "theirs", {"args": told, "model": fairseqs_tensors(m2m100(93))}, True)
+    with pytest.raises(UserError, match=f"{name} is ") as caught:
+        read(str(tmp_path / "theirs"), Wanted())
+    assert "\n" not in str(caught.value)
+
+
 def test_mutated_checkpoints_are_refused_in_a_line(tmp_path: Path) -> None:
     theirs = m2m100(4 + 88 + 1)
     content = {"args": argparse.Namespace(**settings()), "model": fairseqs_tensors(theirs)}

@@ -15,6 +15,7 @@ import pytest
 from nmt_cli.checkpoints.average import average, common_search, read_parts
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.cli.serve import _tell as report_to_terminal
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read
@@ -98,6 +99,9 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
         ("config.json", {"eos_token_id": 1}, "need ids of their own"),
         ("vocab.json", {"zzz": 10**12}, "the id 1000000000000"),
         ("vocab.json", {"</s>": 1}, "one id to two pieces"),
+        ("config.json", {"dropout": 10**400}, "dropout is 1000.*, not a number"),
+        ("config.json", {"scale_embedding": [[]]}, "scale_embedding is "),
+        ("tokenizer_config.json", {"source_lang": "/\ud800"}, "source_lang is .*, not a text"),
         ("generation_config.json", {"no_repeat_ngram_size": 3}, "no_repeat_ngram_size is 3"),
         ("tokenizer_config.json", {"source_lang": None}, "give --source-lang"),
     ],
@@ -109,6 +113,43 @@ def test_what_cannot_be_ours_is_named(
     with pytest.raises(UserError, match=told) as caught:
         read(str(changed(name, **settings)), Wanted())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "left_out"),
+    [
+        ({"num_beams": 10**9}, ["beam"]),
+        ({"num_beams": 0}, ["beam"]),
+        ({"num_beams": -1, "length_penalty": -2.0}, ["beam", "length_penalty", "length_rule"]),
+        ({"max_length": -5}, ["cap_ratio", "cap_extra"]),
+        ({"max_length": 10**400}, ["cap_ratio", "cap_extra"]),
+        ({"num_beams": 100, "length_penalty": 0.0, "max_length": 2}, []),
+    ],
+    ids=str,
+)
+def test_search_settings_out_of_bounds_are_left_out_with_a_note(
+    changed: Callable[..., Path], settings: dict[str, Any], left_out: list[str]
+) -> None:
+    every = {"beam", "length_rule", "length_penalty", "cap_ratio", "cap_extra", "unknown"}
+    model = read(str(changed("generation_config.json", **settings)), Wanted())
+    assert every - model.search.keys() == {*left_out}
+    noted = [name for name in left_out if any(note.startswith(f"{name} is ") for note in model.notes)]
+    assert bool(noted) == bool(left_out)
+
+
+def test_what_a_folder_is_named_for_is_printed_escaped(
+    changed: Callable[..., Path], tmp_path: Path, nmt: Nmt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also by the commands that use the model."""
+    folder = changed("tokenizer_config.json", source_lang="en\x1b]0;owned\x07")
+    model = tmp_path / "model"
+    for command in (("import", folder, "--out", model), ("info", model)):
+        result = nmt(*command)
+        assert result.returncode == 0
+        assert r"en\x1b]0;owned\x07" in result.stdout + result.stderr
+        assert "\x1b" not in result.stdout + result.stderr
+    report_to_terminal("en\x1b]0;owned\x07-fr at http://127.0.0.1:1/")
+    assert capsys.readouterr().err == "en\\x1b]0;owned\\x07-fr at http://127.0.0.1:1/\n"
 
 
 def test_a_refusal_is_a_line_and_writes_nothing(

@@ -167,7 +167,7 @@ def nllb(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("vocab.json", {"<s>": 0, "a": 1}, ("eng_Latn", "fra_Latn"), "does not begin with <s> <pad>"),
         ("tokenizer.json", {"added_tokens": [{"id": 10**12, "content": "x"}]}, ("a", "b"), "is no code"),
         ("tokenizer.json", {"added_tokens": [{"id": 500, "content": "x"}]}, ("a", "b"), "but the model only"),
-        ("tokenizer.json", {"added_tokens": 5}, ("a", "b"), "added_tokens is '5', not a list"),
+        ("tokenizer.json", {"added_tokens": 5}, ("a", "b"), "added_tokens is 5, not a list"),
     ],
     ids=str,
 )

@@ -1,6 +1,7 @@
 """Marian's own files: what transformers computes with Marian's positions, and Marian itself where it is."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 import zipfile
@@ -16,9 +17,9 @@ from hypothesis import strategies as st
 
 from nmt_cli.checkpoints.model_folder import Model, read_model, weights
 from nmt_cli.errors import UserError
-from nmt_cli.interop import marian_yaml
+from nmt_cli.interop import marian, marian_yaml
 from nmt_cli.interop.exporting import export
-from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.foreign import Foreign, Wanted, write
 from nmt_cli.interop.importing import read
 from nmt_cli.interop.weights import turns
 from nmt_cli.ragged import Layout
@@ -131,6 +132,81 @@ def test_opus_mts_zip_is_the_folder_in_it(npz: Path, tmp_path: Path) -> None:
     (tmp_path / "opus.zip").write_bytes((tmp_path / "opus.zip").read_bytes()[:3000])
     with pytest.raises(UserError, match="is damaged"):
         read(str(tmp_path / "opus.zip"), Wanted("en", "fr"))
+
+
+def zipped(npz: Path, path: Path, method: int, **more: bytes) -> Path:
+    with zipfile.ZipFile(path, "w", method) as packed:
+        for name, content in {**{each.name: each.read_bytes() for each in npz.iterdir()}, **more}.items():
+            packed.writestr(name, content)
+    return path
+
+
+def test_only_what_is_needed_is_unpacked_from_a_zip(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = zipped(npz, tmp_path / "a.zip", zipfile.ZIP_DEFLATED, zeros=bytes(5_000_000))
+    unpacked: list[str] = []
+    inner = marian._read
+
+    def noting(folder: Path, wanted: Wanted) -> Foreign:
+        unpacked.extend(each.name for each in folder.iterdir())
+        return inner(folder, wanted)
+
+    monkeypatch.setattr(marian, "_read", noting)
+    read(str(path), Wanted("en", "fr"))
+    assert {*unpacked} == {each.name for each in npz.iterdir()}
+    zipped(npz, tmp_path / "b.zip", zipfile.ZIP_DEFLATED, **{"b.npz": bytes(5_000_000)})
+    with pytest.raises(UserError, match=r"b\.npz would grow from [\d,]+ to 5,000,000 bytes"):
+        read(str(tmp_path / "b.zip"), Wanted("en", "fr"))
+
+
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=str
+)
+def test_a_zip_with_damaged_data_is_refused_in_a_line(npz: Path, tmp_path: Path, method: int) -> None:
+    path = zipped(npz, tmp_path / "a.zip", method)
+    whole = path.read_bytes()
+    for at in range(200, len(whole), len(whole) // 40):
+        path.write_bytes(whole[:at] + bytes(byte ^ 0x55 for byte in whole[at : at + 40]) + whole[at + 40 :])
+        with pytest.raises(UserError) as caught:
+            read(str(path), Wanted("en", "fr"))
+        assert "\n" not in str(caught.value)
+
+
+def test_an_encrypted_zip_is_called_so(npz: Path, tmp_path: Path) -> None:
+    path = zipped(npz, tmp_path / "a.zip", zipfile.ZIP_DEFLATED)
+    path.write_bytes(re.sub(b"(PK\x01\x02....)\x00", b"\\1\x01", path.read_bytes(), flags=re.DOTALL))
+    with pytest.raises(UserError, match="is encrypted"):
+        read(str(path), Wanted("en", "fr"))
+
+
+ODD: dict[str, tuple[str, Any, str]] = {
+    "complex": ("Wemb", lambda array: array.astype(numpy.complex64), "Wemb is complex64"),
+    "integers": ("Wemb", lambda array: array.astype(numpy.int8), "Wemb is int8"),
+    "texts": ("Wemb", lambda array: array.astype("U3"), "is damaged"),
+    "no dimension": ("Wemb", lambda array: array.reshape(-1)[0], r"Wemb is \[\], not a vector or matrix"),
+    "a vector": ("Wemb", lambda array: array[0], r"is \[32\], not a matrix"),
+    "no such layer": (f"decoder_l{9:9<5000}_self_Wq", lambda array: numpy.ones((4, 4)), "has no place for"),
+}
+
+
+@pytest.mark.parametrize(("name", "change", "told"), ODD.values(), ids=ODD)
+def test_odd_arrays_are_refused_by_name(npz: Path, name: str, change: Any, told: str) -> None:
+    arrays = dict(numpy.load(npz / "model.npz"))
+    arrays[name] = change(arrays.get(name))
+    numpy.savez(npz / "model.npz", **arrays)
+    with pytest.raises(UserError, match=told) as caught:
+        read(str(npz), Wanted("en", "fr"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [1e9, 0, -1])
+def test_a_beam_out_of_bounds_is_left_out_with_a_note(npz: Path, value: float) -> None:
+    text = (npz / "decoder.yml").read_text()
+    (npz / "decoder.yml").write_text(text.replace("beam-size: 4", f"beam-size: {value:.0f}"))
+    model = read(str(npz), Wanted("en", "fr"))
+    assert "beam" not in model.search
+    assert any(note.startswith(f"beam is {value:.0f}, not 1 to 100") for note in model.notes)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_vocabulary_as_others_write_it_is_read(known: dict[str, int]) -> None:
     assert vocabulary(text, "vocab.yml") == known
 
 
-@pytest.mark.parametrize("line", ["no id", "a: b", ": "])
+@pytest.mark.parametrize("line", ["no id", "a: b", ": ", '"a": ²', f"a: {1:0<5000}"])
 def test_what_is_no_vocabulary_is_refused_with_its_line(line: str) -> None:
     with pytest.raises(UserError, match="line 2"):
         vocabulary(f"a: 0\n{line}\n", "vocab.yml")

@@ -48,6 +48,11 @@ def marian() -> Tokenizers:
     return numbered_tokenizers(RECIPE, MODELS, {"joint": shared()})
 
 
+def test_half_a_character_is_no_entry() -> None:
+    with pytest.raises(UserError, match=r"has 'a.ud800', which is not Unicode text"):
+        Vocabulary(("</s>", "<unk>", "a\ud800"), end=0, start=None, unknown=1)
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_two_models_share_one_table_as_looking_each_piece_up_would_have_it(side: str) -> None:
     tokenizer = marian().source if side == "source" else marian().target
