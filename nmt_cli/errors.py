@@ -45,3 +45,7 @@ class Caution(UserWarning):
 
     The command line shows it as one line.
     """
+
+
+class Notice(UserWarning):
+    """Something to know while waiting. The command line shows it as one line, unless `--quiet`."""

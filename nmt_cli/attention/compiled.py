@@ -85,14 +85,13 @@ def take_nodes(paths_BNM, depths_BM, ages_B, used, behind, places_P, places_R, n
 
 @njit(void(boolean[:, :, ::1], int64[:, ::1], boolean[:, ::1]), **OPTIONS)
 def follow(paths_BNM, parents_BN, in_use_BN):
-    """Let each place go on from the path of its parent; those that are not in use have none."""
+    """Replace the path of each place by that of its parent. Places that are not in use have none."""
     for sentence in range(len(paths_BNM)):
         before_NM = paths_BNM[sentence].copy()
         for place in range(paths_BNM.shape[1]):
-            if in_use_BN[sentence, place]:
-                paths_BNM[sentence, place] = before_NM[parents_BN[sentence, place]]
-            else:
-                paths_BNM[sentence, place] = False
+            parent, used = parents_BN[sentence, place], in_use_BN[sentence, place]
+            for node in range(paths_BNM.shape[2]):  # one assignment of arrays takes 2 s to compile
+                paths_BNM[sentence, place, node] = used and before_NM[parent, node]
 
 
 @njit(**OPTIONS)

@@ -27,7 +27,7 @@ from nmt_cli.cli.score import score
 from nmt_cli.cli.serve import serve
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
-from nmt_cli.errors import EXIT_CODES, Caution, UserError, printable
+from nmt_cli.errors import EXIT_CODES, Caution, Notice, UserError, printable
 from nmt_cli.machine.atomic import NO_ROOM
 
 FAILED, READER_GONE = 1, 141
@@ -194,6 +194,8 @@ def _one_line_if_ours(
 ) -> str:
     if issubclass(category, Caution):
         return f"Warning: {printable(message)}\n"
+    if issubclass(category, Notice):
+        return "" if "--quiet" in sys.argv else f"{printable(message)}\n"
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from uuid import uuid4
 
-from nmt_cli.errors import Caution
+from nmt_cli.errors import Caution, Notice
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = "**/compiled.py", "machine/torch_private.py"
@@ -36,67 +36,58 @@ def compiled_kernels(room: str) -> ModuleType | None:
         return None
 
 
+@cache
+def announce_compiling() -> None:
+    """Say that compiling takes a while, once in a process."""
+    warnings.warn(
+        "Compiling CPU kernels, once after an installation: up to a minute ...", Notice, stacklevel=2
+    )
+
+
 class KernelFiles:
-    """Files of compiled code. The names of their folders depend on all sources and on the environment."""
+    """Files of compiled code, in a folder that is named by a hash of all sources and of the environment."""
 
     def __init__(self, chosen: str, environment: object) -> None:
-        """Find folders to read, and one to write: in `chosen` if any, the package, or the user's cache."""
-        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "nmt"
-        roots = [*([Path(chosen)] if chosen else []), PACKAGE / "machine" / "__pycache__", home]
-        name = PREFIX + _fingerprint(environment)
-        folders = [root / name for root in roots if root.is_absolute() or root != home]
-        self._folders = [folder for folder in folders if _is_trusted(folder)]
-        if not any(os.access(folder, os.W_OK) for folder in self._folders):
-            self._folders += next(([folder] for folder in folders if _make(folder)), [])
-        if not self._folders:
+        """Find or make a folder in `chosen` if not empty, in the package, or in the user's cache."""
+        digest = hashlib.sha256(repr(environment).encode())
+        for path in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        # Unlike Path, it raises nothing if there is no home.
+        cached = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # noqa: PTH111
+        roots = chosen, PACKAGE / "machine" / "__pycache__", cached if cached[:1] == "/" else ""
+        folders = [Path(root, f"{PREFIX}{digest.hexdigest()[:16]}") for root in roots if root]
+        found = next(
+            (folder for usable in (Path.is_dir, _make) for folder in folders if usable(folder)), None
+        )
+        if not found:
             raise OSError("no folder for compiled code can be written; set NUMBA_CACHE_DIR to one")
+        self._folder = found
+        with suppress(OSError):
+            os.utime(self._folder)  # it is in use: `_make` removes folders that are not
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file, or None if no folder has it undamaged."""
-        for folder in self._folders:
-            with suppress(OSError):
-                content = memoryview((folder / name).read_bytes())
-                if hashlib.sha256(content[DIGEST_SIZE:]).digest() == content[:DIGEST_SIZE]:
-                    return bytes(content[DIGEST_SIZE:])
+        """Return the content of a file, or None if it is missing or damaged."""
+        with suppress(OSError):
+            content = (self._folder / name).read_bytes()
+            if hashlib.sha256(content[DIGEST_SIZE:]).digest() == content[:DIGEST_SIZE]:
+                return content[DIGEST_SIZE:]
         return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all, in the first folder that takes it, if one does."""
-        for folder in self._folders:
-            staging = folder / f"{name}.{uuid4().hex}"
+        """Write a file, whole or not at all. Leave it out if there is no space, or no permission."""
+        staging = self._folder / f"{name}.{uuid4().hex}"
+        with suppress(OSError):
             try:
                 staging.write_bytes(hashlib.sha256(content).digest() + content)
-                staging.replace(folder / name)
-                return
-            except OSError:
-                with suppress(OSError):
-                    staging.unlink()
-
-
-def _fingerprint(environment: object) -> str:
-    digest = hashlib.sha256(repr(environment).encode())
-    for path in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
-
-
-def _is_trusted(folder: Path) -> bool:
-    """Whether there is a folder, of this user, root, or the owner of the package. Its code will be run."""
-    with suppress(OSError):
-        if folder.stat().st_uid in (os.getuid(), 0, PACKAGE.stat().st_uid):
-            with suppress(OSError):
-                os.utime(folder)  # it is in use: `_make` removes those that are not
-            return True
-    return False
+                staging.replace(self._folder / name)
+            finally:
+                staging.unlink(missing_ok=True)
 
 
 def _make(folder: Path) -> bool:
     """Make a folder; return whether it can be written. Of its kind, the least recently used are removed."""
-    try:
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    with suppress(OSError):  # another process removes them
         found = sorted(folder.parent.glob(f"{PREFIX}*"), key=lambda path: path.stat().st_mtime)
         for old in found[:-FOLDERS]:
             shutil.rmtree(old, ignore_errors=True)

@@ -21,6 +21,9 @@ BYTES_AT_ONCE = MULTIPLE * BYTES
 
 assert (BLOCK, MULTIPLE, BYTES) == (64, 16, 4), "add_products and add_byte_products are made for these"
 
+ZERO, NO, YES = np.int64(0), np.bool_(False), np.bool_(True)
+"""Literals that Numba compiles no function for by itself."""
+
 AHEAD, LINE = 2, 64
 """While weights are multiplied, what comes so many times later is read; and the bytes that a processor reads
 at a time."""
@@ -50,21 +53,21 @@ def _rows_of(inputs):
 
 
 @njit(**OPTIONS)
-def _sum_floats(block, address, x_RI, sums_RO):
-    """What a block's weights make of each row."""
-    rows, inputs = x_RI.shape
+def _sum_floats(block, address, x_RC, inputs, sums_RO):
+    """Add the products of the first `inputs` columns of each row with a block's weights to `sums_RO`."""
+    rows = len(x_RC)
     begin = address + block * _rows_of(inputs) * BLOCK * BYTES
     first = 0
     while first + INPUTS <= inputs:
         here = begin + first * BLOCK * BYTES
         _read_ahead(here + AHEAD * INPUTS * BLOCK * BYTES)
-        add_products(sums_RO, here, x_RI, first)
+        add_products(sums_RO, here, x_RC, first)
         first += INPUTS
     weights = carray(_at(begin, sums_RO), (inputs, BLOCK))
     while first < inputs:
         for row in range(rows):
             for o in range(BLOCK):
-                sums_RO[row, o] += weights[first, o] * x_RI[row, first]
+                sums_RO[row, o] += weights[first, o] * x_RC[row, first]
         first += 1
 
 
@@ -85,18 +88,17 @@ def _sum_bytes(block, address, whole_RI, zero, sums_RO, behind):
 
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})  # in this order, as larger batches have it
-def _hand_over(block, sums_RO, out_RO, bias_O, bend, scale_O, scales_R):
-    """Write what a block's sums stand for: with their scales, if they have any, and a bias; through a ReLU if
-    they are to `bend`."""
+def _hand_over(block, sums_RO, out_RC, bias_O, bend, scale_O, scales_R):
+    """Write a block's sums, scaled if there are scales, plus a bias. With `bend`, apply a ReLU."""
     begin = block * BLOCK
-    here = min(BLOCK, out_RO.shape[1] - begin)
-    for row in range(len(out_RO)):
+    here = min(BLOCK, len(bias_O) - begin)
+    for row in range(len(out_RC)):
         for o in range(here):
             y = np.float32(sums_RO[row, o])
             if len(scale_O):
                 y = y * scale_O[begin + o] * scales_R[row]
             y += bias_O[begin + o]
-            out_RO[row, begin + o] = max(y, np.float32(0)) if bend else y
+            out_RC[row, begin + o] = max(y, np.float32(0)) if bend else y
 
 
 @njit(**OPTIONS)
@@ -108,7 +110,8 @@ def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
         x_D[d] += y_RD[row, d]
     normed_row(x_D, input_D, norm_2D[0], norm_2D[1], epsilon)
     if post:
-        x_D[:] = input_D
+        for d in range(len(x_D)):
+            x_D[d] = input_D[d]
 
 
 @njit(**OPTIONS)
@@ -138,41 +141,42 @@ def _room(rows, widest):
 
 
 @njit(**OPTIONS)
-def _multiply(claims, phase, address, x_RI, out_RO, begin, bend, rest):
-    """A phase: x times a matrix, plus a bias.
+def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, bend, rest):
+    """Compute a phase: the first `inputs` columns of x times a matrix, plus a bias, in `outputs` columns.
 
-    `rest` are biases and scales, of which those of the matrix begin at `begin`, the levels of rounded inputs,
-    and room. Without scales, weights are no whole numbers.
+    `rest` has biases and scales, of which those of the matrix begin at `begin`, the levels of rounded inputs,
+    and buffers. Weights are floats if there are no scales. Slices of columns, or literals, in place of these
+    arguments would have all of it compiled once more.
     """
     bias_C, scale_C, levels, room = rest
-    end, units = begin + out_RO.shape[1], (out_RO.shape[1] + BLOCK - 1) // BLOCK
+    end, units = begin + outputs, (outputs + BLOCK - 1) // BLOCK
     ending = bias_C[begin:end], bend, scale_C[begin:end]
     block = _taken(claims, phase, units)
     if len(scale_C):
-        _multiply_bytes(claims, phase, block, units, address, x_RI, out_RO, ending, levels, room)
+        _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, room)
         return
     sums = room[0]
     while block >= 0:
         sums[:] = 0
-        _sum_floats(block, address, x_RI, sums)
-        _hand_over(block, sums, out_RO, *ending, sums[0])
+        _sum_floats(block, address, x_RC, inputs, sums)
+        _hand_over(block, sums, out_RC, *ending, sums[0])
         block = _next(claims, phase, units)
 
 
 @njit(**OPTIONS)
-def _multiply_bytes(claims, phase, block, units, address, x_RI, out_RO, ending, levels, room):
-    """`_multiply` with weights of 8 bits, from `block` on."""
-    (rows, inputs), zero = x_RI.shape, levels + 1
+def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, room):
+    """Compute `_multiply` with weights of 8 bits, beginning with `block`."""
+    rows, zero = len(x_RC), levels + 1
     wide = inputs + -inputs % BYTES_AT_ONCE
     _, sums, whole, scales = room
     whole_RI = whole[: rows * wide].reshape(rows, wide)
     if block >= 0:  # each thread for itself, in less time than it takes to wait for another
         whole_RI[:, inputs:] = 0  # and so are the weights there
         for row in range(rows):
-            scales[row] = rounded_row(x_RI[row], levels, zero, whole_RI[row, :inputs])
+            scales[row] = rounded_row(x_RC[row, :inputs], levels, zero, whole_RI[row, :inputs])
     while block >= 0:
         _sum_bytes(block, address, whole_RI, zero, sums, address + units * BLOCK * wide)
-        _hand_over(block, sums, out_RO, *ending, scales)
+        _hand_over(block, sums, out_RC, *ending, scales)
         block = _next(claims, phase, units)
 
 
@@ -183,7 +187,7 @@ def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH,
     head = _taken(claims, phase, heads)
     while head >= 0:
         keep_head(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
-        attend_head(head, 0, len(query_RC), query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
+        attend_head(head, ZERO, len(query_RC), query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
         head = _next(claims, phase, heads)
 
 
@@ -200,14 +204,15 @@ def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
 @njit(**OPTIONS)
 def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, epsilon, post):
     """The first phase."""
-    row = _taken(claims, 0, len(x_RD))
+    row = _taken(claims, ZERO, len(x_RD))
     while row >= 0:
         _embed(tokens_R[row], positions_R[row], *embedding, x_RD[row])
         if post:
-            input_RD[row] = x_RD[row]
+            for d in range(x_RD.shape[1]):
+                input_RD[row, d] = x_RD[row, d]
         else:
             normed_row(x_RD[row], input_RD[row], norm_2D[0], norm_2D[1], epsilon)
-        row = _next(claims, 0, len(x_RD))
+        row = _next(claims, ZERO, len(x_RD))
 
 
 @njit(**OPTIONS)
@@ -237,47 +242,47 @@ def step(
     x_RD, input_RD, wide_RC, mixed_RC, y_RD,
     sizes, nodes_RH, own_sentences, own_nodes, own_counts, sentences, nodes, counts,
 ):  # fmt: skip
-    """The part of a step that this thread finds to do; `input_RD` then is what comes of it.
+    """Do the part of a step that no other thread does. `input_RD` is the result.
 
-    `claims` are zeros for each phase: how many of its units were taken, and are done. `sizes` are sentences,
+    `claims` begin as zeros: the units of each phase that were taken, and are done. `sizes` are sentences,
     heads, tree and source nodes, channels of a head's keys and values, and the levels of rounded inputs.
-    Caches hold numbers of the kind that `kept` has. Layers that have but four matrices see no source: a
-    sentence's tokens are the rows of one step of theirs, and each sees all of them.
+    Caches have the type of `kept`. Layers with four matrices are an encoder's: they see no source.
     """
     many, heads, room, longest, width, value_width, levels = sizes
     rows, channels = x_RD.shape
     keys, values, crosses = heads * width, heads * value_width, matrices_LM.shape[1] > 4
-    before = 2 * keys + values + channels + crosses * (keys + channels)
+    projected = 2 * keys + values
+    before = projected + channels + crosses * (keys + channels)
     inner = biases_LC.shape[1] - before - channels
-    projected, query, bent = wide_RC[:, : 2 * keys + values], wide_RC[:, :keys], wide_RC[:, :inner]
     # Before anything is taken: a thread that finds no room for it has nothing that others would wait for.
     product_room = _room(rows, max(channels, values, inner))
     work = np.empty(width + value_width + max(own_nodes.shape[1], nodes.shape[1]), np.float32)
     embedding = vectors_VD, positions_PD, scale
     _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norms_N2D[0], epsilon, post)
-    phase, norm = 1, 1
+    phase, norm = ZERO + 1, ZERO + 1
     for layer in range(len(matrices_LM)):
         matrices, caches = matrices_LM[layer], caches_L4[layer]
         rest = biases_LC[layer], scales_LC[layer], levels, product_room
         own_keys = carray(_at(caches[0], kept), (many, heads, room, width))
         own_values = carray(_at(caches[1], kept), (many, heads, room, value_width))
-        _multiply(claims, phase, matrices[0], input_RD, projected, 0, False, rest)
-        seen, begin = (own_sentences, own_nodes, own_counts), 2 * keys + values
-        _attend(claims, phase + 1, projected, own_keys, own_values, mixed_RC, nodes_RH, work, seen)
-        _multiply(claims, phase + 2, matrices[1], mixed_RC, y_RD, begin, False, rest)
+        _multiply(claims, phase, matrices[0], input_RD, channels, wide_RC, projected, ZERO, NO, rest)
+        seen, begin = (own_sentences, own_nodes, own_counts), projected
+        _attend(claims, phase + 1, wide_RC, own_keys, own_values, mixed_RC, nodes_RH, work, seen)
+        _multiply(claims, phase + 2, matrices[1], mixed_RC, values, y_RD, channels, begin, NO, rest)
         _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
         phase, norm = phase + 4, norm + 1
         if crosses:
             source_keys = carray(_at(caches[2], kept), (many, heads, longest, width))
             source_values = carray(_at(caches[3], kept), (many, heads, longest, value_width))
-            _multiply(claims, phase, matrices[2], input_RD, query, begin + channels, False, rest)
-            seen, begin = (sentences, nodes, counts), begin + channels + keys
-            _attend(claims, phase + 1, query, source_keys, source_values, mixed_RC, nodes_RH[:0], work, seen)
-            _multiply(claims, phase + 2, matrices[3], mixed_RC, y_RD, begin, False, rest)
+            begin += channels
+            _multiply(claims, phase, matrices[2], input_RD, channels, wide_RC, keys, begin, NO, rest)
+            seen, begin, new = (sentences, nodes, counts), begin + keys, nodes_RH[:0]
+            _attend(claims, phase + 1, wide_RC, source_keys, source_values, mixed_RC, new, work, seen)
+            _multiply(claims, phase + 2, matrices[3], mixed_RC, values, y_RD, channels, begin, NO, rest)
             _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
             phase, norm = phase + 4, norm + 1
-        _multiply(claims, phase, matrices[-2], input_RD, bent, before, True, rest)
-        _multiply(claims, phase + 1, matrices[-1], bent, y_RD, before + inner, False, rest)
+        _multiply(claims, phase, matrices[-2], input_RD, channels, wide_RC, inner, before, YES, rest)
+        _multiply(claims, phase + 1, matrices[-1], wide_RC, inner, y_RD, channels, before + inner, NO, rest)
         _add_up(claims, phase + 2, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
         phase, norm = phase + 3, norm + 1
 
@@ -287,4 +292,6 @@ def step(
 )
 def product(claims, matrix, x_RI, out_RO, bias_O, scale_O, levels):
     """The part of a product that this thread finds to do."""
-    _multiply(claims, 0, matrix, x_RI, out_RO, 0, False, (bias_O, scale_O, levels, _room(*x_RI.shape)))
+    rest = bias_O, scale_O, levels, _room(*x_RI.shape)
+    inputs, outputs = x_RI.shape[1], out_RO.shape[1]
+    _multiply(claims, ZERO, matrix, x_RI, inputs, out_RO, outputs, ZERO, NO, rest)

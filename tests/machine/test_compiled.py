@@ -14,13 +14,10 @@ KERNELS: Any = compiled
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2, 7])
 @pytest.mark.parametrize("with_instruction", [True, False])
-def test_products_of_bytes_are_added_up(
-    with_instruction: bool, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_of_bytes_are_added_up(with_instruction: bool, rows: int) -> None:
     if with_instruction and not compiled.MULTIPLIES_BYTES:
         pytest.skip("this processor has no such instruction")
-    monkeypatch.setattr(compiled, "MULTIPLIES_BYTES", with_instruction)
-    add = KERNELS._in_tiles(KERNELS.ir.IntType(32), KERNELS._added_products)
+    add = KERNELS.add_byte_products if with_instruction else KERNELS._add_single_bytes
     kernel = njit(lambda sums, address, inputs, first: add(sums, address, inputs, first))
     some = np.random.default_rng(1)
     weights = some.integers(-128, 128, (64, 64), dtype=np.int8)  # inputs, outputs

@@ -23,10 +23,12 @@ print([f'{loss:.2f}' for loss in losses[0]])
 """
 
 
-def _python(script: str, package: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def _python(
+    script: str, package: Path, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run a script with a package and no other cache than its own."""
     environment = os.environ | {"PYTHONPATH": str(package.parent), "XDG_CACHE_HOME": "/dev/null"} | variables
-    command = [sys.executable, "-c", script]
+    command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(command, env=environment, cwd=package.parent, capture_output=True, text=True)
 
 
@@ -41,14 +43,15 @@ def package(tmp_path: Path) -> Path:
 def test_compiled_code_follows_imported_sources_and_damaged_files_are_replaced(package: Path) -> None:
     first = _python(LOSS, package)
     assert first.stdout == "['0.31', '1.31']\n", first.stderr
+    assert first.stderr.count("Compiling CPU kernels") == 1
     files = sorted((package / "machine" / "__pycache__").glob(f"{PREFIX}*/*"))
-    whole = [file.read_bytes() for file in files]
-    damages = b"", whole[0][:-1], b"garbage", bytes([whole[0][0] ^ 1]) + whole[0][1:]
     for number, file in enumerate(files):
+        whole = file.read_bytes()
+        damages = b"", whole[:-1], b"garbage", whole[:-1] + bytes([whole[-1] ^ 1])
         file.write_bytes(damages[number % len(damages)])
     again = _python(LOSS, package)
-    assert (again.stdout, again.stderr) == (first.stdout, first.stderr)
-    assert [file.stat().st_size for file in files] == [len(content) for content in whole]
+    assert again.stdout == first.stdout
+    assert _python(LOSS, package).stderr == ""
     source = package / "machine" / "compiled.py"
     text = source.read_text()
     source.write_text(
@@ -56,6 +59,24 @@ def test_compiled_code_follows_imported_sources_and_damaged_files_are_replaced(p
     )
     assert source.read_text() != text
     assert _python(LOSS, package).stdout == "['1.41', '2.41']\n"
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_compiling_is_announced_once_unless_quiet(quiet: bool) -> None:
+    script = """if True:
+        import sys
+        from nmt_cli.cli.main import main
+        from nmt_cli.machine.kernels import announce_compiling
+        try:
+            main()
+        except SystemExit:
+            announce_compiling()
+            announce_compiling()
+    """
+    package = Path(nmt_cli.__file__).parent
+    done = _python(script, package, "info", "missing", *["--quiet"] * quiet)
+    assert done.stderr.count("Compiling CPU kernels") == (not quiet)
+    assert "Notice" not in done.stderr
 
 
 @pytest.mark.slow
@@ -98,24 +119,26 @@ def test_the_environment_and_all_sources_name_the_folder(
     assert sorted(chosen.iterdir()) == sorted(left)
 
 
-def test_files_are_read_where_others_wrote_them_and_written_elsewhere(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_can_only_be_read_is_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "PACKAGE", package)
     KernelFiles("", "here").write("a", b"installed")
-    own, access, write = package / "machine" / "__pycache__", os.access, Path.write_bytes
 
-    def written(path: Path, content: bytes) -> int:
-        if own in path.parents:
-            raise PermissionError
-        return write(path, content)
+    def fails(path: Path, *_: object) -> None:
+        raise PermissionError(path)
 
-    monkeypatch.setattr(os, "access", lambda path, mode: own not in path.parents and access(path, mode))
-    monkeypatch.setattr(Path, "write_bytes", written)
+    for name in ("write_bytes", "mkdir"):
+        monkeypatch.setattr(Path, name, fails)
+    monkeypatch.setattr(os, "utime", fails)
     files = KernelFiles(str(package / "chosen"), "here")
-    files.write("b", b"added")
-    assert (files.read("a"), files.read("b")) == (b"installed", b"added")
-    assert [file.name for file in package.glob("chosen/*/*")] == ["b"]
+    files.write("b", b"left out")
+    assert (files.read("a"), files.read("b")) == (b"installed", None)
+
+
+def test_no_folder_at_all_is_an_error(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "PACKAGE", Path("/dev/null"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "~no-such-user/.cache")
+    with pytest.raises(OSError, match="set NUMBA_CACHE_DIR"):
+        KernelFiles("/dev/null", "here")
 
 
 def test_kernels_that_do_not_compile_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
