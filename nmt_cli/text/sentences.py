@@ -6,10 +6,10 @@ from itertools import pairwise
 
 from nmt_cli.language import without_region
 
-CLOSING = "\"'”’“»«›‹)\\]}」』）】》〉"
+CLOSING = "\"'”’“»«›‹)\\]}」』）】》〉〟"
 """Quotes and brackets; some open in one language and close in another, and right behind a mark they close."""
 
-MARKS = ".!?…‥؟۔।॥։።\u17d4\u17d5"
+MARKS = ".!?;…‥؟۔।॥։።\u037e\u17d4\u17d5"
 DENSE_MARKS = "。！？｡।॥"
 """Those that end a sentence also where no blank follows."""
 
@@ -17,19 +17,23 @@ BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 """What some program takes for the end of a line: it always ends a sentence."""
 
 PLACE = re.compile(
-    rf"(?P<marks>[{MARKS}{DENSE_MARKS}][{MARKS}{DENSE_MARKS}{CLOSING}]*+)(?:[ \xa0\u202f][»›](?=\s|$))?"
-    rf"|[{BREAKS}]"
+    rf"(?P<marks>[{MARKS}{DENSE_MARKS}](?:(?<![{DENSE_MARKS}”’」])[“‘]|(?![“‘])[{MARKS}{DENSE_MARKS}{CLOSING}])*+)"
+    rf"(?:[ \xa0\u202f][»›](?=\s|$))?|[{BREAKS}]"
 )
 """Where a sentence may end: a run of marks with all that closes, or a break. Runs are matched whole, so that
-no character is looked at more than a few times. French has a blank before the quote that closes."""
+no character is looked at more than a few times. French has a blank before the quote that closes, and after a
+Chinese full stop “ opens a quotation."""
 
 BLANKS = re.compile(r"\s*+")
 FIXED_BLANKS = re.compile("[\xa0\u202f\u2007]+$")
 """They join what stands around them."""
 
 OPENING = re.compile(r"[\s\"'“„”’‘‚«»‹›(\[{¿¡—–\-•*「『（【《〈]*+")
-GOES_ON = re.compile("[」』]と|[」』]って")
-"""Japanese says after a quotation that it was said."""
+GOES_ON = re.compile(
+    "[」』”’〟](?:と|って|[\u4e00-\u9fff]{0,8}?(?:[说說问問喊叫答想]|(?<!知)道)[道着著]?[。，：！？])"
+)
+"""Japanese and Chinese name the speaker after the quotation. A Chinese clause of up to 9 characters that ends
+in a verb of speech does so."""
 
 BEFORE = 32
 """Characters before the marks that may decide whether they end a sentence."""
@@ -40,6 +44,10 @@ ENDING = ("a.m", "p.m")
 """They end a sentence as often as not, and then no small letter follows."""
 
 UNIT = re.compile(r"\d\s?[^\W\d_]$")
+DOUBLED = re.compile(r"([^\W\d_])\1$")
+DOUBLED_NEXT = re.compile(r"([^\W\d_])\1\.")
+"""Spanish doubles the letters of plurals: EE. UU., JJ. OO."""
+
 I_AFTER_A_WORD = re.compile(r"[a-z] I$")
 
 NUMBERED = re.compile(r"([^\W\d_]+)\.?\s\d+$")
@@ -137,10 +145,11 @@ def _behind_blanks(text: str, place: int) -> int:
 
 
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
-    """Whether the sentence that began at `start` ends with these marks; the next would be at `following`."""
+    """Return whether the sentence from `start` ends with these marks; the next would begin at `following`."""
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)
-    if GOES_ON.match(marks[-1:] + text[following : following + 2]):
+    greek = language == "el"  # whose question mark is a semicolon
+    if (";" in marks and not greek) or GOES_ON.match(marks[-1:] + text[following : following + 12]):
         return False
     if following == match.end() and not dense:
         return following == len(text)
@@ -154,7 +163,8 @@ def _ends(text: str, start: int, match: re.Match[str], following: int, language:
     if not ahead or ahead in MARKS or ahead.islower():
         return False
     before = text[max(start, match.start() - BEFORE) : match.start()].rstrip()
-    return marks != "." or not _shortens(before, ahead, language)
+    doubled = DOUBLED.search(before) and DOUBLED_NEXT.match(text, behind)
+    return marks != "." or not (doubled or _shortens(before, ahead, language))
 
 
 def _shortens(before: str, ahead: str, language: str) -> bool:

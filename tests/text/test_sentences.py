@@ -57,6 +57,8 @@ fr: Oui…| Peut-être.
 es: ¿Qué?| ¡Nada!| El Sr. López vino.
 es: ¿Qué pasa? —preguntó él.
 es: Vive en la Av. Central, pág. 5.| Sí.
+es: Vive en EE. UU. desde 2010.| Los JJ. OO. de 1992.
+es: Vive en EE. UU.| Luego se fue.
 it: Il dott. Rossi e la sig.ra Bianchi.| Sono qui.
 it: È vero?| Sì.
 pt: O Sr. Silva e a Dra. Costa.| Chegaram.
@@ -75,12 +77,20 @@ ru: Он родился в 1984 г.| Потом ушёл.
 ru: А. С. Пушкин писал.| Да!
 uk: Вул. Франка.| Так.
 el: Ο κ. Παπαδόπουλος ήρθε.| Ναι.
+el: Πού είσαι;| Εδώ.| Ποιος είναι;| «Εγώ;»| Ναι.
+el: Πού είσαι;| Εδώ.
+el: Πού είσαι; ρώτησε.
+en: He came; She left.
 tr: Dr. Yılmaz geldi.| Evet.
 zh: 你好。|我很好！|真的吗？|是。
 zh: 他说：“好。”|然后走了。
 zh: 真的？！|是
 zh-TW: 一。 |二。
+zh: “你好！”她说。|“再见。”小明回答，然后走了。
+zh: 「好。」他問道：「真的？」|他走了。
+zh: “好。”|他知道。|他走了。
 ja: 「はい。」と言った。|そうです。
+ja: “はい。”と言った。|〝はい。〟|そうです。
 ja: はい。|いいえ！
 ja: 本当？|うん｡|はい
 ko: 안녕하세요.| 네!
