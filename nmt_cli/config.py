@@ -181,8 +181,10 @@ def read(
 
 def _converted(item: Given, kind: Any, problems: list[str]) -> object | None:
     """The value of `item` as a `kind`; None, with the problem told, where it isn't one."""
+    # A text needs no quotation marks on a command line, even one that is made of digits.
+    as_text = kind is str and item.origin == "--set" and type(item.value) is int
     try:
-        value = converted(item.value, kind)
+        value = converted(str(item.value) if as_text else item.value, kind)
     except UserError as error:
         problems.append(f"{item.origin}: {item.name}: {error}")
         return None
