@@ -3,11 +3,15 @@
 import hashlib
 import os
 from contextlib import ExitStack
+from operator import attrgetter
 from pathlib import Path
 from typing import Self
 
 from nmt_cli.data.dataset import Dataset, check_sizes, read_manifest
 from nmt_cli.errors import UserError
+
+TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
+"""When the content of a file changed, which programs can set, and when anything of it did."""
 
 
 class Watch:
@@ -21,7 +25,7 @@ class Watch:
             path = self._folder / name
             self._files[path] = os.open(path, os.O_RDONLY)
             self._open.callback(os.close, self._files[path])
-        self._times = {path: os.fstat(file).st_mtime_ns for path, file in self._files.items()}
+        self._times = {path: TIMES(os.fstat(file)) for path, file in self._files.items()}
 
     def refuse_cut(self) -> None:
         """Say that a file has another length; to read on where a mapped one was ends the process at once."""
@@ -30,10 +34,10 @@ class Watch:
                 raise _changed(path)
 
     def refuse_changed(self) -> None:
-        """Say that a file was written to; one that has the same bytes as before is none."""
+        """Raise `UserError` for a file whose content changed; a change of its times alone is allowed."""
         self.refuse_cut()
         for path, file in self._files.items():
-            if (now := os.fstat(file).st_mtime_ns) == self._times[path]:
+            if (now := TIMES(os.fstat(file))) == self._times[path]:
                 continue
             with os.fdopen(os.dup(file), "rb") as content:
                 # The copy can be closed without ours, but the two share one position.
