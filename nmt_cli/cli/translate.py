@@ -108,7 +108,8 @@ def translate(
         translations = _translations(model, lines, report, flush)
         # These put more on a line than a test set or a column has room for.
         plain = form == "json" or config.search.n_best > 1 or config.output.alignments
-        written = Lines() if plain else form_of(source, target, segments, recipe.target_lang)
+        languages = recipe.source_lang, recipe.target_lang
+        written = Lines() if plain else form_of(source, target, segments, languages, _warn)
         done = stack.enter_context(closing(translations))
         _write(outgoing, done, written, None if form == "json" else config.search.n_best, attention)
         stack.close()  # the translations are safe by now, whatever becomes of the page
@@ -193,6 +194,10 @@ def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:
         return file.read1  # type: ignore[attr-defined, no-any-return]  # all binary files have it
     # A thread that waits in Python's own stdin holds a lock that Python needs to exit.
     return partial(os.read, sys.stdin.fileno())
+
+
+def _warn(text: str) -> None:
+    click.echo(f"Warning: {text}", err=True)
 
 
 def _nothing() -> None:

@@ -20,6 +20,8 @@ Side = Literal["source", "target", "hypothesis"]
 TAG = re.compile(rb"<(/?)(doc|src|ref|hyp|seg)\b([^<>]*)>", re.IGNORECASE)
 """No part of a file is looked at twice, however it was made."""
 
+SET = re.compile(rb"<(?:srcset|refset|tstset|dataset)\b([^<>]*)>", re.IGNORECASE)
+
 SIDES: dict[Side, bytes] = {"source": b"src", "target": b"ref", "hypothesis": b"hyp"}
 VALUE = rb"\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\"'\s]*))"
 Tags = Sequence[re.Match[bytes]]
@@ -61,6 +63,15 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
             "is it a WMT test set of this side?"
         )
     return found
+
+
+def id_and_source_language(path: Path) -> tuple[str, str]:
+    """Return what a test set gives as its id and source language, "" for what it does not give."""
+    with open_bytes(path) as stream:
+        match = SET.search(stream.read())
+    given = match[1] if match else b""
+    name = _attribute(given, b"setid") or _attribute(given, b"id")
+    return name.decode(errors="replace"), _attribute(given, b"srclang").decode(errors="replace")
 
 
 def _documents(tags: Tags) -> Iterator[Tags]:

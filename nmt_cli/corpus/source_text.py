@@ -1,6 +1,6 @@
 """Text to be translated, in a file of any kind, and its translations in the form in which it came."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -64,18 +64,21 @@ class Markup:
 
 MARKUP = {
     "sgm": Markup(
-        begin='<tstset trglang="{lang}">\n',
+        begin='<tstset setid="{set}" srclang="{source_lang}" trglang="{lang}" sysid="nmt">\n',
         document='<doc docid="{name}" sysid="nmt">\n',
         document_end="</doc>\n",
         end="</tstset>\n",
     ),
     "xml": Markup(
-        begin='<?xml version="1.0" encoding="utf-8"?>\n<dataset>\n',
+        begin='<?xml version="1.0" encoding="utf-8"?>\n<dataset id="{set}">\n',
         document='<doc id="{name}">\n<hyp system="nmt" language="{lang}">\n',
         document_end="</hyp>\n</doc>\n",
         end="</dataset>\n",
     ),
 }
+
+NAMES = {"sgm": ("setid", "srclang"), "xml": ("dataset id",)}
+"""What a test set says of itself and a scorer compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,17 @@ class TestSet:
     segments: Sequence[sgm.Segment]
     """Those of the source, one for each line."""
 
-    lang: str
-    """Of the translations."""
+    name: str
+    """The id of the set."""
+
+    languages: tuple[str, str]
+    """Of the source and of the translations."""
 
     @property
     def begin(self) -> bytes:
         """See `Form`."""
-        return self.markup.begin.format(lang=escape(self.lang)).encode()
+        source_lang, lang = map(_escaped, self.languages)
+        return self.markup.begin.format(set=_escaped(self.name), source_lang=source_lang, lang=lang).encode()
 
     @property
     def end(self) -> bytes:
@@ -103,11 +110,16 @@ class TestSet:
         """See `Form`."""
         segment = self.segments[number - 1]
         first = number == 1 or self.segments[number - 2].document != segment.document
-        name, place = (escape(part.decode(errors="replace")) for part in (segment.document, segment.number))
-        before = self.markup.document.format(name=name, lang=escape(self.lang)) if first else ""
+        name, place = (_escaped(part.decode(errors="replace")) for part in (segment.document, segment.number))
+        before = self.markup.document.format(name=name, lang=_escaped(self.languages[1])) if first else ""
         if first and number > 1:
             before = self.markup.document_end + before
-        return f'{before}<seg id="{place}">{escape(text)}</seg>\n'.encode()
+        return f'{before}<seg id="{place}">{_escaped(text)}</seg>\n'.encode()
+
+
+def _escaped(text: str) -> str:
+    """Return `text` with the entities that mteval-v13a.pl decodes, which leaves apostrophes as they are."""
+    return escape(text).replace("&#x27;", "'")
 
 
 def kind_of(path: Path | None) -> Kind:
@@ -125,10 +137,25 @@ def first_columns(path: Path) -> Iterator[bytes]:
     return (line.partition(b"\t")[0] for line in files.lines(path))
 
 
-def form_of(source: Path | None, target: Path | None, segments: Sequence[sgm.Segment], lang: str) -> Form:
-    """As in `source`, unless the name of `target` says otherwise; a test set has `segments`."""
+def form_of(
+    source: Path | None,
+    target: Path | None,
+    segments: Sequence[sgm.Segment],
+    languages: tuple[str, str],
+    warn: Callable[[str], None],
+) -> Form:
+    """Return the form of `source`, unless the name of `target` has another; a test set has `segments`.
+
+    The scorer wants the id and the source language of a test set. `warn` receives a line about each that
+    the source lacks and that the name of its file or `languages` replaces.
+    """
     read = kind_of(source)
     wanted = kind_of(target) if target else read
-    if segments and wanted in TEST_SETS:
-        return TestSet(MARKUP[wanted], segments, lang)
-    return Columns() if read == wanted == "tsv" else Lines()
+    if not (source and segments and wanted in TEST_SETS):
+        return Columns() if read == wanted == "tsv" else Lines()
+    given = sgm.id_and_source_language(source)
+    instead = source.name.split(".")[0], languages[0]
+    for what, value, other in zip(NAMES[wanted], given, instead, strict=False):
+        if not value:
+            warn(f"{source} has no {what}, which is {other} in the output; add it to both if it is another.")
+    return TestSet(MARKUP[wanted], segments, given[0] or instead[0], (given[1] or instead[1], languages[1]))

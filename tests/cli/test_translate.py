@@ -244,7 +244,8 @@ def test_a_test_set_becomes_a_system_output_with_the_same_documents_and_segments
     source.write_text(SGM)
     assert run("--input", source, "--output", out).returncode == 0
     assert out.read_text() == (
-        '<tstset trglang="de">\n<doc docid="News/1" sysid="nmt">\n<seg id="1">abc</seg>\n'
+        '<tstset setid="t" srclang="any" trglang="de" sysid="nmt">\n'
+        '<doc docid="News/1" sysid="nmt">\n<seg id="1">abc</seg>\n'
         '<seg id="2">de</seg>\n</doc>\n<doc docid="B&amp;B" sysid="nmt">\n<seg id="1"></seg>\n'
         '<seg id="2">fg</seg>\n</doc>\n</tstset>\n'
     )
@@ -261,7 +262,10 @@ def test_an_xml_of_today_is_submitted_as_xml_and_scored_against_itself(
     source, out = tmp_path / "set.xml", tmp_path / "out.xml"
     source.write_text(XML)
     assert run("--input", source, "--output", out).returncode == 0
-    assert '<hyp system="nmt" language="de">\n<seg id="1">abc</seg>\n</hyp>' in out.read_text()
+    assert (
+        '<dataset id="t">\n<doc id="a">\n<hyp system="nmt" language="de">\n<seg id="1">abc</seg>\n</hyp>'
+        in out.read_text()
+    )
     result = nmt("score", "--reference", source, "--target-lang", "de", "--json", out)
     assert (result.returncode, result.stderr) == (0, "")
     assert len(json.loads(result.stdout)["systems"]) == 1

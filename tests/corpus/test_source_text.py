@@ -7,6 +7,7 @@ import pytest
 from nmt_cli.corpus import sgm
 from nmt_cli.corpus.source_text import Columns, Lines, first_columns, form_of, kind_of
 
+LANGUAGES = ("en", "de")
 SEGMENTS = [sgm.Segment(b"a&b", b"1", b"x"), sgm.Segment(b"a&b", b"2", b"y"), sgm.Segment(b"c", b"1", b"z")]
 
 
@@ -27,28 +28,57 @@ def test_the_endings_of_a_name_tell_what_is_in_a_file(name: str, kind: str) -> N
     assert kind_of(None) == "lines"
 
 
+def refuse(warning: str) -> None:
+    raise AssertionError(warning)
+
+
 def test_a_column_never_becomes_two(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(b"one\tignored\ntwo\n")
     assert list(first_columns(tmp_path / "a.tsv")) == [b"one", b"two"]
-    form = form_of(tmp_path / "a.tsv", None, (), "de")
+    form = form_of(tmp_path / "a.tsv", None, (), LANGUAGES, refuse)
     assert form == Columns() and form.line(1, "one", "e\tins") == b"one\te ins\n"
 
 
 def test_rows_and_plain_lines_are_told_by_both_names() -> None:
-    assert form_of(Path("a.tsv"), Path("b.tsv"), (), "de") == Columns()
-    assert form_of(Path("a.tsv"), Path("b.txt"), (), "de") == Lines()
-    assert form_of(None, None, (), "de").line(1, "one", "eins") == b"eins\n"
+    assert form_of(Path("a.tsv"), Path("b.tsv"), (), LANGUAGES, refuse) == Columns()
+    assert form_of(Path("a.tsv"), Path("b.txt"), (), LANGUAGES, refuse) == Lines()
+    assert form_of(None, None, (), LANGUAGES, refuse).line(1, "one", "eins") == b"eins\n"
 
 
 @pytest.mark.parametrize(("source", "target"), [("a.xml", None), ("a.sgm", "b.xml"), ("a.sgm", "b.sgm")])
 def test_a_test_set_comes_back_as_one_that_can_be_read(
     tmp_path: Path, source: str, target: str | None
 ) -> None:
-    form = form_of(Path(source), Path(target) if target else None, SEGMENTS, "de")
-    texts = ["ei<ns", "zw&ei", "drei"]
+    (tmp_path / source).write_bytes(b'<srcset setid="t" srclang="any">')
+    form = form_of(tmp_path / source, Path(target) if target else None, SEGMENTS, LANGUAGES, refuse)
+    texts = ["ei<ns", "zw&ei", 'drei\'s "Haus"']
     lines = [form.line(number, "", text) for number, text in enumerate(texts, start=1)]
+    assert b"drei's &quot;Haus&quot;" in lines[2]  # mteval-v13a.pl knows no entity of an apostrophe
     path = tmp_path / (target or source)
     path.write_bytes(form.begin + b"".join(lines) + form.end)
     found = sgm.segments(path, "hypothesis")
     assert [(one.document, one.number) for one in found] == [(one.document, one.number) for one in SEGMENTS]
     assert [one.text.decode() for one in found] == texts
+
+
+@pytest.mark.parametrize(
+    ("target", "head", "begin", "lacking"),
+    [
+        ("a.sgm", '<SrcSet SetID="x&amp;y" SrcLang=any>', '<tstset setid="x&amp;y" srclang="any" ', []),
+        ("a.sgm", "<srcset setid='x'>", '<tstset setid="x" srclang="en" ', ["srclang, which is en"]),
+        ("a.sgm", '<dataset id="x">', '<tstset setid="x" srclang="en" ', ["srclang, which is en"]),
+        ("a.sgm", "<doc>", '<tstset setid="set" srclang="en" ', ["setid, which is set", "srclang"]),
+        ("a.xml", '<srcset setid="x">', '<?xml version="1.0" encoding="utf-8"?>\n<dataset id="x">', []),
+        ("a.xml", "<dataset>", '<?xml version="1.0" encoding="utf-8"?>\n<dataset id="set">', ["dataset id"]),
+    ],
+)
+def test_a_test_set_keeps_what_the_scorer_compares(
+    tmp_path: Path, target: str, head: str, begin: str, lacking: list[str]
+) -> None:
+    (tmp_path / "set.en.sgm").write_text(head)
+    warnings: list[str] = []
+    form = form_of(tmp_path / "set.en.sgm", Path(target), SEGMENTS, LANGUAGES, warnings.append)
+    assert form.begin.decode().startswith(begin)
+    assert len(warnings) == len(lacking)
+    for warning, what in zip(warnings, lacking, strict=True):
+        assert f"set.en.sgm has no {what}" in warning
