@@ -18,9 +18,15 @@ from nmt_cli.errors import printable
 PIPED_WIDTH = 160
 """Tables are not squeezed into 80 columns where no terminal asks for it."""
 
+NAMES_SHOWN = 5
+
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     """Print to stderr: warnings always; the filter report and the dataset's sizes unless `quiet`."""
+    if outcome.remade:
+        count, names = len(outcome.remade), ", ".join(outcome.remade[:NAMES_SHOWN])
+        warning = "parts of an earlier run did not match their checksums and were made again, such as"
+        click.echo(f"Warning: {count:,} {warning} {names}.", err=True)
     done, parts = outcome.parts
     if parts:
         if not quiet:

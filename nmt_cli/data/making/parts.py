@@ -1,6 +1,6 @@
-"""The work folder of a `preprocess` run: the corpus in parts of 250,000 pairs, each there whole or not.
+"""The work folder of a `preprocess` run: the corpus in parts of 250,000 pairs, with checksums of their files.
 
-A run that is stopped leaves it beside the dataset, and the next goes on with the parts that are missing.
+A run that is stopped leaves it beside the dataset, and the next makes the parts that are missing or damaged.
 Several machines that see the same disk can make different parts.
 """
 
@@ -17,7 +17,8 @@ from typing import Any
 
 from nmt_cli.data.making.job import differences
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import file_written_whole, reach_disk
+from nmt_cli.machine.atomic import file_written_whole, reach_disk, size_and_hash
+from nmt_cli.machine.reading import parsed_json, read_ordinary
 
 BLOCKS_A_PART = 25
 """Blocks of pairs in a part; what a stopped run has not finished of one is done again."""
@@ -28,6 +29,11 @@ WORTH_KEEPING = 2
 JOB = "job.json"
 SHARED = "shared"
 """A file that says that several machines work here: nothing is removed but on demand."""
+
+CHECKSUMS = "checksums.json"
+"""Size and SHA-256 of each file in a folder that `written_whole` made."""
+
+CHECKED = ("clean-*", "encoded-*", "held-out", "tokenizer")
 
 THERE_ALREADY = (errno.ENOTEMPTY, errno.EEXIST)
 
@@ -101,12 +107,16 @@ def _refuse_other(place: Path, out: Path, described: str, overwrite: bool) -> No
 
 @contextmanager
 def written_whole(place: Path) -> Iterator[Path]:
-    """A folder to write in, which becomes `place` at the end, unless another process made the same before."""
+    """Yield a folder to write in, which becomes `place` at the end, together with its checksums.
+
+    If another process has made `place` by then, that one stays.
+    """
     staging = place.with_name(f".{place.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
         yield staging
+        (staging / CHECKSUMS).write_text(json.dumps(_checksums(staging)))
         for path in (*staging.rglob("*"), staging):
             reach_disk(path)
         try:
@@ -116,6 +126,30 @@ def written_whole(place: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
+    """Remove the folders of a share with files that do not match their checksums, and return their names."""
+    damaged = []
+    for place in sorted(place for pattern in CHECKED for place in work.glob(pattern)):
+        number = place.name.rpartition("-")[2]
+        if (not number.isdecimal() or share.has(int(number))) and not _is_undamaged(place):
+            shutil.rmtree(place)
+            damaged.append(place.name)
+    return tuple(damaged)
+
+
+def _is_undamaged(place: Path) -> bool:
+    try:
+        return bool(parsed_json(read_ordinary(place / CHECKSUMS)) == _checksums(place))
+    except (OSError, ValueError, UserError):
+        return False
+
+
+def _checksums(folder: Path) -> dict[str, Any]:
+    """Return size and SHA-256 of each file in `folder`, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
+    return {str(path.relative_to(folder)): size_and_hash(path) for path in files}
 
 
 def clean_part(work: Path, part: int) -> Path:

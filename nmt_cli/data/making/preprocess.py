@@ -36,6 +36,7 @@ from nmt_cli.data.making.merge import merge_parts
 from nmt_cli.data.making.parts import (
     Share,
     clean_part,
+    drop_damaged,
     drop_work,
     kept_if_worth_it,
     open_work,
@@ -72,6 +73,9 @@ class Outcome:
     parts: tuple[int, int] = (0, 0)
     """Of a share: how many parts of the corpus are cleaned by now, and how many there are."""
 
+    remade: tuple[str, ...] = ()
+    """Folders of the work folder that were damaged and so were made again."""
+
 
 def preprocess(
     job: Job, out: Path, workers: int, overwrite: bool, progress: Progress, share: Share = EVERYTHING
@@ -101,10 +105,13 @@ def preprocess(
             return Outcome(read_manifest(out), None)
         if share.machines > 1:
             work = open_work(out, description, shared=True, overwrite=overwrite)
+            remade = drop_damaged(work, share)
             with room_for(out):
-                return Outcome({}, None, _make_share(work, job, plan, inputs, share, workers, progress))
+                parts = _make_share(work, job, plan, inputs, share, workers, progress)
+            return Outcome({}, None, parts, remade)
         folder = stack.enter_context(folder_written_whole(out))
         work = open_work(out, description, shared=False, overwrite=overwrite)
+        remade = drop_damaged(work, share)
         with kept_if_worth_it(work):
             report, splits, tokenizers = _make(folder, work, job, plan, inputs, workers, progress)
         progress("finishing", 0, 0)
@@ -118,7 +125,7 @@ def preprocess(
         manifest = {"nmt": __version__, **description, "tokenizer": summary, "splits": splits}
         write_manifest(folder, manifest)
     drop_work(work)
-    return Outcome(manifest, report)
+    return Outcome(manifest, report, remade=remade)
 
 
 def _make(

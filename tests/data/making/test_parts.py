@@ -1,5 +1,6 @@
 """A `preprocess` run that is stopped and goes on, or that several machines share: the same bytes."""
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -167,6 +168,54 @@ def test_shards_with_known_subwords_are_encoded_too(
         make(tmp_path / "out", corpora, Share(number, 2), settings=known, reuse=subwords)
     _, told = make(tmp_path / "out", corpora, settings=known, reuse=subwords)
     assert not {"cleaning", "encoding"} & {stage for stage, _ in told}
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
+def test_a_damaged_part_is_made_again(
+    tmp_path: Path, corpora: list[str], digests: Digests, damage: Callable[[Path], None]
+) -> None:
+    valid, training = corpora[:1], [*corpora[1:], corpora[1]]
+    plain, _ = make(tmp_path / "plain", training, valid=valid)
+    with pytest.raises(Stopped):
+        make(tmp_path / "out", training, valid=valid, stop=lambda stage, _: stage == "finishing")
+    work = work_place(tmp_path / "out")
+    kinds, damaged = set(), set()
+    folders = sorted(path for path in work.iterdir() if path.is_dir() and path.name != "buckets")
+    for folder in folders:
+        files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
+        for path in sorted(files):
+            kind = folder.name.partition("-")[0], path.name
+            if kind not in kinds and folder.name not in damaged:
+                kinds.add(kind)
+                damaged.add(folder.name)
+                damage(path)
+    assert {("clean", "source.txt"), ("clean", "report.json"), ("encoded", "target.tokens.npy")} <= kinds
+    assert {"tokenizer", "held-out"} < damaged < {folder.name for folder in folders}
+    outcome, _ = make(tmp_path / "out", training, valid=valid)
+    assert set(outcome.remade) == damaged and not plain.remade
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+
+
+def test_a_share_checks_its_own_parts(tmp_path: Path, corpora: list[str], digests: Digests) -> None:
+    make(tmp_path / "plain", corpora)
+    for number in (1, 2):
+        make(tmp_path / "out", corpora, Share(number, 2))
+    work = work_place(tmp_path / "out")
+    for part in (0, 1):
+        cut(work / f"clean-{part:06}" / "target.txt")
+    assert make(tmp_path / "out", corpora, Share(2, 2))[0].remade == ("clean-000001",)
+    assert make(tmp_path / "out", corpora)[0].remade == ("clean-000000",)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
 
 
