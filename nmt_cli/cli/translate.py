@@ -12,7 +12,7 @@ import click
 
 from nmt_cli.cli.options import EXISTING_FOLDER, CommandWithSettings, chosen, common, with_settings
 from nmt_cli.corpus import sgm
-from nmt_cli.corpus.files import open_bytes
+from nmt_cli.corpus.files import LONGEST_BYTES, open_bytes, refuse_large
 from nmt_cli.corpus.source_text import TEST_SETS, Form, Lines, first_columns, form_of, kind_of
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.decoding.lines.incoming import lines_of
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from nmt_cli.api import Model
     from nmt_cli.cli.translate_report import AttentionPage, Reporter
     from nmt_cli.decoding.lines.translator import Translation
+
+LONGEST_HELD = 1 << 26
+"""Bytes of a line on stdin, which is translated whatever its length if the memory holds it."""
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -104,8 +107,7 @@ def translate(
         recipe = model.loaded.translator.tokenizers.recipe
         lines, segments = _lines(source, recipe.source_lang, config, stack)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
-        flush = _nothing if target else outgoing.flush
-        translations = _translations(model, lines, report, flush)
+        translations = _translations(model, lines, report, _nothing if target else outgoing.flush)
         # These put more on a line than a test set or a column has room for.
         plain = form == "json" or config.search.n_best > 1 or config.output.alignments
         languages = recipe.source_lang, recipe.target_lang
@@ -185,7 +187,18 @@ def _lines(
         return [segment.text for segment in segments], segments
     if source and kind == "tsv" and not config.input.prefix:
         return first_columns(source), ()
-    return lines_of(_reader(stack.enter_context(open_bytes(source)) if source else None)), ()
+    if source:
+        stream = stack.enter_context(open_bytes(source))
+        return lines_of(
+            _reader(stream), lambda number: refuse_large(LONGEST_BYTES + 1, f"{source} line {number:,}")
+        ), ()
+    return lines_of(_reader(None), _skip, LONGEST_HELD), ()
+
+
+def _skip(number: int) -> None:
+    """Report a line of stdin that is too long to hold; those after it are translated."""
+    limit = f"is longer than {LONGEST_HELD:,} bytes, the limit on stdin"
+    click.echo(f"Error: line {number:,} {limit}; an empty line replaces its translation.", err=True)
 
 
 def _reader(file: BinaryIO | None) -> Callable[[int], bytes]:

@@ -1,7 +1,7 @@
 """Parquet files and Hugging Face's `datasets` folders, read by pyarrow a batch at a time."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,17 @@ from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.corpus.records import NO_SCORE, Scored, as_score, chosen, text_of
 from nmt_cli.errors import UserError
 from nmt_cli.machine.reading import is_inside, parsed_json, read_ordinary
+from nmt_cli.machine.zips import DENSEST, SMALL
 
 PARQUET = ".parquet"
 STATE, SPLITS = "state.json", "dataset_dict.json"
 """What `save_to_disk` writes beside the files of a data set, and above those of several splits."""
 
-AT_ONCE = 1000
+AT_ONCE = 100
+"""Rows. Parquet repeats a long text in a few bytes, so a small file may need much memory."""
+
+LARGEST_COLUMN = 1 << 29
+"""Bytes of a column in a row group, which pyarrow may hold as a whole."""
 
 
 def is_folder_of_rows(path: Path) -> bool:
@@ -76,6 +81,20 @@ def pairs(files: tuple[Path, ...], languages: tuple[str, str], config: CorpusCon
                 raise UserError(f"{file} has {first - 1:,} rows, not as many as it says; copy it again.")
 
 
+def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
+    """Raise `UserError` for a column of texts that grows too large when it is read."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            packed, unpacked = column.total_compressed_size, column.total_uncompressed_size
+            large = unpacked > LARGEST_COLUMN or unpacked > max(SMALL, DENSEST * packed)
+            if large and column.path_in_schema in names:
+                raise UserError(
+                    f"{file}: {column.path_in_schema} has {unpacked:,} bytes in row group {number + 1:,} "
+                    f"({packed:,} compressed), more than texts need; write it with smaller row groups."
+                )
+
+
 def _columns(
     file: Path, languages: tuple[str, str], config: CorpusConfig
 ) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
@@ -83,6 +102,7 @@ def _columns(
     if file.suffix.lower() == PARQUET:
         parquet = _library("parquet").ParquetFile(file)
         wanted = _wanted(file, parquet.schema_arrow, languages, config)
+        _refuse_large(file, parquet.metadata, [name for name in wanted if name])
         for batch in parquet.iter_batches(AT_ONCE, columns=[name for name in wanted if name]):
             yield _values(batch, wanted)
         return

@@ -5,9 +5,9 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nmt_cli.corpus import archives, arrow, files, records, sgm, tmx, trees
 from nmt_cli.corpus.config import CorpusConfig
@@ -93,7 +93,7 @@ class Corpus:
                 return self._at_least_one(arrow.count(self.files))
             case "table":
                 header = not records.has_no_names(self.config)
-                return self._at_least_one(files.count_lines(self.source) - header)
+                return self._at_least_one(files.count_lines(self.source, self._name("source")) - header)
             case _:
                 return self._count_lines()
 
@@ -103,7 +103,8 @@ class Corpus:
         return count
 
     def _count_lines(self) -> int:
-        counts = [files.count_lines(file) for file in self.files]
+        names = self.names or map(str, self.files)
+        counts = [files.count_lines(file, name) for file, name in zip(self.files, names, strict=True)]
         if len(set(counts)) > 1:
             raise UserError(
                 f"{self._name('source')} has {counts[0]:,} lines, {self._name('target')} has {counts[1]:,}: "
@@ -139,18 +140,30 @@ class Corpus:
     ) -> Iterator[tuple[list[bytes], ...] | tuple[list[bytes], list[bytes], list[float]]]:
         if self.form == "lines":
             # `count` found them equally long before; a file that has changed since must not pass as shorter.
-            yield from zip(files.blocks(self.source, size), files.blocks(self.target, size), strict=True)
+            named = (self.source, self._name("source")), (self.target, self._name("target"))
+            yield from zip(*(files.blocks(file, size, name) for file, name in named), strict=True)
         elif self.form == "zip":
             yield from archives.blocks(self.source, self.languages, size)
         elif self.form in SCORED:
-            scored = self._scored()
-            while block := list(islice(scored, size)):
-                sources, targets, scores = map(list, zip(*block, strict=True))
+            for sources, targets, scores in self._grouped(self._scored(), size):
                 yield (sources, targets, scores if self.has_scores else [])
         else:
-            pairs = self._pairs()
-            while some := list(islice(pairs, size)):
-                yield ([source for source, _ in some], [target for _, target in some])
+            yield from self._grouped(self._pairs(), size)
+
+    def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
+        """Yield `size` pairs at a time: their sources, their targets, and their scores if they have some."""
+        some, held = [], 0
+        for number, pair in enumerate(pairs, start=1):
+            some.append(pair)
+            held += len(pair[0]) + len(pair[1])
+            if held > files.MOST_BYTES_HELD:  # checked here too, since a message takes its time
+                place = self.place("source", number - len(some) + 1)
+                files.refuse_large(held, f"{place} to {number:,}", files.MOST_BYTES_HELD)
+            if len(some) == size:
+                yield tuple(map(list, zip(*some, strict=True)))
+                some, held = [], 0
+        if some:
+            yield tuple(map(list, zip(*some, strict=True)))
 
     def _scored(self) -> Iterator[records.Scored]:
         """The pairs of what has columns, with their scores."""

@@ -182,6 +182,7 @@ def text_of(value: object, path: Path_, place: str) -> bytes:
         encoded = value.encode()
     except UnicodeEncodeError:
         encoded = _as_it_was(value)
+    files.refuse_large(len(encoded), place)
     # A pair may not go over several lines.
     return b" ".join(encoded.splitlines()) if b"\n" in encoded or b"\r" in encoded else encoded
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nmt_cli.corpus.files import open_bytes
+from nmt_cli.corpus.files import MOST_BYTES_HELD, open_bytes, refuse_large
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
 
@@ -46,8 +46,7 @@ class Segment:
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     """The sentences of one side in the order of the file; of several xml references the first in `lang`."""
-    with open_bytes(path) as stream:
-        content = stream.read()
+    content = _content(path)
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
     documents = list(_documents(tags))
@@ -57,6 +56,8 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     else:
         parts = [(document[0], document) for document in documents]
     found = [segment for document, inside in parts for segment in _segments(content, document, inside)]
+    for number, segment in enumerate(found, start=1):
+        refuse_large(len(segment.text), f"{path} segment {number:,}")
     if not found:
         raise UserError(
             f"{path} holds no <doc> with <seg> of the {side} side in it{f' ({lang})' if lang else ''}; "
@@ -65,10 +66,17 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
     return found
 
 
+def _content(path: Path) -> bytes:
+    """Return the content of a test set, which is small."""
+    with open_bytes(path) as stream:
+        content = stream.read(MOST_BYTES_HELD + 1)
+    refuse_large(len(content), str(path), MOST_BYTES_HELD)
+    return content
+
+
 def id_and_source_language(path: Path) -> tuple[str, str]:
     """Return what a test set gives as its id and source language, "" for what it does not give."""
-    with open_bytes(path) as stream:
-        match = SET.search(stream.read())
+    match = SET.search(_content(path))
     given = match[1] if match else b""
     name = _attribute(given, b"setid") or _attribute(given, b"id")
     return name.decode(errors="replace"), _attribute(given, b"srclang").decode(errors="replace")

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
 
-from nmt_cli.corpus.files import open_bytes
+from nmt_cli.corpus.files import LONGEST_LINE, open_bytes
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
 
 SUFFIX = ".tmx"
 NATIVE = frozenset(("bpt", "ept", "it", "ph", "ut"))
 """Elements inside a segment that hold another format's codes, which are no text."""
-
-LONGEST_SEGMENT = 1_000_000
-"""Characters; books have fewer on a page, and what is longer would only fill the memory."""
 
 LONGEST_TAG = 1 << 24
 """Bytes of one tag or comment, which the parser must hold as a whole."""
@@ -123,8 +120,8 @@ class _Reader:
     def _characters(self, text: str) -> None:
         if self._text is not None and not self._native:
             self._length += len(text)
-            if self._length > LONGEST_SEGMENT:
-                self._refuse(f"a segment has more than {LONGEST_SEGMENT:,} characters")
+            if self._length > LONGEST_LINE:
+                self._refuse(f"a segment has more than {LONGEST_LINE:,} characters")
             self._text.append(text)
 
     def _named(self, language: str) -> list[Side]:

@@ -1,6 +1,7 @@
 """Parquet and Hugging Face's folders: the rows that were written, and one line for what can't be read."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,31 @@ def test_damaged_files_end_in_one_line(tmp_path: Path, name: str) -> None:
         except UserError as error:
             assert str(path) in str(error)
             assert "\n" not in str(error)
+
+
+def test_a_small_file_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(
+        arrow.table({"en": ["x", "x" * 30_000_000], "de": ["a", "b"]}), path, compression="zstd"
+    )
+    assert path.stat().st_size < 10_000_000
+    with pytest.raises(
+        UserError, match=r"a\.parquet: en has 30,0..,... bytes in row group 1 \(.* compressed"
+    ):
+        block(path)
+    long = arrow.DictionaryArray.from_arrays(arrow.array([0] * 500), ["x" * 1_000_000])
+    parquet.write_table(arrow.table({"en": long, "de": ["a"] * 500}), path)
+    with pytest.raises(UserError, match=r"a\.parquet row 1 to 269: more than 268,435,456 bytes"):
+        block(path)
+
+
+def test_a_long_text_is_told_with_its_row(tmp_path: Path) -> None:
+    table = arrow.table({"en": ["x", random.Random(1).randbytes(2_000_001).hex()], "de": ["a", "b"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    folder = folder_of_rows(tmp_path / "set", [table])
+    for path, name in ((tmp_path / "a.parquet", "a.parquet"), (folder, "data-00000-of-00001.arrow")):
+        with pytest.raises(UserError, match=rf"{name} row 2: more than 4,000,000 bytes"):
+            block(path)
 
 
 def test_a_column_that_is_no_text_is_told_with_its_row(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import random
@@ -10,12 +11,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from nmt_cli.corpus.files import blocks, count_lines, lines, open_bytes, sha256
+from nmt_cli.corpus import files
+from nmt_cli.corpus.files import blocks, blocks_of, count_lines, lines, open_bytes, sha256
 from nmt_cli.errors import UserError
 
 if sys.version_info >= (3, 14):
@@ -171,6 +174,47 @@ def test_a_line_longer_than_a_block_of_reading_stays_whole(tmp_path: Path) -> No
     path = written(tmp_path, long + b"\nshort")
     assert list(lines(path)) == [long, b"short"]
     assert count_lines(path) == 2
+
+
+@pytest.mark.parametrize("use", [lambda path: list(lines(path)), count_lines], ids=["lines", "count"])
+@pytest.mark.parametrize("pack", EVERY_PACK.values(), ids=EVERY_PACK)
+def test_a_longer_line_than_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Pack, use: Callable[[Path], object]
+) -> None:
+    monkeypatch.setattr(files, "BLOCK", 64)
+    monkeypatch.setattr(files, "LONGEST_BYTES", 200)
+    for end in ("", "\n", "\nnext\n"):
+        use(written(tmp_path, pack(f"first\n{'x' * 200}{end}".encode())))
+        path = written(tmp_path, pack(f"first\n{'x' * 201}{end}".encode()))
+        assert "line 2: more than 200 bytes, the limit" in complaint(path, use)
+
+
+def test_a_line_may_have_a_million_characters_of_any_script(tmp_path: Path) -> None:
+    assert count_lines(written(tmp_path, ("\U00020000" * 1_000_000).encode())) == 1
+
+
+class Endless(io.RawIOBase):
+    """The same bytes for ever, or as good as for ever."""
+
+    def __init__(self, unit: bytes) -> None:
+        self.unit, self.given = unit, 0
+
+    def read(self, size: int = -1) -> bytes:
+        self.given += size
+        assert self.given < 1 << 29, "the reader does not stop"
+        return (self.unit * (size // len(self.unit) + 1))[:size]
+
+
+@pytest.mark.parametrize(
+    ("unit", "why"),
+    [
+        (b"x", "text line 1: more than 4,000,000 bytes"),
+        (b"x" * 99_999 + b"\n", "text lines 1 to 2,5..: more than 268,435,456 bytes"),
+    ],
+)
+def test_what_does_not_end_is_refused_before_it_fills_the_memory(unit: bytes, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        next(blocks_of(cast(BinaryIO, Endless(unit)), "text", 10_000))
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-be"])

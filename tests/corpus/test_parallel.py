@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Block, Corpus, find, spool
 from nmt_cli.errors import UserError
 
@@ -42,6 +44,30 @@ def complaint(corpus: Corpus) -> str:
         corpus.count()
         pairs(corpus)
     return str(caught.value)
+
+
+LONG = {
+    "a.tsv": "one\teins\n{long}\tzwei\n",
+    "a.jsonl": '{{"en": "one", "de": "eins"}}\n{{"en": "{long}", "de": "zwei"}}\n',
+    "a.trees": "(S (A one))\n(S (A {long}))\n",
+    "a.xml": "<dataset><doc id='a'><src><seg id='1'>one</seg><seg id='2'>two</seg></src>"
+    "<ref><seg id='1'>eins</seg><seg id='2'>{long}</seg></ref></doc></dataset>",
+}
+
+
+@pytest.mark.parametrize(("name", "content"), LONG.items(), ids=LONG)
+def test_no_file_of_any_kind_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str
+) -> None:
+    monkeypatch.setattr(files, "BLOCK", 64)
+    monkeypatch.setattr(files, "LONGEST_BYTES", 200)
+    (tmp_path / name).write_text(content.format(long="x" * 150))
+    corpus = find(str(tmp_path / name), "en", "de")
+    assert len(pairs(corpus)) == corpus.count() == 2
+    monkeypatch.setattr(files, "MOST_BYTES_HELD", 155)
+    assert re.search(rf"{name} \w+ 1 to 2: more than 155 bytes", complaint(corpus))
+    (tmp_path / name).write_text(content.format(long="x" * 201))
+    assert re.search(rf"{name} (line|segment) 2: more than 200 bytes", complaint(corpus))
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,35 @@
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 
+from nmt_cli.corpus.files import LONGEST_BYTES
+
 CHUNK = 1 << 16
 
 
-def lines_of(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """The lines as they arrive, without their ends; only a line feed ends a line.
+def lines_of(
+    read: Callable[[int], bytes], too_long: Callable[[int], None], longest: int = LONGEST_BYTES
+) -> Iterator[bytes]:
+    """Yield lines without their ends as they arrive. Only a line feed ends a line.
 
     `read(n)` waits until there are some bytes and returns them, `n` at most; none at the end of the input. A
-    byte-order mark at the start is dropped.
+    byte-order mark at the start is dropped. For a line of more than `longest` bytes this calls `too_long`
+    with its number, and if that returns, yields an empty line instead.
     """
     # Joined once a line is whole: adding each chunk to the text before would be quadratic on long lines.
     pieces: list[bytes] = []
-    mark = BOM_UTF8
+    number, length, mark = 1, 0, BOM_UTF8
     while chunk := read(CHUNK):
         first, *rest = chunk.split(b"\n")
-        pieces.append(first)
+        if length <= longest < length + len(first):
+            pieces = []
+            too_long(number)
+        length += len(first)
+        if length <= longest:
+            pieces.append(first)
         if rest:
             yield b"".join(pieces).removeprefix(mark)
             yield from rest[:-1]
             pieces, mark = [rest[-1]], b""
-    if last := b"".join(pieces):
-        yield last.removeprefix(mark)
+            number, length = number + len(rest), len(rest[-1])
+    if length:
+        yield b"".join(pieces).removeprefix(mark)

@@ -13,6 +13,10 @@ def arriving(*chunks: bytes) -> Callable[[int], bytes]:
     return lambda most: next(left, b"")
 
 
+def refuse(number: int) -> None:
+    raise AssertionError(f"line {number} is too long")
+
+
 @pytest.mark.parametrize(
     ("chunks", "lines"),
     [
@@ -28,7 +32,19 @@ def arriving(*chunks: bytes) -> Callable[[int], bytes]:
 def test_only_line_feeds_end_lines_and_a_mark_is_dropped_at_the_start(
     chunks: list[bytes], lines: list[bytes]
 ) -> None:
-    assert list(lines_of(arriving(*chunks))) == lines
+    assert list(lines_of(arriving(*chunks), refuse)) == lines
+
+
+@pytest.mark.parametrize("end", [[], [b"\n"], [b"d\n"], [b"dd", b"d\ne"]])
+def test_a_line_that_is_too_long_is_reported_once_and_empty(end: list[bytes]) -> None:
+    reported: list[int] = []
+    chunks = [b"\xef\xbb\xbfa\nbcd\nab", b"c", b"d", *end]
+    lines = list(lines_of(arriving(*chunks), reported.append, longest=3 + 1))
+    long = [b"abcd"] if end in ([], [b"\n"]) else [b""]
+    assert lines == [b"a", b"bcd", *long, *([b"e"] if len(end) > 1 else [])]
+    assert reported == ([] if long[0] else [3])
+    with pytest.raises(AssertionError, match="line 1"):
+        list(lines_of(arriving(b"abcd" * 9), refuse, longest=9))
 
 
 def test_a_line_is_given_before_the_next_one_is_asked_for() -> None:
@@ -39,6 +55,6 @@ def test_a_line_is_given_before_the_next_one_is_asked_for() -> None:
         asked.append(most)
         return next(chunks, b"")
 
-    lines = lines_of(read)
+    lines = lines_of(read, refuse)
     assert next(lines) == b"one"
     assert len(asked) == 1
