@@ -60,7 +60,8 @@ OWNERS = {
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",
     "starlette": "nmt_cli.serving.*",
-    "uvicorn": "nmt_cli.serving.server",
+    "h11": "nmt_cli.serving.connections",
+    "uvicorn": "nmt_cli.serving.*",
     "py3langid": "nmt_cli.text.identify",
     "pyarrow": "nmt_cli.corpus.arrow",
 }

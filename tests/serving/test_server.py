@@ -3,13 +3,15 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from subprocess import Popen
 
@@ -28,10 +30,14 @@ def started(forked_nmt: Callable[..., Popen[bytes]], made_models: Path) -> Start
     """A server with these options, and its address."""
 
     @contextmanager
-    def started(*options: str, threads: int = 1) -> Iterator[tuple[Popen[bytes], str]]:
+    def started(
+        *options: str, threads: int = 1, files: tuple[int, int] | None = None
+    ) -> Iterator[tuple[Popen[bytes], str]]:
         model = made_models / "copies"
         words = ("serve", model, "--port", "0", "--threads", threads, "--device", "cpu", *options)
         with forked_nmt(*words) as process:
+            if files:
+                resource.prlimit(process.pid, resource.RLIMIT_NOFILE, files)
             try:
                 (address,) = re.findall(r"http://\S+:\d+/", said(process))
                 yield process, address
@@ -101,6 +107,30 @@ def test_an_address_that_is_taken_is_told(
             _, told = second.communicate()
     assert second.returncode == 1
     assert told.decode().startswith(f"Error: 127.0.0.1:{port} can't be listened at: ")
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "ä" * 64, "nowhere.invalid"])
+def test_a_host_that_is_none_is_one_line(
+    forked_nmt: Callable[..., Popen[bytes]], made_models: Path, host: str
+) -> None:
+    with forked_nmt("serve", made_models / "copies", "--host", host, "--port", "0") as process:
+        _, message = process.communicate()
+    assert process.returncode == 1
+    assert re.fullmatch(rf"Error: --host {host}.*\n", message.decode())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are set as Linux does")
+def test_more_idle_connections_than_files_leave_the_server_answering(started: Started) -> None:
+    with started(files=(64, 256)) as (process, address), ExitStack() as stack:
+        host, port = address.removeprefix("http://").rstrip("/").split(":")
+        for number in range(400):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+            connection.sendall(b"GET / HTT" if number % 2 else b"")
+            if number % 50 == 0:
+                assert characters(address) == 0
+        assert len(str(translated(address, "A dog"))) > SENTENCES
+        process.terminate()
+        assert process.stderr and len(process.stderr.read().splitlines()) <= 3
 
 
 def test_several_processes_may_share_a_port(started: Started) -> None:
