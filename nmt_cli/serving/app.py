@@ -12,6 +12,7 @@ from nmt_cli.serving import deepl, libretranslate, openai, page
 from nmt_cli.serving.answers import Answering, Shape, endpoint
 from nmt_cli.serving.front import Front
 from nmt_cli.serving.keys import Keys
+from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.translating import Desk
 
 
@@ -33,8 +34,12 @@ def application(desk: Desk, keys: Keys) -> Front:
         route("/v2/translate", "POST", deepl.translate, deepl.shape),
         route("/v2/languages", "GET", deepl.languages, deepl.shape),
         route("/v2/glossary-language-pairs", "GET", deepl.glossary_pairs, deepl.shape),
+        route("/v2/usage", "GET", deepl.usage, deepl.shape),
+        route("/v2/glossaries", "GET", deepl.glossaries, deepl.shape),
+        route("/v3/glossaries", "GET", deepl.glossaries, deepl.shape),
         route("/v1/chat/completions", "POST", openai.complete, openai.shape),
         route("/v1/models", "GET", openai.models, openai.shape),
+        route("/v1/models/{model:path}", "GET", openai.model, openai.shape),
         *_for_machines(desk, keys),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _fault})
@@ -68,10 +73,11 @@ async def _fault(_: Request, __: Exception) -> Response:
     return JSONResponse({"error": "a fault of nmt's own; the output of the server says where."}, 500)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    """No such route, or not by this method."""
+async def _refused(request: Request, error: Exception) -> Response:
+    """Answer requests for other addresses, or by another method, as the clients that send them expect."""
     assert isinstance(error, HTTPException)
-    told = {404: "there is nothing at this address.", 405: "this address takes another method."}
-    return JSONResponse(
-        {"error": told.get(error.status_code, error.detail)}, error.status_code, error.headers
-    )
+    messages = {404: "there is nothing at this address.", 405: "this address takes another method."}
+    refused = Refused(error.status_code, messages.get(error.status_code, error.detail))
+    shapes = {"v1": openai.shape, "v2": deepl.shape, "v3": deepl.shape}
+    shape = shapes.get(request.url.path.split("/")[1], libretranslate.shape)
+    return JSONResponse(shape(refused), error.status_code, error.headers)

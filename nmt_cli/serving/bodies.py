@@ -81,7 +81,7 @@ async def fields_of(request: Request, config: ServerConfig) -> Fields:
     """The fields of a JSON object or a form, whichever was sent; those of the address count less."""
     most = BYTES_AROUND + BYTES_A_CHARACTER * config.most_characters
     body = await _body(request, most)
-    asked = {name: values[-1] for name, values in _parsed(request.url.query).items()}
+    asked = {name: values[-1] for name, values in _parsed(request.url.query).items()} | request.path_params
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
         return Fields(asked | await _multipart(request, most))

@@ -6,11 +6,14 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from nmt_cli.serving import libretranslate
-from nmt_cli.serving.bodies import Fields
+from nmt_cli.serving.bodies import Fields, shown
 from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.documents import Wanted
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.translating import Desk
+
+UNLIMITED = 1_000_000_000_000
+"""The character limit that DeepL reports for accounts without one."""
 
 
 def shape(refused: Refused) -> Mapping[str, Any]:
@@ -19,20 +22,26 @@ def shape(refused: Refused) -> Mapping[str, Any]:
 
 
 async def translate(desk: Desk, fields: Fields) -> Response:
-    """`POST /v2/translate`; formality, contexts and glossaries are taken and have no effect."""
+    """Answer `POST /v2/translate`. Contexts and preferred formalities are accepted and have no effect."""
     texts = fields.texts("text")
     source = fields.text("source_lang", libretranslate.AUTO)
     markup = fields.text("tag_handling", "") in ("xml", "html")
+    _refuse_unsupported(fields)
     direction, _ = await libretranslate.found(desk, source, fields.text("target_lang"), texts)
     made = await desk.translated(Wanted(direction, texts, 0, markup, _ignored(fields)))
-    found = direction.source.upper()
-    return JSONResponse(
-        {"translations": [{"detected_source_language": found, "text": one.text} for one in made]}
-    )
+    answers = [
+        {
+            "detected_source_language": direction.source.upper(),
+            "text": one.text,
+            "billed_characters": len(text),
+        }
+        for text, one in zip(texts, made, strict=True)
+    ]
+    return JSONResponse({"translations": answers})
 
 
 async def languages(desk: Desk, fields: Fields) -> Response:
-    """`GET /v2/languages`, of one of the types source and target."""
+    """Answer `GET /v2/languages` with those of one `type`, source or target."""
     served = desk.directions
     targets = dict.fromkeys(target for source in served.sources for target in served.targets(source))
     listed = targets if fields.chosen("type", ("source", "target")) == "target" else served.sources
@@ -42,8 +51,26 @@ async def languages(desk: Desk, fields: Fields) -> Response:
 
 
 async def glossary_pairs(_: Desk, __: Fields) -> Response:
-    """`GET /v2/glossary-language-pairs`: there are none, which some clients ask first."""
+    """Answer `GET /v2/glossary-language-pairs` with none. Some clients ask this first."""
     return JSONResponse({"supported_languages": []})
+
+
+async def glossaries(_: Desk, __: Fields) -> Response:
+    """Answer `GET /v2/glossaries` and `GET /v3/glossaries` with none."""
+    return JSONResponse({"glossaries": []})
+
+
+async def usage(desk: Desk, _: Fields) -> Response:
+    """Answer `GET /v2/usage` with the characters translated since the server was started, for all keys."""
+    return JSONResponse({"character_count": desk.metrics.characters, "character_limit": UNLIMITED})
+
+
+def _refuse_unsupported(fields: Fields) -> None:
+    """Refuse settings that clients rely on and that have no effect here, as DeepL does."""
+    if (formality := fields.text("formality", "")) in ("more", "less"):
+        raise Refused(400, f"formality is not supported; send prefer_{formality}, which has no effect here.")
+    if glossary := fields.text("glossary_id", ""):
+        raise Refused(404, f"there is no glossary {shown(glossary)}.")
 
 
 def _ignored(fields: Fields) -> frozenset[str]:
