@@ -114,7 +114,9 @@ def test_a_browser_translates_colours_and_reports_refusals(
     german: Model, serving: Callable[..., Client], driven: Callable[..., list[Any]]
 ) -> None:
     client = serving({"copies": german}, most_characters=200)
-    words = "[...document.querySelectorAll('#{} .word')].map((word) => [word.textContent, word.className])"
+    words = (
+        "[...document.querySelectorAll('#{} .word')].map((word) => [word.textContent, word.style.cssText])"
+    )
     with listening(client.app) as address:
         text = "One%20dog%20runs.%0A%0ATwo%20cats."
         _, shown, ours, theirs, partners, others = driven(

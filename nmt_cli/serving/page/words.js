@@ -22,7 +22,8 @@ function located(text, words) {
 function coloured(text, words, colour, kept) {
   return located(text, words).map(([part, number]) => {
     if (number < 0 || colour(number) < 0) return document.createTextNode(part);
-    const made = element("span", { className: `word c${colour(number) % COLOURS}` }, part);
+    const made = element("span", { className: "word" }, part);
+    made.style.setProperty("--hue", (colour(number) % COLOURS) * (360 / COLOURS));
     kept[number] = made;
     return made;
   });
