@@ -1,0 +1,246 @@
+"""Connections that misuse `nmt serve`: idle, slow, malformed, endless, and more than it may open.
+
+python -m recipes.torture.connections --rounds 4      every kind at once in each round, in a random order
+
+All the time a client asks for /health, which must answer within two seconds, and another one for the same
+translation again. At the end the server must obey SIGTERM, and its log must be short.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import click
+
+from nmt_cli.serving.connections import raise_file_limit
+from recipes.torture.table import Tally, print_table
+
+MODEL = Path(__file__).resolve().parent.parent.parent / "tests" / "golden" / "model"
+COMMAND = (sys.executable, "-m", "nmt_cli", "serve", str(MODEL), "--port", "0", "--threads", "1")
+FILES = 512
+"""Open files that the server may have."""
+
+START_SECONDS, HEALTH_SECONDS, CLOSED_SECONDS = 300.0, 2.0, 90.0
+"""Limits: of the start, of an answer from /health, and of what a misused connection lasts."""
+
+MAX_LOG_BYTES = 4096
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+POST = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+
+
+async def idle(streams: Streams, random: Random) -> None:
+    """Send nothing."""
+
+
+async def half_header(streams: Streams, random: Random) -> None:
+    """Send part of a header."""
+    streams[1].write(HEALTH[: random.randrange(1, len(HEALTH) - 1)])
+
+
+async def slow_header(streams: Streams, random: Random) -> None:
+    """Send a header that never ends, a few bytes at a time."""
+    streams[1].write(b"GET / HTTP/1.1\r\n")
+    while not streams[1].is_closing():
+        streams[1].write(b"X-A: b\r\n")
+        await streams[1].drain()
+        await asyncio.sleep(random.random())
+
+
+async def slow_body(streams: Streams, random: Random) -> None:
+    """Send a body a few bytes at a time."""
+    streams[1].write(POST + b"Content-Length: 10000\r\n\r\n")
+    while not streams[1].is_closing():
+        streams[1].write(b" ")
+        await streams[1].drain()
+        await asyncio.sleep(random.random())
+
+
+async def endless_body(streams: Streams, random: Random) -> None:
+    """Send a body that is far too large, as fast as it is taken."""
+    streams[1].write(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+    for _ in range(10_000):
+        streams[1].write(b"8000\r\n" + bytes(0x8000) + b"\r\n")
+        await streams[1].drain()
+    raise RuntimeError("all of an endless body was taken")
+
+
+async def malformed(streams: Streams, random: Random) -> None:
+    """Send what is not HTTP."""
+    streams[1].write(random.randbytes(random.randrange(1, 200)) + b"\r\n\r\n")
+    streams[1].write_eof()
+
+
+async def websocket(streams: Streams, random: Random) -> None:
+    """Ask for another protocol."""
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    streams[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n" + upgrade + b"Sec-WebSocket-Version: 13\r\n\r\n")
+    streams[1].write_eof()
+
+
+async def bad_chunk(streams: Streams, random: Random) -> None:
+    """Break a body off with what is not a chunk."""
+    streams[1].write(
+        POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n" + random.randbytes(20) + b"\r\n"
+    )
+    streams[1].write_eof()
+
+
+async def gone(streams: Streams, random: Random) -> None:
+    """Ask for a translation, and go away."""
+    streams[1].write(_request("A dog runs. " * 300))
+    await asyncio.sleep(random.random() / 10)
+    streams[1].close()
+
+
+def _request(text: str) -> bytes:
+    body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
+    return POST + f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+TRANSLATE = _request("A dog runs. " * 3)
+KINDS: dict[str, tuple[Callable[[Streams, Random], Awaitable[None]], int]] = {
+    "idle": (idle, 2 * FILES),
+    "half a header": (half_header, FILES),
+    "header without an end": (slow_header, 50),
+    "slow body": (slow_body, 50),
+    "body without an end": (endless_body, 10),
+    "not HTTP": (malformed, 200),
+    "WebSocket handshake": (websocket, 200),
+    "broken chunk": (bad_chunk, 200),
+    "client gone": (gone, 20),
+}
+"""Each kind of connection, and how many of it there are in a round."""
+
+
+@click.command()
+@click.option("--rounds", default=4, show_default=True, help="How often every kind is opened.")
+@click.option("--seed", default=1, show_default=True)
+def main(rounds: int, seed: int) -> None:
+    """Print a table of connections; exit with 1 if any is wrong."""
+    raise_file_limit()
+    tally = Tally()
+    with tempfile.TemporaryDirectory() as folder, (log := Path(folder) / "log").open("ab") as errors:
+        with subprocess.Popen([*COMMAND, "--device", "cpu"], stderr=errors, preexec_fn=_few_files) as server:
+            try:
+                port = _port(server, log)
+                campaign(tally, port, Random(seed), rounds)
+            finally:
+                server.send_signal(signal.SIGTERM)
+            ended = server.wait(CLOSED_SECONDS)
+        size = log.stat().st_size
+    tally.add("end of the server", "wrong" if ended else "clean", f"exit code {ended}")
+    tally.add("size of the log", "clean" if size <= MAX_LOG_BYTES else "wrong", f"{size:,} bytes")
+    print_table(tally, "connection")
+    print(f"\nThe log has {size:,} bytes.")
+    raise SystemExit(bool(tally.wrong))
+
+
+def _few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES // 2, FILES))
+
+
+def campaign(tally: Tally, port: int, random: Random, rounds: int) -> None:
+    """Open the connections of each round at once, while other processes ask for /health and translations."""
+    fork = multiprocessing.get_context("fork")
+    stop, ends = fork.Event(), fork.SimpleQueue()
+    requests = {"/health beside them": (HEALTH, HEALTH_SECONDS), "translation beside them": (TRANSLATE, 60.0)}
+    watchers = [
+        fork.Process(target=_watch, args=(port, kind, *request, _answer(port, request[0]), stop, ends))
+        for kind, request in requests.items()
+    ]
+    for watcher in watchers:
+        watcher.start()
+    asyncio.run(_rounds(tally, port, random, rounds))
+    stop.set()
+    for watcher in watchers:
+        kind, good, wrong = ends.get()
+        for _ in range(good):
+            tally.add(kind, "identical")
+        for told in wrong:
+            tally.add(kind, "wrong", told)
+        watcher.join()
+
+
+async def _rounds(tally: Tally, port: int, random: Random, rounds: int) -> None:
+    for _ in range(rounds):
+        kinds = [kind for kind, (_, count) in KINDS.items() for _ in range(count)]
+        random.shuffle(kinds)
+        await asyncio.gather(*(_misuse(tally, port, kind, random) for kind in kinds))
+
+
+async def _misuse(tally: Tally, port: int, kind: str, random: Random) -> None:
+    """Open a connection, and wait until the server closes it."""
+    await asyncio.sleep(random.random() * 5)
+    try:
+        async with asyncio.timeout(CLOSED_SECONDS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            sending = asyncio.create_task(KINDS[kind][0]((reader, writer), random))
+            try:
+                with suppress(OSError):
+                    while await reader.read(1 << 16):
+                        pass
+            finally:
+                sending.cancel()
+                writer.close()
+            with suppress(asyncio.CancelledError, OSError):
+                await sending
+    except (TimeoutError, RuntimeError, OSError) as error:
+        tally.add(kind, "wrong", f"{type(error).__name__}: {error}")
+    else:
+        tally.add(kind, "clean")
+
+
+def _watch(
+    port: int, kind: str, request: bytes, seconds: float, first: bytes, stop: Event, ends: "SimpleQueue[Any]"
+) -> None:
+    """Send `request` again and again until `stop` is set, then put what was wrong into `ends`."""
+    good, wrong = 0, []
+    while not stop.wait(0.2):
+        began = time.monotonic()
+        answer = _answer(port, request)
+        took = time.monotonic() - began
+        same = answer.partition(b"\r\n\r\n")[2] == first.partition(b"\r\n\r\n")[2]
+        good += same and took <= seconds
+        if not same or took > seconds:
+            wrong.append(f"{took:.1f} s: {answer[-80:]!r}")
+    ends.put((kind, good, wrong))
+
+
+def _answer(port: int, request: bytes) -> bytes:
+    try:
+        with socket.create_connection(("127.0.0.1", port), CLOSED_SECONDS) as connection:
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    except OSError as error:
+        return repr(error).encode()
+
+
+def _port(server: subprocess.Popen[bytes], log: Path) -> int:
+    """Return the port of the server, once it says that it listens."""
+    end = time.monotonic() + START_SECONDS
+    while server.poll() is None and time.monotonic() < end:
+        if ports := re.findall(rb"http://[\d.]+:(\d+)/", log.read_bytes()):
+            return int(ports[0])
+        time.sleep(0.1)
+    raise SystemExit("nmt serve did not start")
+
+
+if __name__ == "__main__":
+    main()
