@@ -11,10 +11,11 @@ TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(VENV)/pytest -n auto 
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
+# Without editable_mode=compat, type checkers find no nmt_cli: they do not follow import hooks.
 .venv/installed: pyproject.toml .tested-versions.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nmt needs Python 3.11 or newer: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
-	$(VENV)/pip install --quiet --constraint .tested-versions.txt --editable '.[dev]'
+	$(VENV)/pip install --quiet --constraint .tested-versions.txt --config-settings editable_mode=compat --editable '.[dev]'
 	touch $@
 
 demo: install  ## the quickstart recipe, end to end
@@ -35,6 +36,7 @@ torture: install  ## faults for twenty minutes; TORTURE="--seed 2" for others
 	$(VENV)/python3 -m recipes.torture.foreign --mutations 200 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.pipe --lines 20000 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.pages --rounds 5 $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.connections --rounds 4 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.fuzz --seconds 10 $(TORTURE)
 
 check: install  ## all that CI runs

@@ -18,6 +18,7 @@ from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nmt_cli.elsewhere import named_here, not_here
@@ -113,15 +114,17 @@ def setting(
 
 
 def check(section: Any) -> None:
-    """Refuse values out of bounds, all at once; for the `__post_init__` of every section that has bounds."""
-    problems = [
-        f"{key.name} {'holds' if isinstance(value, tuple) else 'is'} {number}; take {key.metadata['bounds']}."
-        for key in fields(section)
-        if "bounds" in key.metadata
-        for value in [getattr(section, key.name)]
-        for number in (value if isinstance(value, tuple) else (value,))
-        if number not in key.metadata["bounds"]
-    ]
+    """Refuse values of a wrong type or out of bounds, all at once; for the `__post_init__` of sections."""
+    problems = []
+    for key, (_, kind) in zip(fields(section), _keys(type(section)), strict=True):
+        value = getattr(section, key.name)
+        if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
+            problems.append(f"{key.name} takes {wanted(kind)}, not {value!r}.")
+            continue
+        verb = "holds" if isinstance(value, tuple) else "is"
+        numbers = value if isinstance(value, tuple) else (value,)
+        bounds = key.metadata.get("bounds")
+        problems += [f"{key.name} {verb} {n}; take {bounds}." for n in numbers if bounds and n not in bounds]
     if problems:
         raise UserError(" ".join(problems))
 
@@ -230,7 +233,7 @@ def describe(config: type[object]) -> list[Setting]:
             everyday=key.metadata.get("everyday", False),
         )
         for section, cls in get_type_hints(config).items()
-        for meanings, hints in [(_meanings(cls), get_type_hints(cls))]
+        for meanings, hints in [(meanings_of(cls), get_type_hints(cls))]
         for key in fields(cls)
     ]
 
@@ -378,9 +381,9 @@ def _built(
         return None
 
 
-def _meanings(section: Any) -> dict[str, str]:
+def meanings_of(section: Any) -> dict[str, str]:
     """The text under each field of a dataclass and of those that it extends, folded to one line."""
-    inherited = [_meanings(base) for base in section.__bases__ if is_dataclass(base)]
+    inherited = [meanings_of(base) for base in section.__bases__ if is_dataclass(base)]
     # From the source code, as Python itself does not keep a text below a field.
     tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []

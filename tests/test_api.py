@@ -2,7 +2,9 @@
 
 import asyncio
 import doctest
+import inspect
 import os
+import pydoc
 import random
 import signal
 import subprocess
@@ -11,7 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +59,8 @@ def a_few(count: int, seed: int) -> list[str]:
 
 
 def examples() -> list[doctest.DocTest]:
-    return [test for test in doctest.DocTestFinder().find(api) if test.examples]
+    found = (doctest.DocTestFinder().find(module) for module in (api.model, api.commands))
+    return [test for tests in found for test in tests if test.examples]
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
@@ -68,6 +73,7 @@ def test_what_the_documentation_shows_is_what_comes_out(
         "asyncio": asyncio,
         "folder": folder,
         "corpus": toy,
+        "load": load,
         "dataset": toy_dataset if "train" in example.name else tmp_path / "dataset",
         "run": tmp_path / "run",
         "tiny": config.read(TrainConfig, assignments=small),
@@ -81,11 +87,61 @@ def test_what_the_documentation_shows_is_what_comes_out(
 def test_every_method_has_an_example() -> None:
     methods = {"translate", "stream", "translations", "score", "token_scores", "align"}
     methods |= {"translate_text", "sentences", "joined", "queued"}
-    methods |= {"atranslate", "astream", "atranslations", "atranslate_text"}
-    names = {f"nmt_cli.api.Model.{name}" for name in methods}
-    assert names | {f"nmt_cli.api.{name}" for name in ("load", "preprocess", "train")} == {
-        example.name for example in examples()
+    methods |= {
+        "attention_maps",
+        "languages",
+        "tokenizers",
+        "atranslate",
+        "astream",
+        "atranslations",
+        "atranslate_text",
     }
+    names = {f"nmt_cli.api.model.Model.{name}" for name in methods} | {"nmt_cli.api.model.load"}
+    functions = {f"nmt_cli.api.commands.{name}" for name in ("preprocess", "train", "preset", "average")}
+    assert names | functions == {example.name for example in examples()}
+
+
+def test_the_library_exports_what_it_takes_and_returns() -> None:
+    assert all(getattr(api, name) for name in api.__all__)
+    assert api.preset_names() and not hasattr(api, "nothing")
+    (bleu,) = api.score_texts(["the cat sat on the mat"], [["the cat sat on the mat"]], ["bleu"])
+    assert isinstance(bleu, api.Score) and bleu.value == pytest.approx(100)
+
+
+def test_help_gives_the_meaning_of_each_setting() -> None:
+    for name in (name for name in api.__all__ if name.endswith("Config")):
+        section = getattr(api, name)
+        text = inspect.getdoc(section)
+        assert text
+        for setting in fields(section):
+            if not is_dataclass(setting.default_factory):
+                assert f"\n{setting.name}: " in text, (name, setting.name)
+    assert "\nbeam: Hypotheses" in pydoc.plain(pydoc.render_doc(SearchConfig)).replace(" |  ", "")
+
+
+@pytest.mark.parametrize("call", ["translate", "stream", "translations"])
+def test_one_text_is_not_taken_for_a_list_of_them(model: Model, call: str) -> None:
+    with pytest.raises(
+        TypeError, match=r"lines must be a list of texts, .* take \[text\], or translate_text"
+    ):
+        list(getattr(model, call)("abc"))
+    with pytest.raises(TypeError, match="each line must be a text, not 3"):
+        list(getattr(model, call)(["abc", 3]))
+    with pytest.raises(TypeError, match="lines must be a list of texts"):
+        asyncio.run(model.atranslate("abc"))
+
+
+@pytest.mark.parametrize("call", ["score", "token_scores", "align", "attention_maps"])
+@pytest.mark.parametrize("pairs", [["ab", "cd"], [("a", "b", "c")], [("a", None)], "ab", [1]], ids=repr)
+def test_what_is_no_pair_is_named(model: Model, call: str, pairs: object) -> None:
+    with pytest.raises(TypeError, match="each pair must be a source and its translation, not "):
+        getattr(model, call)(pairs)
+
+
+@pytest.mark.parametrize("paths", [(), ([],), (["a", "b"],), (3,)], ids=repr)
+def test_load_says_what_it_takes(paths: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError, match="load takes folders"):
+        load(*paths)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from nmt_cli.config import (
     settings_of_kind,
 )
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.scoring.config import ScoreConfig
 from nmt_cli.setting_values import nearest, toml_literal
@@ -471,7 +471,7 @@ def test_values_within_their_bounds_are_taken(values: dict[str, Any]) -> None:
     [
         ({"speed": 0.0}, "speed is 0.0; take more than 0 and at most 10."),
         ({"speed": 10.1}, "speed is 10.1; take more than 0 and at most 10."),
-        ({"speed": float("nan")}, "speed is nan; take more than 0 and at most 10."),
+        ({"speed": float("nan")}, "speed takes a number, not nan."),
         ({"pause": 4}, "pause is 4; take 0, or at least 5."),
         ({"pause": -1}, "pause is -1; take 0, or at least 5."),
         ({"stops": (1.0, 360.0)}, "stops holds 360.0; take at least 0 and less than 360."),
@@ -488,6 +488,25 @@ def test_values_out_of_bounds_are_refused_together_when_a_section_is_made(
     with pytest.raises(UserError) as caught:
         WheelConfig(**values)
     assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"beam": "4"}, "beam takes a whole number, not '4'."),
+        ({"beam": 2.0}, "beam takes a whole number, not 2.0."),
+        ({"beam": None}, "beam takes a whole number, not None."),
+        ({"length_rule": "x"}, 'length_rule takes "gnmt" or "power", not \'x\'.'),
+        ({"stop_early": 1}, "stop_early takes true or false, not 1."),
+        ({"weights": (1.0, "a")}, "weights takes a list, each item a number, not (1.0, 'a')."),
+    ],
+    ids=str,
+)
+def test_values_of_a_wrong_type_are_refused_when_a_section_is_made(
+    values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        SearchConfig(**values)
 
 
 def test_bounds_choices_and_the_everyday_are_described() -> None:

@@ -58,7 +58,7 @@ def _check(model: Path, form: str, out: Path) -> None:
 
     search = SearchConfig(max_length=60, **search_alike(form))
     with load(model, device="cpu", threads=1, config=TranslateConfig(search=search)) as loaded:
-        lines = made_up(loaded.loaded.translator.tokenizers.source)
+        lines = made_up(loaded.tokenizers.source)
         ours = loaded.translate(lines)
     theirs = translate(form, out, lines)
     differing = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]

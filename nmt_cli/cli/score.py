@@ -114,4 +114,5 @@ def _by_model(
 
     texts = read_texts(source, hypotheses)
     with load(model, precision="fp32", threads=1) as loaded:
-        show_forced(force(loaded.loaded, texts), as_json, quiet)
+        forced = force(loaded.token_scores(texts.pairs), loaded.tokenizers, loaded.max_source_tokens, texts)
+        show_forced(forced, as_json, quiet)

@@ -102,16 +102,14 @@ def translate(
     with ExitStack() as pages, loaded as model, ExitStack() as stack:
         set_own_threads(1)  # what this thread computes, alignments, shall not slow the workers down
         shown = pages.enter_context(file_written_whole(page)) if page else None
-        attention = AttentionPage(shown, model.loaded.translator, model.loaded.models[0])
+        attention = AttentionPage(shown, model)
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
-        recipe = model.loaded.translator.tokenizers.recipe
-        lines, segments = _lines(source, recipe.source_lang, config, stack)
+        lines, segments = _lines(source, model.languages[0], config, stack)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
         translations = _translations(model, lines, report, _nothing if target else outgoing.flush)
         # These put more on a line than a test set or a column has room for.
         plain = form == "json" or config.search.n_best > 1 or config.output.alignments
-        languages = recipe.source_lang, recipe.target_lang
-        written = Lines() if plain else form_of(source, target, segments, languages, _warn)
+        written = Lines() if plain else form_of(source, target, segments, model.languages, _warn)
         done = stack.enter_context(closing(translations))
         _write(outgoing, done, written, None if form == "json" else config.search.n_best, attention)
         stack.close()  # the translations are safe by now, whatever becomes of the page
@@ -223,9 +221,8 @@ def _translations(
     """The translation of each line, when it has been reported."""
     from nmt_cli.decoding.lines.odd_input import OddInput
 
-    tokenizers = model.loaded.translator.tokenizers
-    recipe = tokenizers.recipe
-    odd = OddInput(recipe.kind, tokenizers.source.vocabulary, recipe.source_lang)
+    tokenizers = model.tokenizers
+    odd = OddInput(tokenizers.recipe.kind, tokenizers.source.vocabulary, model.languages[0])
     lines = (odd.text(number, raw) for number, raw in enumerate(raw_lines, start=1))
     report.begin(odd)
     for translation in model.translations(lines, before_waiting=flush):

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import click
 
+from nmt_cli.api import Model
 from nmt_cli.corpus.source_text import Form
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.decoding.lines.attention_page import write_attention_page
 from nmt_cli.decoding.lines.degenerate import Degenerate
 from nmt_cli.decoding.lines.noted import Noted
 from nmt_cli.decoding.lines.odd_input import OddInput
-from nmt_cli.decoding.lines.translator import Candidate, Translation, Translator
+from nmt_cli.decoding.lines.translator import Candidate, Translation
 from nmt_cli.decoding.lines.word_links import pharaoh
 from nmt_cli.errors import printable_json
-from nmt_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:
     from nmt_cli.cli.translate_bar import LinesBar
@@ -73,15 +73,16 @@ def _described(candidate: Candidate) -> Mapping[str, Any]:
 class AttentionPage:
     """Where the model looks: for the alignments of a line, and for a page of the first lines."""
 
-    def __init__(self, file: BinaryIO | None, translator: Translator, model: Transformer) -> None:
+    def __init__(self, file: BinaryIO | None, model: Model) -> None:
         """Without a `file` there is no page."""
-        self._file, self._translator, self._model = file, translator, model
+        self._file, self._tokenizers, self._model = file, model.tokenizers, model.transformers[0]
+        self._wanted = model.config.output.alignments
         self._pairs: list[tuple[str, list[int], list[int]]] = []
         self._left_out = 0
 
     def aligned(self, translation: Translation) -> list[int] | None:
         """The alignment of the best translation, if the settings ask for it."""
-        if not self._translator.config.output.alignments:
+        if not self._wanted:
             return None
         parts = translation.candidates[0].parts if translation.candidates else ()
         sources = [sentence.tokens for sentence in translation.line.sentences[: len(parts)]]
@@ -89,14 +90,14 @@ class AttentionPage:
 
     def links(self, translation: Translation) -> list[str] | None:
         """The words of each candidate that belong to words of the source, if the settings ask for it."""
-        if not self._translator.config.output.alignments:
+        if not self._wanted:
             return None
         found = []
         for candidate in translation.candidates:
             targets = [part.tokens for part in candidate.parts]
             sources = [sentence.tokens for sentence in translation.line.sentences[: len(targets)]]
             aligned = alignment(self._model, sources, targets)
-            found.append(pharaoh(self._translator.tokenizers, sources, targets, aligned))
+            found.append(pharaoh(self._tokenizers, sources, targets, aligned))
         return found
 
     def add(self, translation: Translation) -> None:
@@ -114,7 +115,7 @@ class AttentionPage:
         """Write the page, if there shall be one."""
         if not self._file:
             return
-        write_attention_page(self._file, self._model, self._translator.tokenizers, self._pairs)
+        write_attention_page(self._file, self._model, self._tokenizers, self._pairs)
         if self._left_out:
             click.echo(f"The page of --attention shows the first {MOST_ON_PAGE} lines only.", err=True)
 

@@ -49,8 +49,7 @@ class Directions:
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
         for name, model in models.items():
-            recipe = model.loaded.translator.tokenizers.recipe
-            pair = (recipe.source_lang, recipe.target_lang)
+            pair = model.languages
             if pair in self._all:
                 raise UserError(
                     f"{name} translates from {pair[0]} to {pair[1]}, as another model does; name only one."

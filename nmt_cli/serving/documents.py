@@ -95,7 +95,7 @@ class _Cutting:
 def cut(wanted: Wanted) -> Documents:
     """The sentences of all texts, or their lines where the model's settings keep these whole."""
     model = wanted.direction.models[0]
-    keep = model.loaded.translator.config.input.sentences == "keep"
+    keep = model.config.input.sentences == "keep"
     every = [
         pieces(text, wanted.ignored) if wanted.markup else [Piece(text, text, plain=True)]
         for text in wanted.texts

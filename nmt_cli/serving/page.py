@@ -99,14 +99,14 @@ def _is_pair(value: object) -> bool:
 
 
 def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
-    tokenizers = model.loaded.translator.tokenizers
+    tokenizers = model.tokenizers
     found: list[Mapping[str, Any]] = []
     for pair in pairs:
         source, target = ids_of(tokenizers, pair)
         words = [tokenizers.source.decode(source).split(), tokenizers.target.decode(target).split()]
         links: list[list[int]] = []
-        if source and target and max(len(source), len(target)) <= model.loaded.translator.longest:
-            aligned = alignment(model.loaded.models[0], [source], [target])
+        if source and target and max(len(source), len(target)) <= model.max_source_tokens:
+            aligned = alignment(model.transformers[0], [source], [target])
             written = pharaoh(tokenizers, [source], [target], aligned)
             links = [[int(word) for word in link.split("-")] for link in written.split()]
         found.append({"source": words[0], "target": words[1], "links": links})
@@ -114,11 +114,11 @@ def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
 
 
 def _drawn(model: Model, pairs: Sequence[Pair]) -> bytes:
-    tokenizers = model.loaded.translator.tokenizers
+    tokenizers = model.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     if max(len(one) for both in ids for one in both) > LONGEST_DRAWN:
         raise Refused(413, f"a sentence has more than {LONGEST_DRAWN} pieces, too many to be drawn.")
     shown_pairs = [(pair[0], *both) for pair, both in zip(pairs, ids, strict=True) if all(both)]
     file = io.BytesIO()
-    write_attention_page(file, model.loaded.models[0], tokenizers, shown_pairs)
+    write_attention_page(file, model.transformers[0], tokenizers, shown_pairs)
     return file.getvalue()

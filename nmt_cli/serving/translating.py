@@ -133,5 +133,5 @@ def _search(model: Model, alternatives: int) -> SearchConfig | None:
     """As the model is set up, with as many further translations."""
     if not alternatives:
         return None
-    search, count = model.loaded.translator.config.search, alternatives + 1
+    search, count = model.config.search, alternatives + 1
     return replace(search, n_best=count, beam=max(search.beam, count) if search.has_beam else search.beam)

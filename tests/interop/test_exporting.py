@@ -231,7 +231,7 @@ def test_the_commands_go_there_and_back(
     assert "beam 4" in told.stderr
     assert own_search(tmp_path / "plain")["length_rule"] == "power"
     with load(tmp_path / "plain", device="cpu", threads=1) as model:
-        assert model.loaded.translator.config.search.cap_extra == 510
+        assert model.config.search.cap_extra == 510
         assert model.translate([""]) == [""]
     refused = nmt("import", tmp_path / "plain", "--out", tmp_path / "other")
     assert refused.stderr.startswith(f"Error: {tmp_path / 'plain'} is a model folder of nmt's already")

@@ -10,6 +10,7 @@ from nmt_cli.decoding.hypotheses import Scored
 from nmt_cli.decoding.lines.loading import Loaded
 from nmt_cli.scoring.perplexity import perplexity
 from nmt_cli.scoring.texts import read_hypotheses, refuse_second_stdin, refuse_unequal
+from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 Pair = tuple[str, str]
@@ -69,13 +70,10 @@ def read_texts(source: Path, hypotheses: Path) -> Texts:
     return Texts(sources.name, list(zip(sources.lines, targets.lines, strict=True)))
 
 
-def force(loaded: Loaded, texts: Texts) -> Forced:
-    """Score each line of a text, whatever its length."""
-    return Forced(
-        lines=score_pairs(loaded, texts.pairs),
-        words=sum(len(target.split()) + 1 for _, target in texts.pairs),
-        warnings=list(_warnings(loaded, texts)),
-    )
+def force(scores: Sequence[Scored], tokenizers: Tokenizers, longest: int, texts: Texts) -> Forced:
+    """Return the `scores` of a text with what else is reported. `longest` is in source pieces."""
+    words = sum(len(target.split()) + 1 for _, target in texts.pairs)
+    return Forced(scores, words, list(_warnings(tokenizers.source, longest, texts)))
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
@@ -112,8 +110,7 @@ def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
     return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))
 
 
-def _warnings(loaded: Loaded, texts: Texts) -> Iterator[str]:
-    longest, tokenizer = loaded.translator.longest, loaded.translator.tokenizers.source
+def _warnings(tokenizer: Tokenizer, longest: int, texts: Texts) -> Iterator[str]:
     count = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in texts.pairs]
     long = [number for number, pieces in enumerate(count, start=1) if pieces > longest]
     if long:

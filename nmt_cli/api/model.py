@@ -1,14 +1,4 @@
-"""The library: everything `nmt` does that is worth calling from Python.
-
-    from nmt_cli.api import load
-
-    with load("runs/en-de") as model:
-        print(model.translate(["A dog runs.", "Two cats sleep."]))
-
-Nothing here changes the program around it: not PyTorch's number of threads, no random seed, no signal
-handler, no environment variable (but for the one that cuBLAS wants where training shall be deterministic, and
-two that bound what oneDNN and PyTorch keep, set by `load` where they are not).
-"""
+"""A model to translate, score and align with."""
 
 from __future__ import annotations
 
@@ -17,43 +7,27 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from nmt_cli.config import read
-from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
-from nmt_cli.errors import UserError
-from nmt_cli.training.config import TrainConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
-    from nmt_cli.data.making.preprocess import Outcome
+    from nmt_cli.decoding.attention_maps import AttentionMaps
     from nmt_cli.decoding.hypotheses import Scored
     from nmt_cli.decoding.lines.given_pairs import Alignment
     from nmt_cli.decoding.lines.loading import Loaded
     from nmt_cli.decoding.lines.translator import Translation
     from nmt_cli.decoding.lines.workers import Workers
     from nmt_cli.machine.devices import Precision
-    from nmt_cli.machine.processes import Progress
-    from nmt_cli.training.record.events import Report
-
-__all__ = [
-    "InputConfig",
-    "Model",
-    "PreprocessConfig",
-    "SearchConfig",
-    "TrainConfig",
-    "Trained",
-    "TranslateConfig",
-    "UserError",
-    "load",
-    "preprocess",
-    "train",
-]
+    from nmt_cli.model.transformer import Transformer
+    from nmt_cli.text.tokenizers import Tokenizers
 
 Anywhere = str | os.PathLike[str]
 Device = Literal["auto", "cpu", "cuda"]
+Pair = tuple[str, str]
+"""A source and its translation."""
 
 
 def load(
@@ -78,6 +52,8 @@ def load(
     from nmt_cli.decoding.lines.loading import Where
     from nmt_cli.decoding.lines.loading import load as load_models
 
+    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise TypeError("load takes folders: load(folder), or load(first, second) for an ensemble.")
     folders = [Path(path) for path in paths]
     where = Where(device, devices, threads or 0, precision)
     if config is None:
@@ -96,12 +72,47 @@ class Model:
     """
 
     def __init__(self, loaded: Loaded) -> None:
-        self.loaded = loaded
-        """What it is made of."""
-
+        self._loaded = loaded
         self._workers: Workers | None = None
         self._closed = False
         self._changing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Model {'-'.join(self.languages)}>"
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages it translates from and into, as they were called in training.
+
+        >>> model.languages
+        ('en', 'de')
+        """
+        recipe = self.tokenizers.recipe
+        return recipe.source_lang, recipe.target_lang
+
+    @property
+    def config(self) -> TranslateConfig:
+        """The settings it was loaded with."""
+        return self._loaded.translator.config
+
+    @property
+    def tokenizers(self) -> Tokenizers:
+        """The tokenizers of source and target.
+
+        >>> model.tokenizers.source.encode("abc") == model.tokenizers.target.encode("abc")
+        True
+        """
+        return self._loaded.translator.tokenizers
+
+    @property
+    def transformers(self) -> Sequence[Transformer]:
+        """The models as PyTorch modules, on the first device. Several are an ensemble."""
+        return self._loaded.models
+
+    @property
+    def max_source_tokens(self) -> int:
+        """The number of source tokens that it translates at once. Longer lines are split."""
+        return self._loaded.translator.longest
 
     def translate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
         """The best translation of each line; empty for a line without words.
@@ -145,8 +156,8 @@ class Model:
         """
         from nmt_cli.decoding.lines.stream import stream
 
-        translator = self.loaded.searching(search)
-        search = translator.config.search
+        translator = self._loaded.searching(search)
+        lines, search = _checked_lines(lines), translator.config.search
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
     def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
@@ -164,7 +175,7 @@ class Model:
         >>> model.sentences("One is.  Two is.\\n")
         (['One is.', 'Two is.'], ['  ', '\\n'])
         """
-        found = self.loaded.translator.split(text)
+        found = self._loaded.translator.split(text)
         return [sentence for sentence, _ in found], [blanks for _, blanks in found]
 
     def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
@@ -173,7 +184,7 @@ class Model:
         >>> model.joined(["Eins ist.", "Zwei ist."], ["  ", "\\n"])
         'Eins ist.  Zwei ist.\\n'
         """
-        return self.loaded.translator.joined(translations, blanks)
+        return self._loaded.translator.joined(translations, blanks)
 
     async def atranslate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
         """As `translate`, for programs with an event loop, which it never blocks.
@@ -214,7 +225,7 @@ class Model:
 
         from nmt_cli.decoding.lines.async_stream import async_stream
 
-        translator = self.loaded.searching(search)
+        lines, translator = _checked_lines(lines), self._loaded.searching(search)
         workers = self._workers
         if not workers or not workers.usable:
             workers = await asyncio.to_thread(self._started)  # which takes its time
@@ -232,7 +243,7 @@ class Model:
         lines, blanks = self.sentences(text)
         return self.joined(await self.atranslate(lines, search), blanks)
 
-    def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
+    def score(self, pairs: Iterable[Pair]) -> list[float]:
         """The log-probability of each translation, given its source; computed in the calling thread.
 
         >>> same, other = model.score([("abc", "abc"), ("abc", "xyz")])
@@ -241,7 +252,7 @@ class Model:
         """
         return [scored.log_probability for scored in self.token_scores(pairs)]
 
-    def token_scores(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
+    def token_scores(self, pairs: Iterable[Pair]) -> list[Scored]:
         """As `score`, of each piece.
 
         >>> (scored,) = model.token_scores([("abc", "abc")])
@@ -252,9 +263,9 @@ class Model:
         """
         from nmt_cli.decoding.lines.given_pairs import score_pairs
 
-        return score_pairs(self.loaded, list(pairs))
+        return score_pairs(self._loaded, _checked_pairs(pairs))
 
-    def align(self, pairs: Iterable[tuple[str, str]]) -> list[Alignment]:
+    def align(self, pairs: Iterable[Pair]) -> list[Alignment]:
         """For each piece of a translation the piece of its source that the first model looks at most.
 
         >>> (aligned,) = model.align([("abc", "abc")])
@@ -263,7 +274,20 @@ class Model:
         """
         from nmt_cli.decoding.lines.given_pairs import align_pairs
 
-        return align_pairs(self.loaded, list(pairs))
+        return align_pairs(self._loaded, _checked_pairs(pairs))
+
+    def attention_maps(self, pairs: Iterable[Pair]) -> list[AttentionMaps]:
+        """Return the attention weights of each head of each layer of the first model, for each pair.
+
+        >>> (maps,) = model.attention_maps([("abc", "ab")])
+        >>> maps.cross.shape[2:]  # target and source tokens, each with an end mark
+        torch.Size([3, 4])
+        """
+        from nmt_cli.decoding.attention_maps import attention_maps
+        from nmt_cli.decoding.lines.given_pairs import ids_of
+
+        ids = [ids_of(self.tokenizers, pair) for pair in _checked_pairs(pairs)]
+        return attention_maps(self.transformers[0], ids)
 
     def start(self) -> None:
         """Start the workers, unless they are; else the first translation does."""
@@ -311,90 +335,24 @@ class Model:
             if not self._workers or not self._workers.usable:
                 if self._workers:
                     self._workers.close()
-                self._workers = Workers(self.loaded.workers)
+                self._workers = Workers(self._loaded.workers)
                 # Unlike `__del__` this is called also when the program ends with the model still in use.
                 weakref.finalize(self, self._workers.close)
             return self._workers
 
 
-def preprocess(
-    source_lang: str,
-    target_lang: str,
-    train: Sequence[str],
-    out: Anywhere,
-    *,
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
-    reuse_tokenizer: str | None = None,
-    config: PreprocessConfig | None = None,
-    given: frozenset[str] = frozenset(),
-    workers: int | None = None,
-    overwrite: bool = False,
-    progress: Progress = lambda stage, done, whole: None,
-    shard: tuple[int, int] = (1, 1),
-) -> Outcome:
-    """Make the dataset folder `out` of raw parallel text, as `nmt preprocess` does with such options.
-
-    With `shard`, as (3, 16), it does only what machine 3 of 16 is to do. `given` names settings meant as they
-    are, be it at their defaults. Starts processes: in a script, call it below `if __name__ == "__main__":`.
-
-    >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
-    >>> outcome.manifest["splits"]["train"]["pairs"]
-    300
-    """
-    from nmt_cli.data.making.job import Job
-    from nmt_cli.data.making.parts import Share
-    from nmt_cli.data.making.preprocess import preprocess as make_dataset
-    from nmt_cli.machine.threads import available_cores
-
-    settings = config or PreprocessConfig()
-    job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
-    return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress, Share(*shard))
+def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
+    if isinstance(lines, str | bytes):
+        raise TypeError("lines must be a list of texts, not a single one; take [text], or translate_text.")
+    if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):
+        raise TypeError(f"each line must be a text, not {wrong[0]!r}.")
+    return lines
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A run folder, and whether the run came to its end."""
-
-    folder: Path
-    complete: bool
-
-
-def train(
-    dataset: Anywhere,
-    out: Anywhere,
-    config: TrainConfig | None = None,
-    *,
-    device: Device = "auto",
-    threads: int | None = None,
-    report: Report = lambda event: None,
-    stop_wanted: Callable[[], bool] = lambda: False,
-    command: Sequence[str] = (),
-) -> Trained:
-    """Train on a dataset folder, in the run folder `out`; the same call again goes on where the run stands.
-
-    On a CPU with so many `threads`, by default as many as OMP_NUM_THREADS says, or there are processors.
-
-    `report` is told what happens; when `stop_wanted` says so, the run is saved and ends. The run folder keeps
-    the `command` that asked for it. On several devices, a process for each has to make the call, under
-    torchrun or Slurm.
-
-    >>> trained = train(dataset, run, tiny, device="cpu")
-    >>> trained.complete
-    True
-    >>> load(trained.folder, device="cpu", threads=1).translate([""])
-    ['']
-    """
-    import torch
-
-    from nmt_cli.machine.devices import device_of_rank, is_gpu
-    from nmt_cli.training.assembling.run import train as train_run
-    from nmt_cli.training.step.distributed import process_from_environment
-
-    process = process_from_environment()
-    where = device_of_rank(device, process.local_rank)
-    paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
-    # Training seeds PyTorch's generators, and they are the caller's.
-    with torch.random.fork_rng([where] if is_gpu(where) else []):
-        complete = train_run(*paths, settings, process, where, report, stop_wanted, command, threads or 0)
-    return Trained(paths[1], complete)
+def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
+    listed = list(pairs)
+    for pair in listed:
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+        if not is_pair or not all(isinstance(text, str) for text in pair):
+            raise TypeError(f"each pair must be a source and its translation, not {pair!r}.")
+    return listed

@@ -1,0 +1,92 @@
+"""The library: everything `nmt` does that is worth calling from Python.
+
+    from nmt_cli.api import load
+
+    with load("runs/en-de") as model:
+        print(model.translate(["A dog runs.", "Two cats sleep."]))
+
+Nothing here changes the program around it: not PyTorch's number of threads, no random seed, no signal
+handler, no environment variable (but for the one that cuBLAS wants where training shall be deterministic, and
+two that bound what oneDNN and PyTorch keep, set by `load` where they are not).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from nmt_cli.api.commands import Trained, average, preprocess, preset, train
+from nmt_cli.api.model import Device, Model, load
+from nmt_cli.config import meanings_of, preset_names
+from nmt_cli.corpus.config import CorpusConfig
+from nmt_cli.data.config import (
+    BatchConfig,
+    CorporaConfig,
+    FilterConfig,
+    MixingConfig,
+    PreprocessConfig,
+    StageConfig,
+)
+from nmt_cli.decoding.config import BeamConfig, InputConfig, OutputConfig, SearchConfig, TranslateConfig
+from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.config import AugmentConfig, SamplingConfig, TextConfig, TokenizerConfig
+from nmt_cli.training.config import (
+    CheckpointConfig,
+    LossConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    StartConfig,
+    TrainConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
+
+if TYPE_CHECKING:  # PyTorch takes seconds to load
+    from nmt_cli.data.making.preprocess import Outcome
+    from nmt_cli.decoding.attention_maps import AttentionMaps
+    from nmt_cli.decoding.hypotheses import Scored
+    from nmt_cli.decoding.lines.given_pairs import Alignment
+    from nmt_cli.decoding.lines.translator import Candidate, Translation
+    from nmt_cli.scoring.metrics import Score
+    from nmt_cli.scoring.metrics import score as score_texts
+else:
+    LATER = {
+        "Alignment": "decoding.lines.given_pairs",
+        "AttentionMaps": "decoding.attention_maps",
+        "Candidate": "decoding.lines.translator",
+        "Outcome": "data.making.preprocess",
+        "Score": "scoring.metrics",
+        "Scored": "decoding.hypotheses",
+        "Translation": "decoding.lines.translator",
+        "score_texts": "scoring.metrics",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in LATER:
+            raise AttributeError(f"nmt_cli.api has no {name}")
+        return getattr(import_module(f"nmt_cli.{LATER[name]}"), name.removesuffix("_texts"))
+
+
+__all__ = ["Device", "Model", "Trained", "UserError"]
+__all__ += ["average", "load", "preprocess", "preset", "preset_names", "score_texts", "train"]
+__all__ += ["Alignment", "AttentionMaps", "Candidate", "Outcome", "Score", "Scored", "Translation"]
+__all__ += ["AugmentConfig", "BatchConfig", "BeamConfig", "CheckpointConfig", "CorporaConfig", "CorpusConfig"]
+__all__ += ["FilterConfig", "InputConfig", "LossConfig", "MixingConfig", "ModelConfig", "OptimizerConfig"]
+__all__ += ["OutputConfig", "PreprocessConfig", "SamplingConfig", "ScheduleConfig", "SearchConfig"]
+__all__ += ["StageConfig", "StartConfig", "TextConfig", "TokenizerConfig", "TrainConfig", "TrainingConfig"]
+__all__ += ["TranslateConfig", "ValidationConfig"]
+
+
+class _Help:
+    """The docstring of a section, with the meanings of its settings. They are read when it is asked for."""
+
+    def __init__(self, text: str | None) -> None:
+        self._text = text
+
+    def __get__(self, _: object, section: Any) -> str:
+        return "\n\n".join(
+            [self._text or "", *(f"{name}: {text}" for name, text in meanings_of(section).items())]
+        )
+
+
+for _section in [globals()[name] for name in __all__ if name.endswith("Config")]:
+    _section.__doc__ = _Help(_section.__doc__)

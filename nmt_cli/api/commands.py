@@ -1,0 +1,123 @@
+"""The commands besides `nmt translate` that are worth calling from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nmt_cli.api.model import Anywhere, Device
+from nmt_cli.config import preset_path, read
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.training.config import TrainConfig
+
+if TYPE_CHECKING:  # PyTorch takes seconds to load
+    from nmt_cli.data.making.preprocess import Outcome
+    from nmt_cli.machine.processes import Progress
+    from nmt_cli.training.record.events import Report
+
+
+def preprocess(
+    source_lang: str,
+    target_lang: str,
+    train: Sequence[str],
+    out: Anywhere,
+    *,
+    valid: Sequence[str] = (),
+    test: Sequence[str] = (),
+    reuse_tokenizer: str | None = None,
+    config: PreprocessConfig | None = None,
+    given: frozenset[str] = frozenset(),
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: Progress = lambda stage, done, whole: None,
+    shard: tuple[int, int] = (1, 1),
+) -> Outcome:
+    """Make the dataset folder `out` of raw parallel text, as `nmt preprocess` does with such options.
+
+    With `shard`, as (3, 16), it does only what machine 3 of 16 is to do. `given` names settings meant as they
+    are, be it at their defaults. Starts processes: in a script, call it below `if __name__ == "__main__":`.
+
+    >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
+    >>> outcome.manifest["splits"]["train"]["pairs"]
+    300
+    """
+    from nmt_cli.data.making.job import Job
+    from nmt_cli.data.making.parts import Share
+    from nmt_cli.data.making.preprocess import preprocess as make_dataset
+    from nmt_cli.machine.threads import available_cores
+
+    settings = config or PreprocessConfig()
+    job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
+    return make_dataset(job, Path(out), workers or available_cores(), overwrite, progress, Share(*shard))
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A run folder, and whether the run came to its end."""
+
+    folder: Path
+    complete: bool
+
+
+def train(
+    dataset: Anywhere,
+    out: Anywhere,
+    config: TrainConfig | None = None,
+    *,
+    device: Device = "auto",
+    threads: int | None = None,
+    report: Report = lambda event: None,
+    stop_wanted: Callable[[], bool] = lambda: False,
+    command: Sequence[str] = (),
+) -> Trained:
+    """Train on a dataset folder, in the run folder `out`; the same call again goes on where the run stands.
+
+    On a CPU with so many `threads`, by default as many as OMP_NUM_THREADS says, or there are processors.
+
+    `report` is told what happens; when `stop_wanted` says so, the run is saved and ends. The run folder keeps
+    the `command` that asked for it. On several devices, a process for each has to make the call, under
+    torchrun or Slurm.
+
+    >>> trained = train(dataset, run, tiny, device="cpu")
+    >>> trained.complete
+    True
+    >>> load(trained.folder, device="cpu", threads=1).translate([""])
+    ['']
+    """
+    import torch
+
+    from nmt_cli.machine.devices import device_of_rank, is_gpu
+    from nmt_cli.training.assembling.run import train as train_run
+    from nmt_cli.training.step.distributed import process_from_environment
+
+    process = process_from_environment()
+    where = device_of_rank(device, process.local_rank)
+    paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
+    # Training seeds PyTorch's generators, and they are the caller's.
+    with torch.random.fork_rng([where] if is_gpu(where) else []):
+        complete = train_run(*paths, settings, process, where, report, stop_wanted, command, threads or 0)
+    return Trained(paths[1], complete)
+
+
+def preset(name: str, *assignments: str) -> TrainConfig:
+    """Return the settings of a preset, such as "tiny", with changes. `preset_names` lists the presets.
+
+    >>> preset("tiny", "training.max_steps=10").training.max_steps
+    10
+    """
+    return read(TrainConfig, preset=preset_path(name), assignments=assignments)
+
+
+def average(models: Sequence[Anywhere], out: Anywhere) -> Path:
+    """Write the average of models, checkpoints or run folders as the model folder `out`.
+
+    >>> load(average([folder, folder], run), device="cpu", threads=1).translate(["abc"])
+    ['abc']
+    """
+    from nmt_cli.checkpoints import choice
+    from nmt_cli.checkpoints.average import average as write_average
+
+    write_average(choice.named([Path(model) for model in models]), Path(out))
+    return Path(out)
