@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
@@ -115,7 +115,7 @@ def _request(text: str) -> bytes:
 
 
 TRANSLATE = _request("A dog runs. " * 3)
-KINDS: dict[str, tuple[Callable[[Streams, Random], Awaitable[None]], int]] = {
+KINDS: dict[str, tuple[Callable[[Streams, Random], Coroutine[Any, Any, None]], int]] = {
     "idle": (idle, 2 * FILES),
     "half a header": (half_header, FILES),
     "header without an end": (slow_header, 50),

@@ -84,7 +84,8 @@ def test_deepl_lists_what_there_is(translator: deepl.DeepLClient) -> None:
         ("EN", "English", False),
     ]
     assert translator.get_glossary_languages() == []
-    assert translator.list_glossaries() == translator.list_multilingual_glossaries() == []
+    assert translator.list_glossaries() == []
+    assert translator.list_multilingual_glossaries() == []
 
 
 def test_deepl_counts_characters(translator: deepl.DeepLClient) -> None:
