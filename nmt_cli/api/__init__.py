@@ -5,9 +5,9 @@
     with load("runs/en-de") as model:
         print(model.translate(["A dog runs.", "Two cats sleep."]))
 
-Nothing here changes the program around it: not PyTorch's number of threads, no random seed, no signal
-handler, no environment variable (but for the one that cuBLAS wants where training shall be deterministic, and
-two that bound what oneDNN and PyTorch keep, set by `load` where they are not).
+Nothing here changes the program around it: threads of PyTorch, random seeds, signal handlers and environment
+variables stay as they are. The exceptions are a variable of cuBLAS for deterministic training, and two that
+bound the caches of oneDNN and PyTorch, which `load` sets unless they are set.
 """
 
 from importlib import import_module

@@ -34,10 +34,10 @@ def preprocess(
     progress: Progress = lambda stage, done, whole: None,
     shard: tuple[int, int] = (1, 1),
 ) -> Outcome:
-    """Make the dataset folder `out` of raw parallel text, as `nmt preprocess` does with such options.
+    """Make the dataset folder `out` of raw parallel text, as `nmt preprocess` does with the same options.
 
-    With `shard`, as (3, 16), it does only what machine 3 of 16 is to do. `given` names settings meant as they
-    are, be it at their defaults. Starts processes: in a script, call it below `if __name__ == "__main__":`.
+    With `shard=(3, 16)` it does the part of machine 3 of 16. `given` names settings that were given
+    explicitly, even if at their defaults. It starts processes: call it below `if __name__ == "__main__":`.
 
     >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
     >>> outcome.manifest["splits"]["train"]["pairs"]
@@ -55,7 +55,7 @@ def preprocess(
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A run folder, and whether the run came to its end."""
+    """A run folder, and whether its run is complete."""
 
     folder: Path
     complete: bool
@@ -72,13 +72,11 @@ def train(
     stop_wanted: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
 ) -> Trained:
-    """Train on a dataset folder, in the run folder `out`; the same call again goes on where the run stands.
+    """Train on a dataset folder, in the run folder `out`. The same call again resumes the run.
 
-    On a CPU with so many `threads`, by default as many as OMP_NUM_THREADS says, or there are processors.
-
-    `report` is told what happens; when `stop_wanted` says so, the run is saved and ends. The run folder keeps
-    the `command` that asked for it. On several devices, a process for each has to make the call, under
-    torchrun or Slurm.
+    `threads` is for a CPU; the default is OMP_NUM_THREADS, or else all cores. `report` gets each event. When
+    `stop_wanted` returns true, the run is saved and ends. The run folder keeps the `command`. On several
+    devices each process makes the call, under torchrun or Slurm.
 
     >>> trained = train(dataset, run, tiny, device="cpu")
     >>> trained.complete
@@ -113,7 +111,7 @@ def preset(name: str, *assignments: str) -> TrainConfig:
 def average(models: Sequence[Anywhere], out: Anywhere) -> Path:
     """Write the average of models, checkpoints or run folders as the model folder `out`.
 
-    >>> load(average([folder, folder], run), device="cpu", threads=1).translate(["abc"])
+    >>> load(average([folder], run), device="cpu", threads=1).translate(["abc"])
     ['abc']
     """
     from nmt_cli.checkpoints import choice

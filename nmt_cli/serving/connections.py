@@ -1,4 +1,4 @@
-"""Connections of the server: a limited number, and none that waits for its client for ever."""
+"""HTTP connections, limited in number and in the time that their clients take."""
 
 import asyncio
 import errno
@@ -80,7 +80,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def end_if_late(self) -> None:
-        """Close the connection if its client has taken too long to send what is missing."""
+        """Close the connection if its client has taken too long to send a header or the rest of a body."""
         begun = not self.timeout_keep_alive_task or self.conn.trailing_data[0]
         header = self.conn.their_state is h11.IDLE and begun
         if (header or self._answered_early) and time.monotonic() - self._since > CLIENT_SECONDS:
@@ -103,7 +103,7 @@ class Connection(H11Protocol):
 
 
 def raise_file_limit() -> int:
-    """Let the process open as many files as it may; return the number of connections that this allows."""
+    """Raise the process's soft limit of open files, and return the number of connections it allows."""
     soft, hard = (
         MAX_FILES if number == resource.RLIM_INFINITY else number
         for number in resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -17,7 +17,7 @@ UNLIMITED = 1_000_000_000_000
 
 
 def shape(refused: Refused) -> Mapping[str, Any]:
-    """What is wrong."""
+    """Return the body of an error."""
     return {"message": refused.told}
 
 

@@ -20,7 +20,7 @@ DONE = "[DONE]"
 
 
 def shape(refused: Refused) -> Mapping[str, Any]:
-    """What is wrong."""
+    """Return the body of an error."""
     kind = "server_error" if refused.status >= 500 else "invalid_request_error"
     return {"error": {"message": refused.told, "type": kind, "param": None, "code": None}}
 
