@@ -10,10 +10,7 @@ from nmt_cli.serving.directions import Directions, name_of
 
 
 def model(source: str, target: str) -> Any:
-    recipe = SimpleNamespace(source_lang=source, target_lang=target)
-    return SimpleNamespace(
-        loaded=SimpleNamespace(translator=SimpleNamespace(tokenizers=SimpleNamespace(recipe=recipe)))
-    )
+    return SimpleNamespace(languages=(source, target))
 
 
 def served(*pairs: str, pivot: str = "en") -> Directions:
