@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from nmt_cli.api.model import Anywhere, Device
 from nmt_cli.config import preset_path, read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.training.config import TrainConfig
@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.data.making.preprocess import Outcome
     from nmt_cli.machine.processes import Progress
     from nmt_cli.training.record.events import Report
+
+Anywhere = str | os.PathLike[str]
 
 
 def preprocess(
@@ -66,7 +68,7 @@ def train(
     out: Anywhere,
     config: TrainConfig | None = None,
     *,
-    device: Device = "auto",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
     threads: int | None = None,
     report: Report = lambda event: None,
     stop_wanted: Callable[[], bool] = lambda: False,
