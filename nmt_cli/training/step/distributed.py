@@ -2,7 +2,9 @@
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,30 +55,52 @@ class Process:
 
 
 def process_from_environment() -> Process:
-    """This process by torchrun's variables, or else by Slurm's; one process alone where there are neither."""
+    """Return this process by the variables of torchrun, or else of Slurm; one process alone without them.
+
+    Raises `UserError` that names the variable if one is missing or makes no sense.
+    """
     env = os.environ
     # Before Slurm, since a Slurm job may start torchrun.
     if "RANK" in env and "WORLD_SIZE" in env:
-        local = int(env.get("LOCAL_RANK", 0)), int(env.get("LOCAL_WORLD_SIZE", 1))
-        return Process(int(env["RANK"]), int(env["WORLD_SIZE"]), *local)
-    if "SLURM_STEP_NODELIST" in env and int(env.get("SLURM_NTASKS", 1)) > 1:  # started by srun
-        return _process_from_slurm()
-    return Process()
+        local = _number("LOCAL_RANK", "0"), _number("LOCAL_WORLD_SIZE", "1", least=1)
+        process = Process(_number("RANK"), _number("WORLD_SIZE", least=1), *local)
+    elif "SLURM_STEP_NODELIST" in env and _number("SLURM_NTASKS", "1") > 1:  # started by srun
+        process = _process_from_slurm()
+    else:
+        return Process()
+    if process.rank >= process.world:
+        raise UserError(f"the rank of this process is {process.rank}, but there are only {process.world}.")
+    return process
 
 
 def _process_from_slurm() -> Process:
     env = os.environ
+    world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)
     # Slurm names no port: its job's number spreads the jobs of a machine over several.
     first, count = SLURM_PORTS
     # A meeting point that was given stays.
     env.setdefault("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"]))
-    env.setdefault("MASTER_PORT", str(first + int(env["SLURM_JOB_ID"]) % count))
-    tasks = tasks_by_node(env["SLURM_TASKS_PER_NODE"])[int(env["SLURM_NODEID"])]
-    return Process(int(env["SLURM_PROCID"]), int(env["SLURM_NTASKS"]), int(env["SLURM_LOCALID"]), tasks)
+    if "MASTER_PORT" not in env:
+        env["MASTER_PORT"] = str(first + _number("SLURM_JOB_ID") % count)
+    by_node = tasks_by_node(env.get("SLURM_TASKS_PER_NODE", ""))
+    node = _number("SLURM_NODEID", "0")
+    # Launchers that imitate srun may not list the tasks of each node.
+    tasks = by_node[node] if node < len(by_node) else -(-world // nodes)
+    return Process(_number("SLURM_PROCID"), world, _number("SLURM_LOCALID"), tasks)
+
+
+def _number(name: str, default: str | None = None, least: int = 0, most: int = 2**31) -> int:
+    """Return the whole number that an environment variable holds."""
+    text = os.environ.get(name, default)
+    if text is None:
+        raise UserError(f"the launcher does not set {name}; set it for each process.")
+    if text.isascii() and text.isdecimal() and len(text) < 11 and least <= int(text) <= most:
+        return int(text)
+    raise UserError(f"{name} must be a whole number from {least:,} to {most:,} (got {text!r:.50}).")
 
 
 def tasks_by_node(text: str) -> list[int]:
-    """The tasks on each node from Slurm's list of them: "4(x2),3" is 4, 4 and 3."""
+    """Return the tasks on each node from Slurm's list: "4(x2),3" is 4, 4 and 3."""
     return [
         int(tasks)
         for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -111,6 +135,7 @@ class Group:
             patience = timedelta(seconds=timeout)
             dist.init_process_group(
                 "nccl" if is_gpu(device) else "gloo",
+                store=_meeting(process, timeout),
                 rank=process.rank,
                 world_size=process.world,
                 timeout=2 * patience,  # what waits on the host is to speak first
@@ -224,8 +249,8 @@ class Group:
 
 @contextmanager
 def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
-    """The group of this run, which is left however the block ends."""
-    with _lost_contact(process), _port_free():
+    """Return the group of this run, which is left however the block ends."""
+    with _lost_contact(process):
         group = Group(process, device, timeout)
     try:
         yield group
@@ -233,17 +258,33 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
         group.close()
 
 
-@contextmanager
-def _port_free() -> Iterator[None]:
+def _meeting(process: Process, timeout: float) -> Any:
+    """Return the store through which the processes meet, at MASTER_ADDR and MASTER_PORT.
+
+    Raises `UserError` after `timeout` seconds. The library itself waits forever for the answer of a server
+    that accepts the connection and then says nothing, hence the thread.
+    """
+    address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
+    if not address:
+        raise UserError("the launcher does not set MASTER_ADDR; set it for each process.")
+    future: Future[Any] = Future()
+
+    def meet() -> None:
+        try:
+            of = process.rank, process.world
+            future.set_result(next(dist.rendezvous("env://", *of, timeout=timedelta(seconds=timeout)))[0])
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=meet, name="rendezvous", daemon=True).start()
     try:
-        yield
-    except RuntimeError as error:
-        if "EADDRINUSE" not in str(error):
-            raise
-        port = os.environ.get("MASTER_PORT")
-        raise UserError(
-            f"port {port}, where the processes are to meet, is in use; set MASTER_PORT to a free one for all."
-        ) from error
+        store = future.result(timeout + 1)  # the library has more to say, if it answers at all
+    except (TimeoutError, RuntimeError) as error:
+        message = f"process {process.rank} could not meet the others at {address}:{port} in {timeout:g} s"
+        if "EADDRINUSE" in str(error):
+            message = f"port {port}, where the processes are to meet, is in use"
+        raise UserError(f"{message}; check MASTER_ADDR and MASTER_PORT, the same for all.") from error
+    return dist.PrefixStore("default_pg", store)
 
 
 @contextmanager

@@ -90,6 +90,51 @@ def test_a_job_without_srun_is_one_process(monkeypatch: pytest.MonkeyPatch) -> N
     assert process_from_environment() == Process()
 
 
+@pytest.mark.parametrize(
+    ("changes", "tasks"),
+    [
+        ({"SLURM_TASKS_PER_NODE": None, "SLURM_NNODES": "3"}, 3),
+        ({"SLURM_TASKS_PER_NODE": None}, 8),
+        ({"SLURM_NODEID": None}, 4),
+    ],
+    ids=["nodes", "neither", "no node"],
+)
+def test_launchers_that_set_only_some_of_slurms_variables_are_understood(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str | None], tasks: int
+) -> None:
+    setenv(monkeypatch, **{name: value for name, value in {**SLURM, **changes}.items() if value})
+    assert process_from_environment() == Process(5, 8, 1, tasks)
+
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({**SLURM, "SLURM_PROCID": None}, "does not set SLURM_PROCID; set it"),
+        ({**SLURM, "SLURM_NTASKS": "²"}, "SLURM_NTASKS must be a whole number from 0 to .* (got '²')"),
+        ({**SLURM, "SLURM_JOB_ID": "9" * 5000}, "SLURM_JOB_ID must be a whole number"),
+        ({**TORCHRUN, "RANK": "x"}, "RANK must be a whole number from 0 to .* (got 'x')"),
+        ({**TORCHRUN, "RANK": "2"}, "the rank of this process is 2, but there are only 2."),
+        ({**TORCHRUN, "WORLD_SIZE": "0"}, "WORLD_SIZE must be a whole number from 1 to"),
+        ({**TORCHRUN, "LOCAL_RANK": "-1"}, "LOCAL_RANK must be a whole number"),
+        ({**TORCHRUN, "MASTER_PORT": "70000"}, "MASTER_PORT must be a whole number from 1 to 65,535"),
+        ({**TORCHRUN, "MASTER_PORT": None}, "does not set MASTER_PORT; set it"),
+        ({**TORCHRUN, "MASTER_ADDR": None}, "does not set MASTER_ADDR; set it"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_a_launchers_variable_that_is_missing_or_no_number_is_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str | None], message: str
+) -> None:
+    setenv(monkeypatch, **{name: value for name, value in variables.items() if value})
+    with pytest.raises(UserError) as caught, joined(process_from_environment(), CPU, 1.0):
+        pass
+    assert "\n" not in str(caught.value)
+    assert all(part in str(caught.value) for part in message.split(" .* "))
+
+
 def test_a_single_slurm_task_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     setenv(monkeypatch, **{**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "1"})
     assert process_from_environment() == Process()
@@ -150,8 +195,25 @@ def test_a_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         port = other.getsockname()[1]
         setenv(monkeypatch, **child_environments(2, port)[0])
         with (
-            pytest.raises(UserError, match=f"^port {port}, where the processes are to meet, is in use; set"),
+            pytest.raises(
+                UserError, match=f"^port {port}, where the processes are to meet, is in use; check"
+            ),
             joined(process_from_environment(), CPU, 5.0),
+        ):
+            pass
+
+
+def test_a_port_that_accepts_and_never_answers_ends_the_wait_and_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        port = deaf.getsockname()[1]
+        setenv(monkeypatch, **child_environments(2, port)[1])
+        with (
+            pytest.raises(UserError, match=f"^process 1 could not meet .* 127.0.0.1:{port} in 0.5 s; check"),
+            joined(process_from_environment(), CPU, 0.5),
         ):
             pass
 
