@@ -86,7 +86,7 @@ def build_trainer(
         report(Note(start_from(model, identity, config.start)))
     if config.start.freeze:
         report(Note(freeze(model, config.start.freeze)))
-    tell_slow_ways(config, device, report)
+    tell_slow_ways(config, device, report, group.process.local_world)
     precision = MixedPrecision(precision_for(config.training.precision, device), device)
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
     shares = (group.process.rank, group.process.world) if config.optimizer.split else (0, 1)
@@ -104,8 +104,10 @@ def graphs_for(model: nn.Module, config: TrainConfig, precision: MixedPrecision,
     return Graphs(model, Recorder(), lambda told: report(Warned(told)))
 
 
-def tell_slow_ways(config: TrainConfig, device: torch.device, report: Report) -> None:
-    """Say where a GPU does without our kernel, and a CPU without instructions."""
+def tell_slow_ways(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
+    """Warn about what makes training slow on `device`, which `ranks` processes of this machine share."""
+    if not is_gpu(device) and ranks > (cores := available_cores()):
+        report(Warned(f"{ranks} processes share {cores} CPU cores, which is slower than --devices {cores}."))
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
         report(Warned("this CPU has no instructions for bf16; training.precision=fp32 is much faster here."))
     d_k, d_v = config.model.d_k, config.model.d_v

@@ -7,6 +7,7 @@ import torch
 
 from nmt_cli.errors import UserError
 from nmt_cli.machine import torch_private
+from nmt_cli.training.assembling import build
 from nmt_cli.training.assembling.build import compiled, graphs_for, precision_for, tell_slow_ways
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Event, Warned
@@ -53,6 +54,23 @@ def test_a_cpu_that_only_imitates_bf16_is_told(
     assert ["fp32 is much faster" in event.text for event in events if isinstance(event, Warned)] == [
         True
     ] * told
+
+
+@pytest.mark.parametrize(("ranks", "device", "count"), [(4, "cpu", 1), (2, "cpu", 0), (4, "cuda", 0)])
+def test_more_ranks_than_cores_are_warned_about(
+    tiny: Callable[..., TrainConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: int,
+    device: str,
+    count: int,
+) -> None:
+    monkeypatch.setattr(build, "available_cores", lambda: 2)
+    events: list[Event] = []
+    tell_slow_ways(
+        tiny("model.key_width=8", "model.value_width=8"), torch.device(device), events.append, ranks
+    )
+    message = "4 processes share 2 CPU cores, which is slower than --devices 2."
+    assert events == [Warned(message)] * count
 
 
 @pytest.mark.parametrize(
