@@ -155,10 +155,13 @@ def point(run: Path, name: str, place: Path) -> None:
 
 
 def sweep(run: Path) -> None:
-    """Remove what saves left behind that were killed, and bring back what they were about to replace."""
+    """Remove what killed saves left in the run, and restore what they were about to replace."""
     for left in (run / CHECKPOINTS).glob(".step-*"):
         recover(left.with_name(left.stem.removeprefix(".")))
-        shutil.rmtree(left, ignore_errors=True)
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def set_copies_aside(run: Path) -> dict[Path, Path]:

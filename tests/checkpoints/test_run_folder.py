@@ -25,6 +25,7 @@ from nmt_cli.checkpoints.run_folder import (
     read_optimizer,
     read_state,
     save_checkpoint,
+    sweep,
 )
 from nmt_cli.errors import UserError
 
@@ -203,6 +204,15 @@ def test_a_pointer_is_made_although_a_killed_run_left_half_of_one(save: Save, tm
     point(tmp_path, "last", place)
     assert (tmp_path / "last").resolve() == place
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "last"]
+
+
+def test_what_a_killed_save_left_is_swept_up_even_if_it_is_a_file(save: Save, tmp_path: Path) -> None:
+    place = save(1)
+    (place.with_name(".step-00000002.unfinished")).write_text("a file")
+    (place.with_name(".step-00000003.unfinished")).mkdir()
+    sweep(tmp_path)
+    assert [path.name for path in place.parent.iterdir()] == [place.name]
+    assert save(2).is_dir()
 
 
 def test_all_other_checkpoints_are_removed(save: Save, tmp_path: Path) -> None:

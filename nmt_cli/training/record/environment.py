@@ -12,7 +12,7 @@ import torch
 from nmt_cli import __version__
 from nmt_cli.machine.atomic import room_for
 from nmt_cli.machine.devices import gpu_name, is_gpu, processor_name
-from nmt_cli.machine.reading import bytes_if_there
+from nmt_cli.machine.reading import bytes_if_there, parsed_json
 from nmt_cli.training.record.events import Report, Warned
 from nmt_cli.training.step.distributed import Process
 
@@ -52,9 +52,9 @@ def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Rep
 
 
 def _without_step(line: bytes) -> dict[str, Any] | None:
-    """None where the line is damaged."""
+    """Return the facts of a line, or None if it is damaged."""
     try:
-        facts = json.loads(line)
+        facts = parsed_json(line)
         return {key: value for key, value in facts.items() if key != "step"}
     except (ValueError, AttributeError):
         return None

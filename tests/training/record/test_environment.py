@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from nmt_cli.training.record.environment import environment, keep_environment
@@ -39,8 +40,9 @@ def test_a_name_that_is_no_utf8_is_kept(tmp_path: Path) -> None:
     assert "caf" in lines(tmp_path)[0]["command"][1]
 
 
-def test_a_line_cut_short_is_told_of_and_spoils_no_other(tmp_path: Path) -> None:
-    (tmp_path / "environment.jsonl").write_bytes(b'{"step": 0, "host": "a"}\n{"step": 5, "ho')
+@pytest.mark.parametrize("end", [b'{"step": 5, "ho', b"[" * 100_000], ids=["cut", "deep"])
+def test_a_damaged_line_is_told_of_and_spoils_no_other(tmp_path: Path, end: bytes) -> None:
+    (tmp_path / "environment.jsonl").write_bytes(b'{"step": 0, "host": "a"}\n' + end)
     (warned,) = kept(tmp_path, 7, {"host": "a"})
     assert isinstance(warned, Warned) and "damaged lines (1)" in warned.text
     assert json.loads((tmp_path / "environment.jsonl").read_bytes().split(b"\n")[2]) == {
