@@ -1,11 +1,12 @@
 """Which checkpoints of a run to average: the newest, the best, or some that lie minutes apart."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from nmt_cli.checkpoints.finding import checkpoints, find_model
 from nmt_cli.checkpoints.run_folder import STATE, read_state
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
 
 
 def newest(run: Path, count: int) -> list[Path]:
@@ -17,11 +18,20 @@ def newest(run: Path, count: int) -> list[Path]:
 
 
 def best(run: Path, count: int) -> list[Path]:
-    """The `count` checkpoints with the best validation scores, best first; of equals, the older."""
+    """Return the `count` checkpoints with the best validation scores, best first, the older of equals.
+
+    Checkpoints that were removed since do not count. Warns if there are fewer than `count`.
+    """
     there = checkpoints(run)
     ranked = [step for step in _best_first(run) if step in there]
+    if not ranked:
+        raise _too_few(run, "validated checkpoints", ranked, "best", count)
     if len(ranked) < count:
-        raise _too_few(run, "validated checkpoints", sorted(ranked), "best", count)
+        steps = ", ".join(map(str, sorted(ranked)))
+        message = (
+            f"{run} has {len(ranked)} of the {count} validated checkpoints that --best asks for: {steps}"
+        )
+        warnings.warn(f"{message}; checkpoints.keep_best={count} keeps more", Caution, stacklevel=2)
     return [there[step] for step in ranked[:count]]
 
 

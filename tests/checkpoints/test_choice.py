@@ -8,7 +8,7 @@ import pytest
 from nmt_cli.checkpoints.choice import apart, best, named, newest
 from nmt_cli.checkpoints.files import write_description
 from nmt_cli.checkpoints.run_folder import OPTIMIZER, point
-from nmt_cli.errors import UserError
+from nmt_cli.errors import Caution, UserError
 
 Save = Callable[[int], Path]
 Minutes = list[float]
@@ -73,19 +73,16 @@ def test_the_best_are_those_with_the_largest_scores(
     assert steps(best(tmp_path, 2)) == expected
 
 
-@pytest.mark.parametrize(
-    ("scores", "told"),
-    [
-        ({3: 1.0, 1: 2.0}, "has validated checkpoints of these steps only: 1, 3; but --best asks for 3: "),
-        ({}, "has no validated checkpoints; but --best asks for 3: name models instead, or train "),
-    ],
-    ids=["two", "none"],
-)
-def test_fewer_validated_ones_than_asked_for_is_an_error_that_names_them(
-    tmp_path: Path, scores: Mapping[int, float], told: str
-) -> None:
-    judged(tmp_path, [1, 2, 3], scores)
-    assert complaint(lambda: best(tmp_path, 3)).startswith(f"{tmp_path} {told}")
+def test_fewer_validated_ones_than_asked_for_are_taken_with_a_warning_that_names_them(tmp_path: Path) -> None:
+    judged(tmp_path, [1, 2, 3], {3: 1.0, 1: 2.0})
+    with pytest.warns(Caution, match="has 2 of the 5 validated .*: 1, 3; checkpoints.keep_best=5 keeps more"):
+        assert steps(best(tmp_path, 5)) == [1, 3]
+
+
+def test_a_run_that_was_never_validated_has_no_best(tmp_path: Path) -> None:
+    judged(tmp_path, [1, 2, 3], {})
+    message = "has no validated checkpoints; but --best asks for 3: name models instead, or train "
+    assert complaint(lambda: best(tmp_path, 3)).startswith(f"{tmp_path} {message}")
 
 
 @pytest.mark.parametrize(
