@@ -16,7 +16,7 @@ from nmt_cli.training.record.dataset_check import DatasetCheck
 from nmt_cli.training.record.events import Doing, Note, Report, Warned
 from nmt_cli.training.record.left_out import LeftOut
 from nmt_cli.training.record.recorder import Recorder
-from nmt_cli.training.record.saver import Saver
+from nmt_cli.training.record.saver import Moved, Saver
 from nmt_cli.training.step.schedule import learning_rate
 from nmt_cli.training.step.trainer import Trainer
 
@@ -129,9 +129,11 @@ class Loop:
         self.recorder.restart_clock()
 
     def _told(self, saving: Callable[[], None]) -> None:
-        """Do a part of saving, and tell where it fails."""
+        """Do a part of saving, and warn if it fails."""
         try:
             saving()
+        except Moved:
+            raise
         except (UserError, OSError) as error:
             self.report(Warned(f"step {self.saver.begun} could not be saved, training goes on: {error}"))
 

@@ -4,11 +4,13 @@ import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
+from os.path import samestat
 from pathlib import Path
 
 from nmt_cli.checkpoints.finding import BEST, checkpoints
 from nmt_cli.checkpoints.model_folder import Identity, weights
 from nmt_cli.checkpoints.run_folder import Checkpoint, keep_only, point, save_checkpoint
+from nmt_cli.errors import UserError
 from nmt_cli.training.clock import Clock
 from nmt_cli.training.config import CheckpointConfig
 from nmt_cli.training.position import Position
@@ -39,6 +41,10 @@ class Snapshot:
         return Checkpoint(self.position.step, weights(trainer.model), tensors, progress, ema)
 
 
+class Moved(UserError):
+    """The run folder is gone from its path, so that the run has nowhere to save."""
+
+
 class Saver:
     """Writes checkpoints into a run folder, one at a time while training goes on, and removes those that need
     not stay."""
@@ -50,6 +56,7 @@ class Saver:
         self._clock, self._report = clock, report
         self._position = snapshot.position
         self._began = time.perf_counter()
+        self._folder = run.stat() if snapshot.trainer.group.process.first else None
         self._writer = ThreadPoolExecutor(1, "saver")
         self._writing: Future[Path] | None = None
         self.begun = self.step = self._position.step
@@ -61,8 +68,16 @@ class Saver:
         return time.perf_counter() - self._began
 
     def save(self) -> None:
-        """Begin to write a checkpoint of this moment, on the first rank only; all ranks call it, and `wait`
-        before."""
+        """Start to write a checkpoint, on the first rank only. All ranks call it, after `wait`.
+
+        Raises `Moved` if the run folder is not the one that the run started in.
+        """
+        # The lock on the folder keeps it open, so that no other folder gets its number.
+        if self._folder and not (self._run.is_dir() and samestat(self._folder, self._run.stat())):
+            raise Moved(
+                f"{self._run} was moved, removed or replaced, so step {self._position.step:,} is not saved; "
+                f"move it back, or give its new path as --out, to resume from step {self.step:,}."
+            )
         # Set first: if saving fails, the next attempt is minutes away, not a step.
         self._began = time.perf_counter()
         self._report(Doing("saving", self._position.step, self._position.epoch))

@@ -15,7 +15,7 @@ from nmt_cli.training.config import CheckpointConfig, TrainConfig
 from nmt_cli.training.position import Position
 from nmt_cli.training.record import saver as saver_module
 from nmt_cli.training.record.events import Event, Saved
-from nmt_cli.training.record.saver import Saver, Snapshot
+from nmt_cli.training.record.saver import Moved, Saver, Snapshot
 
 Make = Callable[..., Saver]
 
@@ -90,6 +90,22 @@ def test_best_of_what_is_there_counts_not_what_was_removed(saving: Make, positio
     position.scores |= {"1": 50.0, "2": 40.0}
     save_at(saver, position, 3, 1.0)
     assert saver.best_steps() == {3}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_run_folder_that_is_gone_is_not_made_again(
+    tmp_path: Path, saving: Make, position: Position, replaced: bool
+) -> None:
+    saver = saving()
+    save_at(saver, position, 3)
+    moved = tmp_path.rename(tmp_path.with_name("elsewhere"))
+    if replaced:
+        tmp_path.mkdir()
+    with pytest.raises(Moved, match=r"was moved, .* step 1,400 is not saved; .* to resume from step 3\.$"):
+        save_at(saver, position, 1400)
+    assert [*tmp_path.parent.glob(f"{tmp_path.name}/*")] == []
+    assert list(checkpoints(moved)) == [3]
+    moved.rename(tmp_path)
 
 
 def test_other_ranks_write_nothing(tmp_path: Path, saving: Make, position: Position) -> None:
