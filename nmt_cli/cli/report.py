@@ -16,13 +16,17 @@ from nmt_cli.cli.options import Command, common
     type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
 @click.option(
-    "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="HTML page to write."
+    "--out",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Page (.html) or curves (.svg) to write.",
 )
 @common
 def report(runs: tuple[Path, ...], out: Path, quiet: bool) -> None:
     """Compare training runs on one page: curves, scores, the settings that differ, and the environment.
 
-    The page needs nothing else, no network either. Each RUN has a report.html of its own beside it.
+    The page works offline. If --out ends in .svg, the curves alone are drawn, for a paper. Each RUN has a
+    report.html of its own.
     """
     from nmt_cli.training.record.comparison import write_comparison
 

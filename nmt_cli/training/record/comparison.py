@@ -14,6 +14,7 @@ from nmt_cli.machine.atomic import file_written_whole
 from nmt_cli.machine.reading import bytes_if_there
 from nmt_cli.pages.compose import compose
 from nmt_cli.setting_values import toml_literal
+from nmt_cli.training.record.curves_svg import drawing
 from nmt_cli.training.record.environment import ENVIRONMENT
 from nmt_cli.training.record.history import History
 from nmt_cli.training.record.html_report import curves, judged, validations_by_set
@@ -23,6 +24,8 @@ from nmt_cli.training.settings import CONFIG
 
 SCRIPTS = ("charts.js", "comparison.js")
 """Of the page, in `page/`."""
+
+OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,18 @@ class Kept:
 
 
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
-    """Write the page of these run folders; it is there whole or not at all."""
+    """Write a page that compares these run folders, or their curves alone if `out` ends in .svg."""
+    if out.suffix.lower() in OTHER_DRAWINGS:
+        raise UserError(f"{out} must end in .html or .svg; convert it with rsvg-convert or Inkscape.")
     kept = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
-    data = {"runs": [_content(run) for run in kept], "differences": differences(kept)}
+    contents = [_content(run) for run in kept]
     parts = resources.files("nmt_cli.training.record") / "page"
+    if out.suffix == ".svg":
+        text = drawing(contents)
+    else:
+        text = compose("nmt report", parts, SCRIPTS, {"runs": contents, "differences": differences(kept)})
     with file_written_whole(out) as file:
-        file.write(compose("nmt report", parts, SCRIPTS, data).encode())
+        file.write(text.encode())
 
 
 def differences(runs: Sequence[Kept]) -> list[list[str]]:
