@@ -35,6 +35,7 @@ FLOORS = {
 GROUND = (
     *("__init__", "ragged", "config", "elsewhere", "errors", "language", "machine", "pages"),
     "setting_values",
+    "units",
 )
 
 FLOORS_INSIDE = {

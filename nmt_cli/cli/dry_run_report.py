@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import click
 
-from nmt_cli.cli.train_report import time_left
 from nmt_cli.errors import printable
 from nmt_cli.training.assembling.dry_run import Forecast
+from nmt_cli.units import duration, size
 
 
 def show(forecast: Forecast, devices: int, kind: str) -> None:
@@ -31,20 +31,16 @@ def _lines(forecast: Forecast, devices: int, kind: str) -> Iterator[tuple[str, s
     yield "steps", f"{forecast.steps:,}, {forecast.steps / epoch.batches:.1f} epochs"
     yield (
         "memory",
-        f"{_gb(longest.memory)} at most, measured with the longest batch ({longest.tokens:,} tokens); "
-        f"{_gb(forecast.weights_memory)} of it are weights, gradients and optimiser",
+        f"{size(longest.memory)} at most, measured with the longest batch ({longest.tokens:,} tokens); "
+        f"{size(forecast.weights_memory)} of it are weights, gradients and optimiser",
     )
     yield (
         "checkpoints",
-        f"{_gb(forecast.checkpoint)} each, at most {forecast.checkpoints} at a time, "
-        f"{_gb(forecast.checkpoint * forecast.checkpoints)} of {_gb(forecast.free)} that are free",
+        f"{size(forecast.checkpoint)} each, at most {forecast.checkpoints} at a time, "
+        f"{size(forecast.checkpoint * forecast.checkpoints)} of {size(forecast.free)} that are free",
     )
     yield "model FLOPs", f"{forecast.flops:.2e}"
     yield (
         "time",
-        f"about {time_left(forecast.seconds)}, by the longest batch; validation and saving come on top",
+        f"about {duration(forecast.seconds)}, by the longest batch, without validation",
     )
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:,.2f} GB" if size >= 1e7 else f"{size / 1e6:,.2f} MB"

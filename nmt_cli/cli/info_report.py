@@ -16,6 +16,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.log import LOG
 from nmt_cli.training.settings import CONFIG as SETTINGS
+from nmt_cli.units import duration
 
 Facts = dict[str, str]
 
@@ -119,12 +120,12 @@ def _of_run(run: Path) -> Facts:
     if not found:
         return {"kind": "run folder", "checkpoints": "none yet"}
     newest = found[max(found)]
-    state = read_state(newest)
+    state, settings = read_state(newest), _settings(run)
     best = (run / BEST).resolve().name if (run / BEST).exists() else ""
     steps = f"of step {min(found):,}" if len(found) == 1 else f"of steps {min(found):,} to {max(found):,}"
     return {
         "kind": "run folder",
-        **_of_state(state, f" of {_settings(run).training.max_steps:,}"),
+        **_of_state(state, f" of {settings.training.max_steps:,}", settings.validation.sentences),
         "checkpoints": f"{len(found)}, {steps}{best and f'; best: {best}'}",
         "dataset": state["dataset"],
         **_of_model(run / BEST if best else newest),
@@ -137,15 +138,16 @@ def _settings(run: Path) -> TrainConfig:
     return read(TrainConfig, run / SETTINGS)
 
 
-def _of_state(state: Mapping[str, Any], limit: str = "") -> Facts:
+def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:
     # Files count epochs from 0, people from 1.
-    step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {state['seconds'] / 3600:.2g} h"
+    step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {duration(state['seconds'])}"
     judged = state.get("judged")
     if not judged:
         return {"step": step}
     last = max(judged, key=int)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in judged[last].items())
-    return {"step": step, "validated": f"step {int(last):,}: {scores}"}
+    on = f" (BLEU and chrF on up to {sentences:,} sentences)" if sentences else ""
+    return {"step": step, "validated": f"step {int(last):,}: {scores}{on}"}
 
 
 def _of_model(folder: Path) -> Facts:

@@ -18,6 +18,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from nmt_cli.units import duration
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -72,7 +74,7 @@ class _Lines:
         if done and now - self._shown >= SECONDS_BETWEEN_LINES:
             rate = done / (now - self._started)
             left = (total - done) / rate
-            line = f"{stage}: {done:,} of {total:,} {self._unit}, {rate:,.0f}/s, {left:,.0f} s to go"
+            line = f"{stage}: {done:,} of {total:,} {self._unit}, {rate:,.0f}/s, {duration(left)} to go"
             click.echo(line, err=True)
             self._shown = now
 

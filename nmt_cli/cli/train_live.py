@@ -14,9 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.cli.train_report import Reporter, ending, epoch, text, time_left
+from nmt_cli.cli.train_report import Reporter, ending, epoch, text
 from nmt_cli.errors import printable
 from nmt_cli.training.record.events import Doing, Event, Logged, Progress, Standing, Validated, Warned
+from nmt_cli.units import duration, size
 
 SECONDS_BETWEEN_LOOKS = 0.25
 """Between two drawings, while only the number of the step changes."""
@@ -32,6 +33,7 @@ class LiveReporter:
         self._doing: Doing | None = None
         self._progress: Progress | None = None
         self._bleu: tuple[float, float] | None = None
+        self._bleu_on = ""
         self._state = ""
         self._drawn = 0.0
         self._gone = False
@@ -45,6 +47,7 @@ class LiveReporter:
                 self._draw(now=changed)
             case Progress():
                 self._progress, self._bleu = event, event.bleu or self._bleu
+                self._bleu_on = event.bleu_on or self._bleu_on
                 if event.skipped:
                     self._keep(f"step {event.step:,}: {event.skipped} steps skipped (not finite)", "yellow")
                 self._draw()
@@ -72,6 +75,7 @@ class LiveReporter:
         title = Text.assemble(
             (printable(self._run.name), "bold"),
             (f" {self._state}, {epoch(doing.epoch, progress.epoch_of if progress else '')}", "dim"),
+            (f", BLEU on {self._bleu_on}" if self._bleu_on else "", "dim"),
         )
         width = min(self._console.width, WIDEST)
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
@@ -84,13 +88,14 @@ class LiveReporter:
             row.add_row(f"step {doing.step:,}", "", "")
             return row
         bar = ProgressBar(progress.max_steps, doing.step)
-        left = f"{doing.step / progress.max_steps:.1%}, {time_left(progress.seconds_left)} to go"
+        left = f"{doing.step / progress.max_steps:.1%}, {duration(progress.seconds_left)} to go"
         row.add_row(f"step {doing.step:,} of {progress.max_steps:,}", bar, left)
         return row
 
     def _judged(self, event: Validated) -> None:
         bleu = next((s.value for s in event.judgements[0].scores if s.metric == "bleu"), None)
         if bleu is not None:
+            self._bleu_on = event.judgements[0].subset
             self._bleu = (bleu, max(bleu, self._bleu[1] if self._bleu else bleu))
 
     def _keep(self, line: str, style: str) -> None:
@@ -129,7 +134,7 @@ def _figures(progress: Progress, bleu: tuple[float, float] | None) -> Renderable
         _figure("filler", f"{progress.filler:.1%}"),
         _figure("waiting", f"{progress.waiting:.1%}"),
         _figure("real tokens/s", f"{progress.tokens_per_second:,.0f}"),
-        _figure("memory", f"{progress.memory / 1e9:.2f} GB"),
+        _figure("memory", size(progress.memory)),
     )
     return grid
 

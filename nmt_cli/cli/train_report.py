@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from nmt_cli.errors import printable
-from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost
 from nmt_cli.training.judging.validation import Judgement
 from nmt_cli.training.record.events import (
     Doing,
@@ -19,6 +18,7 @@ from nmt_cli.training.record.events import (
     Validated,
     Warned,
 )
+from nmt_cli.units import duration
 
 
 class Reporter:
@@ -61,7 +61,7 @@ def text(event: Note | Warned | Validated | Saved | Spent) -> str:
             sets = "; ".join(_judgement(judgement) for judgement in event.judgements)
             best = ", the best so far" if event.best else ""
             decoded = "" if event.decoded == "weights" else f" ({event.decoded})"
-            return printable(f"step {event.step:,}{decoded}: {sets}{best} ({event.seconds:.0f} s)")
+            return printable(f"step {event.step:,}{decoded}: {sets}{best} ({duration(event.seconds)})")
         case Spent():
             return _spent(event)
 
@@ -77,15 +77,10 @@ def epoch(number: int, corpus: str) -> str:
     return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
 
 
-def time_left(seconds: float) -> str:
-    """As people say it."""
-    hours, rest = divmod(int(seconds), 3600)
-    return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
-
-
 def _judgement(judgement: Judgement) -> str:
     scores = ", ".join(f"{score.name} {score.value:.2f}" for score in judgement.scores)
-    return f"{judgement.name}: {scores}, perplexity {judgement.perplexity:.3f}"
+    on = f" on {judgement.subset}" if judgement.subset else ""
+    return f"{judgement.name}: {scores}{on}, perplexity {judgement.perplexity:.3f}"
 
 
 def _progress(event: Progress) -> str:
@@ -93,20 +88,13 @@ def _progress(event: Progress) -> str:
     line = (
         f"{place}: loss {event.loss:.4f}, "
         f"nll {event.nll:.4f}, rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
-        f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {time_left(event.seconds_left)} to go"
+        f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {duration(event.seconds_left)} to go"
     )
     return f"{line}, {event.skipped} steps skipped (not finite)" if event.skipped else line
 
 
 def _spent(event: Spent) -> str:
-    base, big = (
-        f"{paper_cost(hours, devices):.1e} ({hours:g} h x {devices})"
-        for hours, devices in PAPER_RUNS.values()
-    )
-    ours = paper_cost(event.device_hours, 1)
     return (
-        f"cost: {event.model_flops:.1e} model FLOPs in {event.hours:.3g} h; hours x devices are "
-        f"{event.device_hours:.3g}\n"
-        f"as in the paper's Table 2 (hours x devices x {P100:.1e}): {ours:.1e} FLOPs; "
-        f"its base model {base}, its big one {big}"
+        f"cost: {event.model_flops:.1e} model FLOPs in {duration(3600 * event.hours)}, "
+        f"{duration(3600 * event.device_hours)} summed over devices"
     )

@@ -38,7 +38,7 @@ def test_a_line_tells_stage_share_rate_and_time_left(
         told("cleaning", 0, 4000)
         clock.now += 20
         told("cleaning", 1000, 4000)
-    assert capsys.readouterr() == ("", "cleaning: 1,000 of 4,000 pairs, 50/s, 60 s to go\n")
+    assert capsys.readouterr() == ("", "cleaning: 1,000 of 4,000 pairs, 50/s, 1 min to go\n")
 
 
 def test_lines_are_far_between_and_each_stage_has_a_rate_of_its_own(
@@ -52,8 +52,8 @@ def test_lines_are_far_between_and_each_stage_has_a_rate_of_its_own(
     lines = capsys.readouterr().err.splitlines()
     assert SECONDS_BETWEEN_LINES == 10
     assert [line.split(":")[0] for line in lines] == ["cleaning"] * 7 + ["encoding"] * 15
-    assert lines[0] == "cleaning: 40 of 600 pairs, 4/s, 140 s to go"
-    assert lines[7] == "encoding: 20 of 600 pairs, 2/s, 290 s to go"
+    assert lines[0] == "cleaning: 40 of 600 pairs, 4/s, 2.3 min to go"
+    assert lines[7] == "encoding: 20 of 600 pairs, 2/s, 4.8 min to go"
 
 
 def test_a_stage_of_unknown_length_makes_no_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

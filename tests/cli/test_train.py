@@ -120,13 +120,12 @@ def test_a_run_says_what_it_does_on_stderr_and_nothing_on_stdout(
     out = tmp_path / "run"
     result = run(toy_dataset, "--out", out)
     assert (result.returncode, result.stdout) == (0, "")
-    preflight, first, second, saved, cost, paper, done = result.stderr.splitlines()
+    preflight, first, second, saved, cost, done = result.stderr.splitlines()
     assert preflight.startswith("preflight (")
     assert first.startswith("step 1 of 2, epoch 1: loss ")
     assert second.startswith("step 2 of 2, epoch 1: loss ")
     assert saved == f"step 2: saved {out}/checkpoints/step-00000002"
     assert cost.startswith("cost: ")
-    assert paper.endswith("its base model 3.3e+18 (12 h x 8), its big one 2.3e+19 (84 h x 8)")
     assert done == f"{out}: done"
 
 
@@ -343,17 +342,17 @@ JUDGEMENT = Judgement(
         (
             a_progress(),
             "step 1,200 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
-            "waiting 1.2%, filler 0.0%, 13 h 43 min to go",
+            "waiting 1.2%, filler 0.0%, 14 h to go",
         ),
         (
             replace(a_progress(), epoch_of="news\x1b[2J"),
             "step 1,200 of 100,000, epoch 4 of news\\x1b[2J: loss 4.5679, nll 3.1000, rate 2.10e-04, "
-            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 13 h 43 min to go",
+            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 14 h to go",
         ),
         (
             a_progress(step=99_000, seconds_left=100, skipped=3),
             "step 99,000 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
-            "waiting 1.2%, filler 0.0%, 1 min 40 s to go, 3 steps skipped (not finite)",
+            "waiting 1.2%, filler 0.0%, 1.7 min to go, 3 steps skipped (not finite)",
         ),
         (
             Validated(5000, [JUDGEMENT, JUDGEMENT], True, 12.3),
@@ -365,17 +364,19 @@ JUDGEMENT = Judgement(
             "step 5,000: dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
         ),
         (
+            Validated(5000, [replace(JUDGEMENT, subset="300 of 1,014 sentences")], False, 12.3),
+            "step 5,000: dev: BLEU 100.00, chrF2 100.00 on 300 of 1,014 sentences, perplexity 2.718 (12 s)",
+        ),
+        (
             Validated(5000, [JUDGEMENT], False, 12.3, "ema"),
             "step 5,000 (ema): dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
         ),
         (
             Spent(model_flops=1.5e15, hours=2.0, device_hours=16.0),
-            "cost: 1.5e+15 model FLOPs in 2 h; hours x devices are 16\n"
-            "as in the paper's Table 2 (hours x devices x 9.5e+12): 5.5e+17 FLOPs; "
-            "its base model 3.3e+18 (12 h x 8), its big one 2.3e+19 (84 h x 8)",
+            "cost: 1.5e+15 model FLOPs in 2 h, 16 h summed over devices",
         ),
     ],
-    ids=["note", "saved", "progress", "of a corpus", "skipped", "best", "not best", "ema", "spent"],
+    ids=["note", "saved", "progress", "of a corpus", "skipped", "best", "not best", "subset", "ema", "spent"],
 )
 def test_each_event_is_a_plain_line(
     capsys: pytest.CaptureFixture[str], event: Note | Saved | Progress | Validated | Spent, line: str

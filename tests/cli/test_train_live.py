@@ -6,6 +6,7 @@ import pty
 import re
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,9 @@ def judgement(bleu_of: str) -> Judgement:
 @pytest.mark.parametrize(
     "told",
     [
-        *("base[b] training,", "epoch 4", "step 1,203 of 100,000", "1.2%, 13 h 43 min to go"),
+        *("base[b] training,", "epoch 4", "step 1,203 of 100,000", "1.2%, 14 h to go"),
         *("loss 4.5679", "perplexity 22.20", "BLEU 21.30, best 22.10", "rate 2.10e-04"),
-        *("real tokens/s 12,346", "filler 1.2%", "waiting 3.4%", "memory 7.25 GB"),
+        *("real tokens/s 12,346", "filler 1.2%", "waiting 3.4%", "memory 7.2 GB"),
     ],
 )
 def test_the_panel_shows_where_the_run_stands_in_eighty_columns(reporter: LiveReporter, told: str) -> None:
@@ -115,6 +116,14 @@ def test_the_score_of_a_validation_shows_at_once_and_the_best_stays(reporter: Li
     reporter(Validated(1203, [judgement("a b c d e f"), judgement("a")], True, 1.0))
     reporter(Validated(1204, [judgement("x y z u v w")], False, 1.0))
     assert "BLEU 0.00, best 100.00" in shown(reporter)
+
+
+def test_a_score_of_some_sentences_is_not_shown_as_that_of_the_set(reporter: LiveReporter) -> None:
+    reporter(replace(PROGRESS, bleu_on="300 of 1,014 sentences"))
+    reporter(Doing("training", 1203, 3))
+    assert "BLEU on 300 of 1,014 sentences" in shown(reporter)
+    reporter(Validated(1204, [replace(judgement("a"), subset="9 of 10 sentences")], False, 1.0))
+    assert "BLEU on 9 of 10 sentences" in shown(reporter)
 
 
 def test_what_is_worth_keeping_stays_above_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:

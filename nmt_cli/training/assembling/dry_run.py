@@ -17,7 +17,7 @@ from nmt_cli.data.dataset import TRAIN, Split, open_dataset
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.training.assembling.build import build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable
-from nmt_cli.training.assembling.preflight import Tried, checkpoints_at_most, try_longest
+from nmt_cli.training.assembling.preflight import Tried, checkpoints_at_most, estimate, try_longest
 from nmt_cli.training.assembling.restoring import refuse_going_on
 from nmt_cli.training.assembling.run import refuse_unfit
 from nmt_cli.training.config import TrainConfig
@@ -100,9 +100,7 @@ def forecast(
     epoch = _epoch(split, config, mixed)
     filler, micro_batches = _filler(split, config, cut, mixed)
     count, learnt = parameters(trainer.model), sum(p.numel() for p in trained(trainer.model))
-    steps = config.training.max_steps
-    if config.training.max_epochs:
-        steps = min(steps, config.training.max_epochs * epoch.batches)
+    steps, seconds = estimate(split, config, tried, devices, epoch.batches)
     # Adam keeps two moments of each weight that is trained, and the moving average a copy of all of them.
     size = FLOAT * (count + 2 * learnt) + FLOAT * count * bool(config.optimizer.ema)
     tokens = epoch.source_tokens / epoch.batches, epoch.target_tokens / epoch.batches
@@ -120,7 +118,7 @@ def forecast(
         checkpoints=checkpoints_at_most(config.checkpoints),
         free=shutil.disk_usage(_existing(run)).free,
         flops=steps * training_flops(config.model, vocabulary, *map(round, tokens)),
-        seconds=steps * tried.seconds / tried.tokens * sum(tokens) / devices,
+        seconds=seconds,
     )
 
 

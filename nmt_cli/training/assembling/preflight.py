@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt_cli.checkpoints.run_folder import try_saving
-from nmt_cli.data.batches.batch import assemble
+from nmt_cli.data.batches.batch import MicroBatch, assemble
 from nmt_cli.data.batches.loader import Cut
 from nmt_cli.data.batches.plan import Indices
 from nmt_cli.data.config import BatchConfig
@@ -19,17 +19,20 @@ from nmt_cli.data.dataset import Split
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import synchronize
 from nmt_cli.machine.memory import LACKS, most_memory, out_of_memory
+from nmt_cli.training.clock import left
 from nmt_cli.training.config import CheckpointConfig, TrainConfig
 from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.record.events import Note, Report, Warned
 from nmt_cli.training.record.saver import Snapshot
 from nmt_cli.training.step.trainer import Trainer
+from nmt_cli.units import duration, size
 
 AT_ONCE = 1 << 20
 SENTENCES = 8
 """As many are translated, the longest of each set."""
 
-GB = 1e9
+SECONDS_TO_REPEAT = 120
+"""A batch that took longer at first is not measured a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +50,15 @@ class Tried:
     def told(self) -> str:
         """All of it in words."""
         what = f"the longest batch, {self.tokens:,} tokens"
-        return f"{what}, took {self.seconds:.2f} s and {self.memory / GB:.2f} GB at most"
-
-    def seconds_a_step(self, config: BatchConfig, world: int) -> float:
-        """About how long a step takes whose batch is full on both sides."""
-        return self.seconds / self.tokens * 2 * config.tokens / world
+        return f"{what}, took {duration(self.seconds)} and {size(self.memory)} at most"
 
 
 def preflight(
     run: Path, snapshot: Snapshot, validator: Validator, split: Split, cut: Cut, report: Report
 ) -> None:
-    """Take the longest batch, a validation and a checkpoint through all that training does with them.
+    """Try the longest batch, a validation and a checkpoint, and report what they and the run will take.
 
-    `split` is that of training. Tells what it takes; `UserError` where the run would fail.
+    Raises `UserError` if the run would fail.
     """
     began = time.perf_counter()
     trainer = snapshot.trainer
@@ -70,22 +69,34 @@ def preflight(
     checkpoint = snapshot.checkpoint()
     if trainer.group.process.first:
         start = time.perf_counter()
-        size = try_saving(run, snapshot.identity, checkpoint)
-        saving = f"a checkpoint takes {size / GB:.3f} GB and {time.perf_counter() - start:.1f} s"
-        disk = _disk(run, config.checkpoints, size)
-        told = f"{tried.told}; {saving}, {disk}; {_time(config, tried, cut.world)}"
-        report(Note(f"preflight ({time.perf_counter() - began:.1f} s): {told}"))
+        written = try_saving(run, snapshot.identity, checkpoint)
+        saving = f"a checkpoint takes {size(written)} and {duration(time.perf_counter() - start)}"
+        disk = _disk(run, config.checkpoints, written)
+        steps, seconds = estimate(split, config, tried, cut.world)
+        told = f"{tried.told}; {saving}, {disk}; {steps:,} steps take about {duration(seconds)}"
+        report(Note(f"preflight ({duration(time.perf_counter() - began)}): {told}"))
 
 
-def _time(config: TrainConfig, tried: Tried, world: int) -> str:
-    steps = config.training.max_steps
-    return f"{steps:,} steps take about {tried.seconds_a_step(config.batch, world) * steps / 3600:.2g} h"
+def estimate(
+    split: Split, config: TrainConfig, tried: Tried, devices: int, epoch_steps: int = 0
+) -> tuple[int, float]:
+    """Estimate the steps and the seconds of a run on `split`, without validation.
+
+    `epoch_steps` is the number of steps of an epoch, 0 if no epoch was planned yet.
+    """
+    source, target = (int(side.offsets[-1]) for side in (split.source, split.target))
+    longer = max(source, target)
+    # A batch is full on the longer side.
+    tokens = min(config.batch.tokens, longer) * (source + target) / longer
+    pace = tried.seconds / tried.tokens * tokens / devices
+    return left(config.training, pace, epoch_steps=epoch_steps or longer / config.batch.tokens)
 
 
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tried:
-    """Go forward and backward with the longest pairs that there are, as many as a micro-batch holds.
+    """Go forward and backward with the longest pairs of `split`, up to the tokens of a micro-batch.
 
-    Where they do not fit the memory, halves of them are tried, as a step would.
+    Pairs that do not fit the memory are halved, as a step does it. The time is that of the second pass: the
+    first one compiles kernels and allocates memory.
     """
     device = trainer.precision.device
     batch = trainer.config.batch
@@ -94,12 +105,10 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
         part = assemble(split, pairs, cut.rounding).to(device)
         tokens = part.real_source_tokens + part.real_target_tokens
         try:
-            if cut.rounding:
-                trainer.try_out(part)  # compiles, which is not to be counted
-            start = time.perf_counter()
-            trainer.try_out(part)
-            synchronize(device)
-            return Tried(tokens, time.perf_counter() - start, most_memory(device))
+            seconds = _timed(trainer, part)
+            if cut.rounding or seconds <= SECONDS_TO_REPEAT:
+                seconds = _timed(trainer, part)
+            return Tried(tokens, seconds, most_memory(device))
         except LACKS as error:
             if not out_of_memory(error):
                 raise
@@ -110,6 +119,13 @@ def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Tri
                 ) from error
         pairs = pairs[::2]  # as `Loader.halved` does it in a step
         report(Warned(f"{tokens:,} tokens do not fit the memory of {device}; lower --max-tokens-per-device"))
+
+
+def _timed(trainer: Trainer, part: MicroBatch) -> float:
+    start = time.perf_counter()
+    trainer.try_out(part)
+    synchronize(trainer.precision.device)
+    return time.perf_counter() - start
 
 
 def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:
@@ -139,14 +155,14 @@ def checkpoints_at_most(config: CheckpointConfig) -> int:
     return config.keep_last + config.keep_best + 1
 
 
-def _disk(run: Path, config: CheckpointConfig, size: int) -> str:
-    """What the checkpoints will take; `UserError` where there is no room for them."""
+def _disk(run: Path, config: CheckpointConfig, each: int) -> str:
+    """Describe the space that the checkpoints will take. Raises `UserError` if there is less."""
     count = checkpoints_at_most(config)
-    needed = count * size
+    needed = count * each
     free = shutil.disk_usage(run).free
     if needed > free:
         raise UserError(
-            f"{run} will hold {count} checkpoints of {size / GB:.2f} GB, {needed / GB:.2f} GB, but only "
-            f"{free / GB:.2f} GB are free; make room, or lower checkpoints.keep_last."
+            f"{run} will hold {count} checkpoints of {size(each)}, {size(needed)} in total, but only "
+            f"{size(free)} are free; make room, or lower checkpoints.keep_last."
         )
-    return f"{count} of them {needed / GB:.2f} of {free / GB:.0f} GB"
+    return f"{count} of them {size(needed)} of {size(free)} free"

@@ -47,6 +47,8 @@ class Judgement:
     """Against the raw references."""
 
     translations: Sequence[str]
+    subset: str = ""
+    """The sentences that were translated, if not all: "300 of 1,014 sentences"."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -63,6 +65,7 @@ class Judgement:
             "word_perplexity": self.word_perplexity,
             **{score.metric: score.value for score in self.scores},
             "samples": {str(line): self.translations[line] for line in samples},
+            **({"scored_on": self.subset} if self.subset else {}),
             "signatures": {score.metric: score.signature for score in self.scores},
         }
 
@@ -145,6 +148,9 @@ class Judge:
             word_perplexity=perplexity(nll, words),
             scores=scores,
             translations=translations,
+            subset=f"{len(translations):,} of {len(split):,} sentences"
+            if len(translations) < len(split)
+            else "",
         )
 
 

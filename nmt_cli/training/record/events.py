@@ -78,6 +78,9 @@ class Progress:
     """The newest and the best on the first validation set, since the run first began; None before there are
     any."""
 
+    bleu_on: str = ""
+    """The sentences that `bleu` is of, if not all of the set: "300 of 1,014 sentences"."""
+
     epoch_of: str = ""
     """The corpus whose epochs count, where corpora are mixed."""
 

@@ -170,6 +170,7 @@ def judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
             metric: [_rounded(validation.scores.get(metric)) for validation in shown] for metric in metrics
         },
         "signatures": found[-1].line["signatures"],
+        "scored_on": found[-1].line.get("scored_on", ""),
         "decoded": found[-1].line.get("decoded", "weights"),
     }
 

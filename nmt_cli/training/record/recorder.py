@@ -128,4 +128,5 @@ class Recorder:
             skipped=sum(line["skipped"] for line in lines),
             memory=most_memory(self._device),
             bleu=(bleu[-1], max(bleu)) if bleu else None,
+            bleu_on=self._history.validations[-1].line.get("scored_on", "") if bleu else "",
         )

@@ -55,6 +55,7 @@ def _whole(line: Mapping[str, Any]) -> bool:
         return _step(line) and None not in counts and all(map(_number, counts + measured))
     numbers = [*(line[name] for name in OF_VALIDATIONS), *(line[metric] for metric in line["signatures"])]
     texts = [line["valid"], *line["signatures"].values(), *line.get("samples", {}).values()]
+    texts.append(line.get("scored_on", ""))
     return _step(line) and all(map(_number, numbers)) and all(isinstance(text, str) for text in texts)
 
 

@@ -1,6 +1,7 @@
 """The preflight: it finds what would fail, tells what a run takes, and leaves no trace."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -26,6 +27,7 @@ from nmt_cli.training.assembling import run as run_module
 from nmt_cli.training.assembling.preflight import longest_pairs
 from nmt_cli.training.judging.validation import Judge, Judgement
 from nmt_cli.training.record.events import Event, Note, Warned
+from nmt_cli.units import duration
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Complaint = Callable[..., str]
@@ -84,12 +86,22 @@ def test_it_tells_what_the_run_will_take(go: Go) -> None:
     for part in (
         "the longest batch, ",
         " tokens, took ",
-        " GB at most; a checkpoint takes ",
+        " MB at most; a checkpoint takes ",
         "7 of them ",
-        " h",
+        " kB of ",
     ):
         assert part in told
     assert "; 2 steps take about " in told
+
+
+@pytest.mark.parametrize(("times", "measured"), [([100.0, 2.0], 2.0), ([200.0, 2.0], 200.0)])
+def test_the_time_is_that_of_a_warm_batch_unless_a_cold_one_takes_minutes(
+    go: Go, monkeypatch: pytest.MonkeyPatch, times: list[float], measured: float
+) -> None:
+    left = iter(times)
+    monkeypatch.setattr(preflight_module, "_timed", lambda *arguments: next(left))
+    _, events = go("training.max_steps=2")
+    assert f"tokens, took {duration(measured)} and " in notes(events)[0]
 
 
 def test_it_is_run_before_the_first_step_only(go: Go) -> None:
@@ -111,8 +123,8 @@ def test_a_disk_without_room_for_all_checkpoints_is_told_at_once(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
     told = complaint("checkpoints.keep_last=9", "checkpoints.keep_best=2")
-    assert told.startswith(f"{run} will hold 12 checkpoints of 0.00 GB, ")
-    assert told.endswith("only 0.00 GB are free; make room, or lower checkpoints.keep_last.")
+    assert told.startswith(f"{run} will hold 12 checkpoints of ")
+    assert re.search(r" of \d+ kB, \d+ kB in total, but only 300 kB are free; make room", told)
     assert_nothing_begun(run)
     assert go("checkpoints.keep_last=1", "checkpoints.keep_best=0")[0]
 

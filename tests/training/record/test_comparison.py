@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -31,7 +32,7 @@ def content_of(page: Path) -> dict[str, Any]:
 def runs(go: Go, tmp_path: Path) -> list[Path]:
     """Two that differ in their seed, one of them with a validation."""
     folders = [tmp_path / "a" / "one", tmp_path / "b" / "one"]
-    go("training.seed=1", "validation.every_steps=2", out=folders[0])
+    go("training.seed=1", "validation.every_steps=2", "validation.sentences=10", out=folders[0])
     go("training.seed=2", "training.max_steps=3", out=folders[1])
     return folders
 
@@ -47,6 +48,8 @@ def test_curves_scores_environment_and_what_differs_are_those_of_the_runs(
     lines = [json.loads(line) for line in (runs[0] / "log.jsonl").read_text("utf-8").splitlines()]
     judged = [line for line in lines if "valid" in line]
     assert one["validations"][0]["scores"]["bleu"] == [float(f"{line['bleu']:.5g}") for line in judged]
+    assert one["validations"][0]["scored_on"] == judged[0]["scored_on"] == "10 of 20 sentences"
+    assert golden["validations"][0]["scored_on"] == ""
     assert two["validations"] == []
     assert golden["environment"]["torch"] == "2.13.0+cpu"
     assert golden["environment"]["command"].startswith("nmt train dataset --config")
@@ -68,6 +71,24 @@ def test_the_command_writes_the_page(tmp_path: Path, nmt: Callable[..., Complete
     done = nmt("report", GOLDEN, GOLDEN, "--out", tmp_path / "page.html")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{tmp_path / 'page.html'}: 2 runs\n")
     assert len(content_of(tmp_path / "page.html")["runs"]) == 2
+
+
+def test_curves_are_drawn_as_svg_with_a_legend_and_each_value(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "a<b", symlinks=True))
+    write_comparison([run, GOLDEN], tmp_path / "curves.svg")
+    svg = ElementTree.parse(tmp_path / "curves.svg").getroot()
+    texts = [node.text for node in svg.findall(".//{*}text")]
+    for text in ("Training loss", "Validation loss", "Validation BLEU", "Step", "a<b", "run"):
+        assert text in texts
+    lines = [node.get("points", "").split() for node in svg.findall(".//{*}polyline")]
+    assert [len(points) for points in lines[:2]] == [240, 240]
+    lows = [float(point.split(",")[1]) for point in lines[0]]
+    assert lows[-1] > lows[0]  # the loss falls, so that its curve goes down
+
+
+def test_drawings_of_another_kind_are_refused_with_the_way_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"must end in \.html or \.svg; convert it with"):
+        write_comparison([GOLDEN], tmp_path / "curves.png")
 
 
 @pytest.mark.parametrize(

@@ -49,14 +49,30 @@ function precise(value) {
 const score = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
 
 function time(seconds) {
-  const minutes = Math.floor(seconds / 60);
-  if (minutes >= 1440) return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
-  if (minutes >= 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  return minutes ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${Math.floor(seconds)} s`;
+  // As `duration` in units.py.
+  const units = [[2 * 86400, 86400, "days"], [3600, 3600, "h"], [60, 60, "min"], [0, 1, "s"]];
+  const [, size, unit] = units.find(([least]) => seconds >= least), value = seconds / size;
+  return `${value < 9.95 ? Number(value.toFixed(1)) : whole(value)} ${unit}`;
 }
 
 const last = (list) => (list.length ? list[list.length - 1] : null);
 const known = (list) => list.filter((value) => value !== null);
+
+// ---- Tables
+
+function table(parent, head, rows, className = "") {
+  const box = put(parent, "table", { className });
+  if (head.length) {
+    const line = put(put(box, "thead", {}), "tr", {});
+    for (const text of head) put(line, "th", {}, text);
+  }
+  const body = put(box, "tbody", {});
+  for (const { cells, best } of rows) {
+    const line = put(body, "tr", { className: best ? "best" : "" });
+    for (const text of cells) put(line, "td", {}, text);
+  }
+  return box;
+}
 
 // ---- Curves
 
@@ -151,11 +167,8 @@ function frame(chart, range, extents) {
   }
   draw(svg, "line", { class: "base", x1: SIZE.left, x2: width - SIZE.right, y1: bottom, y2: bottom });
   for (const x of ticks(range, Math.max(2, Math.floor(width / 110)))) {
-    draw(svg, "text", {
-      x: to.x(x),
-      y: SIZE.height - 6,
-      "text-anchor": to.x(x) > width - 30 ? "end" : "middle",
-    }, short(x));
+    const anchor = to.x(x) > width - 30 ? "end" : "middle";
+    draw(svg, "text", { x: to.x(x), y: SIZE.height - 6, "text-anchor": anchor }, short(x));
   }
 }
 
@@ -169,14 +182,8 @@ function curve(chart, line) {
     const area = `${path(points, to, "high")}${path(back, to, "low").replace("M", "L")}Z`;
     draw(svg, "path", { d: area, fill: series.colour, opacity: 0.16, "clip-path": clip });
   }
-  draw(svg, "path", {
-    d: path(points, to, "y"),
-    fill: "none",
-    stroke: series.colour,
-    "stroke-width": 1.8,
-    "stroke-linejoin": "round",
-    "clip-path": clip,
-  });
+  const stroke = { stroke: series.colour, "stroke-width": 1.8, "stroke-linejoin": "round" };
+  draw(svg, "path", { d: path(points, to, "y"), fill: "none", ...stroke, "clip-path": clip });
   if (points.length === 1 || (series.dots && points.length <= 60)) {
     for (const p of points) {
       draw(svg, "circle", { cx: to.x(p.x), cy: to.y(p.y), r: 2.8, fill: series.colour, "clip-path": clip });
@@ -188,20 +195,10 @@ function markBest(chart, line) {
   const top = line.points.reduce((best, p) => (best && best.y >= p.y ? best : p), null);
   if (!top) return;
   const x = chart.to.x(top.x), y = chart.to.y(top.y), left = x > chart.width - 120;
-  draw(chart.svg, "circle", {
-    cx: x,
-    cy: y,
-    r: 5.5,
-    fill: "none",
-    stroke: line.series.colour,
-    "stroke-width": 1.8,
-  });
-  draw(chart.svg, "text", {
-    class: "best",
-    x: x + (left ? -10 : 10),
-    y: y + 19,
-    "text-anchor": left ? "end" : "start",
-  }, `best ${score(top.y)}`);
+  const stroke = { stroke: line.series.colour, "stroke-width": 1.8 };
+  draw(chart.svg, "circle", { cx: x, cy: y, r: 5.5, fill: "none", ...stroke });
+  const beside = { x: x + (left ? -10 : 10), "text-anchor": left ? "end" : "start" };
+  draw(chart.svg, "text", { class: "best", y: y + 19, ...beside }, `best ${score(top.y)}`);
 }
 
 function render(chart) {
@@ -225,19 +222,9 @@ function render(chart) {
   });
   for (const line of chart.lines) curve(chart, line);
   if (chart.best) { for (const line of chart.lines) markBest(chart, line); }
-  chart.zone = draw(svg, "rect", {
-    class: "zone",
-    y: SIZE.top,
-    height: SIZE.height - SIZE.top - SIZE.bottom,
-    width: 0,
-    x: 0,
-  });
-  chart.cross = draw(svg, "line", {
-    class: "cross",
-    y1: SIZE.top,
-    y2: SIZE.height - SIZE.bottom,
-    visibility: "hidden",
-  });
+  const height = SIZE.height - SIZE.top - SIZE.bottom, ends = { y1: SIZE.top, y2: SIZE.top + height };
+  chart.zone = draw(svg, "rect", { class: "zone", x: 0, y: SIZE.top, width: 0, height });
+  chart.cross = draw(svg, "line", { class: "cross", ...ends, visibility: "hidden" });
   chart.spots = chart.lines.map((line) =>
     draw(svg, "circle", { r: 3.6, fill: line.series.colour, visibility: "hidden" })
   );

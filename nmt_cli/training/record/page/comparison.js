@@ -3,17 +3,10 @@
 
 const { runs, differences } = pageData();
 
-const perRun = (name, values, dots = false) =>
+const perRun = (values, dots = false) =>
   runs.flatMap((run, i) => {
     const line = values(run);
-    return line
-      ? [{
-        name: name ? `${run.name}, ${name}` : run.name,
-        dots,
-        colour: colour(i),
-        ...line,
-      }]
-      : [];
+    return line ? [{ name: run.name, dots, colour: colour(i), ...line }] : [];
   });
 
 const trained = (field) => (run) => ({ at: run.curves, ...run.curves[field] });
@@ -30,59 +23,38 @@ const CHARTS = [
     title: "Validation loss",
     unit: "nats a target token; comparable where runs share a vocabulary",
     cut: true,
-    series: perRun("", judged((set) => set.nll), true),
+    series: perRun(judged((set) => set.nll), true),
   },
   {
     title: "Perplexity of a word",
     unit: "log scale; comparable whatever the vocabulary",
     log: true,
     cut: true,
-    series: perRun("", judged((set) => set.word_perplexity), true),
+    series: perRun(judged((set) => set.word_perplexity), true),
   },
   {
     title: "BLEU",
     unit: "sacrebleu, raw references",
     best: true,
-    series: perRun("", judged((set) => set.scores.bleu), true),
+    series: perRun(judged((set) => set.scores.bleu), true),
   },
-  {
-    title: "Training loss",
-    unit: "nats a target token",
-    cut: true,
-    series: perRun("", trained("nll")),
-  },
-  {
-    title: "Learning rate",
-    unit: "",
-    zero: true,
-    series: perRun("", trained("learning_rate")),
-  },
+  { title: "Training loss", unit: "nats a target token", cut: true, series: perRun(trained("nll")) },
+  { title: "Learning rate", unit: "", zero: true, series: perRun(trained("learning_rate")) },
   {
     title: "Throughput",
     unit: "real target tokens a second, no filler",
     zero: true,
-    series: perRun("", trained("tokens_per_second")),
+    series: perRun(trained("tokens_per_second")),
   },
 ];
 
-const least = (
-  values,
-) => (known(values).length ? Math.min(...known(values)) : null);
-const most = (
-  values,
-) => (known(values).length ? Math.max(...known(values)) : null);
+const least = (values) => (known(values).length ? Math.min(...known(values)) : null);
+const most = (values) => (known(values).length ? Math.max(...known(values)) : null);
 
 function grid(parent, title, head, rows) {
   put(parent, "h2", {}, title);
   const card = put(parent, "div", { className: "card" });
-  const box = put(put(card, "div", { className: "scroll" }), "table", { className: "runs" });
-  const line = put(put(box, "thead", {}), "tr", {});
-  for (const text of ["", ...head]) put(line, "th", {}, text);
-  const body = put(box, "tbody", {});
-  for (const cells of rows) {
-    const row = put(body, "tr", {});
-    for (const text of cells) put(row, "td", {}, text);
-  }
+  table(put(card, "div", { className: "scroll" }), ["", ...head], rows.map((cells) => ({ cells })), "runs");
 }
 
 function buildScores() {
@@ -93,23 +65,14 @@ function buildScores() {
       whole(run.step),
       short(run.tokens),
       time(3600 * run.hours),
-      set ? set.set : "–",
+      set ? set.set + (set.scored_on && `, scores of ${set.scored_on}`) : "–",
       precise(set && least(set.nll)),
       precise(set && least(set.word_perplexity)),
       score(set && set.scores.bleu && most(set.scores.bleu)),
       score(set && set.scores.chrf && most(set.scores.chrf)),
     ];
   });
-  const head = [
-    "Step",
-    "Target tokens",
-    "Time",
-    "Set",
-    "Least loss",
-    "Of a word",
-    "Best BLEU",
-    "Best chrF",
-  ];
+  const head = ["Step", "Target tokens", "Time", "Set", "Least loss", "Of a word", "Best BLEU", "Best chrF"];
   grid(byId("scores"), "Where they stand", head, rows);
 }
 
@@ -118,16 +81,10 @@ function buildAbout() {
   if (differences.length) {
     grid(byId("about"), "Settings that differ", names, differences);
   }
-  const facts = [
-    ...new Set(runs.flatMap((run) => Object.keys(run.environment))),
-  ];
+  const facts = [...new Set(runs.flatMap((run) => Object.keys(run.environment)))];
   const told = (run, fact) => String(run.environment[fact] ?? "–");
-  grid(
-    byId("about"),
-    "Environment",
-    names,
-    facts.map((fact) => [fact, ...runs.map((run) => told(run, fact))]),
-  );
+  const rows = facts.map((fact) => [fact, ...runs.map((run) => told(run, fact))]);
+  grid(byId("about"), "Environment", names, rows);
 }
 
 put(byId("head"), "h1", {}, runs.map((run) => run.name).join(" · "));

@@ -52,7 +52,7 @@ function buildTiles() {
     tile(`Perplexity, ${first.set}`, precise(last(first.perplexity)), `least ${precise(least)}`);
     if (best) {
       tile(
-        `BLEU, ${first.set}`,
+        `BLEU, ${first.set}${first.scored_on && `, ${first.scored_on}`}`,
         score(last(first.scores.bleu)),
         `best ${score(best.value)}, step ${whole(best.step)}`,
       );
@@ -171,20 +171,6 @@ const scientific = (value) => {
     : "0";
 };
 
-function table(parent, head, rows, className = "") {
-  const box = put(parent, "table", { className });
-  if (head.length) {
-    const line = put(put(box, "thead", {}), "tr", {});
-    for (const text of head) put(line, "th", {}, text);
-  }
-  const body = put(box, "tbody", {});
-  for (const { cells, best } of rows) {
-    const line = put(body, "tr", { className: best ? "best" : "" });
-    for (const text of cells) put(line, "td", {}, text);
-  }
-  return box;
-}
-
 function buildScores() {
   for (const set of run.validations) {
     const metrics = Object.keys(set.scores), top = bestOf(set, "bleu");
@@ -202,19 +188,15 @@ function buildScores() {
       ],
     }));
     const names = metrics.map((metric) => NAMES[metric] || metric);
-    table(put(card, "div", { className: "scroll" }), [
-      "Step",
-      "Time",
-      "Loss",
-      "Perplexity",
-      "Of a word",
-      ...names,
-    ], rows.reverse());
+    const head = ["Step", "Time", "Loss", "Perplexity", "Of a word", ...names];
+    table(put(card, "div", { className: "scroll" }), head, rows.reverse());
     const signatures = metrics.map((metric) => `${NAMES[metric] || metric}: ${set.signatures[metric]}`).join(
       "; ",
     );
     const decoded = set.decoded === "ema" ? "The moving average of the weights (EMA) was judged. " : "";
-    put(card, "p", { className: "soft under said" }, decoded + signatures).style.overflowWrap = "anywhere";
+    const on = set.scored_on && `Scores of ${set.scored_on}. `;
+    put(card, "p", { className: "soft under said" }, decoded + on + signatures).style.overflowWrap =
+      "anywhere";
   }
 }
 
@@ -225,24 +207,15 @@ function buildAbout() {
   table(put(left, "div", { className: "card" }), [], run.facts.map((cells) => ({ cells })), "facts");
   put(right, "h2", {}, "What it cost");
   const card = put(right, "div", { className: "card" }), cost = run.cost;
-  const rows = [{
-    cells: [
-      "this run",
-      scientific(cost.model_flops),
-      Number(cost.device_hours.toPrecision(3)).toString(),
-      scientific(cost.flops),
-    ],
-  }];
+  const hours = String(Number(cost.device_hours.toPrecision(3)));
+  const rows = [{ cells: ["this run", scientific(cost.model_flops), hours, scientific(cost.flops)] }];
   for (const [name, paper] of Object.entries(cost.paper)) {
     rows.push({
       cells: [`the paper's ${name} model`, "–", `${paper.hours} × ${paper.devices}`, scientific(paper.flops)],
     });
   }
-  table(
-    put(card, "div", { className: "scroll" }),
-    ["", "Model FLOPs", "Hours × devices", "As in Table 2"],
-    rows,
-  );
+  const head = ["", "Model FLOPs", "Hours × devices", "As in Table 2"];
+  table(put(card, "div", { className: "scroll" }), head, rows);
   put(
     card,
     "p",

@@ -1,0 +1,24 @@
+"""Durations and sizes as people read them."""
+
+
+def duration(seconds: float) -> str:
+    """Return a duration to about two digits: "47 s", "12 min", "5.3 h", "2.3 days"."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        # Two days are the first that read better than hours.
+        if seconds >= size * (2 if unit == "days" else 1):
+            return f"{_short(seconds / size)} {unit}"
+    return f"{_short(seconds)} s"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes to about two digits: "3.1 MB", "12 GB", "1,400 GB"."""
+    power, unit = next(
+        (10**n, unit)
+        for n, unit in ((9, "GB"), (6, "MB"), (3, "kB"), (0, "bytes"))
+        if count >= 10**n or not n
+    )
+    return f"{_short(count / power)} {unit}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0") if value < 9.95 else f"{value:,.0f}"
