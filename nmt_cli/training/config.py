@@ -66,8 +66,8 @@ class ScheduleConfig:
     kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant", "plateau"] = setting(
         "noam", everyday=True
     )
-    """The paper's (noam), or up to `peak` and then as named; linear and cosine reach 0 at the last step.
-    Plateau stays until validation.watched stands still."""
+    """The paper's (noam), or up to `peak` and then as named. Linear and cosine reach 0 at the end: at
+    training.max_steps or training.max_hours, whichever comes first. Plateau waits for validation.watched."""
 
     factor: float = setting(1.0, above=0)
     """Noam: the rate is this times width^-0.5 times min(step^-0.5, step x warmup^-1.5)."""

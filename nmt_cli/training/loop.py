@@ -84,10 +84,14 @@ class Loop:
         self.recorder.step(rate, batch, measured)
 
     def _rate(self) -> float:
-        """The learning rate of the step that the run stands at."""
+        """Return the learning rate of the current step, the same on all ranks."""
         config = self.trainer.config
         width, steps = config.model.width, config.training.max_steps
-        return learning_rate(config.schedule, self.position.step, width, steps, self.validator.plateaus)
+        timed = config.training.max_hours and config.schedule.kind in ("linear", "cosine")
+        # Each rank has a clock of its own.
+        time_used = self.trainer.group.from_first(self.limits.clock.share_used) if timed else 0.0
+        plateaus = self.validator.plateaus
+        return learning_rate(config.schedule, self.position.step, width, steps, plateaus, time_used)
 
     def _flush(self) -> None:
         """Write down what was measured, and see whether it and the dataset are sound so far."""

@@ -87,6 +87,14 @@ def test_what_a_run_takes_is_told_with_its_progress(go: Go) -> None:
     assert doing[-1] == ("saving", 4)
 
 
+def test_a_linear_schedule_ends_with_the_hours_of_the_run(go: Go, run: Path) -> None:
+    schedule = ("schedule.kind=linear", "schedule.warmup=1", "schedule.peak=1.0")
+    go(*schedule, "training.max_hours=0.0003", "training.max_steps=100000")
+    rates = [line["learning_rate"] for line in lines_of(run)]
+    assert 0 <= rates[-1] < 0.5
+    assert rates == sorted(rates, reverse=True)
+
+
 def test_it_ends_when_its_time_is_up_and_stays_ended(go: Go, run: Path) -> None:
     limits = ("training.max_hours=1e-6", "training.max_steps=1000")
     assert go(*limits)[0]

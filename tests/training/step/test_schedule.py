@@ -80,6 +80,29 @@ def test_after_the_warmup_each_goes_down_as_it_is_named(
     assert rates(config, *steps, max_steps=50) == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
+@pytest.mark.parametrize(
+    ("kind", "step", "time_used", "expected"),
+    [
+        ("linear", 5, 0.25, 1.0),
+        ("linear", 5, 0.75, 0.5),
+        ("linear", 20, 0.5, 1.0),
+        ("linear", 40, 0.5, 0.5),
+        ("linear", 20, 1.01, 0.0),
+        ("cosine", 20, 0.5, 1.0),
+        ("constant", 20, 0.9, 2.0),
+        ("inverse-sqrt", 40, 0.9, 1.0),
+    ],
+)
+def test_with_a_limit_of_hours_the_decay_follows_what_ends_first(
+    kind: str, step: int, time_used: float, expected: float
+) -> None:
+    config = settings.read(
+        TrainConfig, assignments=[f"schedule.kind={kind}", "schedule.peak=2.0", "schedule.warmup=10"]
+    ).schedule
+    rate = learning_rate(config, step, 512, max_steps=50, time_used=time_used)
+    assert rate == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
 def test_a_plateau_lowers_the_rate_behind_the_warmup_each_time() -> None:
     config = ScheduleConfig(kind="plateau", peak=2.0, warmup=4, decay=0.1)
     lowered = [learning_rate(config, step, 512, 100, plateaus) for step, plateaus in ((2, 0), (4, 1), (9, 3))]
