@@ -8,22 +8,19 @@ A section may have a class variable `gone`: settings that old files still have, 
 setting that `[[section]]` is short for.
 """
 
-import ast
-import inspect
 import operator
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
-from itertools import pairwise
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nmt_cli.elsewhere import named_here, not_here
 from nmt_cli.errors import UserError
-from nmt_cli.setting_values import converted, nearest, toml_literal, wanted
+from nmt_cli.setting_values import converted, meanings_of, nearest, toml_literal, wanted
 
 Config = TypeVar("Config")
 Value = TypeVar("Value")
@@ -51,6 +48,9 @@ class Setting:
     everyday: bool
     """Whether people touch it often."""
 
+    needs: str
+    """An assignment of another setting without which this one has no effect; empty if it needs none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -67,9 +67,9 @@ class Bounds:
         return held or (self.or_zero and number == 0)
 
     def __str__(self) -> str:
-        told = " and ".join(f"{words} {limit:g}" for words, limit in self.limits.items())
+        told = " and ".join(f"{words} {limit:.9g}" for words, limit in self.limits.items())
         if set(self.limits) == {"at least", "at most"}:
-            told = "{at least:g} to {at most:g}".format_map(self.limits)
+            told = "{at least:.9g} to {at most:.9g}".format_map(self.limits)
         return f"0, or {told}" if self.or_zero else told
 
 
@@ -103,11 +103,12 @@ def setting(
     or_zero: bool = False,
     kind: Kind | None = None,
     everyday: bool = False,
+    needs: str = "",
 ) -> Value:
-    """A field of a section; of a list, the bounds are those of each item. `--help` shows everyday ones."""
+    """Return a field of a section. The bounds of a list are those of each item. `Setting` has the others."""
     limits = dict(zip(HOLDS, (least, above, below, most), strict=True))  # in the order of HOLDS
     bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
-    metadata = {"bounds": bounds, "kind": kind, "everyday": everyday}
+    metadata = {"bounds": bounds, "kind": kind, "everyday": everyday, "needs": needs}
     if isinstance(default, dict):  # each section has one of its own
         return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -231,6 +232,7 @@ def describe(config: type[object]) -> list[Setting]:
             takes=" | ".join(map(str, _choices(hints[key.name]))) or str(key.metadata.get("bounds", "")),
             meaning=meanings.get(key.name, ""),
             everyday=key.metadata.get("everyday", False),
+            needs=key.metadata.get("needs", ""),
         )
         for section, cls in get_type_hints(config).items()
         for meanings, hints in [(meanings_of(cls), get_type_hints(cls))]
@@ -362,9 +364,8 @@ def _choices(kind: Any) -> tuple[object, ...]:
 def _unknown(item: Given, types: Mapping[str, object]) -> str:
     section, _, key = item.name.partition(".")
     mates = [name for name in types if name.startswith(f"{section}.")]
-    elsewhere = [name for name in types if key and name.endswith(f".{key}")]
-    if here := named_here(key or section, types) or next(iter(elsewhere), None):
-        hint = f"did you mean {here}?"
+    if here := named_here(key or section, types):
+        hint = f"did you mean {' or '.join(here)}?"
     else:
         hint = not_here(key or section, types) or nearest(item.name, mates or types)
     return f"{item.origin}: there is no setting {item.name}; {hint}"
@@ -379,21 +380,3 @@ def _built(
         origins = dict.fromkeys(item.origin for item in given if item.name.startswith(f"{name}."))
         problems.append(f"{', '.join(origins)} [{name}]: {error}")
         return None
-
-
-def meanings_of(section: Any) -> dict[str, str]:
-    """The text under each field of a dataclass and of those that it extends, folded to one line."""
-    inherited = [meanings_of(base) for base in section.__bases__ if is_dataclass(base)]
-    # From the source code, as Python itself does not keep a text below a field.
-    tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-    own = {
-        key.target.id: " ".join(text.value.value.split())
-        for key, text in pairwise(body)
-        if isinstance(key, ast.AnnAssign)
-        and isinstance(key.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
-    return {name: text for meanings in (*inherited, own) for name, text in meanings.items()}

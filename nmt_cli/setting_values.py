@@ -1,15 +1,20 @@
-"""The values of settings: which are of a kind, what is wanted in words, and how TOML writes them.
+"""The values of settings: which are of a kind, what is wanted in words, how TOML writes them, what they mean.
 
 A value may be a table: names with values of one kind (`Mapping[str, float]`), or a dataclass with settings of
 its own, of which there may be a list.
 """
 
+import ast
 import difflib
+import inspect
 import json
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -128,3 +133,22 @@ def wanted(kind: Any) -> str:
 
 def _but_none(kind: Any) -> Any:
     return next(each for each in get_args(kind) if each is not NoneType)
+
+
+@cache
+def meanings_of(section: Any) -> Mapping[str, str]:
+    """Return the text under each field of a dataclass and of those that it extends, folded to one line."""
+    inherited = [meanings_of(base) for base in section.__bases__ if base is not object]
+    # From the source code, as Python itself does not keep a text below a field.
+    tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    own = {
+        key.target.id: " ".join(text.value.value.split())
+        for key, text in pairwise(body)
+        if isinstance(key, ast.AnnAssign)
+        and isinstance(key.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+    return {name: text for meanings in (*inherited, own) for name, text in meanings.items()}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt_cli.api.commands import Trained, average, preprocess, preset, train
 from nmt_cli.api.model import Device, Model, load
-from nmt_cli.config import meanings_of, preset_names
+from nmt_cli.config import preset_names
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.data.config import (
     BatchConfig,
@@ -28,6 +28,7 @@ from nmt_cli.data.config import (
 from nmt_cli.decoding.config import BeamConfig, InputConfig, OutputConfig, SearchConfig, TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.setting_values import meanings_of
 from nmt_cli.text.config import AugmentConfig, SamplingConfig, TextConfig, TokenizerConfig
 from nmt_cli.training.config import (
     CheckpointConfig,

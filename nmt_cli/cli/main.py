@@ -27,6 +27,7 @@ from nmt_cli.cli.score import score
 from nmt_cli.cli.serve import serve
 from nmt_cli.cli.train import train
 from nmt_cli.cli.translate import translate
+from nmt_cli.elsewhere import command_like
 from nmt_cli.errors import EXIT_CODES, Caution, Notice, UserError, printable
 from nmt_cli.machine.atomic import NO_ROOM
 
@@ -59,13 +60,31 @@ def _versions(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     context.exit()
 
 
+class _Group(click.Group):
+    """The commands; the error for an unknown one suggests a known one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click."""
+        if args[0] not in self.commands and (like := command_like(args[0], self.commands)):
+            raise click.UsageError(f"No such command '{args[0]}'. Did you mean {like}?", ctx)
+        return super().resolve_command(ctx, args)
+
+
 @click.group(
+    cls=_Group,
+    invoke_without_command=True,
     epilog="Example: nmt demo, which takes four minutes.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.option("--version", is_flag=True, callback=_versions, expose_value=False, is_eager=True, help=VERSIONS)
-def nmt() -> None:
+@click.pass_context
+def nmt(context: click.Context) -> None:
     """Translate with the Transformer: from raw parallel text to scored translations."""
+    if not context.invoked_subcommand:
+        click.echo(context.get_help(), err=True)
+        context.exit(2)
 
 
 nmt.add_command(average_checkpoints)

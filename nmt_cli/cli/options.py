@@ -1,8 +1,10 @@
 """What the commands' options have in common: settings, their help and completion, --quiet and --debug."""
 
 import re
+import shlex
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,8 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from nmt_cli.config import Setting, as_commented_toml, describe, read
-from nmt_cli.elsewhere import named_here, not_here
-from nmt_cli.errors import printable
+from nmt_cli.elsewhere import named_here, not_here, spelt_like
+from nmt_cli.errors import UserError, printable
 from nmt_cli.setting_values import toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -34,18 +36,79 @@ FOLDER = _Folder(path_type=Path)
 EXISTING = click.Path(exists=True, path_type=Path)
 EXISTING_FOLDER = _Folder(exists=True, path_type=Path)
 
+
+def bounded(section: type[Any], name: str) -> click.IntRange:
+    """Return the type of a flag for a whole number that has the bounds of a setting."""
+    limits = next(key for key in fields(section) if key.name == name).metadata["bounds"].limits
+    return click.IntRange(limits.get("at least"), limits.get("at most"))
+
+
 ALL = "--settings"
 """The flag that asks for all settings in place of what a command does."""
 
 
 class Command(click.Command):
-    """A command whose help ends with an example, its `epilog`: lines as one would type them."""
+    """A command that suggests what to use in place of an unknown option, and whose help ends with an example.
+
+    The example is its `epilog`: lines as one would type them.
+    """
+
+    settings: type[Any] = object
+    """The dataclass of its settings; `object` if it has none."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See click, which would fold the lines."""
         if self.epilog:
             with formatter.section("Example"):
                 formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does; the error for an unknown option suggests a known one."""
+        given = [*args]  # click removes the words from the list as it reads them
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            # Of -batch_size, which others accept, click names only the first letter.
+            typed = next(each for each in enumerate(given) if each[1].startswith(error.option_name))
+            option, equals, value = typed[1].partition("=")
+            following = given[typed[0] + 1 :][:1]
+            if not equals and following and not following[0].startswith("-"):
+                value = following[0]
+            hint = self._hint(option, value)
+            raise click.UsageError(f"No such option '{error.option_name}'{hint}", ctx) from error
+
+    def _hint(self, option: str, value: str) -> str:
+        """Return how the error for `option` ends; `value` is what the user typed after it, if anything."""
+        settings = {one.name: one for one in describe(self.settings)}
+        known = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
+        if not (here := named_here(option, known)) and (reason := not_here(option, known)):
+            return f": {reason}"
+        each = [self._typed(one, settings, value) for one in here or spelt_like(option, known)]
+        return f": did you mean {' or '.join(each)}?" if each else "."
+
+    def _typed(self, here: str, settings: Mapping[str, Setting], value: str) -> str:
+        """Return `here`, a flag or a setting, as words to type; a setting has `value`, if it accepts that."""
+        name, _, fixed = here.partition("=")
+        if name not in settings:
+            flag, _, choice = here.partition(" ")
+            choices = next(getattr(param.type, "choices", ()) for param in self.params if flag in param.opts)
+            return flag if choice and choices and choice not in choices else here
+        one = settings[name]
+        needed = [one.needs] if one.needs else []
+        texts = (fixed, value, value and toml_literal([value]))
+        usable = (text for text in texts if text and self._accepts([*needed, f"{name}={text}"]))
+        takes = ""
+        if not (example := next(usable, "")):
+            example, takes = _values(one)[0], f" ({one.takes})" if one.takes else ""
+        words = " ".join(f"--set {shlex.quote(word)}" for word in (*needed, f"{name}={example}"))
+        return f"{words}{takes}"
+
+    def _accepts(self, assignments: Sequence[str]) -> bool:
+        try:
+            read(self.settings, assignments=assignments)
+        except UserError:
+            return False
+        return True
 
 
 class CommandWithSettings(Command):
@@ -61,29 +124,13 @@ class CommandWithSettings(Command):
         required = [param for param in self.params if param.required]
         for param in required:
             param.required = not ctx.meta[ALL]
-        # click takes the words off the list as it reads them.
-        given = [*args]
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            # Of -batch_size, which others take for one, it names only the first letter.
-            option = next((word for word in given if word.startswith(error.option_name)), error.option_name)
-            if not (hint := self._hint(option.partition("=")[0])):
-                raise
-            raise click.UsageError(f"No such option '{error.option_name}': {hint}", ctx) from error
         finally:
             for param in required:
                 # The parameters belong to the command, which may be called again in the same process, as
                 # tests do.
                 param.required = True
-
-    def _hint(self, option: str) -> str | None:
-        """What to say of a flag that others have."""
-        flags = [flag for param in self.params for flag in param.opts]
-        known = [*flags, *(setting.name for setting in describe(self.settings))]
-        if here := named_here(option, known):
-            return f"did you mean {here if here in flags else f'--set {here}=…'}?"
-        return not_here(option, known)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings below the flags."""

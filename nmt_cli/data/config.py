@@ -204,7 +204,7 @@ class MixingConfig:
     """Multiply weights by the number of pairs to the power of 1 over this: 1 mixes by size, 5 more evenly; 0
     for weights alone."""
 
-    over: Literal["corpus", "tag"] = setting("corpus", kind="whole run")
+    over: Literal["corpus", "tag"] = setting("corpus", kind="whole run", needs="mixing.temperature=5")
     """What temperature weighs by size: each corpus, or together all that have the same tag, as those of one
     language; in a tag each corpus has its share by weight and size."""
 

@@ -55,7 +55,7 @@ class ModelConfig:
     first_position: int = setting(0, least=0, most=2, kind="use")
     """Where sinusoids begin to count; fairseq's and M2M100's sentences begin at 2."""
 
-    longest: int = setting(1024, least=2, most=1_000_000, kind="shape")
+    longest: int = setting(1024, least=2, most=1_000_000, kind="shape", needs="model.positions=learned")
     """How many learned positions there are."""
 
     start: Literal["mark", "zeros"] = setting("mark", kind="use")
@@ -101,9 +101,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         check(self)
         if self.positions != "learned" and changed(self, "longest"):
-            raise UserError(
-                "longest has no effect with sinusoidal positions; leave it out, or learn positions."
-            )
+            raise UserError("longest has no effect with sinusoidal positions; set positions to learned.")
         if self.positions == "learned" and self.first_position:
             raise UserError("first_position has no effect with learned positions; leave it out.")
         if self.decoder_history == "ssru" and self.decoder_window:

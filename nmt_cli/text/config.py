@@ -65,7 +65,7 @@ class TokenizerConfig:
     sentencepiece_model: Literal["unigram", "bpe"] = "unigram"
     """How SentencePiece learns (for kind = "sentencepiece")."""
 
-    merges: int = setting(0, least=0)
+    merges: int = setting(0, least=0, needs="tokenizer.kind=bpe")
     """For bpe: learn this many merges, whatever vocabulary follows; 0 for what vocab_size leaves room for."""
 
     min_count: int = setting(0, least=0)
@@ -144,7 +144,9 @@ class SamplingConfig:
     target_alpha: float = setting(0.0, least=0, kind="whole run")
     """The same for the target side."""
 
-    nbest: int = setting(0, least=2, most=512, or_zero=True, kind="whole run")
+    nbest: int = setting(
+        0, least=2, most=512, or_zero=True, kind="whole run", needs="sampling.source_alpha=0.2"
+    )
     """Draw from this many of a line's likeliest segmentations; 0 for all there are."""
 
     def __post_init__(self) -> None:

@@ -40,7 +40,7 @@ class OptimizerConfig:
     epsilon: float = setting(1e-9, least=0)
     """Added to the root of the mean squared gradient."""
 
-    weight_decay: float = setting(0.0, least=0)
+    weight_decay: float = setting(0.0, least=0, needs="optimizer.kind=adamw")
     """Share of the weights that is taken off, times the learning rate; for adamw."""
 
     clip_norm: float = setting(0.0, least=0)
@@ -72,16 +72,16 @@ class ScheduleConfig:
     factor: float = setting(1.0, above=0)
     """Noam: the rate is this times width^-0.5 times min(step^-0.5, step x warmup^-1.5)."""
 
-    peak: float = setting(7e-4, above=0, everyday=True)
+    peak: float = setting(7e-4, above=0, everyday=True, needs="schedule.kind=inverse-sqrt")
     """The largest rate, at the end of the warm-up; not for noam, where it follows from the factor."""
 
     warmup: int = setting(4000, least=0, everyday=True)
     """Steps over which the rate rises from 0."""
 
-    decay: float = setting(0.5, above=0, below=1)
+    decay: float = setting(0.5, above=0, below=1, needs="schedule.kind=plateau")
     """Plateau: what the rate is multiplied by each time."""
 
-    patience: int = setting(3, least=1)
+    patience: int = setting(3, least=1, needs="schedule.kind=plateau")
     """Plateau: validations in a row without improvement, warm-up not counted, that lower the rate."""
 
     def __post_init__(self) -> None:
@@ -89,11 +89,11 @@ class ScheduleConfig:
         if self.kind == "noam" and not self.warmup:  # the rule divides by it
             raise UserError("warmup is 0; with noam take at least 1.")
         if self.kind == "noam" and changed(self, "peak"):
-            raise UserError("peak has no effect with noam, which has factor; leave it out.")
+            raise UserError("peak has no effect with noam, which has factor; set kind to inverse-sqrt.")
         if self.kind != "noam" and changed(self, "factor"):
             raise UserError(f"factor has no effect with {self.kind}, which has peak; leave it out.")
         if self.kind != "plateau" and changed(self, "decay", "patience"):
-            raise UserError(f"decay and patience have no effect with {self.kind}, only with plateau.")
+            raise UserError(f"decay and patience have no effect with {self.kind}; set kind to plateau.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

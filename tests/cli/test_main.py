@@ -430,3 +430,8 @@ def test_a_mapped_file_that_is_cut_ends_a_command_with_a_word_of_where_it_was(tm
     assert ended.returncode == -signal.SIGBUS
     assert "Bus error" in ended.stderr
     assert "in facts" in ended.stderr
+
+
+def test_without_a_command_there_is_the_help(nmt: Callable[..., CompletedProcess[str]]) -> None:
+    bare = nmt()
+    assert (bare.returncode, bare.stdout, bare.stderr) == (2, "", nmt("--help").stdout)

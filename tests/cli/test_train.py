@@ -220,8 +220,14 @@ def test_wrong_usage_is_told_with_exit_code_2(
             ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
             "model.residual_stream=bf16 has no effect with training.precision=fp32",
         ),
-        (("--set", "schedule.decay=0.1"), "decay and patience have no effect with noam, only with plateau."),
-        (("--set", "schedule.patience=9"), "decay and patience have no effect with noam, only with plateau."),
+        (
+            ("--set", "schedule.decay=0.1"),
+            "decay and patience have no effect with noam; set kind to plateau.",
+        ),
+        (
+            ("--set", "schedule.patience=9"),
+            "decay and patience have no effect with noam; set kind to plateau.",
+        ),
         (
             ("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"),
             "decay is 1.0; take more than 0 and less",
