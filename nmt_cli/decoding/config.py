@@ -32,7 +32,7 @@ class InputConfig:
     prefix: bool = setting(False, everyday=True)
     """Behind a tab, each line says how its translation begins."""
 
-    window: int = setting(8192, least=1)
+    window: int = setting(8192, least=1, most=1_000_000)
     """Most lines between input and output; of those that wait, the longest are translated first."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
@@ -47,7 +47,7 @@ class InputConfig:
 class BeamConfig:
     """How the best translations are searched for; all that validation during training wants."""
 
-    beam: int = setting(4, least=1)
+    beam: int = setting(4, least=1, most=1024)
     """Hypotheses that are followed at a time; 1 is greedy search."""
 
     length_rule: Rule = setting("gnmt", everyday=True)
@@ -57,16 +57,16 @@ class BeamConfig:
     length_penalty: float = setting(0.6, least=0)
     """The exponent a; 0 for none. The two rules need different ones: gnmt's 0.6 is not power's."""
 
-    min_length: int = setting(0, least=0)
+    min_length: int = setting(0, least=0, most=10_000)
     """Least number of target pieces."""
 
     max_length: int = setting(0, least=0)
     """Most target pieces, whatever the source; 0 for no such limit."""
 
-    cap_ratio: float = setting(1.0, least=0)
+    cap_ratio: float = setting(1.0, least=0, most=100)
     """A translation has at most cap_ratio x source pieces + cap_extra pieces."""
 
-    cap_extra: int = setting(50, least=0)
+    cap_extra: int = setting(50, least=0, most=10_000)
     """See cap_ratio."""
 
     reach: float = setting(1.5, least=1)
@@ -103,7 +103,7 @@ class BeamConfig:
 class SearchConfig(BeamConfig):
     """How translations are searched for, or drawn."""
 
-    n_best: int = setting(1, least=1)
+    n_best: int = setting(1, least=1, most=1024)
     """Translations of each sentence, best first."""
 
     unknown: bool = setting(False)
@@ -134,16 +134,16 @@ class SearchConfig(BeamConfig):
     sample: bool = setting(False, everyday=True)
     """Draw translations by lot in place of searching for the best ones."""
 
-    temperature: float = setting(1.0, above=0, everyday=True)
+    temperature: float = setting(1.0, above=0, everyday=True, needs="search.sample=true")
     """Sampling: probabilities are raised to 1 / temperature; less than 1 prefers the likely ones."""
 
-    top_k: int = setting(0, least=0, everyday=True)
+    top_k: int = setting(0, least=0, everyday=True, needs="search.sample=true")
     """Sampling: draw from that many of the likeliest tokens only; 0 for all."""
 
-    top_p: float = setting(1.0, above=0, most=1)
+    top_p: float = setting(1.0, above=0, most=1, needs="search.sample=true")
     """Sampling: draw from the fewest likeliest tokens that have this share of the probability."""
 
-    seed: int = setting(1, least=0)
+    seed: int = setting(1, least=0, needs="search.sample=true")
     """Sampling: decides what is drawn for each line."""
 
     combine: Literal["probability", "log-probability"] = setting("probability")
@@ -152,7 +152,7 @@ class SearchConfig(BeamConfig):
     weights: tuple[float, ...] = setting((), above=0, everyday=True)
     """Several models: how much each counts; as much as the others if not given."""
 
-    rows: int = setting(0, least=0)
+    rows: int = setting(0, least=0, most=16_384)
     """Most hypotheses that are worked on at a time; 0 for what suits the device."""
 
     graphs: bool = False

@@ -23,7 +23,7 @@ class ServerConfig:
     most_seconds: float = setting(60.0, above=0, everyday=True)
     """Most time for one request; where it takes longer, it is dropped and answered with 504."""
 
-    most_alternatives: int = setting(5, least=0)
+    most_alternatives: int = setting(5, least=0, most=100)
     """Most further translations that one may ask for."""
 
     pivot: str = "en"
