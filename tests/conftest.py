@@ -366,6 +366,24 @@ search.max_length = 12
 """
 
 
+@pytest.fixture
+def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that is too small for sentences of more than three tokens, the end mark counted."""
+    import torch
+
+    from nmt_cli.model.transformer import Transformer
+    from nmt_cli.ragged import Layout
+
+    encode = Transformer.encode
+
+    def cramped(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
+        if max(source.lengths) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return encode(model, source_S, source)
+
+    monkeypatch.setattr(Transformer, "encode", cramped)
+
+
 @pytest.fixture(scope="session")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model folders, none of them trained: `copies` gives back its source, `french` too, but from French into

@@ -144,6 +144,18 @@ def test_load_says_what_it_takes(paths: tuple[Any, ...]) -> None:
         load(*paths)
 
 
+@pytest.mark.usefixtures("cramped")
+def test_a_line_that_does_not_fit_into_memory_is_an_error_and_no_empty_text(copier: Model) -> None:
+    lines, told = ["de", "abcdef"], r"line 2 \(6 pieces\) does not fit into memory;"
+    with pytest.raises(UserError, match=told):
+        copier.translate(lines)
+    with pytest.raises(UserError, match=told):
+        list(copier.stream(lines))
+    with pytest.raises(UserError, match=told):
+        asyncio.run(copier.atranslate(lines))
+    assert [(one.failed, one.text) for one in copier.translations(lines)] == [(False, "de"), (True, "")]
+
+
 @pytest.mark.slow
 def test_eight_threads_get_what_each_would_get_alone(model: Model) -> None:
     """Also where they search in two ways, score and align at the same time."""

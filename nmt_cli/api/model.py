@@ -115,14 +115,14 @@ class Model:
         return self._loaded.translator.longest
 
     def translate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
-        """The best translation of each line; empty for a line without words.
+        """Return the best translation of each line, or raise `UserError` if one does not fit into memory.
 
         >>> model.translate(["abc", "", "de"])
         ['abc', '', 'de']
         >>> model.translate(["abc"], SearchConfig(beam=1))
         ['abc']
         """
-        return [translation.text for translation in self.translations(lines, search)]
+        return [translation.checked_text for translation in self.translations(lines, search)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
         """As `translate`, each translation as soon as it and those before it are done.
@@ -134,7 +134,7 @@ class Model:
         abc
         de
         """
-        return (translation.text for translation in self.translations(lines, search))
+        return (translation.checked_text for translation in self.translations(lines, search))
 
     def translations(
         self,
@@ -142,7 +142,7 @@ class Model:
         search: SearchConfig | None = None,
         before_waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[Translation]:
-        """As `stream`, with all that is known of each line: candidates with their scores and pieces, flags.
+        """As `stream`, with all candidates, their scores and pieces, and flags; `failed` replaces the error.
 
         Where the next one is not done yet, `before_waiting` is called.
 
@@ -208,7 +208,7 @@ class Model:
         """
         async with aclosing(self.atranslations(lines, search)) as translations:
             async for translation in translations:
-                yield translation.text
+                yield translation.checked_text
 
     async def atranslations(
         self, lines: Iterable[str], search: SearchConfig | None = None

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from nmt_cli.cli.options import EXISTING_FOLDER, CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import EXISTING_FOLDER, CommandWithSettings, bounded, chosen, common, with_settings
 from nmt_cli.corpus import sgm
 from nmt_cli.corpus.files import LONGEST_BYTES, open_bytes, refuse_large
 from nmt_cli.corpus.source_text import TEST_SETS, Form, Lines, first_columns, form_of, kind_of
-from nmt_cli.decoding.config import TranslateConfig
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.lines.incoming import lines_of
 from nmt_cli.machine.atomic import file_written_whole
 from nmt_cli.machine.garbage import nothing_to_collect
@@ -35,10 +35,12 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     cls=CommandWithSettings, settings=TranslateConfig, epilog="nmt translate run --beam 5 <test.en >test.de"
 )
 @click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
-@click.option("--beam", type=int, help="Hypotheses that are followed at a time; 1 is greedy search.")
+@click.option("--beam", type=bounded(SearchConfig, "beam"), help="Beam size. 1 is greedy search.")
 @click.option("--length-penalty", type=float, help="The more, the longer; 0 for none.")
 @click.option(
-    "--n-best", type=int, help='Translations of each line, as "line ||| text ||| scores ||| score".'
+    "--n-best",
+    type=bounded(SearchConfig, "n_best"),
+    help='Translations of each line, as "line ||| text ||| scores ||| score".',
 )
 @click.option(
     "--precision",
@@ -85,8 +87,8 @@ def translate(
 ) -> None:
     """Translate stdin line for line with MODEL, a model, checkpoint or run folder; several are an ensemble.
 
-    Text goes in and comes out as people write it. A line is translated as soon as it is there. A WMT test
-    set becomes a system's output, and of a .tsv the first column is translated.
+    A line is translated as soon as it is there. A WMT test set becomes a system's output, and of a .tsv the
+    first column is translated. The exit code is 1 if a line does not fit into memory.
     """
     flags = {"search.beam": beam, "search.length_penalty": length_penalty, "search.n_best": n_best}
     _refuse_same(page, target)
@@ -114,6 +116,8 @@ def translate(
         _write(outgoing, done, written, None if form == "json" else config.search.n_best, attention)
         stack.close()  # the translations are safe by now, whatever becomes of the page
         attention.write()
+        if report.failed.count:
+            sys.exit(1)
 
 
 def _begin_to_load(models: Sequence[Path], device: str) -> None:

@@ -127,6 +127,9 @@ class Reporter:
         self._quiet, self._prompt = quiet, prompt
         self._odd: OddInput | None = None
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
+        self.failed = Noted()
+        """Lines that did not fit into memory."""
+
         self._lines, self._since, self._restarts = 0, time.monotonic(), 0
         self._masked = self._kept = 0
         self._bar = _bar() if not quiet and not prompt and sys.stderr.isatty() else None
@@ -167,10 +170,8 @@ class Reporter:
         if line.prefix_unknown:
             self._prefixes.add(line.number)
         if translation.failed:
-            what = f"line {line.number:,} ({line.pieces:,} pieces)"
-            click.echo(
-                f"Error: {what} does not fit into memory; an empty line stands in its place.", err=True
-            )
+            self.failed.add(line.number)
+            self._error(f"line {line.number:,} ({line.pieces:,} pieces) does not fit into memory.")
         if self._bar:
             self._bar.show(self._lines, self._lines / max(time.monotonic() - self._since, 1e-9))
 
@@ -192,12 +193,21 @@ class Reporter:
             self._warn(f"{self._prefixes}: the model's vocabulary lacks some of the given beginning.")
         if self._odd and (replaced := self._odd.report()):
             self._warn(replaced)
+        if count := self.failed.count:
+            self._error(
+                f"{count:,} of {self._lines:,} lines did not fit into memory, and have empty translations: "
+                f"{self.failed}. Take a smaller --beam, or shorter lines."
+            )
         if self._lines and not (self._quiet or self._prompt):
             seconds = time.monotonic() - self._since
             rate = self._lines / max(seconds, 1e-9)
             click.echo(f"{self._lines:,} lines in {seconds:,.1f} s, {rate:,.1f} a second", err=True)
             if self._masked:
                 click.echo(f"{self._kept:,} of {self._masked:,} placeholders are in their places", err=True)
+
+    @staticmethod
+    def _error(text: str) -> None:
+        click.echo(f"Error: {text}", err=True)
 
     @staticmethod
     def _warn(text: str) -> None:

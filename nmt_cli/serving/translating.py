@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
 
-from nmt_cli.api import Model, SearchConfig
+from nmt_cli.api import Model, SearchConfig, UserError
 from nmt_cli.decoding.lines.async_stream import AT_ONCE
 from nmt_cli.decoding.lines.translator import Translation
 from nmt_cli.machine.threads import set_own_threads
@@ -85,6 +85,8 @@ class Desk:
                     self.metrics.flags.update(translation.flags)
                     yield translation
             self._note_pace(time.monotonic() - began, ahead + count)
+        except UserError as error:
+            raise Refused(503, str(error)) from error
         finally:
             self.waiting -= left
             self.metrics.sentences += count - left

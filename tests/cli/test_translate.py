@@ -1,6 +1,7 @@
 """`nmt translate`: its flags, its help, what it prints, and what it refuses."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ import click
 import pytest
 import torch
 
+from nmt_cli.api import load
 from nmt_cli.cli.translate import translate
 from nmt_cli.cli.translate_report import Reporter, as_json, as_text
 from nmt_cli.corpus.source_text import Lines
@@ -19,6 +21,7 @@ from nmt_cli.decoding.lines import workers
 from nmt_cli.decoding.lines.degenerate import Flag
 from nmt_cli.decoding.lines.odd_input import OddInput
 from nmt_cli.decoding.lines.translator import Candidate, Line, Translation
+from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Numbering
 
@@ -101,6 +104,28 @@ def test_translations_go_to_stdout_and_the_rest_to_stderr(run: Run) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.usefixtures("cramped")
+def test_a_line_that_does_not_fit_into_memory_makes_the_command_fail(run: Run) -> None:
+    result = run("--quiet")
+    assert (result.returncode, result.stdout) == (1, "\nde\n")
+    assert "Error: 1 of 2 lines did not fit into memory, and have empty translations: line 1." in (
+        result.stderr
+    )
+
+
+def test_a_model_cannot_ask_for_a_search_that_no_flag_could(
+    made_models: Path, tmp_path: Path, nmt: Run, text: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(made_models / "copies", folder)
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"search": {"beam": 1_000_000}}))
+    told = "the model's own settings [search]: beam is 1000000; take 1 to 1024."
+    assert_one_line(nmt("translate", folder, "--input", text, "--quiet"), 1, told)
+    with pytest.raises(UserError, match="beam is 1000000"):
+        load(folder)
+
+
 def test_quiet_says_nothing_where_all_goes_well(run: Run) -> None:
     result = run("--quiet")
     assert (result.returncode, result.stdout, result.stderr) == (0, "abc\nde\n", "")
@@ -160,6 +185,9 @@ def test_settings_come_from_a_file_before_assignments_before_flags(run: Run, tmp
         (("--threads", "0"), "0 is not in the range x>=1"),
         (("--devices", "0"), "0 is not in the range x>=1"),
         (("--beam", "many"), "'many' is not a valid integer"),
+        (("--beam", "0"), "Invalid value for '--beam': 0 is not in the range 1<=x<=1024."),
+        (("--beam", "5000000"), "Invalid value for '--beam': 5000000 is not in the range 1<=x<=1024."),
+        (("--n-best", "0"), "Invalid value for '--n-best': 0 is not in the range 1<=x<=1024."),
         (("--config", "nowhere.toml"), "'nowhere.toml' does not exist"),
         (("--beams", "4"), "No such option"),
     ],
@@ -172,11 +200,12 @@ def test_wrong_usage_is_told_with_exit_code_2(run: Run, arguments: tuple[str, ..
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--beam", "0"), "beam is 0; take at least 1."),
-        (("--n-best", "0"), "n_best is 0; take at least 1."),
+        (("--set", "search.beam=5000000"), "beam is 5000000; take 1 to 1024."),
+        (("--set", "search.n_best=1025"), "n_best is 1025; take 1 to 1024."),
+        (("--set", "search.min_length=1000000"), "min_length is 1000000; take 0 to 10000."),
         (("--length-penalty", "-0.5"), "length_penalty is -0.5; take at least 0."),
-        (("--set", "search.cap_extra=-1"), "cap_extra is -1; take at least 0."),
-        (("--set", "search.rows=-1"), "rows is -1; take at least 0."),
+        (("--set", "search.cap_extra=-1"), "cap_extra is -1; take 0 to 10000."),
+        (("--set", "search.rows=-1"), "rows is -1; take 0 to 16384."),
         (("--set", "search.top_k=5"), "top_k has no effect without sampling; set sample to true."),
         (("--set", "search.seed=5"), "seed has no effect without sampling; set sample to true."),
         (("--set", "search.sample=true", "--beam", "7"), "beam has no effect on sampling; leave it out"),
@@ -191,7 +220,7 @@ def test_wrong_usage_is_told_with_exit_code_2(run: Run, arguments: tuple[str, ..
         (("--set", "search.weights=[0.0]"), "weights holds 0.0; take more than 0."),
         (("--set", "search.length_rule=sum"), "search.length_rule takes "),
         (("--set", "search.min_length=9", "--set", "search.max_length=5"), "min_length is 9, but max_length"),
-        (("--set", "input.window=0"), "window is 0; take at least 1."),
+        (("--set", "input.window=0"), "window is 0; take 1 to 1000000."),
         (("--set", "input.longest=-1"), "longest is -1; take at least 0."),
         (("--set", "input.longest=64"), "longest is 64, but the model has 64 positions, one of them for"),
         (("--set", "input.to_long=cut"), "did you mean input.too_long?"),
@@ -394,12 +423,15 @@ def told_of(capsys: pytest.CaptureFixture[str], *translations: Translation, quie
     return err.splitlines()
 
 
-def test_a_sentence_that_does_not_fit_into_memory_is_one_line_of_error(
+def test_a_line_that_does_not_fit_into_memory_is_an_error_at_once_and_at_the_end(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failed = Translation(a_line(1234, pieces=5000), (), (), failed=True)
-    told = "Error: line 1,234 (5,000 pieces) does not fit into memory; an empty line stands in its place."
-    assert told_of(capsys, GOOD, failed) == [told]
+    assert told_of(capsys, GOOD, failed) == [
+        "Error: line 1,234 (5,000 pieces) does not fit into memory.",
+        "Error: 1 of 2 lines did not fit into memory, and have empty translations: line 1,234. "
+        "Take a smaller --beam, or shorter lines.",
+    ]
     assert (as_text(failed, 1, Lines()), json.loads(as_json(failed, None))["failed"]) == (b"\n", True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nmt_cli.api import Model
+from nmt_cli.api import Model, load
 from tests.serving.conftest import JSON, Client, ask
 
 BASIC = {"q": "One dog. Two cats.", "source": "en", "target": "de"}
@@ -28,6 +28,19 @@ def test_a_full_queue_says_when_to_come_again(german: Model, serving: Callable[.
     client.desk.waiting = 8
     assert client.post("/translate", BASIC).status == 200
     assert client.desk.waiting == 8
+
+
+@pytest.mark.usefixtures("cramped")
+@pytest.mark.parametrize("source", ["en", "fr"])
+def test_a_text_that_does_not_fit_into_memory_is_an_error(
+    german: Model, made_models: Path, serving: Callable[..., Client], source: str
+) -> None:
+    with load(made_models / "french", device="cpu", threads=1) as french:
+        client = serving({"copies": german, "french": french})
+        answer = client.post("/translate", {**BASIC, "q": "abcdef", "source": source})
+        assert answer.status == 503 and "does not fit into memory" in answer.json()["error"]
+        assert client.post("/translate", {**BASIC, "q": "ab", "source": source}).status == 200
+    assert client.desk.waiting == 0
 
 
 def test_more_sentences_than_may_wait_at_all_are_too_many(

@@ -15,6 +15,7 @@ from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened,
 from nmt_cli.decoding.lines.parses import tree_symbols, written_out
 from nmt_cli.decoding.placeholder_rules import PlaceholdersWanted
 from nmt_cli.decoding.tree_rules import TreeWanted
+from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.placeholders import JOINED, Values, masked, restored, values_of
 from nmt_cli.text.tokenizer import Tokenizer
@@ -85,8 +86,18 @@ class Translation:
 
     @property
     def text(self) -> str:
-        """The best candidate's; empty where there is none."""
+        """The text of the best candidate; empty if there is none, as for a line that `failed`."""
         return self.candidates[0].text if self.candidates else ""
+
+    @property
+    def checked_text(self) -> str:
+        """As `text`; raises `UserError` if the line failed."""
+        if self.failed:
+            raise UserError(
+                f"line {self.line.number:,} ({self.line.pieces:,} pieces) does not fit into memory; "
+                "shorten it, or take a smaller beam."
+            )
+        return self.text
 
     @property
     def placeholders(self) -> tuple[int, int]:
