@@ -104,13 +104,12 @@ class Connection(H11Protocol):
 
 def raise_file_limit() -> int:
     """Raise the process's soft limit of open files, and return the number of connections it allows."""
-    soft, hard = (
-        MAX_FILES if number == resource.RLIM_INFINITY else number
-        for number in resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most, files = (
+        MAX_FILES if limit == resource.RLIM_INFINITY else min(limit, MAX_FILES) for limit in (hard, soft)
     )
-    most = min(hard, MAX_FILES)
-    if soft < most:
+    if files < most:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-            soft = most
-    return max(1, soft - min(RESERVED_FILES, soft // 2))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            files = most
+    return max(1, files - min(RESERVED_FILES, files // 2))

@@ -193,11 +193,15 @@ def test_exhausted_files_are_reported_once(capfd: pytest.CaptureFixture[str]) ->
     assert fault == "Error: a fault of nmt's own in a connection: ValueError: data_received"
 
 
-def test_as_many_files_are_opened_as_the_system_allows() -> None:
+def test_as_many_files_are_opened_as_the_system_allows_and_no_more_than_are_useful(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
     try:
         allowed = raise_file_limit()
         assert 100 <= allowed < resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 200
+        monkeypatch.setattr(connections, "MAX_FILES", 150)
+        assert raise_file_limit() == 150 - 75
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
