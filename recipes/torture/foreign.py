@@ -7,22 +7,31 @@ make torture                                       200 of each kind
 Right are a model with the same weights, bit for bit, or one line of error. Wrong are any other exception,
 other weights, and more than 10 s of CPU. A flipped bit may pass in model.safetensors, which has no checksum.
 
-Table of 2026-11-23, 1,000 mutations of each file:
+2026-11-25, seed 1, 1,000 mutations of each file: none wrong, 429 MB held at most, 271 s of CPU.
 
 | file | refused in a line | a model all the same | wrong |
 |---|---|---|---|
-| huggingface config.json | 900 | 100 | 0 |
-| huggingface vocab.json | 933 | 67 | 0 |
-| huggingface source.spm | 891 | 109 | 0 |
-| huggingface model.safetensors | 860 | 140 | 0 |
-| pickled pytorch_model.bin | 865 | 135 | 0 |
-| m2m100 vocab.json | 707 | 293 | 0 |
-| nllb config.json | 894 | 106 | 0 |
-| marian model.npz | 999 | 1 | 0 |
-| marian vocab.yml | 758 | 242 | 0 |
-| marian decoder.yml | 308 | 692 | 0 |
-| fairseq checkpoint_best.pt | 854 | 146 | 0 |
-| fairseq dict.en.txt | 825 | 175 | 0 |
+| huggingface config.json | 899 | 101 | 0 |
+| huggingface generation_config.json | 461 | 539 | 0 |
+| huggingface tokenizer_config.json | 511 | 489 | 0 |
+| huggingface vocab.json | 935 | 65 | 0 |
+| huggingface source.spm | 878 | 122 | 0 |
+| huggingface model.safetensors | 855 | 145 | 0 |
+| pickled pytorch_model.bin | 992 | 8 | 0 |
+| m2m100 vocab.json | 690 | 310 | 0 |
+| m2m100 special_tokens_map.json | 924 | 76 | 0 |
+| m2m100 sentencepiece.bpe.model | 901 | 99 | 0 |
+| nllb tokenizer.json | 495 | 505 | 0 |
+| nllb config.json | 898 | 102 | 0 |
+| marian model.npz | 994 | 6 | 0 |
+| marian vocab.yml | 709 | 291 | 0 |
+| marian decoder.yml | 326 | 674 | 0 |
+| marian source.spm | 875 | 125 | 0 |
+| zip model.zip | 856 | 144 | 0 |
+| fairseq checkpoint_best.pt | 993 | 7 | 0 |
+| fairseq dict.en.txt | 805 | 195 | 0 |
+| fairseq sentencepiece.bpe.model | 896 | 104 | 0 |
+| all | 15,893 | 4,107 | 0 |
 """
 
 import resource
