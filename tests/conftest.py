@@ -41,6 +41,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("nmt"), max_examples=10)
 hypothesis.settings.load_profile("nmt")
 
+# Processes that tests start would print this only if nothing is compiled yet.
+os.environ.setdefault("PYTHONWARNINGS", "ignore:Compiling CPU kernels")
+
 # A shell's background jobs ignore Ctrl-C, and nohup's the end of the terminal; what they start inherits that,
 # and the tests are to send both.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

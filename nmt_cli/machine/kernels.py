@@ -15,10 +15,10 @@ from nmt_cli.errors import Caution, Notice
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = "**/compiled.py", "machine/torch_private.py"
-"""All that is compiled together: no other module of this package may be imported there."""
+"""All files that are compiled together. They import no other module of this package."""
 
 PREFIX, FOLDERS = "nmt-kernels-", 8
-"""Of folders with compiled code: the beginning of their names, and the maximum number in one place."""
+"""The beginning of the names of folders with compiled code, and the maximum number of them in one folder."""
 
 DIGEST_SIZE = hashlib.sha256().digest_size
 

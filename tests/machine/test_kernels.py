@@ -27,7 +27,11 @@ def _python(
     script: str, package: Path, *arguments: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a script with a package and no other cache than its own."""
-    environment = os.environ | {"PYTHONPATH": str(package.parent), "XDG_CACHE_HOME": "/dev/null"} | variables
+    environment = (
+        os.environ
+        | {"PYTHONPATH": str(package.parent), "XDG_CACHE_HOME": "/dev/null", "PYTHONWARNINGS": ""}
+        | variables
+    )
     command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(command, env=environment, cwd=package.parent, capture_output=True, text=True)
 
