@@ -35,7 +35,7 @@ COMMAND = (sys.executable, "-m", "nmt_cli", "serve", str(MODEL), "--port", "0", 
 FILES = 512
 """Open files that the server may have."""
 
-START_SECONDS, HEALTH_SECONDS, CLOSED_SECONDS = 300.0, 2.0, 90.0
+START_SECONDS, HEALTH_SECONDS, CLOSED_SECONDS = 900.0, 2.0, 90.0
 """Limits: of the start, of an answer from /health, and of what a misused connection lasts."""
 
 MAX_LOG_BYTES = 4096
