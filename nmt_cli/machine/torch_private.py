@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -301,6 +302,18 @@ def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
 
 
 def adds_products_in_32_bits() -> bool:
-    """Whether the CPU has instructions that add products of 8-bit numbers where they can't overflow."""
+    """Return whether products of 8-bit numbers are added where they can't overflow.
+
+    The processor's instructions do, unless `ONEDNN_MAX_CPU_ISA` keeps oneDNN from them.
+    """
     ask = getattr(torch.cpu, "_is_vnni_supported", None)
-    return bool(ask and ask())
+    return bool(ask and ask()) and _largest_bytes_fit()
+
+
+@cache
+def _largest_bytes_fit() -> bool:
+    weights = torch.full((16, 64), 127, dtype=torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(weights, None)
+    matrix = Int8Matrix(packed, torch.ones(16), torch.zeros(16, dtype=torch.int64), 0)
+    largest = torch.full((16, 64), 255, dtype=torch.uint8)
+    return bool((int8_product(largest, 128, matrix) == 64 * 127 * 127).all())

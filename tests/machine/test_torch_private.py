@@ -267,6 +267,16 @@ def test_products_of_8_bit_numbers_are_exact(levels: int) -> None:
     assert torch.equal(found, (x @ weight.long().T).float() * scale)
 
 
+def test_inputs_have_8_bits_only_if_the_largest_products_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor may have instructions that oneDNN is not allowed to use."""
+    if not multiplies_int8():
+        pytest.skip("this CPU has none")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True)
+    matrix = int8_matrix(torch.full((16, 96), 127, dtype=torch.int8), torch.ones(16))
+    product = int8_product(torch.full((9, 96), 255, dtype=torch.uint8), 128, matrix)
+    assert adds_products_in_32_bits() == bool((product == 96 * 127 * 127).all())
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "ask"),
     [

@@ -15,6 +15,7 @@ from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.checkpoints.model_folder import weights
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import Precision, translating_precisions
+from nmt_cli.machine.torch_private import adds_products_in_32_bits
 from nmt_cli.model import int8, packed
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.packed import Packed, pack
@@ -34,7 +35,7 @@ CONFIGS = {
     "nothing tied": replace(POST, tie="none", positions="learned", longest=320),
 }
 CPU = torch.device("cpu")
-LEVELS = 127 if torch.cpu._is_vnni_supported() else 63
+LEVELS = 127 if adds_products_in_32_bits() else 63
 
 
 def needs(precision: Precision) -> None:
