@@ -38,6 +38,7 @@ torture: install  ## faults for twenty minutes; TORTURE="--seed 2" for others
 	$(VENV)/python3 -m recipes.torture.pages --rounds 5 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.connections --rounds 4 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.fuzz --seconds 10 $(TORTURE)
+	head -n 200 tests/golden/corpus/valid.en | $(VENV)/python3 -m recipes.torture.alone
 
 check: install  ## all that CI runs
 	$(VENV)/ruff format --check .

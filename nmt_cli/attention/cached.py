@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt_cli.attention.projections import Heads
 from nmt_cli.machine.arrays import as_array
 from nmt_cli.machine.kernels import compiled_kernels
+from nmt_cli.ragged import Layout
 
 ROUND = 8
 """Rows beyond this many are rounded up to a multiple of it: libraries prepare something for each new number
@@ -176,6 +178,25 @@ class Masked:
             weights_BHNM = scores_BHNM.add_(self.bias[part, :, :, :longest]).softmax(-1)
             mixed_BNHV[part] = (weights_BHNM @ values).transpose(1, 2)
         return self.rows.gathered(mixed_BNHV)
+
+
+def whole_segments(
+    layout: Layout, heads: Heads, compiled: ModuleType
+) -> tuple[Paths, Tensor, Tensor, Tensor]:
+    """Return paths, nodes [T, H], and room for keys and values, for tokens that see their whole segment."""
+    segments_T = layout.segments.long()
+    firsts_TH = (segments_T[:, None] * heads.number + torch.arange(heads.number)) * layout.longest
+    nodes_TM = np.tile(np.arange(layout.longest, dtype=np.int32), (len(segments_T), 1))
+    paths = Paths(segments_T.numpy(), nodes_TM, layout.lengths.int()[segments_T].numpy(), compiled)
+    room = len(layout.lengths), heads.number, layout.longest
+    keys, values = torch.empty(*room, heads.keys), torch.empty(*room, heads.values)
+    return paths, firsts_TH + layout.positions[:, None], keys, values
+
+
+def attend_segments(projected_TC: Tensor, heads: Heads, layout: Layout, compiled: ModuleType) -> Tensor:
+    """Return [T, H, V], the attention of each token over its whole segment, as compiled steps compute it."""
+    paths, *room = whole_segments(layout, heads, compiled)
+    return paths.attend_newest(projected_TC.contiguous(), *room).view(-1, heads.number, heads.values)
 
 
 def mean_weights(rows: Rows, query_RHK: Tensor, keys_BHMK: Tensor, seen_BM: Tensor) -> Tensor:

@@ -59,7 +59,8 @@ def take_nodes(paths_BNM, depths_BM, ages_B, used, behind, places_P, places_R, n
     first `used` that no path goes through. False, with nothing changed, where some sentence has too few.
 
     `nodes_PH` then says where that is for each head. `nodes_RM` and `counts_R` list the nodes that the row at
-    each of `places_R` sees: of its path, those that are less than `behind` tokens back.
+    each of `places_R` sees: of its path, those that are less than `behind` tokens back. The oldest comes
+    first: which number a node has depends on the other sentences, and sums must not.
     """
     sentences, places, room = paths_BNM.shape
     free_BN = np.empty((sentences, places), np.int64)
@@ -75,9 +76,14 @@ def take_nodes(paths_BNM, depths_BM, ages_B, used, behind, places_P, places_R, n
             nodes_PH[p, head] = (sentence * heads + head) * room + node
     for row in range(len(places_R)):
         sentence, place, count = places_R[row] // places, places_R[row] % places, 0
+        depths_M, listed = depths_BM[sentence], nodes_RM[row]
         for node in range(used):
-            if paths_BNM[sentence, place, node] and ages_B[sentence] - depths_BM[sentence, node] < behind:
-                nodes_RM[row, count] = node
+            if paths_BNM[sentence, place, node] and ages_B[sentence] - depths_M[node] < behind:
+                i = count
+                while i > 0 and depths_M[listed[i - 1]] > depths_M[node]:
+                    listed[i] = listed[i - 1]
+                    i -= 1
+                listed[i] = node
                 count += 1
         counts_R[row] = count
     return True

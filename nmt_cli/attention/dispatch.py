@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import padded, reference
-from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
+from nmt_cli.attention import padded
+from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, attend_segments, kernels
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.ways import reference as ways
 from nmt_cli.ragged import Layout
@@ -23,6 +23,9 @@ PART = {"cpu": 16}
 """Sentences whose attention is computed at once, over as much as the longest of them needs: few enough for
 their keys and values to stay near the processor. All of them where no number is given, and in training."""
 
+
+LONGEST_WALKED = 256
+"""Tokens of the longest segment that the compiled kernel takes: matrix products are faster beyond."""
 
 FEW_ROWS = 64
 """Of so many one thread computes attention in less time than others need to begin."""
@@ -79,7 +82,22 @@ def attend_projected(
     seed: Tensor | None = None,
 ) -> Tensor:
     """`attend` to what `parts_of` finds in the projections, whose gradients come whole: nobody has to put
-    them together."""
+    them together.
+
+    Without gradients, one thread of a CPU computes each segment to the same bits whatever the others are.
+    """
+    used_later = torch.is_grad_enabled() or torch.compiler.is_compiling()
+    plain = len(projections) == 1 and not (causal or window or drop or used_later)
+    tokens_TC = projections[0]
+    if (
+        plain
+        and tokens_TC.dtype == torch.float32
+        and (compiled := _compiled(tokens_TC.device, len(tokens_TC)))
+    ):
+        if q.longest <= LONGEST_WALKED:
+            return attend_segments(tokens_TC, heads, q, compiled)
+        if len(q.lengths) > 1:
+            return torch.cat([attend_projected([tokens_TC[t]], heads, one, one) for t, one in q.parts(1)])
     q_THK, k_SHK, v_SHV = parts_of(projections, heads)
     if implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype) == "fused":
         from nmt_cli.attention import fused
@@ -88,13 +106,6 @@ def attend_projected(
             projections, heads, q, k, causal=causal, window=window, drop=drop, seed=seed
         )
     return attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
-
-
-def weights(
-    q_THK: Tensor, k_SHK: Tensor, q: Layout, k: Layout, *, causal: bool = False, window: int = 0
-) -> list[Tensor]:
-    """What `attend` weighs values with: of each segment [heads, queries, keys]; slow, for looking at."""
-    return reference.weights(q_THK, k_SHK, q, k, causal=causal, window=window)
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.model.attention_weights import Layers, attention_weights
+from nmt_cli.model.attention_weights import attention_weights
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
 
@@ -62,23 +62,14 @@ def attention_maps(
     targets = [model.target_vocabulary.ended(target)[:most] for _, target in pairs]
     (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
     weights = attention_weights(model, source_S, target_T, source, target)
-    encoder = _by_pair(weights.encoder, "encoder", len(model.encoder))
-    cross = _by_pair(weights.cross, "decoder", len(model.decoder))
-    if model.config.decoder_history == "attention":
-        decoder = _by_pair(weights.decoder, "decoder", len(model.decoder))
-    else:
-        decoder = [torch.empty(0, model.config.heads, len(tokens), len(tokens)) for tokens in targets]
+    kinds = weights.encoder, weights.decoder, weights.cross
+    own = len(model.decoder) if model.config.decoder_history == "attention" else 0
+    if [len(kind) for kind in kinds] != [len(model.encoder), own, len(model.decoder)]:
+        raise RuntimeError(f"some attention layers were not recorded: {[len(kind) for kind in kinds]}")
+    none = [torch.empty(0, model.config.heads, len(tokens), len(tokens)) for tokens in targets]
+    maps = ([torch.stack(layers) for layers in zip(*kind, strict=True)] or none for kind in kinds)
     ended = [len(target) < len(tokens) for (_, target), tokens in zip(pairs, targets, strict=True)]
-    return [
-        AttentionMaps(*parts) for parts in zip(sources, targets, ended, encoder, decoder, cross, strict=True)
-    ]
-
-
-def _by_pair(layers: Layers, stack: str, count: int) -> list[Tensor]:
-    """Return the maps [L, H, queries, keys] of each pair. Raise RuntimeError if a layer has none."""
-    if len(layers) != count:
-        raise RuntimeError(f"{len(layers)} of {count} attention layers of the {stack} were recorded")
-    return [torch.stack(each) for each in zip(*layers, strict=True)]
+    return [AttentionMaps(*parts) for parts in zip(sources, targets, ended, *maps, strict=True)]
 
 
 def alignment(

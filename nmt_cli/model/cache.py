@@ -23,6 +23,7 @@ from nmt_cli.attention.cached import Paths, Rows, Seen, mean_weights
 from nmt_cli.attention.dispatch import attend_newest, follower, seen_by
 from nmt_cli.attention.projections import Heads
 from nmt_cli.machine.kernels import compiled_kernels
+from nmt_cli.ragged import Layout
 
 BLOCK = 8
 """Steps that a tree has room for at first."""
@@ -120,7 +121,7 @@ class WholeStep(Protocol):
     def encodes(self, sentences: int, longest: int) -> bool:
         """Whether it can encode so many, the longest of so many tokens."""
 
-    def encode(self, source_S: Tensor) -> Tensor:
+    def encode(self, source_S: Tensor, source: Layout) -> Tensor:
         """[S, D]: see `Transformer.encode`."""
 
     def suffices(self, rows: int) -> bool:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nmt_cli.attention.cached import ROUND, Paths
+from nmt_cli.attention.cached import ROUND, Paths, whole_segments
 from nmt_cli.attention.projections import Heads
 from nmt_cli.machine import standby
 from nmt_cli.machine.arrays import as_array
@@ -29,6 +29,7 @@ from nmt_cli.model.embedding import Embedding
 from nmt_cli.model.int8 import InBytes, product_of_few
 from nmt_cli.model.layers import Residual, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from nmt_cli.ragged import Layout
 
 MOST_ROWS = ROUND
 """Not more: `cached.Rows` would round these up."""
@@ -215,23 +216,14 @@ class FewRows:
         """See `WholeStep`."""
         return sentences == 1 and longest <= self.longest
 
-    def encode(self, source_S: Tensor) -> Tensor:
+    def encode(self, source_S: Tensor, source: Layout) -> Tensor:
         """See `WholeStep`."""
-        (heads, width, value_width), pieces = self.encoder.shape, len(source_S)
-        everywhere, first = np.arange(pieces), pieces * np.arange(heads)
-        own = Paths(
-            np.zeros(pieces, np.int64),
-            np.tile(everywhere.astype(np.int32), (pieces, 1)),
-            np.full(pieces, pieces, np.int32),
-            self.kernels,
-        )
-        keys, values = (torch.empty(1, heads, pieces, size) for size in (width, value_width))
+        own, nodes_TH, keys, values = whole_segments(source, self.encoder.shape, self.kernels)
         kept = keys, values, keys, values
         addresses = np.array([[each.data_ptr() for each in kept]] * len(self.encoder.matrices_LM))
-        nodes = everywhere[:, None] + first
-        return self.encoder.step(
-            self.kernels, source_S.numpy(), everywhere, pieces, (kept, addresses, kept), nodes, own, own
-        )
+        caches, positions = (kept, addresses, kept), source.positions.long().numpy()
+        given = self.kernels, source_S.numpy(), positions, source.longest, caches
+        return self.encoder.step(*given, nodes_TH.numpy(), own, own)
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """See `WholeStep`."""

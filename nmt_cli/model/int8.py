@@ -1,7 +1,8 @@
 """Products with weights of 8 bits: whole numbers with a scale for each output.
 
-Each row of the inputs is rounded to 8 bits by itself, with a scale of its own: with one for all rows, a
-sentence's translation would depend on who else is there.
+Each row of the inputs is rounded with its own scale, so other rows of the batch do not matter. They must not
+change the last bit of an input either, which may decide how it is rounded: with Numba, kernels for attention
+and norms add in the same order for few rows and for many.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,7 +38,7 @@ class InBytes:
     """Inputs are rounded to whole numbers from minus this to this."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[rows, inputs] to [rows, outputs]; to the bit the same for a row whoever else is there."""
+        """Map [rows, inputs] to [rows, outputs]. The bits of a row do not depend on other rows."""
         if len(x) <= FEW_ROWS and self.blocks and (kernels := compiled_kernels("model")):
             added, scale = self.bias.numpy(), self.matrix.scale.numpy()
             return product_of_few(kernels, x, self.blocks, added, scale, self.levels)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.attention.dispatch import attend_projected, weights
+from nmt_cli.attention.dispatch import attend_projected
 from nmt_cli.attention.projections import Heads, parts_of
+from nmt_cli.attention.reference import weights
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed

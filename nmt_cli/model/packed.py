@@ -1,6 +1,7 @@
 """Weights laid out once for translating, in the precision asked for."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from types import ModuleType
 
@@ -43,7 +44,8 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         matrices = chain(
             ((each.weight, each.bias) for each in linears), [(model.output_matrix, model.output_bias)]
         )
-        packed = in_bytes(matrices, threads) if precision == "int8" else _laid_out(matrices)
+        laid_out = (torch_private.laid_out(*matrix, TYPICAL_ROWS) for matrix in matrices)
+        packed: Iterator[Compute] = in_bytes(matrices, threads) if precision == "int8" else laid_out
         for place in places:  # each makes room for the next, where they are laid out as they are asked for
             setattr(*place, Packed(next(packed), getattr(*place)))
         model.packed_output = next(packed)
@@ -53,7 +55,7 @@ def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
         and (kernels := compiled_kernels(POINTWISE))
     ):
         model.few_rows = FewRows.of(model)
-        _compile_residuals(model, kernels)
+        _compile_norms(model, kernels)
 
 
 def _let_go_of_file(model: Transformer) -> None:
@@ -82,9 +84,8 @@ class PackedResidual(nn.Module):
 
     def __init__(self, residual: Residual, kernels: ModuleType) -> None:
         super().__init__()
-        norm = residual.norm
         self.kernels, self.post = kernels, residual.post
-        self.norm = norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps
+        self.norm = _parts(residual.norm)
 
     def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """[T, D] to [T, D]."""
@@ -92,17 +93,24 @@ class PackedResidual(nn.Module):
             y = sublayer(x)
             self.kernels.normed_sum(x.numpy(), y.numpy(), *self.norm)
             return y
-        normed = torch.empty_like(x)
-        self.kernels.normed(x.numpy(), normed.numpy(), *self.norm)
-        return sublayer(normed).add_(x)
+        return sublayer(_normed(self.kernels, self.norm, x)).add_(x)
 
 
-def _compile_residuals(model: Transformer, kernels: ModuleType) -> None:
+def _compile_norms(model: Transformer, kernels: ModuleType) -> None:
+    """Replace residuals, and how the norms that end a stack compute."""
     for module in [*model.modules()]:
         for name, child in [*module.named_children()]:
             if isinstance(child, Residual):
                 setattr(module, name, PackedResidual(child, kernels))
+            elif isinstance(child, nn.LayerNorm) and module is model:
+                child.forward = partial(_normed, kernels, _parts(child))  # type: ignore[method-assign]
 
 
-def _laid_out(matrices: Iterable[tuple[Tensor, Tensor | None]]) -> Iterator[Compute]:
-    return (torch_private.laid_out(weight, bias, TYPICAL_ROWS) for weight, bias in matrices)
+def _parts(norm: nn.LayerNorm) -> tuple[object, ...]:
+    return norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps
+
+
+def _normed(kernels: ModuleType, norm: tuple[object, ...], x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    kernels.normed(x.numpy(), out.numpy(), *norm)
+    return out

@@ -132,7 +132,7 @@ class Transformer(nn.Module):
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
         """Return [S, D], by one compiled function if the source is a single short sentence."""
         if self.few_rows and self.few_rows.encodes(len(source.lengths), source.longest):
-            return self.few_rows.encode(source_S)
+            return self.few_rows.encode(source_S, source)
         return self.encode_by_layers(source_S, source)
 
     def encode_by_layers(self, source_S: Tensor, source: Layout) -> Tensor:

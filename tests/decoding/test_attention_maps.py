@@ -148,7 +148,7 @@ def test_maps_that_were_not_recorded_are_an_error(
 ) -> None:
     model = build()
     monkeypatch.setattr(model, "encode_by_layers", lambda tokens, _: torch.zeros(len(tokens), 16).double())
-    with pytest.raises(RuntimeError, match=r"0 of 2 attention layers of the encoder"):
+    with pytest.raises(RuntimeError, match=r"not recorded: \[0, 3, 3\]"):
         attention_maps(model, PAIRS)
 
 

@@ -12,15 +12,26 @@ NORM = float32[::1], float32[::1], float32
 
 
 @njit(**OPTIONS)
-def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
+def _sum(x_D):
     total = np.float32(0)
     for d in range(len(x_D)):
         total += x_D[d]
-    mean = total / np.float32(len(x_D))
+    return total
+
+
+@njit(**OPTIONS)
+def _sum_of_squares(x_D, mean):
     squares = np.float32(0)
     for d in range(len(x_D)):
         squares += (x_D[d] - mean) * (x_D[d] - mean)
-    scale = np.float32(1) / np.float32(math.sqrt(squares / np.float32(len(x_D)) + epsilon))
+    return squares
+
+
+@njit(**OPTIONS | {"fastmath": {"contract"}})
+def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
+    """Write the layer norm of a row. Factors keep their order, so that every caller gets the same bits."""
+    mean = _sum(x_D) / np.float32(len(x_D))
+    scale = np.float32(1) / np.float32(math.sqrt(_sum_of_squares(x_D, mean) / np.float32(len(x_D)) + epsilon))
     for d in range(len(x_D)):
         out_D[d] = (x_D[d] - mean) * scale * weight_D[d] + bias_D[d]
 
