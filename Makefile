@@ -7,7 +7,9 @@ PAGES = --no-config --line-width 110 $(shell find nmt_cli -name '*.js' -o -name 
 # What Python compiles is kept, whatever the environment says: tests start hundreds of processes.
 TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(VENV)/pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo quick test test-gpu torture check release-check format bench bench-gpu gpu-report
+PORTABLE = avx2 one-core no-home c-locale umask
+
+.PHONY: install demo quick test portable test-gpu torture check release-check format bench bench-gpu gpu-report
 
 install: $(if $(filter .venv/bin,$(VENV)),.venv/installed)
 
@@ -26,6 +28,18 @@ quick: install  ## the tests that need no patience: under 90 s on two cores, for
 
 test: install
 	$(TESTS)
+
+portable: install  ## all tests in each environment of PORTABLE
+	for environment in $(PORTABLE); do \
+		case $$environment in \
+			avx2) ONEDNN_MAX_CPU_ISA=AVX2 NUMBA_CPU_NAME=haswell $(TESTS) ;; \
+			one-core) taskset -c 0 $(TESTS) ;; \
+			no-home) HOME=/nonexistent $(TESTS) ;; \
+			c-locale) LC_ALL=C TZ=Asia/Kathmandu $(TESTS) ;; \
+			umask) (umask 077; $(TESTS)) ;; \
+			*) echo "unknown environment: $$environment"; false ;; \
+		esac || exit; \
+	done
 
 test-gpu: install  ## the tests that need a CUDA device
 	$(VENV)/python3 -m pytest -m gpu
