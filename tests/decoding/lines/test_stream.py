@@ -129,13 +129,13 @@ def test_only_a_line_feed_ends_a_line_however_the_bytes_arrive(data: bytes, size
     expected = without_mark.split(b"\n")
     if data.endswith(b"\n") or not data:
         expected.pop()
-    assert list(lines_of(in_small_chunks(data, sizes))) == expected
+    assert list(lines_of(in_small_chunks(data, sizes), print)) == expected
 
 
 @given(data=BYTES)
 @settings(max_examples=15)
 def test_any_bytes_come_out_as_one_line_for_each_line(streamed: Streamed, data: bytes) -> None:
-    lines = (raw.decode(errors="replace") for raw in lines_of(io.BytesIO(data).read))
+    lines = (raw.decode(errors="replace") for raw in lines_of(io.BytesIO(data).read, print))
     found = answers(streamed(lines, window=5, workers=1))
     assert len(found) == data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
 
