@@ -30,7 +30,7 @@ BOUNDS: Mapping[tuple[str, ...], tuple[int, int]] = {
     ("beam",): (1, 100),
     ("length_penalty", "length_rule"): (0, 10),
     ("cap_ratio", "cap_extra"): (0, 100),
-    ("cap_extra", "cap_ratio"): (0, 100_000),
+    ("cap_extra", "cap_ratio"): (0, 10_000),
 }
 """The range of a search setting that comes with a model, and the settings that mean nothing without it."""
 

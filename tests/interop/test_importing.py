@@ -16,6 +16,7 @@ from nmt_cli.checkpoints.average import average, common_search, read_parts
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.cli.serve import _tell as report_to_terminal
+from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read
@@ -122,6 +123,7 @@ def test_what_cannot_be_ours_is_named(
         ({"num_beams": 0}, ["beam"]),
         ({"num_beams": -1, "length_penalty": -2.0}, ["beam", "length_penalty", "length_rule"]),
         ({"max_length": -5}, ["cap_ratio", "cap_extra"]),
+        ({"max_length": 20_000}, ["cap_ratio", "cap_extra"]),
         ({"max_length": 10**400}, ["cap_ratio", "cap_extra"]),
         ({"num_beams": 100, "length_penalty": 0.0, "max_length": 2}, []),
     ],
@@ -135,6 +137,7 @@ def test_search_settings_out_of_bounds_are_left_out_with_a_note(
     assert every - model.search.keys() == {*left_out}
     noted = [name for name in left_out if any(note.startswith(f"{name} is ") for note in model.notes)]
     assert bool(noted) == bool(left_out)
+    SearchConfig(**model.search)  # which refuses what is out of its own bounds
 
 
 def test_what_a_folder_is_named_for_is_printed_escaped(
