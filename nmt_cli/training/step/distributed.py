@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from nmt_cli.errors import UserError
 from nmt_cli.machine.devices import is_gpu
@@ -272,7 +274,7 @@ def _meeting(process: Process, timeout: float) -> Any:
     def meet() -> None:
         try:
             of = process.rank, process.world
-            future.set_result(next(dist.rendezvous("env://", *of, timeout=timedelta(seconds=timeout)))[0])
+            future.set_result(next(rendezvous("env://", *of, timeout=timedelta(seconds=timeout)))[0])
         except Exception as error:
             future.set_exception(error)
 
@@ -284,7 +286,7 @@ def _meeting(process: Process, timeout: float) -> Any:
         if "EADDRINUSE" in str(error):
             message = f"port {port}, where the processes are to meet, is in use"
         raise UserError(f"{message}; check MASTER_ADDR and MASTER_PORT, the same for all.") from error
-    return dist.PrefixStore("default_pg", store)
+    return PrefixStore("default_pg", store)
 
 
 @contextmanager
