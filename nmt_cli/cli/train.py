@@ -13,6 +13,7 @@ from nmt_cli import api
 from nmt_cli import config as settings
 from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
 from nmt_cli.errors import EXIT_CODES, printable
+from nmt_cli.machine.atomic import resolved
 from nmt_cli.training.config import TrainConfig
 
 SECONDS_OF_ECHO = 3.0
@@ -60,7 +61,7 @@ class Stop:
 @click.option(
     "--max-tokens-per-device",
     metavar="N|auto",
-    help="Tokens of both sides that are worked on at a time; changes speed and memory only.",
+    help="Tokens of both sides that are worked on at a time; batches stay the same, dropout masks do not.",
 )
 @click.option("--seed", type=int, help="Decides weights, batches and dropout.")
 @click.option(
@@ -109,7 +110,7 @@ def train(
         "validation.every_steps": validate_every,
         "checkpoints.every_steps": save_every,
         # Absolute: the run folder keeps the settings, and may be gone on with from elsewhere.
-        "start.model": str(init_from.resolve()) if init_from else None,
+        "start.model": str(resolved(init_from)) if init_from else None,
         "training.deterministic": deterministic or None,
     }
     config = chosen(TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None)

@@ -16,7 +16,7 @@ from nmt_cli.corpus.files import LONGEST_BYTES, open_bytes, refuse_large
 from nmt_cli.corpus.source_text import TEST_SETS, Form, Lines, first_columns, form_of, kind_of
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.lines.incoming import lines_of
-from nmt_cli.machine.atomic import file_written_whole
+from nmt_cli.machine.atomic import file_written_whole, resolved
 from nmt_cli.machine.garbage import nothing_to_collect
 from nmt_cli.machine.threads import set_own_threads
 
@@ -175,7 +175,7 @@ def _write(
 
 
 def _refuse_same(page: Path | None, target: Path | None) -> None:
-    if page and target and page.resolve() == target.resolve():
+    if page and target and resolved(page) == resolved(target):
         raise click.UsageError(f"--attention and --output are both {page}; name two files.")
 
 

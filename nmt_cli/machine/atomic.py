@@ -31,7 +31,7 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
     Whatever an earlier run left unfinished is removed first; a run still at work on `out` is an error.
     """
     recover(out)
-    place = out.resolve()
+    place = resolved(out)
     staging, replaced = _beside(place, "unfinished"), _beside(place, "replaced")
     try:
         staging.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def check_place(out: Path) -> None:
     made: list[Path] = []
     try:
         recover(out)
-        staging = _beside(out.resolve(), "unfinished")
+        staging = _beside(resolved(out), "unfinished")
         for folder in (*reversed(staging.parents), staging):
             if not folder.exists():
                 folder.mkdir()
@@ -71,13 +71,21 @@ def check_place(out: Path) -> None:
             folder.rmdir()
 
 
+def resolved(out: Path) -> Path:
+    """Return `out` without symbolic links; raise `UserError` if they form a loop."""
+    try:
+        return out.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError up to Python 3.12
+        raise UserError(f"{out} is in a loop of symbolic links; name another path.") from error
+
+
 def _no_place(out: Path, error: OSError) -> UserError:
     return UserError(f"{out} can't be written: {error.strerror}; choose another place.")
 
 
 def recover(out: Path) -> None:
     """Bring back what stood at `out` if a run was stopped just as it was putting its own in place."""
-    place = out.resolve()
+    place = resolved(out)
     if place.is_mount():
         raise UserError(f"{out} is a mount point and can't be replaced; choose a folder below it.")
     replaced = _beside(place, "replaced")
@@ -164,7 +172,7 @@ def file_written_whole(path: Path) -> Iterator[BinaryIO]:
     What is there and no ordinary file, such as a pipe or a device, is written to as it is. What killed
     processes have left beside it is removed first.
     """
-    place = path.resolve()
+    place = resolved(path)
     special = path.exists() and not path.is_file()
     staging = path if special else place.with_name(f".{place.name}.{os.getpid()}.unfinished")
     if not special:

@@ -376,3 +376,13 @@ def test_an_array_that_the_disk_has_no_room_for_is_one_clear_error(
     told = pytest.raises(UserError, match=f"{path} can't be written: .*; make room")
     with full_disk(1000), told, room_for(path), path.open("wb") as file:
         np.save(file, np.zeros(100_000))
+
+
+def test_a_loop_of_symbolic_links_is_one_plain_error(tmp_path: Path) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / name).symlink_to(other)
+    for out in (tmp_path / "a", tmp_path / "a" / "x"):
+        with pytest.raises(UserError), file_written_whole(out):
+            pass
+        with pytest.raises(UserError), folder_written_whole(out):
+            pass

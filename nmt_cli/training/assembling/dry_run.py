@@ -14,6 +14,7 @@ from nmt_cli.data.batches.plan import Shard, plan_shard, shard_count
 from nmt_cli.data.batches.schedule import GlobalBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TRAIN, Split, open_dataset
+from nmt_cli.machine.atomic import resolved
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.training.assembling.build import build_trainer, cut_for, identity_of
 from nmt_cli.training.assembling.deterministic import repeatable
@@ -157,4 +158,5 @@ def _filler(split: Split, config: TrainConfig, cut: Cut, mixed: MixedPlan | None
 
 def _existing(path: Path) -> Path:
     """The nearest folder above that is there."""
-    return next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.is_dir())
+    place = resolved(path)
+    return next(folder for folder in (place, *place.parents) if folder.is_dir())
