@@ -1,6 +1,5 @@
 """What is asked of a device, watched without one."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,57 +7,6 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
-
-Run = tuple[Any, tuple[Any, ...], dict[str, Any], object]
-
-
-class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Writes down operations with what they were given: tensors, but also numbers that the host knew."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.runs: list[Run] = []
-        self._before: list[tuple[Tensor, Tensor]] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> object:
-        for given, known in zip(args, func._schema.arguments, strict=False):
-            if isinstance(given, Tensor) and known.is_write:
-                self._before.append((given, given.clone()))
-        result = func(*args, **kwargs or {})
-        # What may be a view is a copy where the layout or the type demands it.
-        if not func.is_view or not (isinstance(result, Tensor) and _shared(args[0], result)):
-            self.runs.append((func, args, kwargs or {}, result))
-        return result
-
-    @torch.no_grad()
-    def again(self) -> None:
-        """The same operations on the same tensors, to the same places."""
-        for func, args, kwargs, result in self.runs:
-            for place, value in zip(
-                pytree.tree_leaves(result), pytree.tree_leaves(func(*args, **kwargs)), strict=True
-            ):
-                if isinstance(place, Tensor) and place is not value:
-                    place.copy_(value)
-
-    def undo(self) -> None:
-        """Give whatever was written to what it held before."""
-        for place, value in reversed(self._before):
-            place.copy_(value)
-
-
-def _shared(x: Tensor, y: Tensor) -> bool:
-    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
-
-
-def record(work: Callable[[], None]) -> Callable[[], None]:
-    """As a GPU does it: what is recorded is not done."""
-    with Tape() as tape:
-        work()
-    tape.undo()
-    again: Callable[[], None] = tape.again
-    return again
 
 
 class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped

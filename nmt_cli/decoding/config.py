@@ -155,11 +155,9 @@ class SearchConfig(BeamConfig):
     rows: int = setting(0, least=0, most=16_384)
     """Most hypotheses that are worked on at a time; 0 for what suits the device."""
 
-    graphs: bool = False
-    """Record what a GPU is asked for in a step of search (CUDA graphs), and repeat it. Not yet run on one."""
-
     gone: ClassVar[Mapping[str, Gone]] = {
-        "tokens": Gone("16,384 source tokens are worked on at a time; search.rows makes it less")
+        "tokens": Gone("16,384 source tokens are worked on at a time; search.rows makes it less"),
+        "graphs": Gone("every step asks the GPU for its launches one by one"),
     }
 
     def __post_init__(self) -> None:

@@ -6,11 +6,9 @@ from typing import Protocol
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
-from nmt_cli.decoding.repeated import Repeated
 from nmt_cli.decoding.search import Search
 from nmt_cli.machine.devices import is_gpu
 from nmt_cli.machine.memory import LACKS, out_of_memory
-from nmt_cli.machine.replay import Recorder
 from nmt_cli.model.transformer import Transformer
 
 ROWS_ON_CPU = 256
@@ -62,8 +60,7 @@ def translated(
     on_gpu = is_gpu(ensemble.device)
     most, look_every = (MOST_ROWS, LOOK_EVERY) if on_gpu else (ROWS_ON_CPU, 1)
     slots = max(1, (config.rows or most) // config.places)
-    repeated = Repeated(Recorder()) if on_gpu and config.graphs else None
-    search = Search(ensemble, config, look_every, repeated)
+    search = Search(ensemble, config, look_every)
     while True:
         joining: list[Sentence] = []
         try:
@@ -86,9 +83,7 @@ def translated(
                 raise
             # All of them begin anew in smaller batches: the step may have failed halfway.
             batch = [*search.sentences, *joining]
-            if repeated:
-                repeated.forget()
-            search = Search(ensemble, config, look_every, repeated)
+            search = Search(ensemble, config, look_every)
             if len(batch) == 1:
                 yield batch[0], None
             else:

@@ -1,7 +1,6 @@
 """A batch in search: sentences come in, take steps together, and leave when nothing can get better."""
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from itertools import zip_longest
 from types import ModuleType
 
@@ -10,7 +9,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention.dispatch import FEW_ROWS
-from nmt_cli.decoding import few_steps
 from nmt_cli.decoding.beams import Beams, Choice, rules_of
 from nmt_cli.decoding.choose import best, best_of, chances, drawn, ways_on
 from nmt_cli.decoding.config import SearchConfig
@@ -19,7 +17,6 @@ from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.lengths import LengthRule
 from nmt_cli.decoding.placeholder_rules import heed_placeholders
-from nmt_cli.decoding.repeated import Repeated
 from nmt_cli.decoding.tree_rules import TreeWanted, Written, allowed_next, written
 from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.model.cache import BLOCK, DecodingCache
@@ -38,16 +35,14 @@ class Search:
         ensemble: Ensemble,
         config: SearchConfig,
         look_every: int = 1,
-        repeated: Repeated | None = None,
     ) -> None:
         """The vocabulary says what is never produced; nor is its unknown unless the settings allow it.
 
         Only once in `look_every` steps, at most 8, the host waits for the device and looks at what is in use;
-        where that is more than 1, every place takes each step, in use or not, so that shapes stay the same;
-        `repeated` then takes those steps that are alike.
+        where that is more than 1, every place takes each step, in use or not, so that shapes stay the same.
         """
         assert look_every <= BLOCK
-        self._look_every, self._unseen, self._repeated = look_every, 0, repeated
+        self._look_every, self._unseen = look_every, 0
         self._sentences: list[Sentence] = []
         self._active: list[bool] = []
         self._ensemble, self._config = ensemble, config
@@ -122,7 +117,7 @@ class Search:
         # Not as soon as some are done: if this runs out of memory, they must have left.
         if sum(self._active) <= FEW * len(self._active):
             self._clear(self._beams)
-        beams, longest, taken = self._beams, max(self._ages) + 1, 1
+        beams, longest = self._beams, max(self._ages) + 1
         if self._few_suffice:
             for cache in self._caches:
                 if not cache.ready:
@@ -130,23 +125,15 @@ class Search:
             going = [cap for cap, active in zip(self._caps, self._active, strict=True) if active]
             beams.make_room(longest + 1)
             most, rules = max(going) + 1, self._rules()
-            advance = partial(self._advance, beams, longest, most)
-            if self._repeated:
-                buffers = [buffer for model in self._ensemble.models for buffer in model.buffers()]
-                self._repeated.take(beams, self._caches, buffers, most, rules, advance)
-            else:
-                advance(rules)
+            self._advance(beams, longest, most, rules)
         else:
-            taken = self._take_and_look(beams, longest)
-        self._ages = [age + taken for age in self._ages]
+            self._take_and_look(beams, longest)
+        self._ages = [age + 1 for age in self._ages]
         return self._leave(beams)
 
-    def _take_and_look(self, beams: Beams, longest: int) -> int:
-        """A step of the places in use, or several; how many."""
+    def _take_and_look(self, beams: Beams, longest: int) -> None:
+        """Take a step with the places in use."""
         oldest = max(age for age, active in zip(self._ages, self._active, strict=True) if active)
-        if (kernels := self._kernels) and (steps := self._steps_at_once):
-            (model,), (cache,) = self._ensemble.models, self._caches
-            return few_steps.take(kernels, model, cache, beams, steps, oldest + steps, self._books_rules)
         rows, newest = beams.rows(self._look_every > 1, self._kernels)
         given = newest, rows, self._caches, oldest + 1
         if raw := self._logits_suffice(len(rows)):
@@ -155,7 +142,6 @@ class Search:
             x = self._ensemble.step(*given)
             self._constrain(x, rows)
         self._go_on(beams, x, raw, rows, longest)
-        return 1
 
     def _advance(self, beams: Beams, longest: int, most: int, rules: Tensor) -> None:
         """What a step between two looks asks of a device: the same each time, and the host learns nothing.
@@ -207,16 +193,6 @@ class Search:
             return False
         each = zip(self._sentences, self._ages, self._caps, self._active, strict=True)
         return all(self._must(one, age, cap) is None for one, age, cap, active in each if active)
-
-    @property
-    def _steps_at_once(self) -> int:
-        """How many steps a compiled call may take, 0 where a step needs more than that."""
-        assert self._beams is not None
-        few = few_steps.suffices(self._ensemble.models[0], self._beams)
-        if not few or not self._logits_suffice(self._beams.totals.numel()):
-            return 0
-        each = zip(self._ages, self._caps, self._active, strict=True)
-        return min(few_steps.STEPS, *(cap - age for age, cap, active in each if active))
 
     @property
     def _few_suffice(self) -> bool:

@@ -121,10 +121,6 @@ class TrainingConfig:
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the model with torch.compile; auto is on for GPUs."""
 
-    graphs: bool = False
-    """Record what a GPU is asked for with each shape of micro-batch (CUDA graphs), and repeat it: for small
-    batches and many GPUs. Not yet run on one."""
-
     deterministic: bool = False
     """Refuse operations on the GPU whose results differ from run to run."""
 
@@ -142,7 +138,8 @@ class TrainingConfig:
     or save."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "give_up_after": Gone("ten steps in a row that are not finite end a run", 10)
+        "give_up_after": Gone("ten steps in a row that are not finite end a run", 10),
+        "graphs": Gone("every step asks the GPU for its launches one by one"),
     }
 
     def __post_init__(self) -> None:

@@ -25,7 +25,6 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
-from tests.launches import record
 
 TINY = ModelConfig(
     encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre", tie="none"
@@ -390,7 +389,6 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's cl
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search looks rarely, and attention is not a CPU's."""
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
-    monkeypatch.setattr(engine, "Recorder", lambda: record)
     monkeypatch.setattr(dispatch, "PART", {})
     monkeypatch.setattr(dispatch, "_compiled", lambda *_: None)
 

@@ -1,6 +1,6 @@
-"""A step between two looks: the host learns nothing from it, and it can be repeated as it was recorded."""
+"""In a step between two looks at the device, the host does not wait for it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -9,16 +9,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 
 from nmt_cli.attention import dispatch
-from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import LOOK_EVERY, ListQueue, translated
+from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.decoding.search import Search
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
-from tests.launches import Strict, record
+from tests.launches import Strict
 
 TINY = ModelConfig(encoder_layers=1, decoder_layers=2, width=8, heads=2, feed_forward=16, norm="pre")
 SHAPES = {
@@ -81,62 +80,3 @@ def test_between_two_looks_nothing_waits_for_the_device(
         for _ in range(LOOK_EVERY - 1):
             assert not search.step()
     assert taken == LOOK_EVERY - 1
-
-
-Found = dict[int, list[tuple[list[int], float]]]
-
-
-def found(model: Transformer, config: SearchConfig) -> Found:
-    """With few places, so that sentences join when others leave."""
-    few = replace(config, rows=5 * config.places)
-    each = translated(Ensemble.of([model], few), few, ListQueue(sentences(range(12))))
-    return {
-        one.key: [(list(hypothesis.tokens), hypothesis.score) for hypothesis in hypotheses or []]
-        for one, hypotheses in each
-    }
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_repeated_steps_find_what_plain_ones_find(
-    shape: str, config: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = model_of(SHAPES[shape])
-    usual, repeats = found(model, CONFIGS[config]), 0
-
-    def recorded(work: Callable[[], None]) -> Callable[[], None]:
-        again = record(work)
-
-        def counted() -> None:
-            nonlocal repeats
-            repeats += 1
-            again()
-
-        return counted
-
-    monkeypatch.setattr(engine, "is_gpu", lambda _: True)
-    monkeypatch.setattr(engine, "Recorder", lambda: recorded)
-    by_repeats = found(model, replace(CONFIGS[config], graphs=True))
-    assert repeats > 20
-    for key, hypotheses in usual.items():
-        assert [tokens for tokens, _ in by_repeats[key]] == [tokens for tokens, _ in hypotheses]
-        scores = [score for _, score in hypotheses]
-        assert [score for _, score in by_repeats[key]] == pytest.approx(scores, abs=1e-5)
-
-
-def test_where_recording_fails_a_line_says_so_and_steps_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, config = model_of(TINY), CONFIGS["beam 4"]
-    usual = found(model, config)
-
-    def fails(work: Callable[[], None]) -> Callable[[], None]:
-        record(work)
-        raise RuntimeError("operation not permitted\nwhen stream is capturing")
-
-    monkeypatch.setattr(engine, "is_gpu", lambda _: True)
-    monkeypatch.setattr(engine, "Recorder", lambda: fails)
-    with pytest.warns(UserWarning, match="not recorded, which is slower: operation not permitted$") as told:
-        plainly = found(model, replace(config, graphs=True))
-    assert len(told) == 1
-    assert {key: [tokens for tokens, _ in of] for key, of in plainly.items()} == {
-        key: [tokens for tokens, _ in of] for key, of in usual.items()
-    }

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt_cli.attention.dispatch import WIDEST, implementation
 from nmt_cli.checkpoints.model_folder import Identity
@@ -28,7 +28,6 @@ from nmt_cli.machine.devices import (
 )
 from nmt_cli.machine.locks import is_locked
 from nmt_cli.machine.memory import has_own_memory
-from nmt_cli.machine.replay import Recorder
 from nmt_cli.machine.threads import available_cores
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.assembling.starting_point import freeze, start_from
@@ -38,7 +37,6 @@ from nmt_cli.training.position import Position
 from nmt_cli.training.record.events import Note, Report, Warned
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.fitting import fitting_tokens
-from nmt_cli.training.step.graphs import Graphs
 from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer, seed_everything
 
@@ -91,17 +89,7 @@ def build_trainer(
     forward: Callable[..., Tensor] = torch.compile(model, dynamic=True) if compiled(config, device) else model
     shares = (group.process.rank, group.process.world) if config.optimizer.split else (0, 1)
     optimizer = Optimizer(model, config.optimizer, *shares)
-    graphs = graphs_for(model, config, precision, report) if config.training.graphs else None
-    return Trainer(model, optimizer, config, precision, group, forward, graphs)
-
-
-def graphs_for(model: nn.Module, config: TrainConfig, precision: MixedPrecision, report: Report) -> Graphs:
-    """What records launches; `UserError` where there are none, or where they depend on more than shapes."""
-    if not is_gpu(precision.device):
-        raise UserError(f"training.graphs needs a GPU, and this is a {precision.device.type}; leave it out.")
-    if implementation(precision.device, config.model.d_k, config.model.d_v, precision.dtype) != "fused":
-        raise UserError("training.graphs needs heads that our attention kernel takes; leave it out.")
-    return Graphs(model, Recorder(), lambda told: report(Warned(told)))
+    return Trainer(model, optimizer, config, precision, group, forward)
 
 
 def tell_slow_ways(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
@@ -140,9 +128,8 @@ def cut_for(config: TrainConfig, trainer: Trainer, process: Process) -> Cut:
         fitting_tokens(trainer, share, config.batch) if has_own_memory(device) else TOKENS_ON_CPU
     )
     parts = -(-share // max_tokens)
-    # A model is compiled anew for every shape, and its launches recorded: there should be few of them.
-    few = compiled(config, device) or config.training.graphs
-    rounding = Rounding.of(share // parts // 2) if few else None
+    # A model is compiled again for every shape, so there should be few shapes.
+    rounding = Rounding.of(share // parts // 2) if compiled(config, device) else None
     return Cut(process.rank, process.world, max_tokens, rounding)
 
 

@@ -19,7 +19,6 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group
 from nmt_cli.training.step.flat import Gradients, Halves
-from nmt_cli.training.step.graphs import Graphs
 from nmt_cli.training.step.optimizer import Optimizer
 
 SCALE, GOOD_STEPS = "loss_scale", "loss_scale.good_steps"
@@ -84,15 +83,14 @@ class Trainer:
         precision: MixedPrecision,
         group: Group,
         forward: Callable[..., Tensor],
-        graphs: Graphs | None = None,
     ) -> None:
-        """`forward` is the model, compiled or not; with `graphs`, launches are recorded and repeated."""
+        """Make a trainer. `forward` is the model, compiled or not."""
         self.model, self.optimizer, self.config = model, optimizer, config
         self.precision, self.group = precision, group
         self._halves = Halves(model, precision.dtype) if precision.dtype != torch.float32 else None
         self.gradients = Gradients(optimizer.parameters, self._halves)
         self.scale = LossScale(precision)
-        self._forward, self._graphs = forward, graphs
+        self._forward = forward
 
     def step(self, number: int, rate: float, batch: LocalBatch, loader: Loader) -> Tensor:
         """Take a step with learning rate `rate`, unless its gradients are not finite.
@@ -166,8 +164,6 @@ class Trainer:
                         f"a single pair does not fit the memory of {self.precision.device} in step {number}; "
                         "lower batch.longest, or take a smaller model."
                     ) from error
-            if self._graphs:
-                self._graphs.forget()
             release_unused(self.precision.device)
             batch = loader.halved(batch)
 
@@ -175,13 +171,7 @@ class Trainer:
         """Add the gradients and losses of a micro-batch to those before it; the `first` has none."""
         # Tokens of the whole global batch: the sum over micro-batches and ranks is the gradient of its mean.
         factor = self.scale.scale / target_tokens
-        if self._graphs:
-            self._graphs.run(self._work, part, factor, first)
-        else:
-            self._work(part, factor, first)
-
-    def _work(self, part: MicroBatch, factor: Tensor, first: bool) -> None:
-        """All that is asked of the device for a micro-batch; nothing here may wait for it."""
+        # From here on the host must not wait for the device.
         with self.precision.autocast(), self._halves.in_place() if self._halves else nullcontext():
             decoded = self._forward(part.source_tokens, part.target_tokens, part.source, part.target)
             smoothed, nll = cross_entropy(

@@ -69,10 +69,8 @@ call_a() {
 call_b() {
     part check 140 python3 -m $bench.gpu.step "$OUT/check.json" base check
     part "base, compiled" 150 python3 -m $bench.gpu.step "$OUT/base-compiled.json" base compiled
-    part "base, repeated" 60 python3 -m $bench.gpu.step "$OUT/base-graphs.json" base graphs
     part "base, eager" 40 python3 -m $bench.gpu.step "$OUT/base-eager.json" base eager
     part "base, an eighth" 60 python3 -m $bench.gpu.step "$OUT/base-eighth.json" base compiled --tokens 3125
-    part "base, an eighth, repeated" 60 python3 -m $bench.gpu.step "$OUT/base-eighth-graphs.json" base graphs --tokens 3125
     part "big, compiled" 150 python3 -m $bench.gpu.step "$OUT/big-compiled.json" big compiled
 }
 
@@ -85,7 +83,6 @@ call_c() {
     cp $run/log.jsonl "$OUT/train-log.jsonl"
     part "nmt translate" 60 bash -c "time python3 -m nmt_cli translate $run --device cuda < $text/test_2016_flickr.en > $OUT/test_2016.de && python3 -m nmt_cli score --reference $text/test_2016_flickr.de $OUT/test_2016.de"
     part "search" 110 python3 -m $bench.gpu.search "$OUT/search-nmt.json" $run nmt
-    part "search, recorded" 60 bash -c "time python3 -m nmt_cli translate $run --device cuda --set search.graphs=true < $text/test_2016_flickr.en > /tmp/recorded.de && cmp $OUT/test_2016.de /tmp/recorded.de"
     # CTranslate2 asks for cuBLAS 12 by name; where there is only 13, its functions of these names are the same.
     python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/ct2 "$here"/ct2/*.whl
     cublas=$(python3 -c 'import glob, sys; print(next(iter(p for d in sys.path for p in glob.glob(d + "/nvidia/*/lib/libcublas.so.1[23]"))))')

@@ -40,9 +40,6 @@ ROWS = (
     Row("base, eager: ms a step", "base-eager", "ms_a_step", "30", 35),
     Row("base, compiled: host ms a step", "base-compiled", "host_ms_a_step", "13", 15),
     Row("base, an eighth of the tokens: ms a step", "base-eighth", "ms_a_step", "13 (the host)", 6),
-    Row("base, repeated: ms a step", "base-graphs", "ms_a_step", "24.5 to 26.5", 25),
-    Row("base, repeated: host ms a step", "base-graphs", "host_ms_a_step", "1 to 2", 2),
-    Row("base, an eighth, repeated: ms a step", "base-eighth-graphs", "ms_a_step", "4.5 to 6", 6),
     Row(
         "big, compiled: target tokens/s",
         "big-compiled",

@@ -1,6 +1,6 @@
 """Whole training steps, with lengths as in WMT; or whether kernels and compiler give what plain code gives.
 
-python -m recipes.benchmarks.gpu.step OUT.json base|big|toy compiled|graphs|eager|check [--tokens 25000]
+python -m recipes.benchmarks.gpu.step OUT.json base|big|toy compiled|eager|check [--tokens 25000]
 """
 
 import json
@@ -21,7 +21,6 @@ from nmt_cli.data.batches.batch import MicroBatch
 from nmt_cli.data.batches.filler import Rounding
 from nmt_cli.data.batches.loader import Loader, LocalBatch
 from nmt_cli.loss.reference import IGNORED
-from nmt_cli.machine.replay import Recorder
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import training_flops
 from nmt_cli.model.transformer import Transformer
@@ -29,7 +28,6 @@ from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group, Process
-from nmt_cli.training.step.graphs import Graphs
 from nmt_cli.training.step.optimizer import Optimizer
 from nmt_cli.training.step.trainer import MixedPrecision, Trainer
 from recipes.benchmarks.gpu.device import kernels_of, seconds_of, the_device, wait
@@ -60,7 +58,7 @@ def _compiled(model: Transformer) -> Callable[..., Any]:
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("size", type=click.Choice(list(SIZES)))
-@click.argument("mode", type=click.Choice(["compiled", "graphs", "eager", "check"]))
+@click.argument("mode", type=click.Choice(["compiled", "eager", "check"]))
 @click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
 def main(out: Path, size: str, mode: str, tokens: int) -> None:
     """Measure or compare, and write OUT."""
@@ -75,17 +73,15 @@ def check(size: str, tokens: int) -> dict[str, Any]:
     shape = replace(SIZES[size], residual_dropout=0.0, embedding_dropout=0.0)
     part = _batches(tokens, Rounding.of(tokens), ENTRIES[size])[1]
     chosen, found = dispatch.implementation, {}
-    for name, how, padded, times in (
-        ("padded eager", _eager, True, 1),
-        ("kernels eager", _eager, False, 1),
-        ("kernels compiled", _compiled, False, 1),
-        ("kernels compiled, repeated", _compiled, False, 3),  # plainly, recorded, repeated
+    for name, how, padded in (
+        ("padded eager", _eager, True),
+        ("kernels eager", _eager, False),
+        ("kernels compiled", _compiled, False),
     ):
         dispatch.implementation = (lambda *_: "padded") if padded else chosen
-        one = _trainer(shape, ENTRIES[size], how, graphs=times > 1)
+        one = _trainer(shape, ENTRIES[size], how)
         one._refresh()
-        for _ in range(times):
-            one._forward_backward(part, part.real_target_tokens, first=True)
+        one._forward_backward(part, part.real_target_tokens, first=True)
         found[name] = (float(one.gradients.losses[0]) / part.real_target_tokens, one.gradients.flat.clone())
     dispatch.implementation = chosen
     loss, gradient = found["padded eager"]
@@ -100,8 +96,8 @@ def check(size: str, tokens: int) -> dict[str, Any]:
 def measure(size: str, mode: str, tokens: int) -> dict[str, Any]:
     """The time of a step over batches of all lengths, and what the host and the device do in it."""
     shape, entries = SIZES[size], ENTRIES[size]
-    few, graphs = mode != "eager", mode == "graphs"
-    one = _trainer(shape, entries, _compiled if few else _eager, graphs=graphs)
+    few = mode != "eager"
+    one = _trainer(shape, entries, _compiled if few else _eager)
     parts = _batches(tokens, Rounding.of(tokens) if few else None, entries)
     steps = [partial(one.step, 1, 1e-4, _local(part), cast(Loader, None)) for part in parts]
     first = [round(seconds_of([step]), 2) for step in steps]
@@ -170,7 +166,7 @@ def _local(part: MicroBatch) -> LocalBatch:
     )
 
 
-def _trainer(shape: ModelConfig, size: int, how: How, *, graphs: bool = False) -> Trainer:
+def _trainer(shape: ModelConfig, size: int, how: How) -> Trainer:
     torch.manual_seed(1)
     device = the_device()
     entries = Vocabulary(("",) * size, end=0, start=0, unknown=1)
@@ -178,8 +174,7 @@ def _trainer(shape: ModelConfig, size: int, how: How, *, graphs: bool = False) -
     config = TrainConfig(model=shape)
     optimizer = Optimizer(model, config.optimizer)
     group = Group(Process(), device, 60)
-    recorded = Graphs(model, Recorder(), print) if graphs else None
-    return Trainer(model, optimizer, config, MixedPrecision("bf16", device), group, how(model), recorded)
+    return Trainer(model, optimizer, config, MixedPrecision("bf16", device), group, how(model))
 
 
 if __name__ == "__main__":

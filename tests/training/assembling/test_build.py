@@ -5,13 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nmt_cli.errors import UserError
 from nmt_cli.machine import torch_private
 from nmt_cli.training.assembling import build
-from nmt_cli.training.assembling.build import compiled, graphs_for, precision_for, tell_slow_ways
+from nmt_cli.training.assembling.build import compiled, precision_for, tell_slow_ways
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.record.events import Event, Warned
-from nmt_cli.training.step.trainer import MixedPrecision
 
 
 @pytest.mark.parametrize(("wanted", "found"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
@@ -71,19 +69,3 @@ def test_more_ranks_than_cores_are_warned_about(
     )
     message = "4 processes share 2 CPU cores, which is slower than --devices 2."
     assert events == [Warned(message)] * count
-
-
-@pytest.mark.parametrize(
-    ("device", "width", "told"),
-    [
-        ("cpu", "16", "needs a GPU, and this is a cpu"),
-        ("cuda", "12", "heads that our attention kernel takes"),
-    ],
-)
-def test_launches_are_recorded_only_where_they_depend_on_shapes_alone(
-    tiny: Callable[..., TrainConfig], device: str, width: str, told: str
-) -> None:
-    config = tiny("training.graphs=true", f"model.key_width={width}")
-    precision = MixedPrecision("bf16", torch.device(device))
-    with pytest.raises(UserError, match=f"^training.graphs .*{told}.*; leave it out.$"):
-        graphs_for(torch.nn.Identity(), config, precision, lambda event: None)

@@ -1,0 +1,130 @@
+"""In a training step, from the forward pass to the gradients, the host never waits for the GPU."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from nmt_cli.attention import dispatch
+from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.data.batches.batch import MicroBatch
+from nmt_cli.loss import chunked
+from nmt_cli.loss.reference import IGNORED
+from nmt_cli.ragged import Layout
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.step import flat
+from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.optimizer import Optimizer
+from nmt_cli.training.step.trainer import MixedPrecision, Trainer
+from tests.launches import Strict
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
+
+CPU = torch.device("cpu")
+REAL = torch.ones(3)
+LONGEST = 8
+
+LENGTHS = (([5, 3], [1, 6]), ([4, 4], [3, 4]), ([3, 5], [6, 1]), ([1, 7], [4, 3]))
+"""Of sources and targets: different ones, of as many tokens."""
+
+
+def micro_batch(
+    sources: Sequence[int], targets: Sequence[int], seed: int, longest: int = LONGEST
+) -> MicroBatch:
+    draw = torch.Generator().manual_seed(seed)
+    source, target = (Layout.of(lengths, longest) for lengths in (sources, targets))
+    source_T, target_T = (
+        torch.randint(3, 9, (len(layout.segments),), generator=draw) for layout in (source, target)
+    )
+    labels = target_T.clone()
+    labels[-targets[-1] :] = IGNORED
+    counts = len(source_T), len(target_T) - targets[-1]
+    pairs = np.arange(len(sources))
+    return MicroBatch(pairs, source_T, target_T, labels, source.grouped(), target.grouped(source), *counts)
+
+
+@pytest.fixture
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
+    monkeypatch.setattr(flat, "has_own_memory", lambda _: True)
+    yield
+
+
+def on_device(part: MicroBatch) -> MicroBatch:
+    """As it comes from the loader: fakes of the device; what plans attention stays real."""
+    there = part.to("meta")
+
+    def fake(thing: Any) -> Any:
+        if isinstance(thing, Tensor):
+            return torch.empty_like(thing, device=CPU) if thing.is_meta else thing
+        if not is_dataclass(thing) or isinstance(thing, type):
+            return thing
+        return replace(thing, **{field.name: fake(getattr(thing, field.name)) for field in fields(thing)})
+
+    faked: MicroBatch = fake(there)
+    return faked
+
+
+@pytest.mark.usefixtures("_as_on_a_gpu")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"decoder_history": "ssru", "activation": "gelu"},
+        {"norm": "pre", "positions": "learned", "longest": 16},
+    ],
+    ids=str,
+)
+def test_nothing_waits_for_the_device_from_forward_to_gradients(
+    identity: Identity, tiny: Callable[..., TrainConfig], precision: str, changed: dict[str, Any]
+) -> None:
+    shape = replace(identity.config, residual_dropout=0.1, attention_dropout=0.2, **changed)
+    config, real = tiny(), micro_batch(*LENGTHS[0], seed=1)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = replace(identity, config=shape).build()
+        optimizer, group = Optimizer(model, config.optimizer), Group(Process(), CPU, 1.0)
+        one = Trainer(model, optimizer, config, MixedPrecision(precision, CPU), group, model)
+        part = on_device(real)
+        with Strict():
+            one._refresh()
+            for first in (True, False):
+                one._forward_backward(part, 10, first=first)
+            for clip in ("0", "1"):
+                one.config = tiny(f"optimizer.clip_norm={clip}")
+                norm, losses = one._summed()
+                one._update(1e-3, norm, (~(norm.isfinite() & losses.isfinite().all())).float())
+
+
+def test_the_walk_over_chunks_of_the_loss_waits_for_nothing() -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x, weight, targets = torch.empty(10, 4), torch.empty(7, 4), torch.zeros(10, dtype=torch.int64)
+        given = (x, weight, targets, 0.1, torch.ones(()), True, True)
+        with Strict():
+            chunked.walk(*given, rows=lambda *_: None, chunk=4, unit=8)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: x.sum().item(),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: x * torch.tensor(2.0, device=x.device),
+        lambda x: x + REAL,
+        lambda x: bool(x.any()),
+    ],
+    ids=["item", "nonzero", "masked", "constant", "host", "bool"],
+)
+def test_what_waits_is_noticed(wrong: Callable[[Tensor], object]) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x = torch.ones(3)
+        with Strict(), pytest.raises((AssertionError, RuntimeError)):
+            wrong(x)
