@@ -1,19 +1,15 @@
-"""A step of beam search once logits are known, or several whole steps of few rows, compiled for the CPU by
-Numba.
+"""A step of beam search once logits are known, compiled for the CPU by Numba.
 
-The first does what `dispatch.log_softmax`, `choose.best`, `Beams.follow` and those that give up hypotheses do
-one after another: for a lone line, PyTorch takes longer to begin each of their operations than to carry it
-out. `steps` is begun once for all its steps, in as many threads as are free: one keeps the books, and all
-take what there is to do of `model.compiled`. Axes are named as in `beams.py`.
+It does what `dispatch.log_softmax`, `choose.best`, `Beams.follow` and the functions that give up hypotheses
+do one after another. For a lone line, PyTorch takes longer to start each of these operations than to compute
+it. Axes are named as in `beams.py`.
 """
 
 import numpy as np
-from numba import boolean, float32, int32, int64, uint16, void
-from numba.core.types import Tuple
+from numba import boolean, float32, int64, void
 
-from nmt_cli.attention.compiled import follow, list_nodes, log_softmax, take_nodes, top
-from nmt_cli.machine.compiled import OPTIONS, added, float_at, njit, order_of
-from nmt_cli.model.compiled import product, step
+from nmt_cli.attention.compiled import log_softmax, top
+from nmt_cli.machine.compiled import OPTIONS, float_at, njit, order_of
 
 NEVER = np.float32(-np.inf)
 
@@ -167,110 +163,3 @@ def go_on(
         _give_up(age + 1, caps_B[b], pieces_B[b], scores_BK[b, -1], reach, gnmt, exponent, totals_BN[b])
         if ended_B[b] >= enough:
             totals_BN[b] = NEVER
-
-
-@njit(**OPTIONS)
-def _open(start, books, tree, filled, lists):
-    """Make the next step of all rows ready, and nodes for them; how many they are, 0 if there is no room."""
-    ages_B, totals_BN, tokens_BNT = books[0], books[3], books[4]
-    places_R, tokens_R, positions_R, sentences_R, nodes_RH, _ = filled
-    nodes_RM, counts_R, source_BNM, source_RM, source_counts_R = lists
-    found = rows(totals_BN, ages_B, tokens_BNT, places_R, tokens_R)
-    here = places_R[:found]
-    if not take_nodes(*tree, here, here, nodes_RH[:found], nodes_RM[:found], counts_R[:found]):
-        return 0
-    list_nodes(source_BNM, here, source_RM[:found], source_counts_R[:found])
-    for row in range(found):
-        sentences_R[row] = places_R[row] // totals_BN.shape[1]
-        positions_R[row] = ages_B[sentences_R[row]]
-        if positions_R[row] == 0:
-            tokens_R[row] = start
-    return found
-
-
-@njit(**OPTIONS)
-def _take_part(claims, model, sizes, output, room, rows, filled, lists):
-    """The part of a step that this thread finds to do, up to the logits."""
-    _, tokens_R, positions_R, sentences_R, nodes_RH, _ = filled
-    nodes_RM, counts_R, _, source_RM, source_counts_R = lists
-    x_RD, input_RD, wide_RC, mixed_RC, y_RD, logits_RV = room
-    buffers = x_RD[:rows], input_RD[:rows], wide_RC[:rows], mixed_RC[:rows], y_RD[:rows]
-    own = sentences_R[:rows], nodes_RM[:rows], counts_R[:rows]
-    source = sentences_R[:rows], source_RM[:rows], source_counts_R[:rows]
-    step(
-        *(claims[0], tokens_R[:rows], positions_R[:rows], *model, *buffers, sizes),
-        *(nodes_RH[:rows], *own, *source),
-    )
-    matrix, bias_O, scale_O, levels = output
-    product(claims[1], matrix, input_RD[:rows], logits_RV[:rows], bias_O, scale_O, levels)
-
-
-@njit(**OPTIONS)
-def _close(x_RV, rules, books, tree, filled):
-    """What is to be done once logits are known; how many sentences then go on."""
-    totals_BN, paths_BNM, ages_B, parents_BN = books[3], tree[0], tree[2], filled[-1]
-    go_on(x_RV, True, filled[0][: len(x_RV)], *rules, *books, parents_BN)
-    follow(paths_BNM, parents_BN, totals_BN > NEVER)
-    for b in range(len(ages_B)):
-        ages_B[b] += 1
-    return _going(totals_BN)
-
-
-@njit(**OPTIONS)
-def _going(totals_BN):
-    """How many sentences have a place in use."""
-    going = 0
-    for b in range(len(totals_BN)):
-        for place in range(totals_BN.shape[1]):
-            if totals_BN[b, place] > NEVER:
-                going += 1
-                break
-    return going
-
-
-def _signature(kept):
-    floats, numbers, lists = float32[:, ::1], int64[::1], (int32[:, ::1], int32[::1])
-    sums = float32[:, :, ::1]
-    model = (
-        floats, floats, float32, int64[:, ::1], int64[:, ::1], kept[::1], floats, floats, sums, float32,
-        boolean,
-    )  # fmt: skip
-    books = (
-        numbers, numbers, numbers, floats, int64[:, :, ::1], sums, numbers, floats, int64[:, ::1],
-        int64[:, :, ::1], sums,
-    )  # fmt: skip
-    return void(
-        *(numbers, boolean, int64[:, :, ::1], int64[:, :, ::1], numbers),
-        *(Tuple(model), numbers, Tuple((int64, float32[::1], float32[::1], int64)), Tuple((floats,) * 6)),
-        *(int64, Tuple((numbers, int64, boolean, float32, float32, int64)), Tuple(books)),
-        Tuple((boolean[:, :, ::1], int64[:, ::1], numbers, int64, int64)),
-        Tuple((*(numbers,) * 4, int64[:, ::1], int64[:, ::1])),
-        Tuple((*lists, boolean[:, :, :], *lists)),
-    )
-
-
-@njit([_signature(float32), _signature(uint16)], **OPTIONS)
-def steps(
-    opened, leads, claims_S2P, output_claims_S2P, rows_S, model, sizes, output, room, start, rules, books,
-    tree, filled, lists,
-):  # fmt: skip
-    """Take up to S steps; the thread that `leads` keeps the books, others find what else there is to do.
-
-    `filled` and `lists` are room for what is told of each step's rows, but for the source's mask.
-
-    It opens each step, whose number of rows then stands in `rows_S`, and takes no more of them once a
-    sentence is done, or there is no room for nodes. Others end where a step is open that has no rows.
-    """
-    going = _going(books[3]) if leads else 0
-    for s in range(len(rows_S)):
-        if leads:
-            rows_S[s] = _open(start, books, tree, filled, lists)
-            added(opened, 0, 1)
-        while added(opened, 0, 0) <= s:
-            pass
-        if not rows_S[s]:
-            break
-        claims = claims_S2P[s], output_claims_S2P[s]
-        _take_part(claims, model, sizes, output, room, rows_S[s], filled, lists)
-        if leads and _close(room[-1][: rows_S[s]], rules, books, tree, filled) < going:
-            break

@@ -52,14 +52,14 @@ def call(count: int) -> None:
     _mine.helpers = _helpers(os.getpid(), count) if count else []
 
 
-def beside(work: Callable[[], object], helping: Callable[[], object] | None = None) -> None:
-    """Call `work`, and meanwhile, in the threads that help the calling one, `helping`, or else the same.
+def beside(work: Callable[[], object]) -> None:
+    """Call `work` here and, at the same time, in the helper threads of the calling thread.
 
-    The others may begin and end late, or not at all: it is for work that threads take from each other, and
-    that lets go of Python's lock.
+    Helpers may start and end late, or not at all. So `work` must be work that threads take from each other,
+    and it must release Python's lock.
     """
     for helper in getattr(_mine, "helpers", ()):
-        helper.tell(helping or work)
+        helper.tell(work)
     work()
 
 

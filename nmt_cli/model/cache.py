@@ -102,19 +102,6 @@ class Step:
         return attend_newest(projected_RC, heads, self.nodes_RH, *kept, self.own)
 
 
-@dataclass(frozen=True, slots=True)
-class Several:
-    """What several steps of few rows need of a model, see `decoding.compiled.steps`."""
-
-    start: int
-    phases: int
-    given: tuple[object, ...]
-    """The model with its caches, sizes, the output matrix, and room to work in."""
-
-    keeper: object
-    """Who keeps the caches where they are."""
-
-
 class WholeStep(Protocol):
     """Takes few rows through all layers at once."""
 
@@ -135,9 +122,6 @@ class WholeStep(Protocol):
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
         """[R, V]."""
-
-    def several(self, rows: int, cache: DecodingCache, longest: int) -> Several:
-        """For steps of up to so many rows that have less than `longest` tokens each."""
 
 
 @dataclass(slots=True)
@@ -288,17 +272,14 @@ class DecodingCache:
         # False sorts before True, so the nodes on no path come first.
         return alive.sort(dim=1, stable=True).indices[:, : self.places]
 
-    def get_ready(self, steps: int = 0) -> Tensor:
-        """Make nodes ready for the next steps, which the host must look for; [B, M]: which are on a path.
-
-        For more `steps` than it otherwise would as far as there is room.
-        """
+    def get_ready(self) -> Tensor:
+        """Reserve nodes for the next steps, and wait for the device. Return [B, M]: the nodes on a path."""
         alive = self._alive()
         # All sentences have as many nodes as the one that needs most.
         live = int(alive.sum(1).max())
-        needed = live + self.places * max(self.ahead, steps)
+        needed = live + self.places * self.ahead
         if needed > self.used:
-            if live + self.places * self.ahead > self.paths.shape[2]:
+            if needed > self.paths.shape[2]:
                 self._tidy(torch.arange(len(self.ages), device=self.paths.device), live)
             self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
             alive = self._alive()

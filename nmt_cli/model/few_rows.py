@@ -24,7 +24,7 @@ from nmt_cli.machine import standby
 from nmt_cli.machine.arrays import as_array
 from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.machine.torch_private import LaidOut
-from nmt_cli.model.cache import DecodingCache, Several, Step
+from nmt_cli.model.cache import DecodingCache, Step
 from nmt_cli.model.embedding import Embedding
 from nmt_cli.model.int8 import InBytes, product_of_few
 from nmt_cli.model.layers import Residual, SelfAttention
@@ -201,16 +201,6 @@ class FewRows:
         return self.decoder.step(
             self.kernels, tokens, positions, longest, _caches(cache), nodes, step.own, step.source
         )
-
-    def several(self, rows: int, cache: DecodingCache, longest: int) -> Several:
-        """See `WholeStep`."""
-        caches = _caches(cache)
-        model, sizes, room = self.decoder.given(rows, np.array([longest - 1]), longest, caches)
-        bias, scale = _bias(self.output), _scale(self.output)
-        levels = self.output.levels if isinstance(self.output, InBytes) else 0
-        logits = np.empty((rows, len(bias)), np.float32)
-        output = self.output.blocks, bias, scale, levels
-        return Several(self.start, self.decoder.phases, (model, sizes, output, (*room, logits)), caches)
 
     def encodes(self, sentences: int, longest: int) -> bool:
         """See `WholeStep`."""

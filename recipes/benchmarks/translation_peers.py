@@ -139,7 +139,6 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     """Our engine, under the others' rules. Each worker has a process, as in `nmt translate`; a line alone has
     none of its own, for there it is ready when the line comes."""
     from nmt_cli.checkpoints.model_folder import read_model
-    from nmt_cli.decoding import few_steps
     from nmt_cli.decoding.config import BeamConfig, SearchConfig
     from nmt_cli.decoding.engine import ListQueue
     from nmt_cli.decoding.ensemble import Ensemble
@@ -157,7 +156,6 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)
     _count(Ensemble, "step", 1, counted)
     _count(Ensemble, "logits", 1, counted)
-    _count_each(few_steps, counted)
 
     own = kind.endswith(OWN_RULE)
 
@@ -256,19 +254,6 @@ def _count(owner: Any, name: str, place: int, counted: Counted) -> None:
         return does(*inputs, **settings)
 
     setattr(owner, name, told)
-
-
-def _count_each(module: Any, counted: Counted) -> None:
-    """Let `few_steps.take` tell of each of its steps, from as many rows as there are places."""
-    take = module.take
-
-    def told(*inputs: Any) -> int:
-        taken: int = take(*inputs)
-        for _ in range(taken):
-            counted.add(inputs[3].totals.numel())
-        return taken
-
-    module.take = told
 
 
 def _with_our_norms(model: nn.Module, shape: Shape) -> None:
