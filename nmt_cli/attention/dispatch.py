@@ -167,7 +167,7 @@ def log_softmax(x_RV: Tensor) -> Tensor:
 def top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """[R, `count`]: the highest of each row, best first, and where they are; where -inf is, means nothing."""
     if x_RV.dtype != torch.float32 or not (compiled := _compiled(x_RV.device, len(x_RV))):
-        return ways.top(x_RV, count)
+        return x_RV.topk(count)
     highest_RC = np.empty((len(x_RV), count), np.float32)
     places_RC = np.empty((len(x_RV), count), np.int64)
     compiled.top(x_RV.numpy(), highest_RC, places_RC)

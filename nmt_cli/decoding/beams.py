@@ -14,30 +14,36 @@ from types import ModuleType
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.decoding.hypotheses import Hypothesis
 from nmt_cli.decoding.lengths import LengthRule
 
-NEVER = 1 << 62
-"""More endings than there are."""
+UNLIMITED = 1 << 62
+"""More endings than a sentence can have."""
 
 BLOCK = 32
 """Room for tokens is made in blocks of this size."""
 
 
-Rules = tuple[NDArray[np.int64], int, bool, np.float32, np.float32, int]
-"""What `decoding.compiled.go_on` goes by, in its order."""
-
-
-def rules_of(
-    banned: Tensor, end: int, rule: LengthRule, reach: float = np.inf, enough: int | None = None
-) -> Rules:
-    """For a search in which `enough` endings are enough, if anybody says so."""
-    numbers = np.float32(rule.exponent), np.float32(reach)
-    return banned.numpy(), end, rule.name == "gnmt", *numbers, NEVER if enough is None else enough
+def beam_rules(
+    kernels: ModuleType,
+    banned: Tensor,
+    end: int,
+    rule: LengthRule,
+    reach: float = np.inf,
+    enough: int | None = None,
+) -> object:
+    """Return the `BeamRules` of `decoding.compiled`. A search stops at `enough` endings, if given."""
+    return kernels.BeamRules(
+        banned=banned.numpy(),
+        end=end,
+        gnmt=rule.name == "gnmt",
+        exponent=np.float32(rule.exponent),
+        reach=np.float32(reach),
+        enough=UNLIMITED if enough is None else enough,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,35 +136,34 @@ class Beams:
             return [bool(some.any()) for some in self.totals.numpy() > -np.inf]
         return self.in_use.any(1).tolist()
 
-    def rows(self, everywhere: bool = False, kernels: ModuleType | None = None) -> tuple[Tensor, Tensor]:
-        """[R] the numbers of the places in use, or of all, and [R] the newest token at each; 0 where there is
-        none yet."""
-        if kernels and not everywhere:
-            found = torch.empty(2, self.totals.numel(), dtype=torch.int64)
-            state = (each.numpy() for each in (self.totals, self.ages, self.tokens))
-            rows, newest = found[:, : kernels.rows(*state, *found.numpy())]
-            return rows, newest
-        newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
-        newest = self.tokens.gather(2, newest_BN1).flatten()
+    def rows(self, everywhere: bool = False) -> tuple[Tensor, Tensor]:
+        """Return [R] the numbers of the slots in use, and [R] the newest token of each, 0 if there is none.
+
+        With `everywhere`, all slots count as used, and the host does not wait for the device.
+        """
         if everywhere:
-            return torch.arange(len(newest), device=newest.device), newest
-        rows = self.in_use.flatten().nonzero()[:, 0]
-        return rows, newest[rows]
+            newest_BN1 = (self.ages - 1).clamp(min=0)[:, None, None].expand(*self.totals.shape, 1)
+            newest_R = self.tokens.gather(2, newest_BN1).flatten()
+            return torch.arange(len(newest_R), device=newest_R.device), newest_R
+        # In a fraction of PyTorch's time, which counts for a lone line.
+        totals, tokens, ages = (x.numpy(force=True) for x in (self.totals, self.tokens, self.ages))
+        sentences, slots = (totals > -np.inf).nonzero()
+        newest = tokens[sentences, slots, np.maximum(ages - 1, 0)[sentences]]
+        rows = torch.from_numpy(sentences * totals.shape[1] + slots)
+        return rows.to(self.totals.device), torch.from_numpy(newest).to(self.totals.device)
 
     def follow(
         self,
         choice: Choice,
         rule: LengthRule,
-        longest: int,
         extra_BN: Tensor | None = None,
         waits: bool = True,
     ) -> None:
-        """Go on as chosen; `longest` is more than any age.
+        """Extend the hypotheses as chosen. There must be room for two more tokens.
 
-        `extra_BN`, never positive, is added to the score of an ending, by its parent. Without `waits` the
+        `extra_BN`, never positive, is added to the score of an ending, by its parent. Unless it `waits`, the
         host does not look whether there is one.
         """
-        self.make_room(longest + 1)
         self.ended = self.ended + (choice.ended_totals > -torch.inf).sum(1)
         self._end(choice.ended_totals, choice.ended_parents, rule, extra_BN, waits)
         self.tokens = _grown(self.tokens, choice.live_parents, choice.live_tokens, self.ages)
@@ -166,29 +171,17 @@ class Beams:
         self.totals = choice.live_totals
         self.ages = self.ages + 1
 
-    def go_on(
-        self, x_RV: Tensor, raw: bool, rows_R: Tensor, rules: Rules, longest: int, kernels: ModuleType
-    ) -> Tensor:
-        """`follow` what is `best` of these log-probabilities, or of logits if they are `raw`, once what is
-        banned is not among them, then `give_up_hopeless`, and `give_up_where_enough_ended`; all at once, on a
-        CPU. `x_RV` is used up.
+    def go_on(self, x_RV: Tensor, raw: bool, rows_R: Tensor, rules: object, kernels: ModuleType) -> Tensor:
+        """Choose the best continuations and follow them, in one compiled call on a CPU.
 
-        Returns the parent of each place.
+        This is `choose.best`, `follow`, `give_up_hopeless` and `give_up_where_enough_ended` in one. `x_RV`
+        are log-probabilities, or logits if they are `raw`; they are overwritten. `rules` are `beam_rules`.
+        Return [B, N]: the parent of each slot.
         """
-        self.make_room(longest + 1)
         parents = torch.empty_like(self.tokens[:, :, 0])
-        x = x_RV.float().contiguous().numpy()
-        kernels.go_on(x, raw, rows_R.numpy(), *rules, *self.books, parents.numpy())
+        state = kernels.BeamState(**{name: getattr(self, name).numpy() for name in kernels.BeamState._fields})
+        kernels.go_on(x_RV.float().contiguous().numpy(), raw, rows_R.numpy(), rules, state, parents.numpy())
         return parents
-
-    @property
-    def books(self) -> tuple[NDArray[np.generic], ...]:
-        """All that `decoding.compiled.go_on` keeps, in its order."""
-        state = (
-            *(self.ages, self.caps, self.pieces, self.totals, self.tokens, self.token_totals, self.ended),
-            *(self.ended_scores, self.ended_lengths, self.ended_tokens, self.ended_token_totals),
-        )
-        return tuple(each.numpy() for each in state)
 
     def give_up_hopeless(self, rule: LengthRule, reach: float) -> None:
         """Drop hypotheses that would not beat the worst of their sentence's best K ended ones even if they

@@ -101,12 +101,12 @@ def drawn(
     return Choice(ended, parents, live, parents, chosen.view_as(totals_BN))
 
 
-def chances(
-    seed: int, keys: Sequence[int], places: Sequence[int], ages: Sequence[int]
+def random_draws(
+    seed: int, keys: Sequence[int], slots: NDArray[np.int64], ages: Sequence[int]
 ) -> NDArray[np.float32]:
-    """A number from 0 to 1 for each row: the same whatever else is in the batch."""
+    """Return a number from 0 to 1 for each row. It does not depend on what else is in the batch."""
     mixed = np.full(len(keys), seed, dtype=np.uint64)
-    for part in (keys, places, ages):
+    for part in (keys, slots, ages):
         mixed = _mixed(mixed ^ np.asarray(part, dtype=np.uint64))
     # The upper 24 bits: as many as the mantissa of an fp32 holds, so 1 is never reached.
     shares: NDArray[np.float32] = (mixed >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)

@@ -5,8 +5,10 @@ do one after another. For a lone line, PyTorch takes longer to start each of the
 it. Axes are named as in `beams.py`.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import boolean, float32, int64, void
+from numba import boolean, float32, int64, types, void
 
 from nmt_cli.attention.compiled import log_softmax, top
 from nmt_cli.machine.compiled import OPTIONS, float_at, njit, order_of
@@ -14,17 +16,46 @@ from nmt_cli.machine.compiled import OPTIONS, float_at, njit, order_of
 NEVER = np.float32(-np.inf)
 
 
-@njit(int64(float32[:, ::1], int64[::1], int64[:, :, ::1], int64[::1], int64[::1]), **OPTIONS)
-def rows(totals_BN, ages_B, tokens_BNT, places_R, newest_R):
-    """Write the places in use and the newest token at each, see `Beams.rows`; returns how many they are."""
-    found, places = 0, totals_BN.shape[1]
-    for sentence in range(len(totals_BN)):
-        for place in range(places):
-            if totals_BN[sentence, place] > NEVER:
-                places_R[found] = sentence * places + place
-                newest_R[found] = tokens_BNT[sentence, place, max(ages_B[sentence] - 1, 0)]
-                found += 1
-    return found
+class BeamRules(NamedTuple):
+    """The settings of a search."""
+
+    banned: object
+    """Ids that are never written."""
+
+    end: object
+    gnmt: object
+    """Whether the length rule is "gnmt"."""
+
+    exponent: object
+    reach: object
+    enough: object
+    """Number of endings that end the search for a sentence."""
+
+
+class BeamState(NamedTuple):
+    """The tensors of `Beams` that have the same names, as arrays."""
+
+    ages: object
+    caps: object
+    pieces: object
+    totals: object
+    tokens: object
+    token_totals: object
+    ended: object
+    ended_scores: object
+    ended_lengths: object
+    ended_tokens: object
+    ended_token_totals: object
+
+
+BEAM_RULES = types.NamedTuple((int64[::1], int64, boolean, float32, float32, int64), BeamRules)
+BEAM_STATE = types.NamedTuple(
+    (
+        *(int64[::1], int64[::1], int64[::1], float32[:, ::1], int64[:, :, ::1], float32[:, :, ::1]),
+        *(int64[::1], float32[:, ::1], int64[:, ::1], int64[:, :, ::1], float32[:, :, ::1]),
+    ),
+    BeamState,
+)
 
 
 @njit(**OPTIONS)
@@ -54,8 +85,10 @@ def _rank(steps_RW, tokens_RW, places_R, first, behind, totals_N, ranked_E, pare
 
 
 @njit(**OPTIONS)
-def _end(total, score, age, tokens_T, totals_T, scores_K, lengths_K, tokens_KT, totals_KT):
-    """Take a hypothesis that ends among the best, if it is one of them."""
+def _end(b, score, total, parent, state):
+    """Keep a hypothesis of sentence `b` that ends, if it is among the best. It extends `parent`."""
+    scores_K, lengths_K = state.ended_scores[b], state.ended_lengths[b]
+    tokens_KT, totals_KT = state.ended_tokens[b], state.ended_token_totals[b]
     if not score > scores_K[-1]:
         return
     k = len(scores_K) - 1
@@ -63,8 +96,12 @@ def _end(total, score, age, tokens_T, totals_T, scores_K, lengths_K, tokens_KT, 
         scores_K[k], lengths_K[k] = scores_K[k - 1], lengths_K[k - 1]
         tokens_KT[k], totals_KT[k] = tokens_KT[k - 1], totals_KT[k - 1]
         k -= 1
+    age = state.ages[b]
     scores_K[k], lengths_K[k] = score, age + 1
-    tokens_KT[k, :age], totals_KT[k, :age] = tokens_T[:age], totals_T[:age]
+    tokens_KT[k, :age], totals_KT[k, :age] = (
+        state.tokens[b, parent, :age],
+        state.token_totals[b, parent, :age],
+    )
     tokens_KT[k, age], totals_KT[k, age] = 0, total  # the end mark takes the room of a token, for its score
 
 
@@ -83,11 +120,12 @@ def _grow(age, parents_N, newest_N, totals_N, tokens_NT, token_totals_NT):
 
 
 @njit(**OPTIONS)
-def _give_up(age, cap, pieces, worst, reach, gnmt, exponent, totals_N):
-    """See `Beams.give_up_hopeless`."""
-    least = np.float32(age + 1)
-    most = min(max(np.float32(reach * np.float32(age)), np.float32(pieces)), np.float32(cap)) + np.float32(1)
-    short, long = _penalty(least, gnmt, exponent), _penalty(most, gnmt, exponent)
+def _give_up(b, rules, state):
+    """Give up hypotheses of sentence `b` that cannot win, as `Beams.give_up_hopeless` does."""
+    age, totals_N, worst = np.float32(state.ages[b]), state.totals[b], state.ended_scores[b, -1]
+    most = min(max(np.float32(rules.reach * age), np.float32(state.pieces[b])), np.float32(state.caps[b]))
+    short = _penalty(age + np.float32(1), rules.gnmt, rules.exponent)
+    long = _penalty(most + np.float32(1), rules.gnmt, rules.exponent)
     for place in range(len(totals_N)):
         total = totals_N[place]
         if max(total / short, total / long) <= worst:
@@ -111,55 +149,43 @@ def _likeliest(x_RV, raw, banned, steps_RW, tokens_RW):
     top(x_RV, steps_RW, tokens_RW)
 
 
-@njit(
-    void(
-        float32[:, ::1], boolean, int64[::1], int64[::1], int64, boolean, float32, float32, int64,
-        int64[::1], int64[::1], int64[::1], float32[:, ::1], int64[:, :, ::1], float32[:, :, ::1],
-        int64[::1], float32[:, ::1], int64[:, ::1], int64[:, :, ::1], float32[:, :, ::1], int64[:, ::1],
-    ),
-    **OPTIONS,
-)  # fmt: skip
-def go_on(
-    x_RV, raw, places_R, banned, end, gnmt, exponent, reach, enough,
-    ages_B, caps_B, pieces_B, totals_BN, tokens_BNT, token_totals_BNT,
-    ended_B, scores_BK, lengths_BK, ended_tokens_BKT, ended_totals_BKT, parents_BN,
-):  # fmt: skip
-    """Let all hypotheses take their likeliest ways on; `parents_BN` then says where each place comes from.
+@njit(void(float32[:, ::1], boolean, int64[::1], BEAM_RULES, BEAM_STATE, int64[:, ::1]), **OPTIONS)
+def go_on(x_RV, raw, rows_R, rules, state, parents_BN):
+    """Let all hypotheses take their best continuations, and write the parent of each slot to `parents_BN`.
 
-    `x_RV` are logits if they are `raw`, of which some are `banned`, else log-probabilities, of rows that
-    stand at `places_R`. Hypotheses that can't win are given up, and where `enough` have ended, all are.
+    `x_RV` are logits if they are `raw`, else log-probabilities, of the slots `rows_R`. Hypotheses that cannot
+    win are given up, and so are all of a sentence of which enough have ended.
     """
-    sentences, places = totals_BN.shape
+    sentences, places = state.totals.shape
     ways = len(x_RV), min(places + 1, x_RV.shape[1])  # see `choose.ways_on`
     steps_RW, tokens_RW = np.empty(ways, np.float32), np.empty(ways, np.int64)
-    _likeliest(x_RV, raw, banned, steps_RW, tokens_RW)
+    _likeliest(x_RV, raw, rules.banned, steps_RW, tokens_RW)
     most = min(2 * places, places * steps_RW.shape[1])
     ranked, parents, tokens = np.empty(most, np.float32), np.empty(most, np.int64), np.empty(most, np.int64)
     newest = np.empty(places, np.int64)
     first = 0
     for b in range(sentences):
-        behind, age = first, ages_B[b]
-        while behind < len(places_R) and places_R[behind] // places == b:
+        behind, age = first, state.ages[b]
+        while behind < len(rows_R) and rows_R[behind] // places == b:
             behind += 1
         best = ranked, parents, tokens
-        found = _rank(steps_RW, tokens_RW, places_R, first, behind, totals_BN[b], *best)
+        totals_N, written = state.totals[b], (state.tokens[b], state.token_totals[b])
+        found = _rank(steps_RW, tokens_RW, rows_R, first, behind, totals_N, *best)
         first, live, over = behind, 0, False
         for e in range(found):
-            if tokens[e] != end:
+            if tokens[e] != rules.end:
                 if live < places and not over:
-                    totals_BN[b, live], parents_BN[b, live], newest[live] = ranked[e], parents[e], tokens[e]
+                    totals_N[live], parents_BN[b, live], newest[live] = ranked[e], parents[e], tokens[e]
                     live += 1
             elif e < places:
-                ended_B[b] += 1
+                state.ended[b] += 1
                 over = places == 1  # greedy search ends where the end is the likeliest
-                kept = scores_BK[b], lengths_BK[b], ended_tokens_BKT[b], ended_totals_BKT[b]
-                written = tokens_BNT[b, parents[e]], token_totals_BNT[b, parents[e]]
-                score = ranked[e] / _penalty(np.float32(age + 1), gnmt, exponent)
-                _end(ranked[e], score, age, *written, *kept)
+                score = ranked[e] / _penalty(np.float32(age + 1), rules.gnmt, rules.exponent)
+                _end(b, score, ranked[e], parents[e], state)
         for place in range(live, places):
-            totals_BN[b, place], parents_BN[b, place], newest[place] = NEVER, place, 0
-        _grow(age, parents_BN[b], newest, totals_BN[b], tokens_BNT[b], token_totals_BNT[b])
-        ages_B[b] = age + 1
-        _give_up(age + 1, caps_B[b], pieces_B[b], scores_BK[b, -1], reach, gnmt, exponent, totals_BN[b])
-        if ended_B[b] >= enough:
-            totals_BN[b] = NEVER
+            totals_N[place], parents_BN[b, place], newest[place] = NEVER, place, 0
+        _grow(age, parents_BN[b], newest, totals_N, *written)
+        state.ages[b] = age + 1
+        _give_up(b, rules, state)
+        if state.ended[b] >= rules.enough:
+            totals_N[:] = NEVER

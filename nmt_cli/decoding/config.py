@@ -176,11 +176,6 @@ class SearchConfig(BeamConfig):
         if not all(text.strip() for text in self.ban):
             raise UserError("ban holds an empty text; take it out.")
 
-    @property
-    def constrained(self) -> bool:
-        """Whether what a hypothesis has written decides what it may write."""
-        return bool(self.ban) or self.no_repeat_ngram > 0 or self.repetition_penalty > 1
-
     def _check_sampling(self) -> None:
         if self.sample:
             beam = () if self.has_beam else ("beam",)

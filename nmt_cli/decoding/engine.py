@@ -9,7 +9,6 @@ from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search import Search
 from nmt_cli.machine.devices import is_gpu
 from nmt_cli.machine.memory import LACKS, out_of_memory
-from nmt_cli.model.transformer import Transformer
 
 ROWS_ON_CPU = 256
 MOST_ROWS = 2048
@@ -121,18 +120,3 @@ def take_longest(
     chosen = ascending[len(ascending) - count :]
     del ascending[len(ascending) - count :]
     return chosen
-
-
-def translate_ids(
-    models: Sequence[Transformer],
-    sources: Sequence[Sequence[int]],
-    config: SearchConfig,
-) -> list[list[Hypothesis]]:
-    """The hypotheses of each source, best first; ids on both sides are without end marks."""
-    queue = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(sources)])
-    found: dict[int, list[Hypothesis]] = {}
-    for sentence, hypotheses in translated(Ensemble.of(models, config), config, queue):
-        if hypotheses is None:
-            raise MemoryError(f"a sentence of {len(sentence.tokens)} tokens does not fit into memory")
-        found[sentence.key] = hypotheses
-    return [found[key] for key in range(len(sources))]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.dispatch import likeliest, log_softmax
+from nmt_cli.attention.dispatch import log_softmax
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache
@@ -76,19 +76,6 @@ class Ensemble:
         """As `step`, of a single model, before the softmax, and in the model's numbers."""
         (model,), (cache,) = self.models, caches
         return model.logits(model.step(tokens_R, rows_R, cache, longest))
-
-    def likeliest(
-        self,
-        tokens_R: Tensor,
-        rows_R: Tensor,
-        caches: Sequence[DecodingCache],
-        longest: int,
-        count: int,
-        rules: tuple[Tensor, Tensor, Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """As `step`, of a single model; only the `count` likeliest tokens of each row that its `rules` allow,
-        see `dispatch.likeliest`."""
-        return likeliest(self.logits(tokens_R, rows_R, caches, longest), count, *rules)
 
     def mean(self, each_MRV: Tensor) -> Tensor:
         """[R, V]: the weighted mean of the log-probabilities `each_MRV` of M models, itself

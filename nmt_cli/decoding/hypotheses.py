@@ -1,10 +1,29 @@
 """What goes into a search and what comes out of it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nmt_cli.decoding.placeholder_rules import PlaceholdersWanted
 from nmt_cli.decoding.tree_rules import TreeWanted
+
+Bans = Mapping[tuple[int, ...], Sequence[int]]
+"""Ids that may not follow a sequence of ids. Those that follow the empty sequence are never written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholdersWanted:
+    """The placeholders that a translation must have, all as ids of symbols."""
+
+    symbols: tuple[int, ...]
+    """All symbols that stand for placeholders."""
+
+    wanted: tuple[int, ...] = ()
+    """Symbols that the translation has once each. It has no others."""
+
+    join: int | None = None
+    """Symbol for the missing space beside a placeholder."""
+
+    joins: int = 0
+    """Maximum number of `join` in the translation, which is their number in the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,43 @@ class Sentence:
     def identity(self) -> Hashable:
         """What no other sentence in its queue has."""
         return self.key
+
+    @property
+    def least_tokens(self) -> int:
+        """Minimum number of tokens that its prefix, placeholders and tree need."""
+        required = len(self.placeholders.wanted) if self.placeholders else 0
+        return max(len(self.prefix) + required, self.tree.words if self.tree else 0)
+
+
+@dataclass(slots=True)
+class BatchItem:
+    """A sentence in the batch, and what the host knows about its search."""
+
+    sentence: Sentence
+
+    cap: int
+    """Maximum number of tokens of a translation, end mark not counted."""
+
+    bans: Bans
+
+    age: int = 0
+    """Number of tokens of each of its hypotheses."""
+
+    done: bool = False
+    """None of its hypotheses continues. It keeps its slots until the batch is compacted."""
+
+    @property
+    def room(self) -> int:
+        """Number of tokens that may still come before the end mark."""
+        return self.cap - self.age
+
+    def forced_token(self, end: int) -> int | None:
+        """Return the token that must come next: the end mark at the cap, or the next one of the prefix."""
+        if self.done:
+            return None
+        if self.age >= self.cap:
+            return end
+        return self.sentence.prefix[self.age] if self.age < len(self.sentence.prefix) else None
 
 
 @dataclass(frozen=True, slots=True)

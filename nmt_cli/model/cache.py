@@ -103,25 +103,25 @@ class Step:
 
 
 class WholeStep(Protocol):
-    """Takes few rows through all layers at once."""
+    """Computes all layers for few rows at once. See `few_rows.FewRows`."""
 
     def encodes(self, sentences: int, longest: int) -> bool:
-        """Whether it can encode so many, the longest of so many tokens."""
+        """Return whether it can encode `sentences` sentences of at most `longest` tokens."""
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """[S, D]: see `Transformer.encode`."""
+        """Return [S, D]. See `Transformer.encode`."""
 
     def suffices(self, rows: int) -> bool:
-        """Whether so many are few."""
+        """Return whether `rows` rows are few enough."""
 
     def takes(self, step: Step) -> bool:
-        """Whether it can take such a step."""
+        """Return whether it can compute this step."""
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
-        """[R, D]: what the decoder makes of them; see `Transformer.step`."""
+        """Return [R, D]: the decoder's output. See `Transformer.step`."""
 
     def logits(self, decoded_RD: Tensor) -> Tensor:
-        """[R, V]."""
+        """Return [R, V]."""
 
 
 @dataclass(slots=True)

@@ -37,9 +37,6 @@ MOST_ROWS = ROUND
 Matrix = LaidOut | InBytes
 Layer = EncoderLayer | DecoderLayer
 Caches = tuple[tuple[Tensor, Tensor, Tensor, Tensor], NDArray[np.int64], object]
-Given = tuple[object, ...]
-"""To a compiled function."""
-
 PHASES = 11
 """Of a layer at most, see `compiled.step`."""
 
@@ -107,49 +104,42 @@ class Stack:
         own: Paths,
         source: Paths,
     ) -> Tensor:
-        """[R, D]: what becomes of tokens at positions less than `longest`; a negative token has zeros.
+        """Return [R, D]: the output for tokens at positions less than `longest`. A negative token has zeros.
 
-        `caches` are a layer's own keys and values, and those of the source; where all layers have theirs; and
-        who keeps them there.
+        `caches` are a layer's own keys and values and those of the source, the addresses of the caches of all
+        layers, and an object that keeps them in memory.
         """
-        model, sizes, room = self.given(len(tokens_R), positions_R, longest, caches)
+        (own_keys, _, source_keys, _), addresses, _ = caches
+        heads, width, value_width = self.shape
+        vectors = self.embedding.matrix.detach().numpy()
+        positions = self.embedding.positions.enough_for(torch.from_numpy(positions_R), longest)
+        sizes = (
+            len(own_keys),
+            heads,
+            own_keys.shape[2],
+            source_keys.shape[2],
+            width,
+            value_width,
+            self.levels,
+        )
+        x, out, y = np.empty((3, len(tokens_R), vectors.shape[1]), np.float32)
+        wide, mixed = (
+            np.empty((len(tokens_R), columns), np.float32) for columns in (self.widest, heads * value_width)
+        )
         work = partial(
             standby.keeping,
             caches,
             kernels.step,
-            np.zeros((2, self.phases), np.int64),
-            *(tokens_R, positions_R, *model, *room, sizes),
+            np.zeros((2, PHASES * len(self.matrices_LM) + 1), np.int64),
+            *(tokens_R, positions_R, vectors, positions.detach().numpy(), np.float32(self.embedding.scale)),
+            *(self.matrices_LM, addresses, np.empty(0, as_array(own_keys).dtype)),
+            *(self.biases_LC, self.scales_LC, self.norms_N2D, np.float32(self.epsilon), self.post),
+            *(x, out, wide, mixed, y, np.array(sizes)),
             *(nodes_RH, own.sentences_R, own.nodes_RM, own.counts_R),
             *(source.sentences_R, source.nodes_RM, source.counts_R),
         )
         standby.beside(work)
-        _, out, *_ = room
         return torch.from_numpy(out)
-
-    @property
-    def phases(self) -> int:
-        """Of a step, at most."""
-        return PHASES * len(self.matrices_LM) + 1
-
-    def given(
-        self, rows: int, positions: NDArray[np.int64], longest: int, caches: Caches
-    ) -> tuple[Given, NDArray[np.int64], Sequence[NDArray[np.float32]]]:
-        """What `compiled.step` is told besides tokens and nodes: the model with its caches, sizes, and room
-        for so many rows."""
-        (own_keys, _, source_keys, _), addresses, _ = caches
-        heads, width, value_width = self.shape
-        vectors = self.embedding.matrix.detach().numpy()
-        table = self.embedding.positions.enough_for(torch.from_numpy(positions), longest).detach().numpy()
-        model = (
-            *(vectors, table, np.float32(self.embedding.scale), self.matrices_LM, addresses),
-            np.empty(0, as_array(own_keys).dtype),
-            *(self.biases_LC, self.scales_LC, self.norms_N2D, np.float32(self.epsilon), self.post),
-        )
-        (sentences, _, room, _), seen = own_keys.shape, source_keys.shape[2]
-        sizes = np.array((sentences, heads, room, seen, width, value_width, self.levels))
-        x, out, y = np.empty((3, rows, vectors.shape[1]), np.float32)
-        wide, mixed = (np.empty((rows, size), np.float32) for size in (self.widest, heads * value_width))
-        return model, sizes, (x, out, wide, mixed, y)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ from torch import Tensor
 from nmt_cli.cli.main import WAITING
 from nmt_cli.config import preset_path
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import translate_ids
+from nmt_cli.decoding.engine import ListQueue, translated
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.machine.devices import fast_products
 from nmt_cli.machine.threads import available_cores
@@ -167,11 +169,13 @@ def _translation(config: ModelConfig, point: Point) -> Cost:
         beam=BEAM, min_length=length, max_length=length, cap_ratio=2.0, rows=BEAM * point.batch
     )
     sentences = torch.randint(2, point.vocabulary, (point.batch, point.length - 1)).tolist()
-    translate_ids([model], sentences[:1], search)
+    ensemble, waiting = Ensemble.of([model], search), [Sentence(*each) for each in enumerate(sentences)]
+    list(translated(ensemble, search, ListQueue(waiting[:1])))
     began = time.perf_counter()
-    found = translate_ids([model], sentences, search)
+    found = list(translated(ensemble, search, ListQueue(waiting)))
     seconds = time.perf_counter() - began
-    return _cost(config, point, seconds / sum(len(best.tokens) for best, *_ in found), BEAM / 3)
+    tokens = sum(len(hypotheses[0].tokens) for _, hypotheses in found if hypotheses)
+    return _cost(config, point, seconds / tokens, BEAM / 3)
 
 
 def _cost(config: ModelConfig, point: Point, seconds: float, share: float) -> Cost:

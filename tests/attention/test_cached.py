@@ -12,12 +12,12 @@ from nmt_cli.attention import dispatch
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.attention.dispatch import FEW_ROWS, seen_by
 from nmt_cli.attention.projections import Heads
-from nmt_cli.decoding import engine, ensemble
+from nmt_cli.decoding import engine, steppers
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
+from tests.searching import translate_ids
 
 
 def plain(rows: Rows, seen_BNM: Tensor, dtype: torch.dtype) -> Seen:
@@ -172,9 +172,8 @@ def test_a_search_by_the_kernel_finds_the_same(
     config = SearchConfig(beam=beam, cap_extra=3, min_length=2)
     usual = translate_ids([model], [[5, 3, 8], [2]], config)
     monkeypatch.setattr(engine, "is_gpu", lambda _: True)
-    monkeypatch.setattr(engine, "Repeated", lambda _: None)  # the interpreter's launches can't be recorded
     monkeypatch.setattr(dispatch, "implementation", lambda *_: "fused")
-    monkeypatch.setattr(ensemble, "likeliest", fused.likeliest)
+    monkeypatch.setattr(steppers, "likeliest", fused.likeliest)
     by_kernel = translate_ids([model], [[5, 3, 8], [2]], config)
     for one, other in zip(usual, by_kernel, strict=True):
         assert [each.tokens for each in one] == [each.tokens for each in other]

@@ -26,10 +26,10 @@ from nmt_cli.checkpoints.files import write_description, write_tensors
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
 from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import load_tokenizers
+from tests.searching import translate_ids
 
 Digests = Callable[[Path], dict[str, str]]
 Write = Callable[..., Path]

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from nmt_cli.decoding.attention_maps import attention_maps
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import ListQueue, translate_ids, translated
+from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from tests.decoding.test_search import END, SOURCES, log_probs_of_all, model_of
+from tests.searching import translate_ids
 
 SOURCE = [2, 4, 3]
 CAP = 3

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import Found, ListQueue, take_longest, translate_ids, translated
+from nmt_cli.decoding.engine import Found, ListQueue, take_longest, translated
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.machine.memory import out_of_memory
@@ -214,11 +214,6 @@ def test_what_pytorch_says_without_memory_is_understood() -> None:
         torch.empty(1 << 55, dtype=torch.uint8)
     assert out_of_memory(caught.value)
     assert not out_of_memory(RuntimeError("no such kernel"))
-
-
-def test_who_asks_for_ids_is_told_of_a_sentence_that_fits_nowhere() -> None:
-    with pytest.raises(MemoryError, match="a sentence of 12 tokens does not fit into memory"):
-        translate_ids([model_in(Room(tokens=12))], SOURCES, TO_THE_CAP)
 
 
 @pytest.mark.parametrize(("rows", "beam", "most"), [(1, 1, 1), (4, 1, 4), (4, 2, 2), (7, 3, 2), (2, 3, 1)])

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
-from nmt_cli.decoding.placeholder_rules import PlaceholdersWanted
+from nmt_cli.decoding.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
 from tests.decoding.test_search import log_probs_of_all, model_of
 
 ENTRIES = 8

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt_cli.attention import dispatch
 from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import ListQueue, translate_ids
+from nmt_cli.decoding.engine import ListQueue
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
 from nmt_cli.decoding.search import Search
@@ -25,6 +25,7 @@ from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
+from tests.searching import translate_ids
 
 TINY = ModelConfig(
     encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre", tie="none"

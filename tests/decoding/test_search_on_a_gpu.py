@@ -14,6 +14,7 @@ from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.decoding.search import Search
+from nmt_cli.decoding.steppers import LikeliestStepper
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
@@ -61,15 +62,15 @@ def sentences(keys: Sequence[int]) -> list[Sentence]:
 def test_between_two_looks_nothing_waits_for_the_device(
     shape: str, config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advance, taken = Search._advance, 0
+    advance, taken = LikeliestStepper._advance, 0
 
-    def strictly(self: Search, *given: object) -> None:
+    def strictly(self: LikeliestStepper, *given: object) -> None:
         nonlocal taken
         with Strict():
             advance(self, *given)  # type: ignore[arg-type]
         taken += 1
 
-    monkeypatch.setattr(Search, "_advance", strictly)
+    monkeypatch.setattr(LikeliestStepper, "_advance", strictly)
     search, mode = search_of(model_of(SHAPES[shape]), CONFIGS[config]), FakeTensorMode()
     search.join(sentences(range(5)))
     for cache in search._caches:  # a fake tensor can't be looked at

@@ -13,11 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importing import read
 from nmt_cli.ragged import Layout
 from tests.interop.conftest import CODES, marian_folder, sentences
+from tests.searching import translate_ids
 
 if TYPE_CHECKING:
     from transformers import MarianMTModel

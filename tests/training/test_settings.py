@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli import config as settings
+from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import FIXED, changes, keep_settings
@@ -27,6 +28,17 @@ def test_every_setting_is_kept_also_where_it_is_at_its_default(tmp_path: Path) -
     text = (tmp_path / "config.toml").read_text(encoding="utf-8")
     for setting in settings.describe(TrainConfig):
         assert f"{setting.name.partition('.')[2]} = " in text
+
+
+@pytest.mark.parametrize(("config", "section"), [(TrainConfig, "training"), (TranslateConfig, "search")])
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_old_files_that_name_cuda_graphs_still_load(
+    config: type[TrainConfig | TranslateConfig], section: str, value: str, tmp_path: Path
+) -> None:
+    file, notes = tmp_path / "old.toml", list[str]()
+    file.write_text(f"[{section}]\ngraphs = {value}\n")
+    assert settings.read(config, file, note=notes.append) == config()
+    assert len(notes) == 1 and f"{section}.graphs" in notes[0]
 
 
 def test_a_new_run_has_no_changes(tmp_path: Path, tiny: Tiny) -> None:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Hypothesis, Scored, Sentence
+from nmt_cli.decoding.hypotheses import Hypothesis, PlaceholdersWanted, Scored, Sentence
 from nmt_cli.decoding.lines.consensus import agreed
 from nmt_cli.decoding.lines.degenerate import Flag, flags
 from nmt_cli.decoding.lines.long_lines import joined, longest_source, shortened, split
 from nmt_cli.decoding.lines.parses import tree_symbols, written_out
-from nmt_cli.decoding.placeholder_rules import PlaceholdersWanted
 from nmt_cli.decoding.tree_rules import TreeWanted
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer

@@ -29,7 +29,7 @@ from nmt_cli.attention import dispatch, fused
 from nmt_cli.attention.cached import Masked, Rows, Seen
 from nmt_cli.data.batches.filler import Rounding
 from nmt_cli.data.batches.loader import Loader
-from nmt_cli.decoding import ensemble
+from nmt_cli.decoding import steppers
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
@@ -191,9 +191,9 @@ def _search(beam: int, steps: int, attention: type, look_every: int, few: bool =
     with ExitStack() as stack:
         stack.enter_context(patch.object(cache, "seen_by", partial(_seen_by, attention)))
         stack.enter_context(patch.object(dispatch, "_compiled", lambda *_: None))
-        stack.enter_context(patch.object(ensemble, "likeliest", _likeliest))
+        stack.enter_context(patch.object(steppers, "likeliest", _likeliest))
         if not few:
-            stack.enter_context(patch.object(Search, "_few_suffice", False))
+            one._steppers = one._steppers[-1:]
         counted = stack.enter_context(Counted())
         for _ in range(steps):
             one.step()

@@ -19,7 +19,9 @@ import torch
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.decoding.config import SearchConfig
-from nmt_cli.decoding.engine import translate_ids
+from nmt_cli.decoding.engine import ListQueue, translated
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Sentence
 from nmt_cli.machine.devices import Precision
 from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import Transformer
@@ -73,8 +75,9 @@ def ours(model: Transformer) -> Iterator[tuple[str, Translate]]:
 
 
 def _ours(model: Transformer, config: SearchConfig, sources: Ids) -> list[int]:
-    found = translate_ids([model], [ids[:-1] for ids in sources], config)
-    return [len(best.tokens) + 1 for best, *_ in found]
+    waiting = ListQueue([Sentence(key, ids[:-1]) for key, ids in enumerate(sources)])
+    found = translated(Ensemble.of([model], config), config, waiting)
+    return [len(hypotheses[0].tokens) + 1 for _, hypotheses in found if hypotheses]
 
 
 def ctranslate2(model: Transformer) -> Iterator[tuple[str, Translate]]:

@@ -19,7 +19,6 @@ from nmt_cli.data.batches.batch import assemble
 from nmt_cli.data.dataset import Dataset, Split, open_dataset
 from nmt_cli.data.making.preprocess import Outcome
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
-from nmt_cli.decoding.engine import translate_ids
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.scoring.metrics import score
@@ -29,6 +28,7 @@ from nmt_cli.training.judging import validation
 from nmt_cli.training.judging.validation import Judge, Judgement
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.trainer import MixedPrecision
+from tests.searching import translate_ids
 
 CPU = torch.device("cpu")
 ALONE = Group(Process(), CPU, 1.0)

@@ -1,0 +1,19 @@
+"""A search from ids to ids, for tests."""
+
+from collections.abc import Sequence
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import ListQueue, translated
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.model.transformer import Transformer
+
+
+def translate_ids(
+    models: Sequence[Transformer], sources: Sequence[Sequence[int]], config: SearchConfig
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each source, best first. Ids are without end marks."""
+    queue = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(sources)])
+    each = translated(Ensemble.of(models, config), config, queue)
+    found = {sentence.key: hypotheses for sentence, hypotheses in each}
+    return [found[key] or [] for key in range(len(sources))]
