@@ -44,6 +44,9 @@ class FilterConfig:
     """Leave out pairs that occur in a valid or test set, or in `held_out`; case, blanks and punctuation do
     not count."""
 
+    decontaminate_by: Literal["pair", "source", "target", "either"] = "pair"
+    """Which sides of a pair must be equal for that: both, this one, or either."""
+
     held_out: tuple[str, ...] = ()
     """Further corpora, named as for --test, whose pairs are not to be trained on."""
 
@@ -124,7 +127,19 @@ class CorporaConfig(CorpusConfig):
     """Training corpora in the order of the dataset, each a [[corpus]] with name, path, weight, tag and
     filters."""
 
+    valid_size: int = setting(0, least=0, everyday=True)
+    """Pairs to draw from the training text as a validation set. No other pair with an equal side is kept."""
+
+    test_size: int = setting(0, least=0)
+    """The same for a test set."""
+
     tables: ClassVar[str] = "named"
+
+    @property
+    def drawn(self) -> dict[Literal["valid", "test"], int]:
+        """The sizes of the sets that are drawn from the training text."""
+        sizes: dict[Literal["valid", "test"], int] = {"valid": self.valid_size, "test": self.test_size}
+        return {name: size for name, size in sizes.items() if size}
 
     def __post_init__(self) -> None:
         names = [corpus.name for corpus in self.named]

@@ -73,7 +73,7 @@ def clean(task: CleanTask) -> CleanBlock:
     """Decode, prepare and filter the pairs of one block."""
     prepare, filters = _tools(task.recipe, task.filter)
     block = task.block
-    held_out = occurring(block, task.held_out) if task.held_out else set()
+    held_out = occurring(block, task.held_out, task.filter.decontaminate_by) if task.held_out else set()
     scores = block.scores or [NO_SCORE] * len(block.sources)
     kept = _Kept()
     lengths: list[tuple[int, int]] = []

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from nmt_cli.corpus.parallel import Block, Corpus
@@ -67,15 +68,22 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):
                 pairs = zip(keys(_bare(block.sources, symbols)), keys(block.targets), strict=True)
-                file.writelines(b"%b\t%b\n" % pair for pair in pairs if pair[1])
+                file.writelines(b"%b\t%b\n" % pair for pair in pairs if any(pair))
 
 
-def occurring(block: Block, held_out: HeldOut) -> set[int]:
-    """The numbers of those pairs of the block that are held out."""
-    known = _loaded(held_out)
-    if not known:
+def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
+    """Return the numbers of those pairs of the block that are held out `by` equal sides."""
+    known, known_sources = _loaded(held_out)
+    if not (known or known_sources):
         return set()
     targets = keys(block.targets)
+    if by != "pair":
+        sources = keys(_bare(block.sources, held_out.symbols))
+        return {
+            number
+            for number, source, target in zip(count(block.first), sources, targets, strict=False)
+            if (by != "target" and source in known_sources) or (by != "source" and target in known)
+        }
     # Nearly no target is known: sources need not be looked at before.
     found = [place for place, target in enumerate(targets) if target in known]
     sources = keys(_bare([block.sources[place] for place in found], held_out.symbols))
@@ -87,10 +95,11 @@ def occurring(block: Block, held_out: HeldOut) -> set[int]:
 
 
 @cache
-def _loaded(held_out: HeldOut) -> Mapping[bytes, frozenset[bytes]]:
-    """The keys of the sources, by that of their target; read once in each worker process."""
+def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
+    """Return the keys of the sources by that of their target, and alone; read once in each worker process."""
     found: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:
         source, _, target = line.partition(b"\t")
         found.setdefault(target, set()).add(source)
-    return {target: frozenset(sources) for target, sources in found.items()}
+    alone = frozenset[bytes]().union(*found.values()) - {b""}
+    return {target: frozenset(sources) for target, sources in found.items() if target}, alone

@@ -98,7 +98,8 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     if sum(some.count("-") for some in specs.values()) > 1:
         raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
     found = [(role, *_found(role, spec, job)) for role, some in specs.items() for spec in some]
-    _refuse_equal_names([corpus.name for role, corpus, _ in found if role in ("valid", "test")])
+    names = [corpus.name for role, corpus, _ in found if role in ("valid", "test")]
+    _refuse_equal_names([*names, *job.config.corpus.drawn])
     _refuse_no_scores(job, [corpus for role, corpus, _ in found if role == TRAIN])
     spooled = [(role, spool(corpus, spool_folder), variation) for role, corpus, variation in found]
     inputs = [

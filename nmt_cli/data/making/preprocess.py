@@ -31,6 +31,7 @@ from nmt_cli.data.dataset import (
 )
 from nmt_cli.data.making import reuse
 from nmt_cli.data.making.evaluation_sets import write_evaluation_set
+from nmt_cli.data.making.hold_out import drawn_sets
 from nmt_cli.data.making.job import Input, Job, describe_job, differences, find_inputs
 from nmt_cli.data.making.merge import merge_parts
 from nmt_cli.data.making.parts import (
@@ -98,6 +99,7 @@ def preprocess(
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
             inputs = find_inputs(job, spool_folder)
+            inputs += drawn_sets(job, inputs, spool_folder)
         job, plan = _with_symbols(job, plan, inputs)
         description = describe_job(job, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -181,6 +182,8 @@ def _clean_tasks(
             number += count
             continue
         tag, own = item.named.tag if item.named else "", item.filter(config)
+        if config.corpus.drawn:  # of which no side may be trained on
+            own = replace(own, decontaminate_by="either")
         known, invalid = held_out if own.decontaminate else None, config.corpus.invalid_utf8
         for block in item.corpus.blocks(BLOCK_PAIRS):
             if number in wanted:

@@ -78,6 +78,20 @@ def test_pairs_of_other_sets_are_left_out_and_counted(
     assert not (tmp_path / "out" / "work").exists()
 
 
+@pytest.mark.parametrize(
+    ("by", "kept"), [("pair", [2, 3, 4]), ("source", [3, 4]), ("target", [2, 4]), ("either", [4])]
+)
+def test_pairs_with_one_side_of_other_sets_are_left_out_if_asked_for(
+    tmp_path: Path, make: Callable[..., object], write_pairs: Write, by: str, kept: list[int]
+) -> None:
+    pairs = [("one 1", "eins 1"), ("One 1!", "zwei 2"), ("three 3", "Eins 1."), ("?", "vier 4")]
+    train = write_pairs(tmp_path / "train", pairs)
+    known = write_pairs(tmp_path / "known", [pairs[0], ("?", "!")])
+    make(tmp_path / "out", [train], f"filter.decontaminate_by={by}", valid=[known])
+    found = (tmp_path / "out" / "train.source.txt").read_text().splitlines()
+    assert found == [pairs[number - 1][0] for number in kept]
+
+
 def test_who_switches_it_off_trains_on_them(
     tmp_path: Path, make: Callable[..., object], write_pairs: Write
 ) -> None:

@@ -171,6 +171,51 @@ def test_shards_with_known_subwords_are_encoded_too(
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
 
 
+def test_held_out_pairs_are_drawn_from_the_training_text_and_not_trained_on(
+    tmp_path: Path, corpora: list[str], digests: Digests
+) -> None:
+    settings = (*SETTINGS, "corpus.valid_size=30", "corpus.test_size=10")
+    outcome, _ = make(tmp_path / "plain", corpora, settings=settings)
+    splits = outcome.manifest["splits"]
+    assert [(name, split["role"]) for name, split in splits.items()] == [
+        *[("train", "train"), ("valid", "valid"), ("test", "test")]
+    ]
+    assert (splits["valid"]["pairs"], splits["test"]["pairs"]) == (30, 10)
+    assert outcome.report
+    assert sum(one.dropped.counts["in a valid or test set"] for one in outcome.report.of_role("train")) > 40
+    for side in ("source", "target"):
+        trained, valid, test = (
+            (tmp_path / "plain" / f"{name}.{side}.{what}").read_text().splitlines()
+            for name, what in (("train", "txt"), ("valid", "raw.txt"), ("test", "raw.txt"))
+        )
+        drawn = {line.casefold() for line in (*valid, *test)}
+        assert len(drawn) == 40 and drawn.isdisjoint(line.casefold() for line in trained)
+    for number in (2, 1):
+        make(tmp_path / "shared", corpora, Share(number, 2), settings=settings)
+    make(tmp_path / "shared", corpora, settings=settings)
+    with pytest.raises(Stopped):
+        make(tmp_path / "out", corpora, settings=settings, stop=lambda stage, _: stage == "encoding")
+    make(tmp_path / "out", corpora, settings=settings)
+    assert digests(tmp_path / "out") == digests(tmp_path / "shared") == digests(tmp_path / "plain")
+    with pytest.raises(UserError, match=r"corpus\.valid_size: 30 -> 31"):
+        make(tmp_path / "out", corpora, settings=(*settings, "corpus.valid_size=31"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        (
+            "filter.decontaminate=false",
+            "corpus.valid_size and corpus.test_size need filter.decontaminate=true",
+        ),
+        ("corpus.valid_size=5000", r"are 5,000 in all, but only \d+ of the training pairs can be held out"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path, corpora: list[str], setting: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        make(tmp_path / "out", corpora, settings=(*SETTINGS, "corpus.valid_size=5", setting))
+
+
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
