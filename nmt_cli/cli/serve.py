@@ -55,9 +55,7 @@ def serve(
     plain = {"input.sentences": "split"}  # requests hold paragraphs
     config = chosen(ServeConfig, file, assignments, defaults=plain)
     if missing := [name for name in NEEDED if not find_spec(name)]:
-        raise UserError(
-            f"nmt serve needs {missing[0]}, which is not installed: pip install 'nmt-cli[serve]'."
-        )
+        raise UserError(f"nmt serve needs {missing[0]}, which is not installed: pip install '.[serve]'.")
 
     from nmt_cli.api import Model, TranslateConfig, load
     from nmt_cli.checkpoints.finding import own_search

@@ -166,6 +166,6 @@ def _library(part: str = "") -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise UserError(
-            "parquet and Hugging Face's folders are read by pyarrow; pip install 'nmt-cli[arrow]'."
+            "parquet and Hugging Face's folders are read by pyarrow; pip install '.[arrow]'."
         ) from error
     return getattr(pyarrow, part) if part else pyarrow

@@ -182,7 +182,7 @@ def characters_instead(config: ScoreConfig, lang: str) -> str | None:
         extra = without_region(lang)
         return (
             f"{bleu_tokenizer(config, lang)}, the tokeniser that BLEU has for {lang}, is not installed, so "
-            f"validation counts characters (tok:char); pip install 'nmt-cli[{extra}]' for words."
+            f"validation counts characters (tok:char); pip install '.[{extra}]' for words."
         )
     return None
 

@@ -27,7 +27,7 @@ def identifier(languages: Sequence[str] | None = None, install: str = "filters")
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
-        raise UserError(f"languages are told by py3langid; pip install 'nmt-cli[{install}]'.") from error
+        raise UserError(f"languages are told by py3langid; pip install '.[{install}]'.") from error
     made = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     if languages is not None:
         made.set_languages([code for code in made.labels if code in languages] or None)

@@ -15,7 +15,7 @@ def test_what_is_not_installed_is_named_with_its_cure(
     monkeypatch.setattr("nmt_cli.cli.serve.find_spec", lambda name: None if name == "uvicorn" else name)
     result = nmt("serve", made_models / "copies")
     assert result.returncode == 1
-    told = "nmt serve needs uvicorn, which is not installed: pip install 'nmt-cli[serve]'."
+    told = "nmt serve needs uvicorn, which is not installed: pip install '.[serve]'."
     assert result.stderr == f"Error: {told}\n"
 
 

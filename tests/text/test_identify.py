@@ -49,5 +49,5 @@ def test_who_lacks_the_library_is_told_what_to_install(monkeypatch: pytest.Monke
 
     imported = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(UserError, match=r"pip install 'nmt-cli\[filters\]'"):
+    with pytest.raises(UserError, match=r"pip install '\.\[filters\]'"):
         LanguageCheck("de")

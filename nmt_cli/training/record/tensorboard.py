@@ -71,7 +71,7 @@ def require_tensorboard() -> None:
     except ImportError as error:
         raise UserError(
             "training.tensorboard needs TensorBoard, which is not installed: pip install "
-            "'nmt-cli[tensorboard]', or leave the setting out."
+            "'.[tensorboard]', or leave the setting out."
         ) from error
 
 

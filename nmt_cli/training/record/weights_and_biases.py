@@ -67,7 +67,7 @@ def require_wandb() -> None:
     except ImportError as error:
         raise UserError(
             "training.wandb needs Weights & Biases' client, which is not installed: pip install "
-            "'nmt-cli[wandb]', or leave the setting out."
+            "'.[wandb]', or leave the setting out."
         ) from error
 
 

@@ -268,7 +268,7 @@ def test_a_language_whose_tokeniser_is_not_installed_is_counted_in_characters_an
     recipe = replace(identity.tokenizers.recipe, target_lang=lang)
     tokenizers, fp32 = replace(identity.tokenizers, recipe=recipe), MixedPrecision("fp32", CPU)
     there = Judge(dataset, tokenizers, ALL, TRANSLATE, ALONE, fp32)
-    assert there.in_characters and f"pip install 'nmt-cli[{lang}]'" in there.in_characters
+    assert there.in_characters and f"pip install '.[{lang}]'" in there.in_characters
     (bleu, _) = there.judge(model, valid).scores
     assert "|tok:char|" in bleu.signature
 

@@ -63,7 +63,7 @@ def test_where_it_is_not_installed_one_error_says_so_before_anything_is_begun(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(
-        UserError, match=r"^training\.tensorboard needs .* pip install 'nmt-cli\[tensorboard\]'"
+        UserError, match=r"^training\.tensorboard needs .* pip install '\.\[tensorboard\]'"
     ):
         go(ON)
     assert not run.exists()

@@ -75,6 +75,6 @@ def test_where_it_is_not_installed_one_error_says_so_before_anything_is_begun(
     go: Go, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"^training\.wandb needs .* pip install 'nmt-cli\[wandb\]'"):
+    with pytest.raises(UserError, match=r"^training\.wandb needs .* pip install '\.\[wandb\]'"):
         go(ON)
     assert not run.exists()
