@@ -72,7 +72,6 @@ format: install
 bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
 	$(VENV)/python recipes/benchmarks/preprocess.py
 	$(VENV)/python -m recipes.benchmarks.attention
-	$(VENV)/python -m recipes.benchmarks.ragged_step
 	$(VENV)/python -m recipes.benchmarks.loss speed
 	$(VENV)/python -m recipes.benchmarks.batching
 	$(VENV)/python -m recipes.benchmarks.score speed

@@ -14,7 +14,7 @@ from nmt_cli.interop.exporting import export, translate
 from nmt_cli.text.tokenizers import load_tokenizers
 from tests.interop.test_exporting import SMALL, random_model
 
-ARGOS_TRANSLATE = Path(__file__).resolve().parents[2] / "recipes" / "benchmarks" / "argos_translate.py"
+ARGOS_TRANSLATE = Path(__file__).with_name("argos_translate.py")
 
 
 @pytest.mark.slow
