@@ -18,8 +18,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from nmt_cli.elsewhere import named_here, not_here
 from nmt_cli.errors import UserError
+from nmt_cli.other_toolkits import named_here, not_here
 from nmt_cli.setting_values import converted, meanings_of, nearest, toml_literal, wanted
 
 Config = TypeVar("Config")

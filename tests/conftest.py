@@ -21,8 +21,8 @@ import pytest
 from nmt_cli import config as settings
 from nmt_cli.cli.main import main
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.data.making.job import Job
-from nmt_cli.data.making.preprocess import Outcome, preprocess
+from nmt_cli.data.preprocessing.job import Job
+from nmt_cli.data.preprocessing.preprocess import Outcome, preprocess
 from nmt_cli.text.vocabulary import Vocabulary
 from tests.forked import Forked, script, served
 
@@ -59,13 +59,14 @@ LARGE = 25_000
 
 
 SLOW = (
-    *("end_to_end/", "recipes/", "interop/", "serving/", "attention/test_fused.py", "loss/test_dispatch.py"),
-    *("data/test_resegment.py", "model/test_cache.py", "model/test_oracles.py", "decoding/test_search.py"),
-    *("decoding/test_constraints.py", "decoding/lines/test_stream.py", "cli/test_average_checkpoints.py"),
-    *("training/test_loop.py", "training/step/test_trainer.py", "training/step/test_ema.py"),
-    *("training/assembling/", "test_api.py", "cli/test_score_model.py", "text/test_sampling.py"),
-    *("text/test_normalize.py", "text/test_learn.py"),
-    *("training/judging/", "model/test_compiled.py", "training/test_compiled.py", "loss/test_fused.py"),
+    *("end_to_end/", "recipes/", "interop/", "serving/", "attention/test_fused.py"),
+    *("loss/test_dispatch.py", "data/batching/test_resegment.py", "model/test_cache.py"),
+    *("model/test_oracles.py", "decoding/search/test_search.py", "decoding/search/test_constraints.py"),
+    *("translation/test_stream.py", "cli/commands/test_average_checkpoints.py", "training/test_loop.py"),
+    *("training/step/test_trainer.py", "training/step/test_ema.py", "training/setup/", "test_api.py"),
+    *("cli/commands/test_score_model.py", "text/test_sampling.py", "text/test_normalize.py"),
+    *("text/subword_models/test_learn.py", "training/validation/", "decoding/fast/test_compiled.py"),
+    *("training/test_compiled.py", "loss/test_fused.py"),
 )
 """Where tests train, translate, start processes or interpret kernels; others are marked one by one."""
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.model.transformer import Transformer
 
 

@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 import nmt_cli
-from nmt_cli.machine import kernels
+from nmt_cli.runtime.kernels import loading as kernels
 
 PACKAGE = Path(nmt_cli.__file__).parent
 ROOT = PACKAGE.parent
 
 FLOORS = {
-    "__main__": 9,
-    "cli": 8,
-    "serving": 7,
-    "api": 6,
-    "training": 5,
+    "__main__": 10,
+    "cli": 9,
+    "serving": 8,
+    "api": 7,
+    "training": 6,
+    "translation": 5,
     "decoding": 4,
     "interop": 4,
     "checkpoints": 3,
@@ -33,17 +34,19 @@ FLOORS = {
     "demo": 1,
 }
 GROUND = (
-    *("__init__", "ragged", "config", "elsewhere", "errors", "language", "machine", "pages"),
-    "setting_values",
-    "units",
+    *("__init__", "config", "errors", "html", "language", "other_toolkits", "ragged", "runtime"),
+    *("setting_values", "units"),
 )
 
 FLOORS_INSIDE = {
-    "training": ({"config", "settings"}, {"step"}, {"judging"}, {"record"}, {"loop"}, {"assembling"}),
-    "decoding": (set[str](), {"lines"}),
-    "data": (set[str](), {"cleaning", "batches"}, {"making"}),
+    "cli": ({"options"}, {"reports"}, {"commands"}, {"main"}),
+    "training": ({"config", "settings"}, {"step"}, {"validation"}, {"tracking"}, {"loop"}, {"setup"}),
+    "decoding": ({"config", "ensemble", "forced", "attention_maps"}, {"fast"}, {"search"}, {"engine"}),
+    "data": (set[str](), {"cleaning", "batching"}, {"preprocessing"}),
+    "text": (set[str](), {"subword_models"}, {"tokenizer"}, {"sampling", "tokenizers", "variation"}),
+    "runtime": ({"kernels"},),
 }
-"""The floors of rooms that have sub-rooms; what is not named here is on the lowest."""
+"""The levels inside a subpackage. A part that is not named is on the lowest one."""
 
 OWNERS = {
     "click": "nmt_cli.cli.*",
@@ -57,13 +60,13 @@ OWNERS = {
     "sacremoses": "nmt_cli.text.*",
     "sacrebleu": "nmt_cli.scoring.*",
     "safetensors": "nmt_cli.checkpoints.*",
-    "wandb": "nmt_cli.training.record.weights_and_biases",
+    "wandb": "nmt_cli.training.tracking.weights_and_biases",
     "transformers": "nmt_cli.interop.*",
     "ctranslate2": "nmt_cli.interop.*",
     "starlette": "nmt_cli.serving.*",
     "h11": "nmt_cli.serving.connections",
     "uvicorn": "nmt_cli.serving.*",
-    "py3langid": "nmt_cli.text.identify",
+    "py3langid": "nmt_cli.text.languages.identify",
     "pyarrow": "nmt_cli.corpus.arrow",
 }
 WITHOUT_TORCH = ("text", "corpus", "scoring")
@@ -153,7 +156,7 @@ def unhashed(sources: Sources) -> Iterator[str]:
     hashed = [f"nmt_cli.{path[:-3].replace('/', '.').replace('**.', '*')}.*" for path in kernels.SOURCES]
     for module, source in sources.items():
         for imported in _imports(source) if module.endswith(".compiled") else ():
-            ours = imported.startswith("nmt_cli.") and not imported.startswith("nmt_cli.machine.kernels.")
+            ours = imported.startswith("nmt_cli.") and ".kernels.loading." not in imported
             if ours and not any(fnmatch(imported, pattern) for pattern in hashed):
                 yield f"{module} imports {imported}, which is not in kernels.SOURCES"
 
@@ -177,7 +180,7 @@ def test_every_module_of_the_package_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("sources", "expected"),
     [
-        ({"nmt_cli.text.bpe": "import nmt_cli.model.layers"}, "nmt_cli.text.bpe climbs to"),
+        ({"nmt_cli.text.tokenizer": "import nmt_cli.model.layers"}, "nmt_cli.text.tokenizer climbs to"),
         ({"nmt_cli.config": "from nmt_cli.text import bpe"}, "nmt_cli.config climbs to"),
         ({"nmt_cli": "from nmt_cli import cli"}, "nmt_cli climbs to nmt_cli.cli"),
         ({"nmt_cli.data.a": "def f():\n    from nmt_cli.cli import main"}, "nmt_cli.data.a climbs to"),
@@ -198,10 +201,10 @@ def test_an_import_that_does_not_go_downward_is_found(sources: Sources, expected
     [
         ("nmt_cli.training.step.a", "nmt_cli.training.loop.Loop", 1),
         ("nmt_cli.training.config", "nmt_cli.training.step.a.b", 1),
-        ("nmt_cli.training.record.a", "nmt_cli.training.judging.b.c", 0),
+        ("nmt_cli.training.tracking.a", "nmt_cli.training.validation.b.c", 0),
         ("nmt_cli.training.step.a", "nmt_cli.training.step.b.c", 0),
-        ("nmt_cli.decoding.search", "nmt_cli.decoding.lines.a.b", 1),
-        ("nmt_cli.decoding.lines.a", "nmt_cli.decoding.search.b", 0),
+        ("nmt_cli.decoding.search.search", "nmt_cli.decoding.engine.b", 1),
+        ("nmt_cli.decoding.engine", "nmt_cli.decoding.search.search.b", 0),
         ("nmt_cli.data.a", "nmt_cli.data.b.c", 0),
     ],
 )
@@ -292,8 +295,8 @@ def test_files_and_functions_over_budget_are_found(module: str, lines: int, expe
 
 def test_an_import_that_the_cache_of_compiled_code_ignores_is_found() -> None:
     source = "from nmt_cli.ragged import A\nfrom nmt_cli.loss.compiled import b\nimport numpy"
-    assert ["nmt_cli.ragged.A" in found for found in unhashed({"nmt_cli.text.compiled": source})] == [True]
-    assert list(unhashed({"nmt_cli.text.learn": source})) == []
+    assert ["nmt_cli.ragged.A" in found for found in unhashed({"nmt_cli.loss.compiled": source})] == [True]
+    assert list(unhashed({"nmt_cli.loss.rows": source})) == []
 
 
 def test_modules_named_for_nothing_are_found() -> None:

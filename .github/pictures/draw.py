@@ -16,8 +16,8 @@ from rich.live import Live
 
 from nmt_cli import config as settings
 from nmt_cli.api import TrainConfig, train
-from nmt_cli.cli.train_live import LiveReporter
-from nmt_cli.training.record.events import Doing, Event, Validated
+from nmt_cli.cli.reports.train_live import LiveReporter
+from nmt_cli.training.tracking.events import Doing, Event, Validated
 
 HERE = Path(__file__).parent
 FONT = re.compile(r"@font-face {.*?}\s*", re.DOTALL)

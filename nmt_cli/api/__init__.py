@@ -42,22 +42,22 @@ from nmt_cli.training.config import (
 )
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
-    from nmt_cli.data.making.preprocess import Outcome
+    from nmt_cli.data.preprocessing.preprocess import Outcome
     from nmt_cli.decoding.attention_maps import AttentionMaps
-    from nmt_cli.decoding.hypotheses import Scored
-    from nmt_cli.decoding.lines.given_pairs import Alignment
-    from nmt_cli.decoding.lines.translator import Candidate, Translation
+    from nmt_cli.decoding.search.hypotheses import Scored
     from nmt_cli.scoring.metrics import Score
     from nmt_cli.scoring.metrics import score as score_texts
+    from nmt_cli.translation.given_pairs import Alignment
+    from nmt_cli.translation.translator import Candidate, Translation
 else:
     LATER = {
-        "Alignment": "decoding.lines.given_pairs",
+        "Alignment": "translation.given_pairs",
         "AttentionMaps": "decoding.attention_maps",
-        "Candidate": "decoding.lines.translator",
-        "Outcome": "data.making.preprocess",
+        "Candidate": "translation.translator",
+        "Outcome": "data.preprocessing.preprocess",
         "Score": "scoring.metrics",
-        "Scored": "decoding.hypotheses",
-        "Translation": "decoding.lines.translator",
+        "Scored": "decoding.search.hypotheses",
+        "Translation": "translation.translator",
         "score_texts": "scoring.metrics",
     }
 

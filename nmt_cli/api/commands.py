@@ -13,9 +13,9 @@ from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.training.config import TrainConfig
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
-    from nmt_cli.data.making.preprocess import Outcome
-    from nmt_cli.machine.processes import Progress
-    from nmt_cli.training.record.events import Report
+    from nmt_cli.data.preprocessing.preprocess import Outcome
+    from nmt_cli.runtime.processes import Progress
+    from nmt_cli.training.tracking.events import Report
 
 Anywhere = str | os.PathLike[str]
 
@@ -45,10 +45,10 @@ def preprocess(
     >>> outcome.manifest["splits"]["train"]["pairs"]
     300
     """
-    from nmt_cli.data.making.job import Job
-    from nmt_cli.data.making.parts import Share
-    from nmt_cli.data.making.preprocess import preprocess as make_dataset
-    from nmt_cli.machine.threads import available_cores
+    from nmt_cli.data.preprocessing.job import Job
+    from nmt_cli.data.preprocessing.parts import Share
+    from nmt_cli.data.preprocessing.preprocess import preprocess as make_dataset
+    from nmt_cli.runtime.threads import available_cores
 
     settings = config or PreprocessConfig()
     job = Job(source_lang, target_lang, train, valid, test, reuse_tokenizer, settings, given)
@@ -88,8 +88,8 @@ def train(
     """
     import torch
 
-    from nmt_cli.machine.devices import device_of_rank, is_gpu
-    from nmt_cli.training.assembling.run import train as train_run
+    from nmt_cli.runtime.devices import device_of_rank, is_gpu
+    from nmt_cli.training.setup.run import train as train_run
     from nmt_cli.training.step.distributed import process_from_environment
 
     process = process_from_environment()

@@ -15,14 +15,14 @@ from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 
 if TYPE_CHECKING:  # PyTorch takes seconds to load
     from nmt_cli.decoding.attention_maps import AttentionMaps
-    from nmt_cli.decoding.hypotheses import Scored
-    from nmt_cli.decoding.lines.given_pairs import Alignment
-    from nmt_cli.decoding.lines.loading import Loaded
-    from nmt_cli.decoding.lines.translator import Translation
-    from nmt_cli.decoding.lines.workers import Workers
-    from nmt_cli.machine.devices import Precision
+    from nmt_cli.decoding.search.hypotheses import Scored
     from nmt_cli.model.transformer import Transformer
+    from nmt_cli.runtime.devices import Precision
     from nmt_cli.text.tokenizers import Tokenizers
+    from nmt_cli.translation.given_pairs import Alignment
+    from nmt_cli.translation.loading import Loaded
+    from nmt_cli.translation.translator import Translation
+    from nmt_cli.translation.workers.pool import Workers
 
 Anywhere = str | os.PathLike[str]
 Device = Literal["auto", "cpu", "cuda"]
@@ -49,8 +49,8 @@ def load(
     ['abc def']
     """
     from nmt_cli.checkpoints.finding import own_search
-    from nmt_cli.decoding.lines.loading import Where
-    from nmt_cli.decoding.lines.loading import load as load_models
+    from nmt_cli.translation.loading import Where
+    from nmt_cli.translation.loading import load as load_models
 
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
         raise TypeError("load takes folders: load(folder), or load(first, second) for an ensemble.")
@@ -154,7 +154,7 @@ class Model:
         >>> abc.candidates[0].tokens
         ['a', 'b', 'c', '</s>']
         """
-        from nmt_cli.decoding.lines.stream import stream
+        from nmt_cli.translation.stream import stream
 
         translator = self._loaded.searching(search)
         lines, search = _checked_lines(lines), translator.config.search
@@ -223,7 +223,7 @@ class Model:
         """
         import asyncio
 
-        from nmt_cli.decoding.lines.async_stream import async_stream
+        from nmt_cli.translation.async_stream import async_stream
 
         lines, translator = _checked_lines(lines), self._loaded.searching(search)
         workers = self._workers
@@ -261,7 +261,7 @@ class Model:
         >>> len(scored.token_scores)
         4
         """
-        from nmt_cli.decoding.lines.given_pairs import score_pairs
+        from nmt_cli.translation.given_pairs import score_pairs
 
         return score_pairs(self._loaded, _checked_pairs(pairs))
 
@@ -272,7 +272,7 @@ class Model:
         >>> aligned.source, aligned.target, aligned.links
         (['a', 'b', 'c'], ['a', 'b', 'c'], [0, 1, 2])
         """
-        from nmt_cli.decoding.lines.given_pairs import align_pairs
+        from nmt_cli.translation.given_pairs import align_pairs
 
         return align_pairs(self._loaded, _checked_pairs(pairs))
 
@@ -284,7 +284,7 @@ class Model:
         torch.Size([3, 4])
         """
         from nmt_cli.decoding.attention_maps import attention_maps
-        from nmt_cli.decoding.lines.given_pairs import ids_of
+        from nmt_cli.translation.given_pairs import ids_of
 
         ids = [ids_of(self.tokenizers, pair) for pair in _checked_pairs(pairs)]
         return attention_maps(self.transformers[0], ids)
@@ -326,7 +326,7 @@ class Model:
         yield from translations
 
     def _started(self) -> Workers:
-        from nmt_cli.decoding.lines.workers import Workers
+        from nmt_cli.translation.workers.pool import Workers
 
         with self._changing:
             if self._closed:

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention.projections import Heads
-from nmt_cli.machine.arrays import as_array
-from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.arrays import as_array
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 ROUND = 8
 """Rows beyond this many are rounded up to a multiple of it: libraries prepare something for each new number

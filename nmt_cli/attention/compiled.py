@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import boolean, float32, int32, int64, uint16, void
 
-from nmt_cli.machine.compiled import OPTIONS, exp, kept_as, njit, number
+from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, kept_as, njit, number
 
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)

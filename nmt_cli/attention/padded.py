@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention import dropout
-from nmt_cli.machine.torch_private import softmax_backward
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.torch_private import softmax_backward
 
 LEAST_BLOCK = 32
 """Queries that look at their windows together, at least."""

@@ -18,9 +18,9 @@ from nmt_cli.checkpoints.files import plain_errors, read_description, refuse_not
 from nmt_cli.checkpoints.finding import CONFIG, EMA, WEIGHTS
 from nmt_cli.checkpoints.model_folder import FORMAT, TOKENIZERS, Identity, read_identity, write_model
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import folder_written_whole
-from nmt_cli.machine.reading import ordinary, parsed_json, read_ordinary
 from nmt_cli.model.config import disagreements
+from nmt_cli.runtime.atomic import folder_written_whole
+from nmt_cli.runtime.foreign_text import ordinary, parsed_json, read_ordinary
 
 AVERAGED = "averaged"
 PIECE = 1 << 20

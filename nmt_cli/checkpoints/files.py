@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import size_and_hash
-from nmt_cli.machine.reading import is_inside, ordinary, parsed_json, read_ordinary
+from nmt_cli.runtime.atomic import size_and_hash
+from nmt_cli.runtime.foreign_text import is_inside, ordinary, parsed_json, read_ordinary
 
 HELD: Mapping[str, Mapping[str, type]] = {
     "config.json": {"model": dict, "tokenizer": str, "trained_on": dict},

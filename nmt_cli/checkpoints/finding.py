@@ -6,8 +6,8 @@ from typing import Any
 
 from nmt_cli.checkpoints.foreign import refuse_foreign_model
 from nmt_cli.errors import UserError
-from nmt_cli.machine.hashes import hash_ahead
-from nmt_cli.machine.reading import parsed_json, read_ordinary
+from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
+from nmt_cli.runtime.hashes import hash_ahead
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

@@ -6,8 +6,8 @@ from typing import Literal, get_args
 from zipfile import ZipFile
 
 from nmt_cli.errors import UserError
-from nmt_cli.machine.reading import parsed_json, read_ordinary
-from nmt_cli.machine.zips import DAMAGE, LOCAL_HEADER
+from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
+from nmt_cli.runtime.zips import DAMAGE, LOCAL_HEADER
 
 ForeignKind = Literal["Hugging Face", "CTranslate2", "Marian", "fairseq", "OpenNMT"]
 

@@ -23,8 +23,8 @@ from nmt_cli.checkpoints.finding import BEST, CHECKPOINTS, CONFIG, LAST, NAME, W
 from nmt_cli.checkpoints.model_folder import FORMAT as MODEL_FORMAT
 from nmt_cli.checkpoints.model_folder import Identity, write_model
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import folder_written_whole, recover, room_for, unused
-from nmt_cli.machine.reading import parsed_json, read_ordinary
+from nmt_cli.runtime.atomic import folder_written_whole, recover, room_for, unused
+from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 
 FORMAT = 1
 STATE = "state.json"

@@ -16,20 +16,20 @@ import click
 from click.shell_completion import shell_complete
 
 from nmt_cli import __version__
-from nmt_cli.cli.average_checkpoints import average_checkpoints
-from nmt_cli.cli.demo import demo
-from nmt_cli.cli.export import export
-from nmt_cli.cli.import_model import import_model
-from nmt_cli.cli.info import info
-from nmt_cli.cli.preprocess import preprocess
-from nmt_cli.cli.report import report
-from nmt_cli.cli.score import score
-from nmt_cli.cli.serve import serve
-from nmt_cli.cli.train import train
-from nmt_cli.cli.translate import translate
-from nmt_cli.elsewhere import command_like
+from nmt_cli.cli.commands.average_checkpoints import average_checkpoints
+from nmt_cli.cli.commands.demo import demo
+from nmt_cli.cli.commands.export import export
+from nmt_cli.cli.commands.import_model import import_model
+from nmt_cli.cli.commands.info import info
+from nmt_cli.cli.commands.preprocess import preprocess
+from nmt_cli.cli.commands.report import report
+from nmt_cli.cli.commands.score import score
+from nmt_cli.cli.commands.serve import serve
+from nmt_cli.cli.commands.train import train
+from nmt_cli.cli.commands.translate import translate
 from nmt_cli.errors import EXIT_CODES, Caution, Notice, UserError, printable
-from nmt_cli.machine.atomic import NO_ROOM
+from nmt_cli.other_toolkits import command_like
+from nmt_cli.runtime.atomic import NO_ROOM
 
 FAILED, READER_GONE = 1, 141
 MOST_SHOWN = 2000
@@ -52,7 +52,7 @@ def _versions(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     # Not above: it takes seconds, and --help is to be there at once.
     import torch
 
-    from nmt_cli.machine.devices import gpu_name, processor_name, usable_devices
+    from nmt_cli.runtime.devices import gpu_name, processor_name, usable_devices
 
     device = usable_devices("auto")[0]
     python = f"Python {platform.python_version()} on {platform.platform()}"

@@ -12,8 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from nmt_cli.config import Setting, as_commented_toml, describe, read
-from nmt_cli.elsewhere import named_here, not_here, spelt_like
 from nmt_cli.errors import UserError, printable
+from nmt_cli.other_toolkits import named_here, not_here, spelt_like
 from nmt_cli.setting_values import toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 from nmt_cli.corpus.files import blocks_of, count_lines_of, explained
 from nmt_cli.errors import UserError
 from nmt_cli.language import fits
-from nmt_cli.machine.zips import opened, refuse_hostile
+from nmt_cli.runtime.zips import opened, refuse_hostile
 
 SUFFIX = ".zip"
 

@@ -9,8 +9,8 @@ from typing import Any
 from nmt_cli.corpus.config import CorpusConfig
 from nmt_cli.corpus.records import NO_SCORE, Scored, as_score, chosen, text_of
 from nmt_cli.errors import UserError
-from nmt_cli.machine.reading import is_inside, parsed_json, read_ordinary
-from nmt_cli.machine.zips import DENSEST, SMALL
+from nmt_cli.runtime.foreign_text import is_inside, parsed_json, read_ordinary
+from nmt_cli.runtime.zips import DENSEST, SMALL
 
 PARQUET = ".parquet"
 STATE, SPLITS = "state.json", "dataset_dict.json"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from nmt_cli.errors import UserError
-from nmt_cli.machine.hashes import sha256_of
+from nmt_cli.runtime.hashes import sha256_of
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from nmt_cli.config import section_of
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import size_and_hash
-from nmt_cli.machine.reading import is_inside, parsed_json, read_ordinary
+from nmt_cli.runtime.atomic import size_and_hash
+from nmt_cli.runtime.foreign_text import is_inside, parsed_json, read_ordinary
 from nmt_cli.text.tokenizer import SIDES, Side
 
 FORMAT = 1

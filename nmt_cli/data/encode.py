@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import ArrayWriter, OffsetsWriter, read_bytes
 from nmt_cli.data.dataset import side_path
-from nmt_cli.text.subwords import UNKNOWN_PIECE
+from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE
 from nmt_cli.text.tokenizer import Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nmt_cli.data.dataset import MANIFEST, TOKENIZERS, Dataset, Sentences, side_path
 from nmt_cli.errors import UserError
-from nmt_cli.machine.hashes import sha256_of
+from nmt_cli.runtime.hashes import sha256_of
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import load_tokenizers
 

@@ -5,10 +5,10 @@ from typing import Protocol
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
-from nmt_cli.decoding.search import Search
-from nmt_cli.machine.devices import is_gpu
-from nmt_cli.machine.memory import LACKS, out_of_memory
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search.search import Search
+from nmt_cli.runtime.devices import is_gpu
+from nmt_cli.runtime.memory import LACKS, out_of_memory
 
 ROWS_ON_CPU = 256
 MOST_ROWS = 2048

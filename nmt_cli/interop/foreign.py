@@ -9,8 +9,8 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Identity, write_model
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import check_place, folder_written_whole
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.runtime.atomic import check_place, folder_written_whole
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.text.tokenizers import Tokenizers
 

@@ -6,7 +6,7 @@ from reprlib import repr as shorten
 from typing import Any, cast
 
 from nmt_cli.errors import UserError
-from nmt_cli.machine.reading import parsed_json, read_ordinary
+from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.setting_values import converted, is_unicode, wanted
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt_cli.loss.reference import Losses
 from nmt_cli.loss.rows import RowLosses, rows
-from nmt_cli.machine.torch_private import add_product
+from nmt_cli.runtime.kernels.torch_private import add_product
 
 CHUNK = 512
 """Tokens of a chunk on the CPU: smaller ones slow the matrix products, larger ones leave the cache."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numba import boolean, float32, int64, uint16, void
 
-from nmt_cli.machine.compiled import OPTIONS, exp, float_at, kept_as, njit, number, order_of
+from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, float_at, kept_as, njit, number, order_of
 
 LOWEST = np.int32(-(1 << 31))
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from nmt_cli.loss.reference import IGNORED
-from nmt_cli.machine.arrays import as_array
-from nmt_cli.machine.kernels import compiled_kernels
-from nmt_cli.machine.threads import in_threads
+from nmt_cli.runtime.kernels.arrays import as_array
+from nmt_cli.runtime.kernels.loading import compiled_kernels
+from nmt_cli.runtime.threads import in_threads
 
 
 class RowLosses(Protocol):

@@ -22,8 +22,8 @@ from torch.nn import functional as F
 from nmt_cli.attention.cached import Paths, Rows, Seen, mean_weights
 from nmt_cli.attention.dispatch import attend_newest, follower, seen_by
 from nmt_cli.attention.projections import Heads
-from nmt_cli.machine.kernels import compiled_kernels
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 BLOCK = 8
 """Steps that a tree has room for at first."""

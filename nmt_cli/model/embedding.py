@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.machine.devices import autocast_dtype
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
 from nmt_cli.model.positions import POSITIONS
+from nmt_cli.runtime.devices import autocast_dtype
 
 
 def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:

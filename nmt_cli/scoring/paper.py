@@ -6,7 +6,7 @@ both, hyphens inside words are split off; what is left is counted by multi-bleu,
 
 import re
 
-from nmt_cli.text.moses import Moses
+from nmt_cli.text.languages.moses import Moses
 
 LANGUAGES = frozenset(
     "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk sl sv ta "

@@ -13,7 +13,7 @@ from pathlib import Path
 from nmt_cli.corpus import files, sgm, trees
 from nmt_cli.errors import UserError
 from nmt_cli.language import without_region
-from nmt_cli.machine.atomic import room_for
+from nmt_cli.runtime.atomic import room_for
 from nmt_cli.scoring.metrics import LINES_AT_ONCE, Lines
 
 STDIN = Path("-")

@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from nmt_cli.serving import deepl, libretranslate, openai, page
-from nmt_cli.serving.answers import Answering, Shape, endpoint
+from nmt_cli.serving import page
+from nmt_cli.serving.apis import deepl, libretranslate, openai
+from nmt_cli.serving.apis.answers import Answering, Shape, endpoint
 from nmt_cli.serving.front import Front
 from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.refused import Refused

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nmt_cli.serving.answers import GONE
+from nmt_cli.serving.apis.answers import GONE
 from nmt_cli.serving.metrics import Metrics
 
 CORS: Mapping[str, str] = {

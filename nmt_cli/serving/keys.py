@@ -6,7 +6,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from nmt_cli.errors import UserError
-from nmt_cli.serving.bodies import Fields
+from nmt_cli.serving.apis.bodies import Fields
 
 SCHEMES = ("bearer", "deepl-auth-key")
 

@@ -11,14 +11,14 @@ from starlette.responses import JSONResponse, Response
 
 from nmt_cli.api import Model
 from nmt_cli.decoding.attention_maps import alignment
-from nmt_cli.decoding.lines.attention_page import write_attention_page
-from nmt_cli.decoding.lines.given_pairs import ids_of
-from nmt_cli.decoding.lines.word_links import pharaoh
-from nmt_cli.pages.compose import compose
-from nmt_cli.serving.bodies import Fields, clean, shown
+from nmt_cli.html.compose import compose
+from nmt_cli.serving.apis.bodies import Fields, clean, shown
 from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.translating import Desk
+from nmt_cli.translation.attention_page import write_attention_page
+from nmt_cli.translation.given_pairs import ids_of
+from nmt_cli.translation.text.word_links import pharaoh
 
 POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; connect-src 'self'; img-src data:; "

@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nmt_cli.api import Model, SearchConfig, UserError
-from nmt_cli.decoding.lines.async_stream import AT_ONCE
-from nmt_cli.decoding.lines.translator import Translation
-from nmt_cli.machine.threads import set_own_threads
+from nmt_cli.runtime.threads import set_own_threads
 from nmt_cli.serving.config import ServerConfig
-from nmt_cli.serving.detection import Detection
 from nmt_cli.serving.directions import Directions
-from nmt_cli.serving.documents import Documents, Made, Wanted, cut
 from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.refused import Refused
+from nmt_cli.serving.texts.detection import Detection
+from nmt_cli.serving.texts.documents import Documents, Made, Wanted, cut
+from nmt_cli.translation.async_stream import AT_ONCE
+from nmt_cli.translation.translator import Translation
 
 Result = TypeVar("Result")
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from itertools import count
 
 from nmt_cli.errors import UserError
-from nmt_cli.text.bpe import Bpe
 from nmt_cli.text.config import SamplingConfig
-from nmt_cli.text.dropout import BpeDropout
-from nmt_cli.text.pieces import Pieces
-from nmt_cli.text.surfaces import PieceMerging
+from nmt_cli.text.subword_models.bpe import Bpe
+from nmt_cli.text.subword_models.dropout import BpeDropout
+from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.subword_models.surfaces import PieceMerging
+from nmt_cli.text.subword_models.unigram import UnigramSampling
 from nmt_cli.text.tokenizer import Side, Tokenizer
-from nmt_cli.text.unigram import UnigramSampling
 
 Draw = Callable[[str, int], list[int]]
 """Prepared text and a seed of up to 64 bits to the ids, or the pieces, of a random segmentation."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from nmt_cli.text.moses import Moses
+from nmt_cli.text.languages.moses import Moses
 from nmt_cli.text.normalize import BLANK_MARK, Normalizer
-from nmt_cli.text.subwords import UNKNOWN_PIECE, Subwords
+from nmt_cli.text.subword_models.subwords import UNKNOWN_PIECE, Subwords
 from nmt_cli.text.vocabulary import Numbering, Vocabulary
 
 Side = Literal["source", "target"]

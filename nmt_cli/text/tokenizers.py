@@ -16,18 +16,18 @@ from typing import Any
 
 from nmt_cli.config import section_of
 from nmt_cli.errors import UserError
-from nmt_cli.machine.reading import parsed_json, read_ordinary
-from nmt_cli.text import bpe
-from nmt_cli.text.bpe import Bpe
+from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
-from nmt_cli.text.learn import learn, too_rare
-from nmt_cli.text.moses import Moses
+from nmt_cli.text.languages.moses import Moses
 from nmt_cli.text.normalize import Normalizer
-from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.placeholders import apart, masked_pair
-from nmt_cli.text.subwords import Subwords
+from nmt_cli.text.subword_models import bpe
+from nmt_cli.text.subword_models.bpe import Bpe
+from nmt_cli.text.subword_models.learn import learn, too_rare
+from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.subword_models.subwords import Subwords
+from nmt_cli.text.subword_models.units import Characters, Words
 from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
-from nmt_cli.text.units import Characters, Words
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 from nmt_cli.text.word_list import words_of
 

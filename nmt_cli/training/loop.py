@@ -6,19 +6,19 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from nmt_cli.data.batches.loader import Loader, LocalBatch
+from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
-from nmt_cli.training.judging.stopping import patience_ended, watched_metric
-from nmt_cli.training.judging.validator import Validator
 from nmt_cli.training.limits import STOP, TIME_UP, Limits
 from nmt_cli.training.position import Position
-from nmt_cli.training.record.dataset_check import DatasetCheck
-from nmt_cli.training.record.events import Doing, Note, Report, Warned
-from nmt_cli.training.record.left_out import LeftOut
-from nmt_cli.training.record.recorder import Recorder
-from nmt_cli.training.record.saver import Moved, Saver
 from nmt_cli.training.step.schedule import learning_rate
 from nmt_cli.training.step.trainer import Trainer
+from nmt_cli.training.tracking.dataset_check import DatasetCheck
+from nmt_cli.training.tracking.events import Doing, Note, Report, Warned
+from nmt_cli.training.tracking.left_out import LeftOut
+from nmt_cli.training.tracking.recorder import Recorder
+from nmt_cli.training.tracking.saver import Moved, Saver
+from nmt_cli.training.validation.stopping import patience_ended, watched_metric
+from nmt_cli.training.validation.validator import Validator
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from typing import get_type_hints
 
 from nmt_cli.config import as_toml, read, settings_of_kind
 from nmt_cli.errors import UserError
-from nmt_cli.machine.atomic import file_written_whole
-from nmt_cli.machine.reading import read_ordinary
+from nmt_cli.runtime.atomic import file_written_whole
+from nmt_cli.runtime.foreign_text import read_ordinary
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.training.config import TrainConfig
 

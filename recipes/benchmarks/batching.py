@@ -14,9 +14,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt_cli.data.batches.cut import costs, share
-from nmt_cli.data.batches.filler import Rounding
-from nmt_cli.data.batches.plan import plan_shard
+from nmt_cli.data.batching.cut import costs, share
+from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import open_dataset
 
@@ -30,7 +30,7 @@ import sys, time
 from pathlib import Path
 import numpy
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.batches.plan import plan_shard, shard_count
+from nmt_cli.data.batching.plan import plan_shard, shard_count
 
 class Endless:
     "Offsets of a billion sentences of 1 to 55 tokens, computed when they are asked for."

@@ -26,10 +26,10 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
 from nmt_cli.api import SearchConfig, TranslateConfig, load
+from nmt_cli.decoding.fast.packed import TYPICAL_ROWS
 from nmt_cli.interop.foreign import Wanted, write
-from nmt_cli.interop.importing import read
-from nmt_cli.machine.torch_private import laid_out
-from nmt_cli.model.packed import TYPICAL_ROWS
+from nmt_cli.interop.importers.importing import read
+from nmt_cli.runtime.kernels.torch_private import laid_out
 
 ENTRIES = 58_100
 BEAM, BATCH = 4, 32

@@ -25,8 +25,8 @@ import click
 import numpy as np
 
 from nmt_cli.data.dataset import FILTER_REPORT, MANIFEST, side_path
-from nmt_cli.text.merges import learn_compiled, learn_plain
-from nmt_cli.text.moses import Moses
+from nmt_cli.text.languages.moses import Moses
+from nmt_cli.text.subword_models.merges import learn_compiled, learn_plain
 
 LANGUAGES = ("en", "de")
 NMT = [sys.executable, "-m", "nmt_cli", "preprocess", "--quiet", "--source-lang", "en", "--target-lang", "de"]
@@ -98,7 +98,7 @@ def multi30k(repeats: int) -> None:
 def learning(merges: int, repeats: int) -> None:
     """Learning merges from both sides of Multi30k: seconds of the processor, in turns, and whether codes are
     the same."""
-    from nmt_cli.text import compiled
+    from nmt_cli.text.subword_models import compiled
 
     data = _data() / "multi30k"
     texts = [(data / f"train.{language}").read_text() for language in LANGUAGES]

@@ -218,7 +218,7 @@ def lists(bench: Bench) -> Iterator[Row]:
     """Lists against one text after another by CTranslate2, as Argos Translate does it with our export."""
     import ctranslate2
 
-    from nmt_cli.text.pieces import Pieces
+    from nmt_cli.text.subword_models.pieces import Pieces
 
     texts = list(bench.lines[:LIST])
     with tempfile.TemporaryDirectory() as folder:

@@ -55,7 +55,7 @@ from pathlib import Path
 import torch
 
 from nmt_cli.api import load
-from nmt_cli.machine.kernels import compiled_kernels
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 
 def megabytes(name):
@@ -63,7 +63,7 @@ def megabytes(name):
 
 
 model, precision = sys.argv[1:]
-for room in ("attention", "decoding", "machine", "model", "model.pointwise"):
+for room in ("attention", "decoding.fast", "decoding.search", "model.pointwise", "runtime.kernels"):
     compiled_kernels(room)
 torch.ones(999, 999) @ torch.ones(999, 999)
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

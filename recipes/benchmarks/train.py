@@ -26,8 +26,8 @@ import torch
 
 from nmt_cli.cli.main import WAITING
 from nmt_cli.data.dataset import TOKENIZERS, open_dataset
-from nmt_cli.machine.torch_private import multiplies_bf16, products_by_onednn
 from nmt_cli.model.cost import training_flops
+from nmt_cli.runtime.kernels.torch_private import multiplies_bf16, products_by_onednn
 from nmt_cli.text.tokenizers import load_tokenizers
 from recipes.benchmarks import training_peers as peers
 from recipes.benchmarks.training_peers import Contestant, Given

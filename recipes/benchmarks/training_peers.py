@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.config import preset_path
-from nmt_cli.data.batches.plan import Indices
-from nmt_cli.data.batches.schedule import Batches
+from nmt_cli.data.batching.plan import Indices
+from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
 from nmt_cli.model.config import ModelConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmt_cli.interop.ctranslate2 import filled
+from nmt_cli.interop.exporters.ctranslate2 import filled
 from nmt_cli.model.positions import sinusoids
 from nmt_cli.model.transformer import Transformer
 from recipes.benchmarks.translation_peers import (

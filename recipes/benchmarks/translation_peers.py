@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 if TYPE_CHECKING:
-    from nmt_cli.machine.devices import Precision
+    from nmt_cli.runtime.devices import Precision
 
 END, BANNED = 0, 1
 """The end mark starts translations too. What no translation holds, nor any source here, is filler."""
@@ -142,15 +142,15 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     from nmt_cli.decoding.config import BeamConfig, SearchConfig
     from nmt_cli.decoding.engine import ListQueue
     from nmt_cli.decoding.ensemble import Ensemble
-    from nmt_cli.decoding.hypotheses import Hypothesis, Sentence
-    from nmt_cli.decoding.lines.counts import Counts
-    from nmt_cli.decoding.lines.worker import NextTurn, translate_turns
-    from nmt_cli.decoding.lines.worker_process import WorkerProcess
-    from nmt_cli.machine.kernels import compiled_kernels
-    from nmt_cli.model.packed import pack
+    from nmt_cli.decoding.fast.packed import pack
+    from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+    from nmt_cli.runtime.kernels.loading import compiled_kernels
+    from nmt_cli.translation.workers.counts import Counts
+    from nmt_cli.translation.workers.worker import NextTurn, translate_turns
+    from nmt_cli.translation.workers.worker_process import WorkerProcess
 
     torch.set_num_threads(1)
-    for room in ("attention", "decoding"):  # before any process is forked, as `nmt translate` has it
+    for room in ("attention", "decoding.search"):  # before any process is forked, as `nmt translate` has it
         compiled_kernels(room)
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)

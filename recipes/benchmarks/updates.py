@@ -28,11 +28,11 @@ import click
 import numpy as np
 
 from nmt_cli.config import preset_path, read
-from nmt_cli.data.batches.plan import plan_shard
+from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Split, open_dataset
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.record.history import read_history
+from nmt_cli.training.tracking.history import read_history
 from recipes.benchmarks import training_peers as peers
 from recipes.benchmarks.curves import Axis, Look, Panel, Points, picture
 from recipes.benchmarks.lengths import Pairs

@@ -49,9 +49,9 @@ import torch
 
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.errors import UserError
-from nmt_cli.interop.exporting import export
+from nmt_cli.interop.exporters.exporting import export
 from nmt_cli.interop.foreign import Foreign, Wanted, write
-from nmt_cli.interop.importing import read
+from nmt_cli.interop.importers.importing import read
 from recipes.torture.forks import MOST_MEMORY
 from recipes.torture.mutations import KINDS
 
@@ -82,7 +82,7 @@ WANTED = {"m2m100": Wanted("en", "fr"), "nllb": Wanted("eng_Latn", "fra_Latn")}
 def make_world(world: Path) -> None:
     """A folder of each toolkit; its models are those of the tests."""
     from tests.interop.conftest import m2m100_folder, marian_folder
-    from tests.interop.test_fairseq import fairseqs_tensors, folder_of, m2m100, settings
+    from tests.interop.importers.test_fairseq import fairseqs_tensors, folder_of, m2m100, settings
 
     marian_folder(world / "huggingface")
     marian_folder(world / "pickled", pickled=True)

@@ -110,8 +110,8 @@ def descriptions() -> tuple[Reader, list[bytes]]:
 
 def logs() -> tuple[Reader, list[bytes]]:
     """The log of a run."""
-    from nmt_cli.training.record.history import History
-    from nmt_cli.training.record.salvage import whole_lines
+    from nmt_cli.training.tracking.history import History
+    from nmt_cli.training.tracking.salvage import whole_lines
 
     lines = (GOLDEN / "run" / "log.jsonl").read_bytes().splitlines(keepends=True)
     return (lambda path: History().add(whole_lines(path.read_bytes())[0])), [lines[0], lines[-1]]
@@ -119,7 +119,7 @@ def logs() -> tuple[Reader, list[bytes]]:
 
 def yaml() -> tuple[Reader, list[bytes]]:
     """Marian's settings."""
-    from nmt_cli.interop.marian_yaml import settings as read
+    from nmt_cli.interop.importers.marian_yaml import settings as read
 
     seeds = [b"type: transformer\nenc-depth: 6\n", b'"a": [1, 2]\nb:\n  - c\n  - d: 3\n']
     return (lambda path: read(path.read_bytes().decode("utf-8", "replace"), str(path))), seeds
@@ -131,7 +131,7 @@ def npz() -> tuple[Reader, list[bytes]]:
 
     import numpy
 
-    from nmt_cli.interop import marian
+    from nmt_cli.interop.importers import marian
 
     arrays: dict[str, Any] = {"special:model.yml": numpy.frombuffer(b"type: x\0", numpy.int8)}
     numpy.savez(file := io.BytesIO(), **arrays)
@@ -145,7 +145,7 @@ def pickled() -> tuple[Reader, list[bytes]]:
 
     import torch
 
-    from nmt_cli.interop.pickled import read_pickled
+    from nmt_cli.interop.importers.pickled import read_pickled
 
     seeds = []
     for zipped in (True, False):
@@ -194,7 +194,7 @@ def subwords() -> tuple[Reader, list[bytes]]:
 
     import sentencepiece
 
-    from nmt_cli.text.pieces import Pieces
+    from nmt_cli.text.subword_models.pieces import Pieces
 
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["a b c ab bc", "abc cab"]),

@@ -12,8 +12,9 @@ from nmt_cli.attention import dispatch
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, kernels
 from nmt_cli.attention.dispatch import FEW_ROWS, seen_by
 from nmt_cli.attention.projections import Heads
-from nmt_cli.decoding import engine, steppers
+from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.search import steppers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary

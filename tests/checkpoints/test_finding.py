@@ -10,7 +10,7 @@ from nmt_cli.checkpoints.finding import WEIGHTS, checkpoints, find_model, hash_w
 from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.checkpoints.run_folder import keep_only, point
 from nmt_cli.errors import UserError
-from nmt_cli.machine.hashes import sha256_of
+from nmt_cli.runtime.hashes import sha256_of
 
 Save = Callable[[int], Path]
 

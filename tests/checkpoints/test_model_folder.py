@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nmt_cli.checkpoints.files import write_description, write_tensors
 from nmt_cli.checkpoints.model_folder import Identity, read_model, weights, write_model
-from nmt_cli.data.making.preprocess import Outcome
+from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import EncoderLayer, Transformer

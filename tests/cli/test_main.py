@@ -135,7 +135,7 @@ def test_what_is_no_model_is_told_before_pytorch_is_loaded(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_model_is_loaded_without_what_only_training_scoring_and_serving_need() -> None:
     script = (
-        "import sys; import nmt_cli.cli.translate_report, nmt_cli.decoding.lines.loading as here; "
+        "import sys; import nmt_cli.cli.reports.translate, nmt_cli.translation.loading as here; "
         "here.kernels(); print(*sorted({name.split('.')[0] for name in sys.modules}))"
     )
     loaded = set(python("-c", script).stdout.split())
@@ -362,7 +362,7 @@ def test_a_caution_is_one_line_and_stops_nothing(tmp_path: Path) -> None:
         "fcntl.flock = flock\n"
         "from pathlib import Path\n"
         "from nmt_cli.cli import main\n"
-        "from nmt_cli.machine.atomic import folder_written_whole\n"
+        "from nmt_cli.runtime.atomic import folder_written_whole\n"
         "@main.nmt.command()\n"
         "def write():\n"
         f"    with folder_written_whole(Path({str(tmp_path / 'out')!r})) as new:\n"
@@ -417,7 +417,7 @@ def test_an_error_that_quotes_a_whole_file_is_shortened(nmt: Callable[..., Compl
 
 def test_a_mapped_file_that_is_cut_ends_a_command_with_a_word_of_where_it_was(tmp_path: Path) -> None:
     script = (
-        "import mmap, os, sys, nmt_cli.cli.info_report as told; from nmt_cli.cli.main import main\n"
+        "import mmap, os, sys, nmt_cli.cli.reports.info as told; from nmt_cli.cli.main import main\n"
         "def facts(path):\n"
         "    with open(path, 'r+b') as file:\n"
         "        mapped = mmap.mmap(file.fileno(), 0)\n"

@@ -9,7 +9,7 @@ import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
 from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, encode_lines, kept_of, lines_of
-from nmt_cli.data.making.preprocess import Outcome
+from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers, load_tokenizers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.data.dataset import open_dataset
-from nmt_cli.data.making.preprocess import Outcome
+from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.data.watch import Watch
 from nmt_cli.errors import UserError
 

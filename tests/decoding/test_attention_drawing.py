@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from nmt_cli.pages.compose import script
+from nmt_cli.html.compose import script
 
 HARNESS = """
 globalThis.document = { documentElement: { dataset: { theme: "light" } } };
@@ -29,7 +29,7 @@ console.log(JSON.stringify(drawn));
 
 def drawn(deno: str, weights: list[list[int]]) -> dict[tuple[int, int], float]:
     """By query and key the opacity of the lines of one head, whose weights are bytes."""
-    text = script(files("nmt_cli.decoding.lines") / "page", ["drawing.js"]) + HARNESS
+    text = script(files("nmt_cli.translation") / "page", ["drawing.js"]) + HARNESS
     command = [deno, "run", "--no-config", "--ext=js", "-", json.dumps(weights)]
     printed = subprocess.run(command, input=text, capture_output=True, check=True, text=True).stdout
     return {(round(query), round(key)): opacity for query, key, opacity in json.loads(printed)}

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.decoding.attention_maps import AttentionMaps, attention_maps
+from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, SelfAttention, by_head
-from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.text.vocabulary import Vocabulary
 

@@ -13,12 +13,12 @@ from nmt_cli.decoding import engine
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import Found, ListQueue, take_longest, translated
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Sentence
-from nmt_cli.machine.memory import out_of_memory
+from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.memory import out_of_memory
 from nmt_cli.text.vocabulary import Vocabulary
 
 MODEL = ModelConfig(encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
-from tests.decoding.test_search import log_probs_of_all, model_of
+from nmt_cli.decoding.search.hypotheses import Hypothesis, PlaceholdersWanted, Sentence
+from tests.decoding.search.test_search import log_probs_of_all, model_of
 
 ENTRIES = 8
 SYMBOLS = (2, 3, 4)

@@ -22,15 +22,15 @@ from nmt_cli.checkpoints.run_folder import (
     sweep,
 )
 from nmt_cli.data.dataset import TOKENIZERS, open_dataset
-from nmt_cli.data.making.preprocess import Outcome
+from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.data.verify import verify
-from nmt_cli.machine.atomic import file_written_whole, folder_written_whole, recover
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.runtime.atomic import file_written_whole, folder_written_whole, recover
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.position import Position
-from nmt_cli.training.record.log import LOG, cut_behind
 from nmt_cli.training.settings import CONFIG, keep_settings
+from nmt_cli.training.tracking.log import LOG, cut_behind
 from tests.power_cuts import Recording
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at open files by way of /proc")
@@ -70,7 +70,7 @@ def test_a_dataset_made_anew_is_the_old_or_the_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr("nmt_cli.machine.atomic.exchanged", lambda one, other: False)
+        monkeypatch.setattr("nmt_cli.runtime.atomic.exchanged", lambda one, other: False)
     (tmp_path / "there").mkdir()
     out = tmp_path / "there" / "out"
     make(out, [toy])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nmt_cli.checkpoints.finding import checkpoints
-from nmt_cli.data.making.preprocess import Outcome
+from nmt_cli.data.preprocessing.preprocess import Outcome
 
 PATIENCE = 300
 STEPS = 30

@@ -14,7 +14,7 @@ import pytest
 
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.run_folder import read_state
-from nmt_cli.data.making.preprocess import Outcome
+from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.training.step.distributed import child_environments
 
 STEPS = 24

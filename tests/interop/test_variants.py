@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from nmt_cli.data.dataset import TOKENIZERS
-from nmt_cli.interop.exporting import export, losses
+from nmt_cli.interop.exporters.exporting import export, losses
 from nmt_cli.interop.foreign import Wanted
-from nmt_cli.interop.importing import read
+from nmt_cli.interop.importers.importing import read
 from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
-from tests.interop.test_exporting import SMALL, random_model
+from tests.interop.exporters.test_exporting import SMALL, random_model
 from tests.model.test_variants import VARIANTS
 
 EXPRESSIBLE = {

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt_cli.loss import chunked, reference
 from nmt_cli.loss.chunked import CHUNK
 from nmt_cli.loss.rows import rows
-from nmt_cli.machine.torch_private import add_product
+from nmt_cli.runtime.kernels.torch_private import add_product
 
 Batch = tuple[Tensor, Tensor, Tensor]
 Made = Callable[..., Batch]

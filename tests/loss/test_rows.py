@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.loss.rows import plain_rows, rows
-from nmt_cli.machine.kernels import compiled_kernels
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 TYPES = [torch.float32, torch.bfloat16]
 

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
-from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from nmt_cli.config import settings_of_kind
+from nmt_cli.decoding.fast.packed import pack
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.packed import pack
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from nmt_cli.api import Model
-from nmt_cli.serving import libretranslate
+from nmt_cli.serving.apis import libretranslate
 from tests.serving.conftest import Client
 
 BASIC = {"q": "Xylophone.", "source": "en", "target": "de"}

@@ -13,8 +13,8 @@ import sentencepiece
 
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import SamplingConfig, TextConfig, TokenizerConfig
-from nmt_cli.text.pieces import Pieces
 from nmt_cli.text.sampling import sampler
+from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
 

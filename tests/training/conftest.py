@@ -12,11 +12,11 @@ from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.dataset import TOKENIZERS, Dataset, open_dataset
 from nmt_cli.errors import UserError
 from nmt_cli.text.tokenizers import load_tokenizers
-from nmt_cli.training.assembling import run as run_module
-from nmt_cli.training.assembling.run import train
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.record.events import Doing, Event
+from nmt_cli.training.setup import run as run_module
+from nmt_cli.training.setup.run import train
 from nmt_cli.training.step.distributed import Process
+from nmt_cli.training.tracking.events import Doing, Event
 
 Go = Callable[..., tuple[bool, list[Event]]]
 

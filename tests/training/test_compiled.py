@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt_cli.training.record.events import Event, Progress
+from nmt_cli.training.tracking.events import Event, Progress
 
 Go = Callable[..., tuple[bool, list[Event]]]
 

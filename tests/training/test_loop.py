@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from nmt_cli.checkpoints.finding import checkpoints, find_model
 from nmt_cli.checkpoints.run_folder import read_state, save_checkpoint
 from nmt_cli.data.dataset import Dataset
-from nmt_cli.data.making.preprocess import Outcome
-from nmt_cli.training.record.events import Doing, Event, Note, Progress, Saved, Validated, Warned
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Complaint = Callable[..., str]
@@ -170,7 +170,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_that_stays_as_it_was(
             second.set()
 
     go("training.max_steps=1", out=tmp_path / "one step")
-    monkeypatch.setattr("nmt_cli.training.record.saver.save_checkpoint", slowly)
+    monkeypatch.setattr("nmt_cli.training.tracking.saver.save_checkpoint", slowly)
     often = ("checkpoints.every_steps=1", "checkpoints.keep_last=9", "training.max_steps=4")
     _, events = go(*often, report=watch)
     assert of_kind(Saved, events) == [1, 2, 3, 4]

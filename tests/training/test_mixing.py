@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from nmt_cli.data.making.preprocess import Outcome
-from nmt_cli.training.record.events import Event, Note, Progress
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.training.tracking.events import Event, Note, Progress
 
 Go = Callable[..., tuple[bool, list[Event]]]
 Complaint = Callable[..., str]

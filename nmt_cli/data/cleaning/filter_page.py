@@ -7,7 +7,7 @@ from nmt_cli.data.cleaning.filters import REASONS
 from nmt_cli.data.cleaning.report import FilterReport, described
 from nmt_cli.data.cleaning.shapes import MOST_RATIO, MOST_WORDS, RATIO_STEP
 from nmt_cli.data.config import FilterConfig
-from nmt_cli.pages.compose import compose
+from nmt_cli.html.compose import compose
 
 SCRIPTS = ("histograms.js", "page.js")
 

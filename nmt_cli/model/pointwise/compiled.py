@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numba import float32, int32, uint8, void
 
-from nmt_cli.machine.compiled import OPTIONS, bits_of, float_of, njit
+from nmt_cli.runtime.kernels.compiled import OPTIONS, bits_of, float_of, njit
 
 NORM = float32[::1], float32[::1], float32
 """Weights and biases of the channels, and what is added to the variance."""

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.machine.devices import autocast_dtype
 from nmt_cli.model.dropout import dropout, dropout_seed
+from nmt_cli.runtime.devices import autocast_dtype
 
 
 def implementation(device: torch.device) -> str:

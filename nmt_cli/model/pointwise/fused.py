@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt_cli.attention.dropout import threshold
 from nmt_cli.attention.tile.fused import absorbed, dropped, head_state
-from nmt_cli.machine.torch_private import relu_product
+from nmt_cli.runtime.kernels.torch_private import relu_product
 
 ROWS, COLUMNS, WARPS = 16, 256, 4
 """A tile: what a program holds at a time. Columns are read 512 bytes at a time in half precision."""

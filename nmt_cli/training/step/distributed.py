@@ -17,8 +17,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from nmt_cli.errors import UserError
-from nmt_cli.machine.devices import is_gpu
-from nmt_cli.machine.memory import out_of_memory
+from nmt_cli.runtime.devices import is_gpu
+from nmt_cli.runtime.memory import out_of_memory
 
 Thing = TypeVar("Thing")
 

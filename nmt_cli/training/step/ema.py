@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import weights
-from nmt_cli.machine.torch_private import lerp_all
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.kernels.torch_private import lerp_all
 
 
 class Ema:

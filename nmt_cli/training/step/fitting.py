@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 
-from nmt_cli.data.batches.batch import MicroBatch
+from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
-from nmt_cli.machine.memory import LACKS, out_of_memory, release_unused
 from nmt_cli.ragged import Layout
+from nmt_cli.runtime.memory import LACKS, out_of_memory, release_unused
 from nmt_cli.training.step.trainer import Trainer
 
 HEADROOM = 0.9

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.machine.memory import has_own_memory
-from nmt_cli.machine.torch_private import add_all, copy_all, put_parameter
+from nmt_cli.runtime.kernels.torch_private import add_all, copy_all, put_parameter
+from nmt_cli.runtime.memory import has_own_memory
 
 UNIT = 16
 """Parameters and shares begin at multiples of so many numbers, which GPUs and processors read at once."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.machine.torch_private import step_unless
+from nmt_cli.runtime.kernels.torch_private import step_unless
 from nmt_cli.training.config import OptimizerConfig
 from nmt_cli.training.step.flat import UNIT, Parameters, Span
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.data.batches.batch import MicroBatch
-from nmt_cli.data.batches.loader import Loader, LocalBatch
+from nmt_cli.data.batching.batch import MicroBatch
+from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.errors import UserError
 from nmt_cli.loss.dispatch import cross_entropy
-from nmt_cli.machine.devices import autocast
-from nmt_cli.machine.memory import LACKS, out_of_memory, release_unused
-from nmt_cli.machine.torch_private import update_loss_scale
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.devices import autocast
+from nmt_cli.runtime.kernels.torch_private import update_loss_scale
+from nmt_cli.runtime.memory import LACKS, out_of_memory, release_unused
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step.distributed import Group
 from nmt_cli.training.step.flat import Gradients, Halves

@@ -27,14 +27,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import dispatch, fused
 from nmt_cli.attention.cached import Masked, Rows, Seen
-from nmt_cli.data.batches.filler import Rounding
-from nmt_cli.data.batches.loader import Loader
-from nmt_cli.decoding import steppers
+from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.loader import Loader
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Sentence
-from nmt_cli.decoding.search import Search
+from nmt_cli.decoding.search import Search, steppers
+from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.model import cache, embedding, layers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.pointwise import dispatch as pointwise

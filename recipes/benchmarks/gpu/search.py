@@ -21,10 +21,10 @@ from nmt_cli.checkpoints.model_folder import read_model
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.hypotheses import Sentence
-from nmt_cli.machine.devices import Precision
-from nmt_cli.model.packed import pack
+from nmt_cli.decoding.fast.packed import pack
+from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.devices import Precision
 from recipes.benchmarks.gpu.device import kernels_of, the_device, wait
 from recipes.benchmarks.translation_export import export_ctranslate2
 from recipes.benchmarks.translation_peers import ALPHA, BEAM, END

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from nmt_cli.attention import dispatch
-from nmt_cli.data.batches.batch import MicroBatch
-from nmt_cli.data.batches.filler import Rounding
-from nmt_cli.data.batches.loader import Loader, LocalBatch
+from nmt_cli.data.batching.batch import MicroBatch
+from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.loader import Loader, LocalBatch
 from nmt_cli.loss.reference import IGNORED
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import training_flops

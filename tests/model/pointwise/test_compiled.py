@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt_cli.machine.kernels import compiled_kernels
-from nmt_cli.model.int8 import POINTWISE
+from nmt_cli.decoding.fast.int8 import POINTWISE
+from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.machine.devices import autocast
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import FeedForward, Residual
 from nmt_cli.model.pointwise import dispatch
+from nmt_cli.runtime.devices import autocast
 
 pytest.importorskip("triton")
 

@@ -14,11 +14,11 @@ from nmt_cli.data.dataset import Dataset
 from nmt_cli.decoding.config import TranslateConfig
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import ValidationConfig
-from nmt_cli.training.judging.validation import Judge
-from nmt_cli.training.record.events import Event, Validated
 from nmt_cli.training.step.distributed import Group, Process
 from nmt_cli.training.step.ema import Ema
 from nmt_cli.training.step.trainer import MixedPrecision
+from nmt_cli.training.tracking.events import Event, Validated
+from nmt_cli.training.validation.metrics import Judge
 
 Go = Callable[..., tuple[bool, list[Event]]]
 

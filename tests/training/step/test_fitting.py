@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.batches.batch import MicroBatch
+from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.ragged import Layout

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nmt_cli.attention import dispatch
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.batches.batch import MicroBatch
+from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.loss import chunked
 from nmt_cli.loss.reference import IGNORED
 from nmt_cli.ragged import Layout

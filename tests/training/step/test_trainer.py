@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.checkpoints.model_folder import Identity
-from nmt_cli.data.batches.batch import assemble
-from nmt_cli.data.batches.filler import Rounding
-from nmt_cli.data.batches.loader import Cut, Loader, LocalBatch, prepare
-from nmt_cli.data.batches.schedule import Batches, GlobalBatch
+from nmt_cli.data.batching.batch import assemble
+from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.loader import Cut, Loader, LocalBatch, prepare
+from nmt_cli.data.batching.schedule import Batches, GlobalBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Split
 from nmt_cli.errors import UserError

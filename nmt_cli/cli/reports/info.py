@@ -1,0 +1,187 @@
+"""What `nmt info` tells of each kind of folder and file, as rows of a name and a text."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.checkpoints.files import read_description, read_tensors
+from nmt_cli.checkpoints.finding import BEST, CONFIG, checkpoints
+from nmt_cli.checkpoints.foreign import foreign_kind
+from nmt_cli.checkpoints.model_folder import FORMAT, read_identity, weights_path
+from nmt_cli.checkpoints.run_folder import STATE, read_state
+from nmt_cli.corpus import files, sgm
+from nmt_cli.corpus.source_text import TEST_SETS, kind_of
+from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.settings import CONFIG as SETTINGS
+from nmt_cli.training.tracking.log import LOG
+from nmt_cli.units import duration
+
+Facts = dict[str, str]
+
+FIRST_BYTES = 1 << 16
+"""In which a text has no zero byte."""
+
+
+def facts(path: Path) -> Facts:
+    """All that is told of `path`; `UserError` where nmt does not know it, or has not written it so."""
+    try:
+        return _facts(path)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} is not as nmt writes it ({found}); copy it again.") from error
+
+
+def _facts(path: Path) -> Facts:
+    match kind(path):
+        case "another toolkit's model":
+            return {"kind": f"a model of {foreign_kind(path)}, not one of nmt's"}
+        case "dataset":
+            return _of_dataset(path)
+        case "run":
+            return _of_run(path)
+        case "checkpoint":
+            return {"kind": "checkpoint folder", **_of_state(read_state(path)), **_of_model(path)}
+        case "model":
+            return {"kind": "model folder", **_of_model(path)}
+        case "text":
+            return _of_text(path)
+    inside = [f"{place.name} ({found})" for place in _folders(path) if (found := kind(place))]
+    if inside:
+        raise UserError(f"{path} is no folder of nmt's, but there are some in it: {', '.join(inside)}.")
+    raise UserError(
+        f"{path} is nothing that nmt knows: no dataset, run, checkpoint or model folder, no text."
+    )
+
+
+def kind(path: Path) -> str | None:
+    """What stands there, by the names of its files."""
+    if foreign_kind(path):
+        return "another toolkit's model"
+    if path.is_file():
+        with path.open("rb") as stream:
+            return None if _is_binary(stream.read(FIRST_BYTES)) else "text"
+    if (path / MANIFEST).is_file():
+        return "dataset"
+    if (path / STATE).is_file():
+        return "checkpoint"
+    if (path / CONFIG).is_file():
+        return "model"
+    return "run" if checkpoints(path) or (path / LOG).is_file() else None
+
+
+def _is_binary(start: bytes) -> bool:
+    # The first bytes of gzip, xz, zstd and bzip2: a packed text is a text.
+    packed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
+    return b"\0" in start and not packed
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(place for place in path.iterdir() if place.is_dir()) if path.is_dir() else []
+
+
+def _of_dataset(folder: Path) -> Facts:
+    dataset = open_dataset(folder)
+    manifest = dataset.manifest
+    tokenizer = manifest["tokenizer"]
+    splits = {
+        name: f"{split['pairs']:,} pairs, {split['source_tokens']:,} source and {split['target_tokens']:,} "
+        f"target tokens{'' if name == TRAIN else ' (' + split['role'] + ')'}"
+        for name, split in manifest["splits"].items()
+    }
+    return {
+        "kind": "dataset folder",
+        "languages": f"{manifest['source_lang']} -> {manifest['target_lang']}",
+        "subwords": _subwords(
+            tokenizer["kind"],
+            tokenizer["joint"],
+            (tokenizer["source_vocabulary"], tokenizer["target_vocabulary"]),
+        ),
+        **splits,
+        **_of_corpora(train_corpora(dataset)),
+    }
+
+
+def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
+    if len(corpora) == 1:
+        return {}
+    told = (
+        f"{each.name} {each.pairs:,}"
+        + (f" x {each.weight:g}" if each.weight else "")
+        + (f" ({each.tag})" if each.tag else "")
+        for each in corpora
+    )
+    return {"corpora": ", ".join(told)}
+
+
+def _of_run(run: Path) -> Facts:
+    found = checkpoints(run)
+    if not found:
+        return {"kind": "run folder", "checkpoints": "none yet"}
+    newest = found[max(found)]
+    state, settings = read_state(newest), _settings(run)
+    best = (run / BEST).resolve().name if (run / BEST).exists() else ""
+    steps = f"of step {min(found):,}" if len(found) == 1 else f"of steps {min(found):,} to {max(found):,}"
+    return {
+        "kind": "run folder",
+        **_of_state(state, f" of {settings.training.max_steps:,}", settings.validation.sentences),
+        "checkpoints": f"{len(found)}, {steps}{best and f'; best: {best}'}",
+        "dataset": state["dataset"],
+        **_of_model(run / BEST if best else newest),
+    }
+
+
+def _settings(run: Path) -> TrainConfig:
+    from nmt_cli.config import read
+
+    return read(TrainConfig, run / SETTINGS)
+
+
+def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:
+    # Files count epochs from 0, people from 1.
+    step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {duration(state['seconds'])}"
+    judged = state.get("judged")
+    if not judged:
+        return {"step": step}
+    last = max(judged, key=int)
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in judged[last].items())
+    on = f" (BLEU and chrF on up to {sentences:,} sentences)" if sentences else ""
+    return {"step": step, "validated": f"step {int(last):,}: {scores}{on}"}
+
+
+def _of_model(folder: Path) -> Facts:
+    description = read_description(folder, CONFIG, FORMAT)
+    identity = read_identity(folder, description)
+    model, recipe = identity.config, identity.tokenizers.recipe
+    # Read off the file's header, not off a model that would have to be built first.
+    count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
+    sides = identity.tokenizers.source, identity.tokenizers.target
+    averaged = [part.get("step") for part in description.get("averaged", [])]
+    inputs = [part for part in identity.trained_on.get("inputs") or [] if part["role"] == TRAIN]
+    trained = ", ".join(f"{part['name']} ({part['pairs']:,} pairs)" for part in inputs)
+    return {
+        "languages": f"{recipe.source_lang} -> {recipe.target_lang}",
+        "model": f"{model.encoder_layers}+{model.decoder_layers} layers, {model.width} wide, {model.heads} "
+        f"heads, feed-forward {model.feed_forward}, norm {model.norm}; {count:,} parameters",
+        "subwords": _subwords(
+            recipe.kind, recipe.joint, (len(sides[0].vocabulary), len(sides[1].vocabulary))
+        ),
+        **({"average of": f"steps {', '.join(map(str, averaged))}"} if averaged else {}),
+        **({"trained on": trained} if trained else {}),
+    }
+
+
+def _subwords(kind: str, joint: bool, sizes: tuple[int, int]) -> str:
+    if joint:
+        return f"{kind}, {sizes[0]:,} entries, joint"
+    return f"{kind}, {sizes[0]:,} and {sizes[1]:,} entries"
+
+
+def _of_text(path: Path) -> Facts:
+    if kind_of(path) in TEST_SETS:
+        side: sgm.Side = "source"
+        segments = sgm.segments(path, side)
+        documents = len({segment.document for segment in segments})
+        return {"kind": "WMT test set", "segments": f"{len(segments):,} in {documents:,} documents"}
+    return {"kind": "text", "lines": f"{files.count_lines(path):,}"}

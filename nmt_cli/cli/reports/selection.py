@@ -1,0 +1,52 @@
+"""What `nmt average-checkpoints --select` prints."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nmt_cli.errors import printable
+from nmt_cli.training.validation.selection import Trial
+
+PIPED_WIDTH = 160
+"""Tables are not squeezed into 80 columns where no terminal asks for it."""
+
+
+def say(trial: Trial) -> None:
+    """Tell on stderr that one more average was judged."""
+    sets = (
+        f"{judgement.name}: {', '.join(f'{score.name} {score.value:.2f}' for score in judgement.scores)}"
+        for judgement in trial.judgements
+    )
+    click.echo(printable(f"{trial.average.name}: {'; '.join(sets)}"), err=True)
+
+
+def show(trials: Sequence[Trial], won: Trial) -> None:
+    """Print the table to stdout, plain columns where that is no terminal; the winner has a star."""
+    terminal = sys.stdout.isatty()
+    # A program that reads it wants columns, and no lines around them.
+    table = Table(box=box.HEAVY_HEAD if terminal else None)
+    table.add_column("")
+    table.add_column("candidate")
+    for judgement in trials[0].judgements:
+        for name in (*(score.name for score in judgement.scores), "perplexity"):
+            table.add_column(Text(printable(f"{judgement.name} {name}")), justify="right")
+    table.add_column("steps", overflow="fold")
+    for trial in trials:
+        values = [
+            cell
+            for judgement in trial.judgements
+            for cell in (*(f"{score.value:.2f}" for score in judgement.scores), f"{judgement.perplexity:.3f}")
+        ]
+        steps = ", ".join(map(str, trial.steps))
+        candidate = Text(printable(trial.average.name))
+        table.add_row("*" if trial is won else "", candidate, *values, steps)
+    Console(width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
+    judged = printable(won.judgements[0].name)
+    click.echo(f"* is the best by {won.metric} on {judged}; of equals, the first")
+    for score in won.judgements[0].scores:
+        click.echo(f"{score.name}: {score.signature}")

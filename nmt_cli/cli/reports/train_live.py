@@ -1,0 +1,162 @@
+"""What a run shows on a terminal: where it stands, always in place, and lines that stay above it."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from nmt_cli.cli.reports.train import Reporter, ending, epoch, text
+from nmt_cli.errors import printable
+from nmt_cli.training.tracking.events import Doing, Event, Logged, Progress, Standing, Validated, Warned
+from nmt_cli.units import duration, size
+
+SECONDS_BETWEEN_LOOKS = 0.25
+"""Between two drawings, while only the number of the step changes."""
+
+WIDEST = 110
+
+
+class LiveReporter:
+    """Shows events on a terminal."""
+
+    def __init__(self, run: Path, console: Console, live: Live) -> None:
+        self._run, self._console, self._live = run, console, live
+        self._doing: Doing | None = None
+        self._progress: Progress | None = None
+        self._bleu: tuple[float, float] | None = None
+        self._bleu_on = ""
+        self._state = ""
+        self._drawn = 0.0
+        self._gone = False
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case Doing(what):
+                changed = what != self._state
+                self._doing, self._state = event, what
+                self._draw(now=changed)
+            case Progress():
+                self._progress, self._bleu = event, event.bleu or self._bleu
+                self._bleu_on = event.bleu_on or self._bleu_on
+                if event.skipped:
+                    self._keep(f"step {event.step:,}: {event.skipped} steps skipped (not finite)", "yellow")
+                self._draw()
+            case Logged() | Standing():
+                pass
+            case _:
+                if isinstance(event, Validated):
+                    self._judged(event)
+                self._keep(text(event), "yellow" if isinstance(event, Warned) else "")
+
+    def end(self, run: Path, complete: bool) -> None:
+        """Say how the run ended."""
+        self._state = "done" if complete else "stopped"
+        self._draw()
+        self._keep(ending(run, complete), "bold")
+
+    def panel(self) -> RenderableType:
+        """Where the run stands."""
+        doing, progress = self._doing, self._progress
+        if not doing:
+            return Text("getting ready …", style="dim")
+        rows: list[RenderableType] = [self._steps(doing, progress)]
+        if progress:
+            rows.append(_figures(progress, self._bleu))
+        title = Text.assemble(
+            (printable(self._run.name), "bold"),
+            (f" {self._state}, {epoch(doing.epoch, progress.epoch_of if progress else '')}", "dim"),
+            (f", BLEU on {self._bleu_on}" if self._bleu_on else "", "dim"),
+        )
+        width = min(self._console.width, WIDEST)
+        return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
+
+    def _steps(self, doing: Doing, progress: Progress | None) -> RenderableType:
+        row = Table.grid(expand=True, padding=(0, 2, 0, 0))
+        for ratio in (None, 1, None):
+            row.add_column(ratio=ratio, no_wrap=True)
+        if not progress:
+            row.add_row(f"step {doing.step:,}", "", "")
+            return row
+        bar = ProgressBar(progress.max_steps, doing.step)
+        left = f"{doing.step / progress.max_steps:.1%}, {duration(progress.seconds_left)} to go"
+        row.add_row(f"step {doing.step:,} of {progress.max_steps:,}", bar, left)
+        return row
+
+    def _judged(self, event: Validated) -> None:
+        bleu = next((s.value for s in event.judgements[0].scores if s.metric == "bleu"), None)
+        if bleu is not None:
+            self._bleu_on = event.judgements[0].subset
+            self._bleu = (bleu, max(bleu, self._bleu[1] if self._bleu else bleu))
+
+    def _keep(self, line: str, style: str) -> None:
+        """A line that stays, above what is always in place."""
+        self._showing(lambda: self._console.print(Text(line, style=style), soft_wrap=True))
+
+    def _draw(self, now: bool = True) -> None:
+        if now or time.monotonic() - self._drawn > SECONDS_BETWEEN_LOOKS:
+            self._drawn = time.monotonic()
+            self._showing(lambda: self._live.update(self.panel(), refresh=True))
+
+    def _showing(self, show: Callable[[], None]) -> None:
+        if self._gone:
+            return
+        try:
+            show()
+        except OSError:  # the terminal has gone away, which is no reason to stop training
+            self._gone = True
+
+
+def _figures(progress: Progress, bleu: tuple[float, float] | None) -> RenderableType:
+    """What was measured last, in two rows."""
+    grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for _ in range(4):
+        grid.add_column(no_wrap=True)
+    so_far = f"{bleu[0]:.2f}, best {bleu[1]:.2f}" if bleu else "not yet"
+    # The number of e^20 is too wide for its column, and e^710 for a float.
+    perplexity = f"{math.exp(progress.nll):,.2f}" if progress.nll < 20 else "huge"
+    grid.add_row(
+        _figure("loss", f"{progress.loss:.4f}"),
+        _figure("perplexity", perplexity),
+        _figure("BLEU", so_far),
+        _figure("rate", f"{progress.learning_rate:.2e}"),
+    )
+    grid.add_row(
+        _figure("filler", f"{progress.filler:.1%}"),
+        _figure("waiting", f"{progress.waiting:.1%}"),
+        _figure("real tokens/s", f"{progress.tokens_per_second:,.0f}"),
+        _figure("memory", size(progress.memory)),
+    )
+    return grid
+
+
+def _figure(name: str, value: str) -> Text:
+    return Text.assemble((f"{name} ", "dim"), (value, "bold"))
+
+
+@contextmanager
+def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter | LiveReporter]:
+    """What shows a run on stderr: in place on a terminal, line after line elsewhere."""
+    console = Console(stderr=True)
+    if quiet or silent or not sys.stderr.isatty() or console.is_dumb_terminal:
+        yield Reporter(quiet, silent)
+        return
+    live = Live(console=console, auto_refresh=False, redirect_stdout=False)
+    reporter = LiveReporter(run, console, live)
+    live.update(reporter.panel())
+    with suppress(OSError):
+        live.start()
+    try:
+        yield reporter
+    finally:
+        with suppress(OSError):
+            live.stop()

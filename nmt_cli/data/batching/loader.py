@@ -1,0 +1,165 @@
+"""Prepares the coming steps of a rank in a thread of its own, so that no step waits for its data."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+
+from nmt_cli.data.batching.batch import MicroBatch, assemble, halved
+from nmt_cli.data.batching.cut import micro_batches, share
+from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.mixed_plan import Mixed
+from nmt_cli.data.batching.schedule import Batches, GlobalBatch
+from nmt_cli.data.dataset import Split
+from nmt_cli.runtime.memory import has_own_memory
+
+AHEAD = 4
+"""Local batches that are made before they are asked for."""
+
+JOIN_SECONDS = 0.05
+"""How often closing looks whether the thread still waits for room in the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a rank gets its local batch: its share of the global batch, cut into micro-batches."""
+
+    rank: int
+    world: int
+    max_tokens: int
+    """Most source plus target tokens of a micro-batch, filler not counted."""
+
+    rounding: Rounding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBatch:
+    """A rank's share of a global batch. The counts are of the whole batch, the same on every rank."""
+
+    epoch: int
+    number: int
+    """Which batch of the epoch it is, from 0; a run that is resumed behind it begins with `number + 1`."""
+
+    micro_batches: list[MicroBatch]
+    """Empty where the global batch has fewer pairs than there are ranks, and this one got none."""
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    dropped: int
+    """Pairs left out as too long, in the shards of the epoch up to this batch's."""
+
+    mixed: Mixed | None = None
+    """What is to be told of it, where corpora are mixed."""
+
+
+class Loader:
+    """An endless iterator of local batches, from batch `number` of `epoch` on, with their tensors on
+    `device`."""
+
+    def __init__(
+        self,
+        batches: Batches,
+        cut: Cut,
+        device: torch.device,
+        *,
+        epoch: int = 0,
+        number: int = 0,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`look` is called before the dataset is read, and raises where it should not be."""
+        self._batches, self._cut, self._device, self._look = batches, cut, device, look
+        self.waited = 0.0
+        """Seconds that `next` has waited for batches, all told."""
+
+        self._ready: queue.Queue[LocalBatch | BaseException] = queue.Queue(AHEAD)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, args=(epoch, number), name="loader", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[LocalBatch]:
+        return self
+
+    def __next__(self) -> LocalBatch:
+        start = time.perf_counter()
+        step = self._ready.get()
+        self.waited += time.perf_counter() - start
+        if isinstance(step, BaseException):
+            self._ready.put(step)  # whoever asks again is told again
+            raise step
+        return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
+
+    def halved(self, step: LocalBatch) -> LocalBatch:
+        """The same local batch in micro-batches of half the size, which later ones will have too.
+
+        For when one did not fit into memory. A micro-batch of a single pair stays as it is.
+        """
+        # Half of the largest that was tried: the limit may be far above it, and half the limit too.
+        most = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
+        max_tokens = min(self._cut.max_tokens, max(most // 2, 1))
+        rounding = Rounding.of(max_tokens // 2) if self._cut.rounding else None
+        self._cut = replace(self._cut, max_tokens=max_tokens, rounding=rounding)
+        split = self._batches.split(step.epoch)
+        halves = [half for part in step.micro_batches for half in halved(split, part, self._cut.rounding)]
+        return replace(step, micro_batches=[half.to(self._device) for half in halves])
+
+    def close(self) -> None:
+        """End the thread, and close the batches it reads from."""
+        self._closed.set()
+        self._batches.close()
+        while self._thread.is_alive():
+            # The thread may be waiting for room: it sees that all is closed only when it has put its batch
+            # down.
+            while not self._ready.empty():
+                self._ready.get()
+            self._thread.join(JOIN_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _work(self, epoch: int, number: int) -> None:
+        try:
+            for batch in self._batches.starting(epoch, number):
+                self._look()
+                step = prepare(self._batches.split(batch.epoch), batch, self._cut)
+                if has_own_memory(self._device):
+                    # A GPU copies from pinned memory while the host goes on.
+                    pinned = [part.pin_memory() for part in step.micro_batches]
+                    step = replace(step, micro_batches=pinned)
+                self._ready.put(step)
+                if self._closed.is_set():
+                    return
+        except BaseException as error:
+            # Whatever it is: who takes the batches would wait for ever.
+            self._ready.put(error)
+
+
+def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
+    """The local batch of `cut.rank` in `batch`, on the host."""
+    source, target = (
+        np.asarray(side.offsets[batch.pairs + 1] - side.offsets[batch.pairs])
+        for side in (split.source, split.target)
+    )
+    mine = share(source, target, cut.world)[cut.rank]
+    parts = [mine[part] for part in micro_batches(source[mine], target[mine], cut.max_tokens)]
+    return LocalBatch(
+        epoch=batch.epoch,
+        number=batch.number,
+        micro_batches=[assemble(split, batch.pairs[part], cut.rounding) for part in parts],
+        pairs=len(batch.pairs),
+        source_tokens=int(source.sum()),
+        target_tokens=int(target.sum()),
+        dropped=batch.dropped,
+        mixed=batch.mixed,
+    )

@@ -1,0 +1,161 @@
+"""The epoch plan: which pairs are in each global batch, a pure function of lengths, seed, epoch and settings.
+
+An epoch is planned shard by shard, so memory and the time until the first batch do not grow with the corpus.
+A shard is drawn as blocks of neighbouring pairs from all over the corpus, which keeps reading local.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.data.arrays import Offsets
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.runtime.atomic import room_for
+
+VERSION = 1
+"""Changes whenever the same input gives another plan."""
+
+BLOCK = 1024
+"""Neighbouring pairs that come into the same shard."""
+
+NOISE_BITS = 16
+NOISE_REACH = 8
+"""Before pairs are sorted by length, each length is raised by up to an eighth, at random, so that epochs put
+different pairs together."""
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The global batches of one part of an epoch, in the order in which steps take them."""
+
+    pairs: Indices
+    """The pairs of all batches, one batch after another."""
+
+    bounds: Offsets
+    """[batches + 1]: where each batch begins in `pairs`, and where the last one ends."""
+
+    dropped: int
+    """How many pairs of this part were left out as too long."""
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def batch(self, number: int) -> Indices:
+        """The pairs of one batch."""
+        return np.array(self.pairs[self.bounds[number] : self.bounds[number + 1]])
+
+    def save(self, path: Path) -> None:
+        """Write it so that `path` appears whole or not at all."""
+        unfinished = path.with_suffix(".unfinished")
+        head = np.array([self.dropped, len(self.bounds)], dtype=np.int64)
+        with room_for(path):
+            with unfinished.open("wb") as file:
+                np.save(file, np.concatenate((head, self.bounds, self.pairs)))
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Shard":
+        """Read what `save` wrote; the pairs stay on disk until a batch is taken."""
+        values: Indices = np.asarray(np.load(path, mmap_mode="r"))
+        first = 2 + int(values[1])
+        return cls(pairs=values[first:], bounds=np.array(values[2:first]), dropped=int(values[0]))
+
+
+def shard_count(pairs: int, config: BatchConfig) -> int:
+    """How many shards an epoch over so many pairs has."""
+    block = min(BLOCK, config.shard_pairs)
+    return -(-_blocks(pairs, config) // (config.shard_pairs // block))
+
+
+def plan_shard(
+    source: Offsets, target: Offsets, config: BatchConfig, seed: int, epoch: int, number: int
+) -> Shard:
+    """Plan shard `number` of an epoch over the pairs whose tokens lie between these offsets.
+
+    Neither side of a batch has more than `config.tokens`; pairs of like length are together. The shards of an
+    epoch hold every pair exactly once, but for those that are too long.
+    """
+    pairs = _drawn(len(source) - 1, config, seed, epoch, number)
+    source_lengths, target_lengths = (side[pairs + 1] - side[pairs] for side in (source, target))
+    limit = min(config.longest, config.tokens)
+    fits = np.maximum(source_lengths, target_lengths) <= limit
+    fits &= np.minimum(source_lengths, target_lengths) > 0  # else a damaged file would keep us here for ever
+    dropped = len(pairs) - int(fits.sum())
+    if dropped:
+        pairs, source_lengths, target_lengths = pairs[fits], source_lengths[fits], target_lengths[fits]
+    noise = random_bits(len(pairs), seed, epoch, number, purpose=1)
+    order = np.argsort(length_key(source_lengths + target_lengths, noise), kind="stable")
+    bounds = batch_bounds(sums(source_lengths[order]), sums(target_lengths[order]), config.tokens)
+    # Batches lie in order of length, and are to come in any.
+    taken = np.argsort(random_bits(len(bounds) - 1, seed, epoch, number, purpose=2), kind="stable")
+    pairs = pairs[order]
+    batches = [pairs[bounds[batch] : bounds[batch + 1]] for batch in taken]
+    return Shard(
+        pairs=np.concatenate([pairs[:0], *batches]),
+        bounds=sums(np.diff(bounds)[taken]),
+        dropped=dropped,
+    )
+
+
+def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
+    """What pairs are sorted by to have those of like length together, given raw bits for each."""
+    # In whole numbers, which are the same on every machine.
+    raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
+    return np.asarray(lengths * raised)
+
+
+def _blocks(pairs: int, config: BatchConfig) -> int:
+    return -(-pairs // min(BLOCK, config.shard_pairs))
+
+
+def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
+    """The pairs of shard `number`: its share of the epoch's shuffled blocks."""
+    blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
+    # Sorting random numbers shuffles; NumPy's own shuffle may differ from version to version.
+    shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")
+    share = shuffled[number * blocks // shards : (number + 1) * blocks // shards]
+    block = min(BLOCK, config.shard_pairs)
+    drawn: Indices = (share[:, None] * block + np.arange(block)).ravel()
+    # The last block of the corpus may be shorter than the others.
+    return drawn[drawn < pairs]
+
+
+def random_bits(count: int, seed: int, epoch: int, number: int, purpose: int) -> NDArray[np.uint64]:
+    """Raw bits, which unlike what NumPy makes of them are promised to be the same in every version."""
+    bits = np.random.PCG64(np.random.SeedSequence((seed, epoch, number, purpose)))
+    return np.asarray(bits.random_raw(count), dtype=np.uint64)
+
+
+def sums(lengths: Indices) -> Offsets:
+    """[lengths + 1]: 0, and the sums up to and with each of the lengths."""
+    sums = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=sums[1:])
+    return sums
+
+
+def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
+    """Where batches begin and end, given the running sums of both sides' lengths.
+
+    Each is as large as `budget` tokens a side allow, but the last two are made equal, so that none is tiny.
+    """
+
+    def reach(start: int) -> int:
+        ends = (sums.searchsorted(sums[start] + budget, side="right") for sums in (source, target))
+        return int(min(ends)) - 1
+
+    bounds, end = [0], len(source) - 1
+    while bounds[-1] < end:
+        bounds.append(reach(bounds[-1]))
+    if len(bounds) > 2:
+        both = source + target
+        middle = int(both.searchsorted((both[bounds[-3]] + both[end]) // 2))
+        if reach(middle) == end:
+            bounds[-2] = min(middle, bounds[-2])
+    return np.array(bounds, dtype=np.int64)

@@ -1,0 +1,89 @@
+"""The cleaned pairs of a part, as they lie in the work folder: text, numbers, hashes and counts."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt_cli.data.arrays import ArrayWriter, TextReader, TextWriter
+from nmt_cli.data.cleaning.clean import CleanBlock
+from nmt_cli.data.cleaning.duplicates import HASHED, Hashed
+from nmt_cli.data.cleaning.report import CorpusReport
+from nmt_cli.data.dataset import TRAIN
+from nmt_cli.data.preprocessing.parts import clean_part
+from nmt_cli.text.tokenizer import SIDES, Side
+
+NUMBERS = "numbers.npy"
+QUALITIES = ("scores.npy", "closeness.npy")
+REPORT = "report.json"
+
+
+class CleanWriter:
+    """Writes a part's cleaned blocks, and at the end what became of the other pairs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._stack = folder, ExitStack()
+        self._texts = {side: self._stack.enter_context(_text_writer(folder, side)) for side in SIDES}
+        self._numbers = self._stack.enter_context(ArrayWriter(folder / NUMBERS, np.int64))
+        self._hashes = {
+            name: self._stack.enter_context(hashes_of(folder, name).open("wb")) for name in HASHED
+        }
+        self._qualities = [
+            self._stack.enter_context(ArrayWriter(folder / name, np.float32)) for name in QUALITIES
+        ]
+        self._counts: dict[int, CorpusReport] = {}
+
+    def append(self, owner: int, block: CleanBlock) -> None:
+        """Add a block of corpus number `owner`."""
+        self._texts["source"].append(block.source.content, block.source.lengths)
+        self._texts["target"].append(block.target.content, block.target.lengths)
+        self._numbers.append(block.numbers)
+        for name, file in self._hashes.items():
+            file.write(block.hashes[name])
+        for writer, values in zip(self._qualities, block.qualities, strict=False):
+            writer.append(values)
+        self._counts.setdefault(owner, CorpusReport(TRAIN, "", 0)).add(block)
+
+    def __enter__(self) -> "CleanWriter":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+        told = {owner: count.state() for owner, count in self._counts.items()}
+        (self._folder / REPORT).write_text(json.dumps(told))
+
+
+def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
+    """The number in its corpus of each cleaned pair of a part."""
+    numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
+    return numbers
+
+
+def hashes_of(folder: Path, name: Hashed) -> Path:
+    """The file of the hashes of one kind, in the folder of a part."""
+    return folder / f"{name}-hashes.bin"
+
+
+def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number of each corpus that a part has pairs of, in order, and what was counted of it."""
+    for owner, state in json.loads((clean_part(work, part) / REPORT).read_text()).items():
+        yield int(owner), state
+
+
+def _text_writer(folder: Path, side: Side) -> TextWriter:
+    return TextWriter(folder / f"{side}.txt", folder / f"{side}.lines.npy")
+
+
+@contextmanager
+def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
+    """The prepared text of a part; few files are open at a time, however many parts there are."""
+    folder = clean_part(work, part)
+    with ExitStack() as stack:
+        yield {
+            side: stack.enter_context(TextReader(folder / f"{side}.txt", folder / f"{side}.lines.npy"))
+            for side in SIDES
+        }

@@ -1,0 +1,305 @@
+"""A stack's layers for few rows as one compiled function, which several threads run side by side: a step of
+the decoder, or the encoder of a sentence.
+
+A step is a row of phases: products, attention, norms. Each is made of units, and whoever is free takes the
+next one; nobody begins a phase before the one before it is done. So a thread that comes late, or never, costs
+nothing but its help. Weights are read as oneDNN lays them out (`torch_private.blocks_of`): blocks of 64
+outputs, in each of which those of one input, or of four in 8 bits, stand side by side.
+"""
+
+import numpy as np
+from numba import boolean, carray, float32, int64, types, uint16, void
+from numba.extending import intrinsic
+
+from nmt_cli.attention.compiled import SEEN, attend_head, keep_head
+from nmt_cli.model.pointwise.compiled import normed_row, rounded_row
+from nmt_cli.runtime.kernels.compiled import (
+    INPUTS,
+    OPTIONS,
+    add_byte_products,
+    add_products,
+    added,
+    fetch,
+    njit,
+)
+from nmt_cli.runtime.kernels.torch_private import BLOCK, BYTES, MULTIPLE
+
+BYTES_AT_ONCE = MULTIPLE * BYTES
+"""The same where inputs are bytes."""
+
+assert (BLOCK, MULTIPLE, BYTES) == (64, 16, 4), "add_products and add_byte_products are made for these"
+
+ZERO, NO, YES = np.int64(0), np.bool_(False), np.bool_(True)
+"""Literals that Numba compiles no function for by itself."""
+
+AHEAD, LINE = 2, 64
+"""While weights are multiplied, what comes so many times later is read; and the bytes that a processor reads
+at a time."""
+
+
+@intrinsic
+def _at(context, address, like):
+    """The memory at an address as numbers of the kind that the array `like` has."""
+    kind = like.dtype
+
+    def made(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(kind).as_pointer())
+
+    return types.CPointer(kind)(int64, like), made
+
+
+@njit(**OPTIONS)
+def _read_ahead(address):
+    for line in range(INPUTS * BLOCK * 4 // LINE):
+        fetch(address + line * LINE)
+
+
+@njit(**OPTIONS)
+def _rows_of(inputs):
+    """How many rows a block has for so many inputs that are no bytes."""
+    return inputs + -inputs % MULTIPLE
+
+
+@njit(**OPTIONS)
+def _sum_floats(block, address, x_RC, inputs, sums_RO):
+    """Add the products of the first `inputs` columns of each row with a block's weights to `sums_RO`."""
+    rows = len(x_RC)
+    begin = address + block * _rows_of(inputs) * BLOCK * BYTES
+    first = 0
+    while first + INPUTS <= inputs:
+        here = begin + first * BLOCK * BYTES
+        _read_ahead(here + AHEAD * INPUTS * BLOCK * BYTES)
+        add_products(sums_RO, here, x_RC, first)
+        first += INPUTS
+    weights = carray(_at(begin, sums_RO), (inputs, BLOCK))
+    while first < inputs:
+        for row in range(rows):
+            for o in range(BLOCK):
+                sums_RO[row, o] += weights[first, o] * x_RC[row, first]
+        first += 1
+
+
+@njit(**OPTIONS)
+def _sum_bytes(block, address, whole_RI, zero, sums_RO, behind):
+    """The same of weights of 8 bits, and of whole numbers to which `zero` was added.
+
+    Behind the weights, at `behind`, stand the sums of each output's, times -1.
+    """
+    rows, inputs = whole_RI.shape
+    sums_O = carray(_at(behind + block * BLOCK * BYTES, sums_RO), (BLOCK,))
+    for row in range(rows):
+        for o in range(BLOCK):  # not all at once, which would ask for memory
+            sums_RO[row, o] = sums_O[o] * zero
+    here = address + block * inputs * BLOCK
+    for first in range(0, inputs, BYTES_AT_ONCE):
+        add_byte_products(sums_RO, here + first * BLOCK, whole_RI, first)
+
+
+@njit(**OPTIONS | {"fastmath": {"contract"}})  # in this order, as larger batches have it
+def _hand_over(block, sums_RO, out_RC, bias_O, bend, scale_O, scales_R):
+    """Write a block's sums, scaled if there are scales, plus a bias. With `bend`, apply a ReLU."""
+    begin = block * BLOCK
+    here = min(BLOCK, len(bias_O) - begin)
+    for row in range(len(out_RC)):
+        for o in range(here):
+            y = np.float32(sums_RO[row, o])
+            if len(scale_O):
+                y = y * scale_O[begin + o] * scales_R[row]
+            y += bias_O[begin + o]
+            out_RC[row, begin + o] = max(y, np.float32(0)) if bend else y
+
+
+@njit(**OPTIONS)
+def _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
+    """A unit of what lies between sub-layers: y is added to x, and the next one's input is the norm of
+    that."""
+    x_D, input_D = x_RD[row], input_RD[row]
+    for d in range(len(x_D)):
+        x_D[d] += y_RD[row, d]
+    normed_row(x_D, input_D, norm_2D[0], norm_2D[1], epsilon)
+    if post:
+        for d in range(len(x_D)):
+            x_D[d] = input_D[d]
+
+
+@njit(**OPTIONS)
+def _taken(claims, phase, units):
+    """A unit that nobody has taken yet; or -1, once all of them are done."""
+    unit = added(claims[0], phase, 1)
+    if unit < units:
+        return unit
+    while added(claims[1], phase, 0) < units:
+        pass
+    return -1
+
+
+@njit(**OPTIONS)
+def _next(claims, phase, units):
+    """The same, by a thread that has done a unit."""
+    added(claims[1], phase, 1)
+    return _taken(claims, phase, units)
+
+
+@njit(**OPTIONS)
+def _room(rows, widest):
+    """Room for a thread to multiply in: for sums, and for inputs that are rounded, with their scales."""
+    sums, whole_sums = np.empty((rows, BLOCK), np.float32), np.empty((rows, BLOCK), np.int32)
+    whole = np.empty(rows * (widest + -widest % BYTES_AT_ONCE), np.uint8)
+    return sums, whole_sums, whole, np.empty(rows, np.float32)
+
+
+@njit(**OPTIONS)
+def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, bend, rest):
+    """Compute a phase: the first `inputs` columns of x times a matrix, plus a bias, in `outputs` columns.
+
+    `rest` has biases and scales, of which those of the matrix begin at `begin`, the levels of rounded inputs,
+    and buffers. Weights are floats if there are no scales. Slices of columns, or literals, in place of these
+    arguments would have all of it compiled once more.
+    """
+    bias_C, scale_C, levels, room = rest
+    end, units = begin + outputs, (outputs + BLOCK - 1) // BLOCK
+    ending = bias_C[begin:end], bend, scale_C[begin:end]
+    block = _taken(claims, phase, units)
+    if len(scale_C):
+        _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, room)
+        return
+    sums = room[0]
+    while block >= 0:
+        sums[:] = 0
+        _sum_floats(block, address, x_RC, inputs, sums)
+        _hand_over(block, sums, out_RC, *ending, sums[0])
+        block = _next(claims, phase, units)
+
+
+@njit(**OPTIONS)
+def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, ending, levels, room):
+    """Compute `_multiply` with weights of 8 bits, beginning with `block`."""
+    rows, zero = len(x_RC), levels + 1
+    wide = inputs + -inputs % BYTES_AT_ONCE
+    _, sums, whole, scales = room
+    whole_RI = whole[: rows * wide].reshape(rows, wide)
+    if block >= 0:  # each thread for itself, in less time than it takes to wait for another
+        whole_RI[:, inputs:] = 0  # and so are the weights there
+        for row in range(rows):
+            scales[row] = rounded_row(x_RC[row, :inputs], levels, zero, whole_RI[row, :inputs])
+    while block >= 0:
+        _sum_bytes(block, address, whole_RI, zero, sums, address + units * BLOCK * wide)
+        _hand_over(block, sums, out_RC, *ending, scales)
+        block = _next(claims, phase, units)
+
+
+@njit(**OPTIONS)
+def _attend(claims, phase, query_RC, keys_BHMK, values_BHMV, mixed_RC, nodes_RH, work, seen):
+    """A phase: attention, once the newest keys and values are kept at their nodes, if there are any."""
+    heads = keys_BHMK.shape[1]
+    head = _taken(claims, phase, heads)
+    while head >= 0:
+        keep_head(head, query_RC, nodes_RH, keys_BHMK, values_BHMV)
+        attend_head(head, ZERO, len(query_RC), query_RC, keys_BHMK, values_BHMV, mixed_RC, work, *seen)
+        head = _next(claims, phase, heads)
+
+
+@njit(**OPTIONS | {"fastmath": False})  # each product and sum rounded by itself, as PyTorch does it
+def _embed(token, position, vectors_VD, positions_PD, scale, x_D):
+    """See `Embedding`; a token that is negative has zeros."""
+    for d in range(len(x_D)):
+        x_D[d] = positions_PD[position, d]
+    if token >= 0:
+        for d in range(len(x_D)):
+            x_D[d] = vectors_VD[token, d] * scale + x_D[d]
+
+
+@njit(**OPTIONS)
+def _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norm_2D, epsilon, post):
+    """The first phase."""
+    row = _taken(claims, ZERO, len(x_RD))
+    while row >= 0:
+        _embed(tokens_R[row], positions_R[row], *embedding, x_RD[row])
+        if post:
+            for d in range(x_RD.shape[1]):
+                input_RD[row, d] = x_RD[row, d]
+        else:
+            normed_row(x_RD[row], input_RD[row], norm_2D[0], norm_2D[1], epsilon)
+        row = _next(claims, ZERO, len(x_RD))
+
+
+@njit(**OPTIONS)
+def _add_up(claims, phase, x_RD, y_RD, input_RD, norm_2D, epsilon, post):
+    """A phase: the end of a sub-layer, and the input of the next one."""
+    row = _taken(claims, phase, len(x_RD))
+    while row >= 0:
+        _added(row, x_RD, y_RD, input_RD, norm_2D, epsilon, post)
+        row = _next(claims, phase, len(x_RD))
+
+
+def _step_signature(kept):
+    return void(
+        int64[:, ::1], int64[::1], int64[::1], float32[:, ::1], float32[:, ::1], float32,
+        int64[:, ::1], int64[:, ::1], kept[::1],
+        float32[:, ::1], float32[:, ::1], float32[:, :, ::1], float32, boolean,
+        float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1],
+        int64[::1], int64[:, ::1], *SEEN, *SEEN,
+    )  # fmt: skip
+
+
+@njit([_step_signature(float32), _step_signature(uint16)], **OPTIONS)
+def step(
+    claims, tokens_R, positions_R, vectors_VD, positions_PD, scale,
+    matrices_LM, caches_L4, kept,
+    biases_LC, scales_LC, norms_N2D, epsilon, post,
+    x_RD, input_RD, wide_RC, mixed_RC, y_RD,
+    sizes, nodes_RH, own_sentences, own_nodes, own_counts, sentences, nodes, counts,
+):  # fmt: skip
+    """Do the part of a step that no other thread does. `input_RD` is the result.
+
+    `claims` begin as zeros: the units of each phase that were taken, and are done. `sizes` are sentences,
+    heads, tree and source nodes, channels of a head's keys and values, and the levels of rounded inputs.
+    Caches have the type of `kept`. Layers with four matrices are an encoder's: they see no source.
+    """
+    many, heads, room, longest, width, value_width, levels = sizes
+    rows, channels = x_RD.shape
+    keys, values, crosses = heads * width, heads * value_width, matrices_LM.shape[1] > 4
+    projected = 2 * keys + values
+    before = projected + channels + crosses * (keys + channels)
+    inner = biases_LC.shape[1] - before - channels
+    # Before anything is taken: a thread that finds no room for it has nothing that others would wait for.
+    product_room = _room(rows, max(channels, values, inner))
+    work = np.empty(width + value_width + max(own_nodes.shape[1], nodes.shape[1]), np.float32)
+    embedding = vectors_VD, positions_PD, scale
+    _begin(claims, tokens_R, positions_R, embedding, x_RD, input_RD, norms_N2D[0], epsilon, post)
+    phase, norm = ZERO + 1, ZERO + 1
+    for layer in range(len(matrices_LM)):
+        matrices, caches = matrices_LM[layer], caches_L4[layer]
+        rest = biases_LC[layer], scales_LC[layer], levels, product_room
+        own_keys = carray(_at(caches[0], kept), (many, heads, room, width))
+        own_values = carray(_at(caches[1], kept), (many, heads, room, value_width))
+        _multiply(claims, phase, matrices[0], input_RD, channels, wide_RC, projected, ZERO, NO, rest)
+        seen, begin = (own_sentences, own_nodes, own_counts), projected
+        _attend(claims, phase + 1, wide_RC, own_keys, own_values, mixed_RC, nodes_RH, work, seen)
+        _multiply(claims, phase + 2, matrices[1], mixed_RC, values, y_RD, channels, begin, NO, rest)
+        _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
+        phase, norm = phase + 4, norm + 1
+        if crosses:
+            source_keys = carray(_at(caches[2], kept), (many, heads, longest, width))
+            source_values = carray(_at(caches[3], kept), (many, heads, longest, value_width))
+            begin += channels
+            _multiply(claims, phase, matrices[2], input_RD, channels, wide_RC, keys, begin, NO, rest)
+            seen, begin, new = (sentences, nodes, counts), begin + keys, nodes_RH[:0]
+            _attend(claims, phase + 1, wide_RC, source_keys, source_values, mixed_RC, new, work, seen)
+            _multiply(claims, phase + 2, matrices[3], mixed_RC, values, y_RD, channels, begin, NO, rest)
+            _add_up(claims, phase + 3, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
+            phase, norm = phase + 4, norm + 1
+        _multiply(claims, phase, matrices[-2], input_RD, channels, wide_RC, inner, before, YES, rest)
+        _multiply(claims, phase + 1, matrices[-1], wide_RC, inner, y_RD, channels, before + inner, NO, rest)
+        _add_up(claims, phase + 2, x_RD, y_RD, input_RD, norms_N2D[norm], epsilon, post)
+        phase, norm = phase + 3, norm + 1
+
+
+@njit(
+    void(int64[:, ::1], int64, float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64), **OPTIONS
+)
+def product(claims, matrix, x_RI, out_RO, bias_O, scale_O, levels):
+    """The part of a product that this thread finds to do."""
+    rest = bias_O, scale_O, levels, _room(*x_RI.shape)
+    inputs, outputs = x_RI.shape[1], out_RO.shape[1]
+    _multiply(claims, ZERO, matrix, x_RI, inputs, out_RO, outputs, ZERO, NO, rest)

@@ -1,0 +1,116 @@
+"""Weights laid out once for translating, in the precision asked for."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+from nmt_cli.decoding.fast.few_rows import FewRows
+from nmt_cli.decoding.fast.int8 import POINTWISE, in_bytes
+from nmt_cli.errors import UserError
+from nmt_cli.model.layers import Residual
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.runtime.devices import Precision, is_gpu, lays_out_weights, translating_precisions
+from nmt_cli.runtime.kernels import torch_private
+from nmt_cli.runtime.kernels.loading import compiled_kernels
+from nmt_cli.runtime.kernels.torch_private import Compute
+
+TYPICAL_ROWS = 256
+"""The layout is best for about so many rows, and good for any number."""
+
+
+@torch.no_grad()
+def pack(model: Transformer, precision: Precision, threads: int = 1) -> None:
+    """Make `model` ready to translate on the device where it is; it can't be trained or saved any more."""
+    torch_private.keep_few_kernels()
+    model.requires_grad_(False)  # views of what may have gradients take longer to make
+    device = model.device
+    if precision not in (possible := translating_precisions(device)):
+        where = "this GPU" if is_gpu(device) else "this CPU"
+        raise UserError(f"{where} can't compute in {precision}; choose --precision {' or '.join(possible)}.")
+    if not is_gpu(device):
+        _let_go_of_file(model)
+    if precision == "int8" and "bf16" in possible:
+        model.cache_dtype = torch.bfloat16  # half the bytes to read at each step, and no less exact than int8
+    if precision in ("fp16", "bf16"):
+        model.to(torch.float16 if precision == "fp16" else torch.bfloat16)
+    if precision == "int8" or lays_out_weights(device):
+        named = ((module, *child) for module in model.modules() for child in module.named_children())
+        places = [(module, name) for module, name, child in named if isinstance(child, nn.Linear)]
+        linears = (getattr(*place) for place in places)
+        matrices = chain(
+            ((each.weight, each.bias) for each in linears), [(model.output_matrix, model.output_bias)]
+        )
+        laid_out = (torch_private.laid_out(*matrix, TYPICAL_ROWS) for matrix in matrices)
+        packed: Iterator[Compute] = in_bytes(matrices, threads) if precision == "int8" else laid_out
+        for place in places:  # each makes room for the next, where they are laid out as they are asked for
+            setattr(*place, Packed(next(packed), getattr(*place)))
+        model.packed_output = next(packed)
+    if (
+        not is_gpu(device)
+        and model.output_matrix.dtype == torch.float32
+        and (kernels := compiled_kernels(POINTWISE))
+    ):
+        model.few_rows = FewRows.of(model)
+        _compile_norms(model, kernels)
+
+
+def _let_go_of_file(model: Transformer) -> None:
+    """Copy what stays as it is: weights are views of a mapped file, and the last of them keeps it whole."""
+    laid_out = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear)}
+    for parameter in model.parameters():
+        if id(parameter) not in laid_out:
+            parameter.data = parameter.data.clone()
+
+
+class Packed(nn.Module):
+    """Stands in for an `nn.Linear`."""
+
+    def __init__(self, compute: Callable[[Tensor], Tensor], linear: nn.Linear) -> None:
+        super().__init__()
+        self.compute = compute
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[..., inputs] to [..., outputs]; without what PyTorch does for hooks, hundreds of times a line."""
+        return self.compute(x)
+
+
+class PackedResidual(nn.Module):
+    """Stands in for a `Residual`, of float32 on a CPU: norm and sum are one compiled pass, in one thread."""
+
+    def __init__(self, residual: Residual, kernels: ModuleType) -> None:
+        super().__init__()
+        self.kernels, self.post = kernels, residual.post
+        self.norm = _parts(residual.norm)
+
+    def __call__(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """[T, D] to [T, D]."""
+        if self.post:
+            y = sublayer(x)
+            self.kernels.normed_sum(x.numpy(), y.numpy(), *self.norm)
+            return y
+        return sublayer(_normed(self.kernels, self.norm, x)).add_(x)
+
+
+def _compile_norms(model: Transformer, kernels: ModuleType) -> None:
+    """Replace residuals, and how the norms that end a stack compute."""
+    for module in [*model.modules()]:
+        for name, child in [*module.named_children()]:
+            if isinstance(child, Residual):
+                setattr(module, name, PackedResidual(child, kernels))
+            elif isinstance(child, nn.LayerNorm) and module is model:
+                child.forward = partial(_normed, kernels, _parts(child))  # type: ignore[method-assign]
+
+
+def _parts(norm: nn.LayerNorm) -> tuple[object, ...]:
+    return norm.weight.detach().numpy(), norm.bias.detach().numpy(), norm.eps
+
+
+def _normed(kernels: ModuleType, norm: tuple[object, ...], x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    kernels.normed(x.numpy(), out.numpy(), *norm)
+    return out

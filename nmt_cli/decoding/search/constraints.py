@@ -1,0 +1,158 @@
+"""Rules about the next token that depend on what a hypothesis has written.
+
+R rows, each a hypothesis, and V entries of the vocabulary. A rule changes the log-probabilities of the next
+token, [R, V], in place. A row whose tokens are all forbidden ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from nmt_cli.decoding.search.hypotheses import Bans, BatchItem
+from nmt_cli.decoding.search.tree_rules import TreeWanted, Written, allowed_next, written
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What each row has written, and the rules that depend on it."""
+
+    rules: "Sequence[Rule]"
+    """In the order in which they apply."""
+
+    tokens_RT: Tensor
+    """[R, T]: the first `ages_R` of each row are set."""
+
+    ages_R: Tensor
+
+    items_R: Sequence[BatchItem]
+    """The sentence that each row translates."""
+
+    def paths(self) -> list[list[int]]:
+        """Return the tokens of each row. The host waits for the device."""
+        rows = zip(self.tokens_RT.tolist(), self.items_R, strict=True)
+        return [tokens[: item.age] for tokens, item in rows]
+
+
+class Rule(Protocol):
+    """Forbids tokens, or makes them less likely."""
+
+    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
+        """Change the log-probabilities in place. `end` is the id of the end mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepetitionPenalty:
+    """Multiplies the log-probabilities of tokens that the row already has. The end mark is exempt."""
+
+    factor: float
+
+    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
+        """See `Rule`."""
+        positions_T = torch.arange(history.tokens_RT.shape[1], device=history.ages_R.device)
+        written_RT = positions_T < history.ages_R[:, None]
+        # Positions that are not written yet count as the end mark, whose factor is 1.
+        seen_RT = history.tokens_RT.masked_fill(~written_RT, end)
+        factors_RT = torch.where(seen_RT == end, 1.0, self.factor)
+        # A token written twice is penalised once: both of its entries have the same value.
+        log_probs_RV.scatter_(1, seen_RT, log_probs_RV.gather(1, seen_RT) * factors_RT)
+
+
+@dataclass(frozen=True, slots=True)
+class NoRepeatedNgrams:
+    """Forbids tokens that complete an n-gram which the row already has. The end mark is exempt."""
+
+    size: int
+
+    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
+        """See `Rule`."""
+        tokens_RT, ages_R, size = history.tokens_RT, history.ages_R, self.size
+        if tokens_RT.shape[1] < size:
+            return
+        rows_RWN = tokens_RT.unfold(1, size, 1)
+        newest = ages_R[:, None] - size + 1 + torch.arange(size - 1, device=ages_R.device)
+        last_RM = tokens_RT.gather(1, newest.clamp(min=0))
+        starts_W = torch.arange(rows_RWN.shape[1], device=ages_R.device)
+        written_RW = starts_W <= ages_R[:, None] - size
+        again_RW = (rows_RWN[:, :, :-1] == last_RM[:, None]).all(-1) & written_RW
+        banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
+        # Windows that do not match point at the end mark, which is allowed again below.
+        banned_RV.scatter_(1, rows_RWN[:, :, -1].masked_fill(~again_RW, end), True)
+        banned_RV[:, end] = False
+        log_probs_RV.masked_fill_(banned_RV, -torch.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class BannedSequences:
+    """Forbids tokens that complete a banned sequence. The end mark is exempt."""
+
+    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
+        """See `Rule`."""
+        rows: list[int] = []
+        ids: list[int] = []
+        for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
+            for length in {len(before) for before in item.bans}:
+                banned = item.bans.get(tuple(tokens[item.age - length :]), ()) if length <= item.age else ()
+                rows += [row] * len(banned)
+                ids += banned
+        # If the end mark were banned, a hypothesis would have to continue to its cap.
+        ends_R = log_probs_RV[:, end].clone()
+        log_probs_RV[rows, ids] = -torch.inf
+        log_probs_RV[:, end] = ends_R
+
+
+def bans_of(sequences: Sequence[Sequence[int]]) -> Bans:
+    """Return the bans that keep each of `sequences` from being written as a whole."""
+    bans: dict[tuple[int, ...], list[int]] = {}
+    for *before, last in sequences:
+        bans.setdefault(tuple(before), []).append(last)
+    return bans
+
+
+@dataclass(slots=True)
+class WellFormedTrees:
+    """Lets sentences whose translation is a tree write well-formed ones only."""
+
+    _trees: dict[tuple[int, ...], Written] = field(default_factory=dict)
+    """The tree of each path of the step before. The next paths are one token longer."""
+
+    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
+        """See `Rule`."""
+        before, self._trees = self._trees, {}
+        trees: list[tuple[Written, TreeWanted] | None] = []
+        for tokens, item in zip(history.paths(), history.items_R, strict=True):
+            if (wanted := item.sentence.tree) is None:
+                trees.append(None)
+                continue
+            path = tuple(tokens)
+            parent = before.get(path[:-1]) if path else None
+            tree = parent.then(path[-1], wanted.symbols) if parent else written(path, wanted.symbols)
+            self._trees[path] = tree
+            trees.append((tree, wanted))
+        room = [item.room for item in history.items_R]
+        allowed_RV = allowed_next(trees, room, log_probs_RV.shape[1], end)
+        log_probs_RV.masked_fill_(~allowed_RV.to(log_probs_RV.device), -torch.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredPlaceholders:
+    """Lets a translation have each placeholder of its source exactly once, and no other placeholder."""
+
+    def apply(self, log_probs_RV: Tensor, history: History, end: int) -> None:
+        """See `Rule`. A row that would rather end than continue writes the missing placeholders first."""
+        likeliest = log_probs_RV.argmax(1).tolist()
+        for row, (tokens, item) in enumerate(zip(history.paths(), history.items_R, strict=True)):
+            if (placeholders := item.sentence.placeholders) is None:
+                continue
+            missing = [symbol for symbol in placeholders.wanted if symbol not in tokens]
+            kept = log_probs_RV[row, missing].clone()
+            if missing and (likeliest[row] == end or item.room <= len(missing)):
+                log_probs_RV[row] = -torch.inf
+            log_probs_RV[row, list(placeholders.symbols)] = -torch.inf
+            if placeholders.join is not None and tokens.count(placeholders.join) >= placeholders.joins:
+                log_probs_RV[row, placeholders.join] = -torch.inf
+            if missing:
+                log_probs_RV[row, end] = -torch.inf
+                log_probs_RV[row, missing] = kept

@@ -1,0 +1,156 @@
+"""One step of a search as one value.
+
+Once per step, `Planner` looks at the batch and writes down everything that the step needs: a `StepPlan`.
+A stepper (`steppers.py`) carries out the whole plan, or declines it.
+
+B sentences with N slots each. The R rows of a step are the slots whose hypotheses take a token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.search.beams import Beams
+from nmt_cli.decoding.search.constraints import (
+    BannedSequences,
+    History,
+    NoRepeatedNgrams,
+    RepetitionPenalty,
+    RequiredPlaceholders,
+    Rule,
+    WellFormedTrees,
+)
+from nmt_cli.decoding.search.expansion import random_draws
+from nmt_cli.decoding.search.hypotheses import BatchItem
+
+
+class Forced(NamedTuple):
+    """Tokens that must come next: those of a prefix, or the end mark at the cap."""
+
+    tokens_R: NDArray[np.int64]
+    """-1 for rows that are free."""
+
+    certain_R: NDArray[np.bool_]
+    """Whether the token's log-probability counts as 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Everything that one step needs.
+
+    Each field with the default None is a rule. None means that the rule is not in force. A stepper lists the
+    rules that it applies, and declines a plan with any other rule in force. So a new rule is never ignored.
+    """
+
+    rows_R: Tensor
+    """Numbers of the slots, ascending: slot n of sentence b has number b x N + n."""
+
+    newest_R: Tensor
+    """The newest token of each row. It is arbitrary for a hypothesis without tokens."""
+
+    longest: int
+    """After the step, no hypothesis has more tokens than this."""
+
+    forced: Forced | None = None
+    """Prefixes and caps."""
+
+    too_early_R: NDArray[np.bool_] | None = None
+    """Rows that may not end yet."""
+
+    history: History | None = None
+    """Rules that depend on what a row has written."""
+
+    draws_R: NDArray[np.float32] | None = None
+    """Sampling: for each row a random number from 0 to 1. Without it, the likeliest tokens are taken."""
+
+    diversity: float | None = None
+    """See `SearchConfig.diversity`."""
+
+    coverage_penalty: float | None = None
+    """See `SearchConfig.coverage_penalty`."""
+
+    @property
+    def in_force(self) -> frozenset[str]:
+        """Names of the rules in force."""
+        return frozenset([name for name in RULES if getattr(self, name) is not None])
+
+
+RULES = tuple(field.name for field in fields(StepPlan) if field.default is None)
+"""Names of all rules that a plan can have."""
+
+
+class Planner:
+    """Writes the plans of one search."""
+
+    def __init__(self, config: SearchConfig, end: int, everywhere: bool) -> None:
+        """Make a planner. `end` is the id of the end mark.
+
+        With `everywhere`, every slot is a row, so that the host need not know which slots are in use.
+        """
+        self._config, self._end, self._everywhere = config, end, everywhere
+        self._trees = WellFormedTrees()
+
+    def plan(self, items: Sequence[BatchItem], beams: Beams) -> StepPlan:
+        """Return the plan of the next step of `items`, the sentences of `beams`. Not all of them are done."""
+        config = self._config
+        rows_R, newest_R = beams.rows(self._everywhere)
+        # On a GPU, reading `rows_R` would wait for the device.
+        slots_R = np.arange(len(rows_R)) if self._everywhere else rows_R.numpy(force=True)
+        sentences_R = slots_R // config.places
+        return StepPlan(
+            rows_R=rows_R,
+            newest_R=newest_R,
+            longest=1 + max(item.age for item in items if not item.done),
+            forced=self._forced(items, sentences_R),
+            too_early_R=self._too_early(items, sentences_R),
+            history=self._history(items, beams, rows_R, sentences_R),
+            draws_R=self._draws(items, slots_R, sentences_R) if config.sample else None,
+            diversity=config.diversity or None,
+            coverage_penalty=config.coverage_penalty or None,
+        )
+
+    def _forced(self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]) -> Forced | None:
+        tokens = [item.forced_token(self._end) for item in items]
+        if all(token is None for token in tokens):
+            return None
+        tokens_B = np.array([-1 if token is None else token for token in tokens])
+        certain_B = np.array([item.age < item.sentence.certain for item in items])
+        return Forced(tokens_B[sentences_R], certain_B[sentences_R])
+
+    def _too_early(
+        self, items: Sequence[BatchItem], sentences_R: NDArray[np.int64]
+    ) -> NDArray[np.bool_] | None:
+        early = [item.age < self._config.min_length and not item.done for item in items]
+        return np.array(early)[sentences_R] if any(early) else None
+
+    def _history(
+        self, items: Sequence[BatchItem], beams: Beams, rows_R: Tensor, sentences_R: NDArray[np.int64]
+    ) -> History | None:
+        config, rules = self._config, list[Rule]()
+        if config.repetition_penalty > 1:
+            rules.append(RepetitionPenalty(config.repetition_penalty))
+        if config.no_repeat_ngram:
+            rules.append(NoRepeatedNgrams(config.no_repeat_ngram))
+        if any(item.bans for item in items):
+            rules.append(BannedSequences())
+        if any(item.sentence.tree for item in items):
+            rules.append(self._trees)
+        if any(item.sentence.placeholders for item in items):
+            rules.append(RequiredPlaceholders())
+        if not rules:
+            return None
+        tokens_RT = beams.tokens.flatten(0, 1)[rows_R]
+        ages_R = beams.ages[rows_R // config.places]
+        return History(rules, tokens_RT, ages_R, [items[number] for number in sentences_R.tolist()])
+
+    def _draws(
+        self, items: Sequence[BatchItem], slots_R: NDArray[np.int64], sentences_R: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        items_R = [items[number] for number in sentences_R.tolist()]
+        keys, ages = [item.sentence.key for item in items_R], [item.age for item in items_R]
+        return random_draws(self._config.seed, keys, slots_R % self._config.places, ages)

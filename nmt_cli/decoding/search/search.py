@@ -1,0 +1,120 @@
+"""A batch in search: sentences join, take steps together, and leave when nothing can get better."""
+
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
+
+import torch
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.search.beams import Beams
+from nmt_cli.decoding.search.constraints import bans_of
+from nmt_cli.decoding.search.hypotheses import BatchItem, Hypothesis, Sentence
+from nmt_cli.decoding.search.plan import Planner
+from nmt_cli.decoding.search.steppers import steppers_for, take_step
+from nmt_cli.model.cache import BLOCK, DecodingCache
+
+FEW = 0.75
+"""A batch is compacted when at most this share of its sentences is still in search."""
+
+Done = tuple[Sentence, list[Hypothesis]]
+
+
+class Search:
+    """Searches for the translations of a batch of sentences, each at a step of its own."""
+
+    def __init__(self, ensemble: Ensemble, config: SearchConfig, look_every: int = 1) -> None:
+        """Begin with an empty batch.
+
+        The host looks at the device once in `look_every` steps, at most 8. If that is more than 1, every slot
+        takes each step, whether it is in use or not, so that the host need not know which ones are.
+        """
+        assert look_every <= BLOCK
+        self._ensemble, self._config = ensemble, config
+        self._look_every, self._unseen = look_every, 0
+        self._items: list[BatchItem] = []
+        self._beams: Beams | None = None
+        self._caches: list[DecodingCache] = []
+        self._planner = Planner(config, ensemble.vocabulary.end, everywhere=look_every > 1)
+        self._steppers = steppers_for(ensemble, config, look_every)
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """The sentences that are not done."""
+        return [item.sentence for item in self._items if not item.done]
+
+    @torch.inference_mode()
+    def join(self, sentences: Sequence[Sentence]) -> None:
+        """Add sentences to the batch."""
+        config, slots, device = self._config, self._config.places, self._ensemble.device
+        caches = self._ensemble.start([sentence.tokens for sentence in sentences], slots)
+        for cache in caches:
+            cache.ahead = self._look_every
+            if config.coverage_penalty:
+                cache.begin_coverage()
+        lengths = [len(sentence.tokens) for sentence in sentences]
+        limits = zip(config.caps(lengths, self._ensemble.longest), sentences, strict=True)
+        # A prefix, placeholders or the words of a tree must fit, whatever the settings are.
+        items = [BatchItem(one, max(cap, one.least_tokens), bans_of(one.banned)) for cap, one in limits]
+        caps_B = torch.tensor([item.cap for item in items], device=device)
+        lengths_B = torch.tensor(lengths, device=device)
+        beams = Beams.begin(caps_B, lengths_B, slots, slots if config.sample else 1, config.found)
+        if self._beams is None:
+            self._beams, self._caches = beams, caches
+        else:
+            self._compact(self._beams, caches)
+            self._beams.join(beams)
+        self._items = [*self._items, *items]
+
+    @torch.inference_mode()
+    def drop(self, numbers: Collection[int]) -> None:
+        """Remove some of `sentences`, given by their numbers there, before they are done."""
+        assert self._beams is not None
+        active = [i for i, item in enumerate(self._items) if not item.done]
+        leaving = [active[number] for number in numbers]
+        for i in leaving:
+            self._items[i].done = True
+        self._beams.give_up(torch.tensor(leaving, dtype=torch.int64, device=self._ensemble.device))
+
+    @torch.inference_mode()
+    def step(self) -> list[Done]:
+        """Let every hypothesis take a token. Return the sentences that are done, and remove them."""
+        assert self._beams is not None
+        # Not as soon as sentences are done: if compacting runs out of memory, they must have left.
+        if len(self.sentences) <= FEW * len(self._items):
+            self._compact(self._beams)
+        self._beams.make_room(max(item.age for item in self._items) + 2)  # a token and the end mark
+        plan = self._planner.plan(self._items, self._beams)
+        take_step(self._steppers, plan, self._beams, self._caches)
+        for item in self._items:
+            item.age += 1
+        return self._finished(self._beams)
+
+    def _finished(self, beams: Beams) -> list[Done]:
+        """Look at the device if it is time to, and return the sentences that are done."""
+        self._unseen += 1
+        # At its cap a sentence ends for sure. It must not take part in another step.
+        at_cap = any(item.room < 0 for item in self._items if not item.done)
+        if self._unseen < self._look_every and not at_cap:
+            return []
+        self._unseen = 0
+        finished = [
+            number
+            for number, (item, going) in enumerate(zip(self._items, beams.going(), strict=True))
+            if not item.done and not going
+        ]
+        if not finished:
+            return []
+        found = beams.found(torch.tensor(finished, device=self._ensemble.device))
+        for number in finished:
+            self._items[number].done = True
+        return [(self._items[number].sentence, one) for number, one in zip(finished, found, strict=True)]
+
+    def _compact(self, beams: Beams, joining: Sequence[DecodingCache] = ()) -> None:
+        """Remove the sentences that are done, and append those of the `joining` caches to the caches."""
+        stay = [i for i, item in enumerate(self._items) if not item.done]
+        stay_B = torch.tensor(stay, dtype=torch.int64, device=self._ensemble.device)
+        beams.take(stay_B)
+        for cache, other in zip_longest(self._caches, joining):
+            cache.take(stay_B, other)
+        self._items = [self._items[i] for i in stay]

@@ -1,0 +1,193 @@
+"""The three ways to take a step: PyTorch, Numba on a CPU, and the kernel for the likeliest tokens on a GPU.
+
+`take_step` lets the first stepper take the step that knows every rule of the plan. PyTorch's stepper knows
+all of them.
+"""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt_cli.attention.dispatch import FEW_ROWS, likeliest
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.search.beams import Beams, Choice, beam_rules
+from nmt_cli.decoding.search.expansion import best, best_of, drawn, ways_on
+from nmt_cli.decoding.search.lengths import LengthRule
+from nmt_cli.decoding.search.plan import StepPlan
+from nmt_cli.model.cache import DecodingCache
+from nmt_cli.runtime.kernels.loading import compiled_kernels
+
+Caches = Sequence[DecodingCache]
+"""One for each model of the ensemble."""
+
+
+class Stepper(Protocol):
+    """Lets the hypotheses of a batch take a token."""
+
+    rules: ClassVar[frozenset[str]]
+    """Names of the rules of a `StepPlan` that it applies."""
+
+    def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
+        """Carry out the plan: change `beams` and `caches`. Every rule in force must be one of `rules`."""
+
+
+def take_step(steppers: Sequence[Stepper], plan: StepPlan, beams: Beams, caches: Caches) -> None:
+    """Let the first of `steppers` that applies every rule in force take the step."""
+    in_force = plan.in_force
+    stepper = next((one for one in steppers if in_force <= one.rules), None)
+    assert stepper, f"no stepper applies all of {sorted(in_force)}"
+    stepper.step(plan, beams, caches)
+
+
+def steppers_for(ensemble: Ensemble, config: SearchConfig, look_every: int) -> list[Stepper]:
+    """Return the steppers for the ensemble's device, the fastest first. The last one takes every plan."""
+    steppers: list[Stepper] = [TorchStepper(ensemble, config, waits=look_every == 1)]
+    if look_every > 1 and len(ensemble.models) == 1:
+        steppers.insert(0, LikeliestStepper(ensemble, config, waits=False))
+    if look_every == 1 and ensemble.device.type == "cpu" and (kernels := compiled_kernels("decoding.search")):
+        steppers.insert(0, CompiledStepper(ensemble, config, kernels))
+    return steppers
+
+
+class TorchStepper:
+    """Takes any step, as a sequence of PyTorch operations."""
+
+    rules: ClassVar = frozenset(
+        {"forced", "too_early_R", "history", "draws_R", "diversity", "coverage_penalty"}
+    )
+
+    def __init__(self, ensemble: Ensemble, config: SearchConfig, waits: bool = True) -> None:
+        """Make a stepper. Unless it `waits`, the host never looks at what is on the device."""
+        self._ensemble, self._config, self._waits = ensemble, config, waits
+        self._length_rule = LengthRule(config.length_rule, config.length_penalty)
+        vocabulary = ensemble.vocabulary
+        self._end = vocabulary.end
+        banned = {*vocabulary.never} if config.unknown else {*vocabulary.never, vocabulary.unknown}
+        self._banned = torch.tensor(sorted(banned), dtype=torch.int64, device=ensemble.device)
+
+    def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
+        """See `Stepper`."""
+        log_probs_RV = self._log_probs(plan, caches)
+        if plan.draws_R is None:
+            choice = best(log_probs_RV, plan.rows_R, beams.totals, self._end, plan.diversity or 0.0)
+        else:
+            draws_R = _on(log_probs_RV.device, plan.draws_R)
+            choice = drawn(log_probs_RV, plan.rows_R, beams.totals, draws_R, self._config, self._end)
+        self._follow(choice, plan, beams, caches)
+
+    def _log_probs(self, plan: StepPlan, caches: Caches) -> Tensor:
+        """Return [R, V]: log-probabilities of the next token, -inf for tokens that a rule forbids."""
+        x_RV = self._ensemble.step(plan.newest_R, plan.rows_R, caches, plan.longest)
+        if plan.forced:
+            rows = np.flatnonzero(plan.forced.tokens_R >= 0)
+            chosen = rows, plan.forced.tokens_R[rows], plan.forced.certain_R[rows]
+            rows_F, tokens_F, certain_F = (_on(x_RV.device, each) for each in chosen)
+            # Read before anything is banned: a prefix may hold tokens that the settings forbid.
+            forced_F = x_RV[rows_F, tokens_F] * ~certain_F
+        x_RV.index_fill_(1, self._banned, -torch.inf)
+        ends_R = x_RV[:, self._end].clone()
+        if plan.too_early_R is not None:
+            x_RV[:, self._end].masked_fill_(_on(x_RV.device, plan.too_early_R), -torch.inf)
+        if plan.history:
+            for rule in plan.history.rules:
+                rule.apply(x_RV, plan.history, self._end)
+            # A hypothesis to which the rules leave no token ends, even if it is too early.
+            nothing_left_R, here_R = (x_RV == -torch.inf).all(1), x_RV[:, self._end]
+            here_R.copy_(torch.where(nothing_left_R, ends_R, here_R))
+        if plan.forced:
+            x_RV.index_fill_(0, rows_F, -torch.inf).index_put_((rows_F, tokens_F), forced_F)
+        return x_RV
+
+    def _follow(self, choice: Choice, plan: StepPlan, beams: Beams, caches: Caches) -> None:
+        """Extend the hypotheses as chosen, and give up those that cannot win."""
+        penalties_BN = self._coverage(plan.coverage_penalty, caches) if plan.coverage_penalty else None
+        beams.follow(choice, self._length_rule, penalties_BN, self._waits)
+        if plan.draws_R is None:  # samples do not compete
+            beams.give_up_hopeless(self._length_rule, self._config.reach)
+            if self._config.stop_early:
+                beams.give_up_where_enough_ended(self._config.beam)
+        for cache in caches:
+            cache.follow(choice.live_parents, beams.in_use)
+
+    def _coverage(self, penalty: float, caches: Caches) -> Tensor:
+        """Return [B, N]: the penalty of each hypothesis for source tokens that got little attention."""
+        weighted = zip(self._ensemble.weights, caches, strict=True)
+        each = [weight * cache.covered() for weight, cache in weighted]
+        # As in GNMT more than 1 counts as 1. The logarithm of no attention must stay finite.
+        got_BNS = torch.stack(each).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
+        seen_BS = F.pad(caches[0].source_seen[:, 1:], (0, 1))  # all but the end marks
+        out: Tensor = penalty * (got_BNS.log() * seen_BS[:, None]).sum(2)
+        return out
+
+
+class CompiledStepper(TorchStepper):
+    """Takes a step on a CPU: one compiled function does everything that follows the rules on tokens."""
+
+    rules: ClassVar = frozenset({"forced", "too_early_R", "history"})
+
+    def __init__(self, ensemble: Ensemble, config: SearchConfig, kernels: ModuleType) -> None:
+        """Make a stepper. `kernels` is `decoding.compiled`."""
+        super().__init__(ensemble, config)
+        self._kernels = kernels
+        enough = config.beam if config.stop_early else None
+        self._beam_rules = beam_rules(
+            kernels, self._banned, self._end, self._length_rule, config.reach, enough
+        )
+
+    def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
+        """See `Stepper`."""
+        # Of few rows without rules, it computes the softmax as well.
+        raw = len(plan.rows_R) <= FEW_ROWS and len(caches) == 1 and not plan.in_force
+        if raw:
+            x_RV = self._ensemble.logits(plan.newest_R, plan.rows_R, caches, plan.longest)
+        else:
+            x_RV = self._log_probs(plan, caches)
+        parents_BN = beams.go_on(x_RV, raw, plan.rows_R, self._beam_rules, self._kernels)
+        for cache in caches:
+            cache.follow(parents_BN, beams.in_use)
+
+
+class LikeliestStepper(TorchStepper):
+    """Takes a step on a GPU: a kernel reads the logits once, and writes the likeliest tokens of each row.
+
+    Every slot is a row, and the host never waits for the device.
+    """
+
+    rules: ClassVar = frozenset({"forced", "too_early_R", "diversity", "coverage_penalty"})
+
+    def step(self, plan: StepPlan, beams: Beams, caches: Caches) -> None:
+        """See `Stepper`."""
+        rows = len(plan.rows_R)
+        only_R, too_early_R, factor_R = np.full(rows, -1), np.full(rows, -1), np.ones(rows, np.int64)
+        if plan.forced:
+            only_R, factor_R = plan.forced.tokens_R, 1 - plan.forced.certain_R
+        if plan.too_early_R is not None:
+            too_early_R = np.where(plan.too_early_R, self._end, -1)
+        rules_3R = _on(plan.rows_R.device, np.stack([only_R, too_early_R, factor_R]))
+        self._advance(plan, rules_3R, beams, caches)
+
+    def _advance(self, plan: StepPlan, rules_3R: Tensor, beams: Beams, caches: Caches) -> None:
+        """Take the step. All that `rules_3R` says is on the device: for each row the only token that may
+        come, or -1, the token that may not come, or -1, and the factor of a forced token's log-probability.
+        """
+        only_R, never_R, factor_R = rules_3R
+        entries = len(self._ensemble.vocabulary)
+        never_V = torch.zeros(entries, dtype=torch.bool, device=never_R.device)
+        never_V.index_fill_(0, self._banned, True)
+        logits_RV = self._ensemble.logits(plan.newest_R, plan.rows_R, caches, plan.longest)
+        count = ways_on(self._config.places, entries)
+        steps_RW, tokens_RW = likeliest(logits_RV, count, never_V, never_R, only_R)
+        steps_RW[:, 0] *= factor_R  # a forced token is the only one of its row
+        choice = best_of(steps_RW, tokens_RW, plan.rows_R, beams.totals, self._end, plan.diversity or 0.0)
+        self._follow(choice, plan, beams, caches)
+
+
+def _on(device: torch.device, array: np.ndarray) -> Tensor:
+    """Copy an array to the device. The host does not wait for it."""
+    return torch.tensor(array).to(device, non_blocking=True)

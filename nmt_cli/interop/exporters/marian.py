@@ -1,0 +1,227 @@
+"""A model of ours as Marian's `.npz`, with vocabularies and a `decoder.yml` beside it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy
+from torch import Tensor
+
+from nmt_cli.checkpoints.model_folder import Model, weights
+from nmt_cli.errors import UserError
+from nmt_cli.interop.exporters.exported import model_losses, named_entries, travelling
+from nmt_cli.interop.importers import marian_yaml
+from nmt_cli.interop.importers.marian import NORMS, PARTS, SETTINGS
+from nmt_cli.interop.weights import BIAS, OUTPUT, SOURCE, TARGET, theirs
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.text.tokenizers import Tokenizers
+
+WEIGHTS, DECODER = "model.npz", "decoder.yml"
+JOINT, SIDES = "vocab.spm", ("vocab.source.spm", "vocab.target.spm")
+BACK = {ours: name for name, ours in PARTS.items()}
+NORMS_BACK = {ours: name for name, ours in NORMS.items()}
+KINDS, NORM_KINDS = {"weight": "W", "bias": "b"}, {"weight": "scale", "bias": "bias"}
+
+DECODER_TEXT = """relative-paths: true
+models:
+  - {weights}
+vocabs:
+  - {source}
+  - {target}
+beam-size: 4
+normalize: 1
+max-length-factor: 3
+"""
+
+UNUSED: Mapping[str, Any] = {
+    "bert-train-type-embeddings": True,
+    "bert-type-vocab-size": 2,
+    "dec-cell": "gru",
+    "dec-cell-base-depth": 2,
+    "dec-cell-high-depth": 1,
+    "dim-rnn": 1024,
+    "enc-cell": "gru",
+    "enc-cell-depth": 1,
+    "enc-type": "bidirectional",
+    "factors-combine": "sum",
+    "factors-dim-emb": 0,
+    "input-types": [],
+    "layer-normalization": False,
+    "lemma-dependency": "",
+    "lemma-dim-emb": 0,
+    "right-left": False,
+    "skip": False,
+    "transformer-aan-activation": "swish",
+    "transformer-aan-depth": 2,
+    "transformer-aan-nogate": False,
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-depth-scaling": False,
+    "transformer-dim-aan": 2048,
+    "transformer-ffn-depth": 2,
+    "transformer-guided-alignment-layer": "last",
+    "transformer-no-projection": False,
+    "transformer-pool": False,
+    "transformer-postprocess-emb": "d",
+    "transformer-tied-layers": [],
+    "transformer-train-position-embeddings": False,
+    "type": "transformer",
+    "ulr": False,
+    "ulr-dim-emb": 0,
+    "ulr-trainable-transformation": False,
+    "version": "v1.12.0 65bf82ff",
+}
+"""What Marian wants to be told, though it changes nothing in these models."""
+
+
+def losses(model: Model) -> list[str]:
+    """Return the settings that Marian cannot express, each in words."""
+    config = model.identity.config
+    found = model_losses(config, positions="marian", first_position=0)
+    if model.transformer.start is not None:
+        found.append("model.start is mark")
+    return found + (["model.activation is gelu"] if config.activation == "gelu" else [])
+
+
+def write(model: Model, folder: Path, precision: str) -> list[str]:
+    """Write the files into `folder`; returns what whoever uses them should know."""
+    config, tokenizers = model.identity.config, model.identity.tokenizers
+    files, rows = _vocabularies(tokenizers, folder)
+    usual = theirs(weights(model.transformer), config)
+    usual[SOURCE], usual[TARGET] = usual[SOURCE][: rows[0]], usual[TARGET][: rows[1]]
+    usual[OUTPUT] = usual[OUTPUT][: rows[1]]
+    usual[BIAS] = usual.get(BIAS, usual[OUTPUT].new_zeros(rows[1]))[: rows[1]]
+    # Marian reads rows after rows, and nothing else.
+    arrays = {name: numpy.ascontiguousarray(each.numpy()) for name, each in _named(usual, config)}
+    text = "".join(_lines(_settings(config, rows)))
+    arrays[SETTINGS] = numpy.frombuffer(text.encode() + b"\0", dtype=numpy.int8)
+    numpy.savez(folder / WEIGHTS, **arrays)  # type: ignore[arg-type]  # they are all arrays
+    decoder = DECODER_TEXT.format(weights=WEIGHTS, source=files[0], target=files[1])
+    (folder / DECODER).write_text(decoder, encoding="utf-8")
+    return []
+
+
+def _vocabularies(tokenizers: Tokenizers, folder: Path) -> tuple[list[str], list[int]]:
+    """Their names and sizes, when they are written: SentencePiece's where it numbers as the model does."""
+    sides = {"source": tokenizers.source, "target": tokenizers.target}
+    spms = {name: travelling(side, tokenizers.recipe) for name, side in sides.items()}
+    if all(_numbered_alike(side) for side in sides.values()):
+        if tokenizers.recipe.joint:
+            spms = {"joint": spms["source"]}
+        names = {"joint": JOINT, "source": SIDES[0], "target": SIDES[1]}
+        for name, content in spms.items():
+            (folder / names[name]).write_bytes(content)
+        files = [names[name] for name in spms]
+        return [files[0], files[-1]], [
+            len(Pieces(each.subwords.files()["model"]).written) for each in sides.values()
+        ]
+    files = []
+    for name, side in sides.items():
+        (folder / f"{name}.spm").write_bytes(spms[name])
+        files.append("vocab.yml" if tokenizers.recipe.joint else f"vocab.{name}.yml")
+        entries = enumerate(named_entries(side.vocabulary))
+        lines = "".join(f"{marian_yaml.quoted(entry)}: {i}\n" for i, entry in entries)
+        (folder / files[-1]).write_text(lines, encoding="utf-8")
+    return files, [len(side.vocabulary) for side in sides.values()]
+
+
+def _numbered_alike(side: Tokenizer) -> bool:
+    """Whether each piece has the number that its SentencePiece model gives it."""
+    known = side.vocabulary
+    alike = all(i == piece for i, piece in side.numbering.pieces.items())
+    written = Pieces(side.subwords.files()["model"]).written
+    marks = {
+        mark: written[mark].lstrip("\u2581") for mark in (known.end, known.unknown) if mark < len(written)
+    }
+    return alike and marks == {known.end: "</s>", known.unknown: "<unk>"}
+
+
+def _named(usual: Mapping[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor by Marian's name and as Marian lays it out."""
+    suffix = "_pre" if config.norm == "pre" else ""
+    for name, tensor in usual.items():
+        parts = name.split(".")
+        if parts[1] == "layer_norm":
+            yield f"{parts[0]}_top_ln_{NORM_KINDS[parts[2]]}", tensor[None]
+        elif parts[1] == "layers":
+            stack, _, number, *inner, kind = parts
+            prefix = f"{stack}_l{int(number) + 1}_"
+            if inner[-1] in NORMS_BACK:
+                yield f"{prefix}{NORMS_BACK[inner[-1]]}_ln_{NORM_KINDS[kind]}{suffix}", tensor[None]
+                continue
+            laid_out = tensor.T if kind == "weight" else tensor[None]
+            if inner[0].startswith("fc"):
+                yield f"{prefix}ffn_{KINDS[kind]}{inner[0][2]}", laid_out
+            else:
+                yield f"{prefix}{BACK[inner[0]]}_{KINDS[kind]}{inner[1][0]}", laid_out
+    yield "decoder_ff_logit_out_b", usual[BIAS][None]
+    if config.tie == "all":
+        yield "Wemb", usual[OUTPUT]
+        return
+    yield "encoder_Wemb", usual[SOURCE]
+    yield "decoder_Wemb", usual[TARGET]
+    if config.tie == "none":
+        yield "decoder_ff_logit_out_Wt", usual[OUTPUT]
+
+
+def _settings(config: ModelConfig, rows: list[int]) -> dict[str, Any]:
+    pre = config.norm == "pre"
+    return {
+        **UNUSED,
+        "enc-depth": config.encoder_layers,
+        "dec-depth": config.decoder_layers,
+        "dim-emb": config.width,
+        "dim-vocabs": rows,
+        "tied-embeddings": config.tie == "decoder",
+        "tied-embeddings-all": config.tie == "all",
+        "tied-embeddings-src": False,
+        "transformer-dim-ffn": config.feed_forward,
+        "transformer-ffn-activation": config.activation,
+        "transformer-heads": config.heads,
+        "transformer-preprocess": "n" if pre else "",
+        "transformer-postprocess": "da" if pre else "dan",
+        "transformer-postprocess-top": "n" if pre else "",
+    }
+
+
+def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in sorted(settings.items()):
+        if isinstance(value, list):
+            items = "".join(f"  - {item}\n" for item in value) or "  []\n"
+            yield f"{name}:\n{items}"
+        else:
+            yield f"{name}: {_shown(value)}\n"
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) or '""'
+
+
+def translate(folder: Path, lines: list[str]) -> list[str]:
+    """What Marian makes of lines, by its package for Python."""
+    try:
+        from pymarian import Translator  # 600 MB that few have
+    except ImportError as error:
+        raise UserError(
+            "pymarian is not installed, so nothing was compared: pip install pymarian."
+        ) from error
+    if not any((folder / name).is_file() for name in (JOINT, SIDES[0])):
+        raise UserError("Marian's package translates pieces here, and no text; compare with marian-decoder.")
+    with TemporaryDirectory() as made:
+        place = Path(made) / "model"  # it takes paths apart that have blanks
+        place.symlink_to(folder.resolve())
+        vocabularies = [place / JOINT] * 2 if (place / JOINT).is_file() else [place / name for name in SIDES]
+        translator = Translator(
+            models=str(place / WEIGHTS),
+            vocabs=[str(path) for path in vocabularies],
+            beam_size=4,
+            normalize=1.0,
+            cpu_threads=1,
+            max_length_factor=3,
+            quiet=True,
+            quiet_translation=True,
+        )
+        found = translator.translate(lines)
+    return found.split("\n") if isinstance(found, str) else list(found)

@@ -1,0 +1,53 @@
+"""Suggest commands, flags and settings for names that other toolkits use, from `other_toolkits.toml`."""
+
+import tomllib
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    """Return the content of `other_toolkits.toml`."""
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def command_like(name: str, commands: Collection[str]) -> str | None:
+    """Return the command that other toolkits call `name`, or else the one with the most similar name."""
+    plain = _plain(name).removesuffix("_py").removesuffix("_pl")
+    named = (here for here, names in table()["commands"].items() if plain in names.split())
+    return next(named, None) or next(iter(get_close_matches(name, commands, n=1)), None)
+
+
+def named_here(name: str, known: Collection[str]) -> list[str]:
+    """Return the flags or settings that other toolkits call `name`, or else those of this very name.
+
+    Each is in `known`, the flags and settings of a command, and may have a value: "--device cpu",
+    "model.norm=pre". The last name of a setting is enough, and several settings may share it.
+    """
+    plain = _plain(name)
+    for here, names in table()["options"].items():
+        if plain in names.split() and here.partition("=")[0].split()[0] in known:
+            return [here]
+    own = [one for one in known if plain in (_plain(one), _plain(one.rpartition(".")[2]))]
+    return [one for one in own if one.startswith("--")] or own
+
+
+def not_here(name: str, known: Collection[str]) -> str | None:
+    """Return why a command has nothing that other toolkits call `name`, or None."""
+    plain, missing = _plain(name), table()["missing"]
+    return next(
+        (one["reason"] for one in missing if one["in"] in known and plain in one["names"].split()), None
+    )
+
+
+def spelt_like(name: str, known: Collection[str]) -> list[str]:
+    """Return the flag or setting in `known` whose last name is most similar to `name`, if any is."""
+    names = {_plain(one.rpartition(".")[2]): one for one in reversed([*known])}  # the first of equals counts
+    return [names[match] for match in get_close_matches(_plain(name), names, n=1, cutoff=0.75)]
+
+
+def _plain(name: str) -> str:
+    return name.lower().lstrip("-").replace("-", "_").replace(".", "_")

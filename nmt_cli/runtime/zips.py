@@ -1,0 +1,65 @@
+"""Zip files from outside: each member is checked before it is used."""
+
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
+
+from nmt_cli.errors import UserError
+from nmt_cli.runtime.foreign_text import refuse_odd
+
+LOCAL_HEADER = b"PK\x03\x04"
+DENSEST = 200
+"""Maximum ratio of a member's size to its compressed size. Text has about 4, weights less, a bomb 1,000."""
+
+SMALL = 1 << 20
+"""Bytes that a member may have at any ratio."""
+
+DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError, RuntimeError, ValueError)
+"""What `zipfile` raises for damaged or encrypted archives. bzip2 adds an `OSError` without a number."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip file. Damage that the block meets in it is a `UserError`."""
+    refuse_odd(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (*DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise UserError(f"{path} is damaged, or not a zip archive ({error}); copy it again.") from error
+
+
+def check_whole(path: Path) -> None:
+    """Compare every member of a zip file with its CRC-32. PyTorch does not. `UserError` if one differs."""
+    with opened(path) as archive:
+        refuse_hostile(path, archive.infolist())
+        if damaged := archive.testzip():
+            raise UserError(f"{path} is damaged (the CRC-32 of {damaged} is wrong); copy it again.")
+
+
+def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise `UserError` for a member that leads out of the archive, is no file, encrypted, or a zip bomb."""
+    for info in members:
+        name = PurePosixPath(info.filename)
+        mode = info.external_attr >> 16
+        packed, unpacked = info.compress_size, info.file_size
+        problem = ""
+        if name.is_absolute() or ".." in name.parts or "\\" in info.filename:
+            problem = "has a name that leads out of the archive"
+        elif mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
+            problem = "is a link or a device, and no file"
+        elif info.flag_bits & 1:
+            problem = "is encrypted"
+        elif unpacked > max(SMALL, DENSEST * packed):
+            problem = f"would grow from {packed:,} to {unpacked:,} bytes, more than {DENSEST} times"
+        if problem:
+            raise UserError(f"{path}: {info.filename} {problem}; unpack what you trust, and name the files.")
+    # Members that overlap have the same compressed bytes.
+    if (total := sum(info.file_size for info in members)) > max(SMALL, DENSEST * path.stat().st_size):
+        raise UserError(f"{path} would grow to {total:,} bytes, more than {DENSEST} times; it is a zip bomb.")

@@ -1,0 +1,115 @@
+"""OpenAI's interface, as far as a chat with a translator goes: a message in, its translation out."""
+
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+from uuid import uuid4
+
+from starlette.responses import JSONResponse, Response
+
+from nmt_cli.serving.apis.answers import EventStream, as_json
+from nmt_cli.serving.apis.bodies import Fields, clean, shown
+from nmt_cli.serving.directions import Direction
+from nmt_cli.serving.refused import Refused
+from nmt_cli.serving.texts.documents import Wanted
+from nmt_cli.serving.translating import Desk
+from nmt_cli.translation.translator import Translation
+
+DONE = "[DONE]"
+
+
+def shape(refused: Refused) -> Mapping[str, Any]:
+    """Return the body of an error."""
+    kind = "server_error" if refused.status >= 500 else "invalid_request_error"
+    return {"error": {"message": refused.told, "type": kind, "param": None, "code": None}}
+
+
+async def complete(desk: Desk, fields: Fields) -> Response:
+    """Answer `POST /v1/chat/completions`. A model is a pair of languages, or a folder's name."""
+    name, text = fields.text("model"), _last_message(fields)
+    if fields.whole("n", 1) not in (0, 1):
+        raise Refused(400, "n must be 1.")
+    wanted = Wanted(_known(desk, name), [text])
+    begun = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time())}
+    if fields.yes("stream"):
+        options = fields.values.get("stream_options")
+        with_usage = isinstance(options, dict) and Fields(options).yes("include_usage")
+        head = {**begun, "object": "chat.completion.chunk", "model": name}
+        return EventStream(desk, _chunks(desk, wanted, head, with_usage), shape)
+    documents = await desk.documents(wanted)
+    async with aclosing(desk.stream(documents)) as stream:
+        translations = [translation async for translation in stream]
+    (made,) = documents.made(translations)
+    message = {"role": "assistant", "content": made.text}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    head = {**begun, "object": "chat.completion", "model": name}
+    return JSONResponse({**head, "choices": [choice], "usage": _usage(translations)})
+
+
+async def models(desk: Desk, _: Fields) -> Response:
+    """Answer `GET /v1/models` with the names of all models."""
+    return JSONResponse({"object": "list", "data": [_described(name) for name in desk.directions.named]})
+
+
+async def model(desk: Desk, fields: Fields) -> Response:
+    """Answer `GET /v1/models/NAME`."""
+    name = fields.text("model")
+    _known(desk, name)
+    return JSONResponse(_described(name))
+
+
+def _described(name: str) -> Mapping[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "nmt"}
+
+
+def _known(desk: Desk, name: str) -> Direction:
+    if not (direction := desk.directions.named.get(name)):
+        offered = ", ".join(desk.directions.named)
+        raise Refused(404, f"there is no model {shown(name)}; there are {offered}.")
+    return direction
+
+
+def _usage(translations: Sequence[Translation]) -> Mapping[str, int]:
+    """Return the number of subword tokens, of a pivot's second model only."""
+    read = sum(one.line.pieces for one in translations)
+    written = sum(len(one.candidates[0].tokens) for one in translations if one.candidates)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _last_message(fields: Fields) -> str:
+    """The text of the last message of a user; where it has several parts, of all of them."""
+    messages = fields.values.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+        raise Refused(400, "messages must be a list of objects.")
+    contents = [one.get("content") for one in messages if one.get("role") == "user"]
+    if not contents:
+        raise Refused(400, "messages has none whose role is user.")
+    content = contents[-1]
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text") for part in content if part.get("type") == "text"]
+        content = "".join(text for text in texts if isinstance(text, str))
+    if not isinstance(content, str):
+        raise Refused(400, "the content of a message must be a text.")
+    return clean(content)
+
+
+async def _chunks(
+    desk: Desk, wanted: Wanted, head: Mapping[str, Any], with_usage: bool
+) -> AsyncGenerator[str]:
+    """Yield a first chunk, one for each sentence, and a last one; their texts make up the translation."""
+
+    def chunk(delta: Mapping[str, str], end: str | None = None) -> str:
+        return as_json({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
+
+    documents = await desk.documents(wanted)
+    yield chunk({"role": "assistant", "content": ""})
+    translations: list[Translation] = []
+    async with aclosing(desk.stream(documents)) as stream:
+        async for translation in stream:
+            translations.append(translation)
+            yield chunk({"content": documents.added([one.text for one in translations])})
+    yield chunk({}, "stop")
+    if with_usage:
+        yield as_json({**head, "choices": [], "usage": _usage(translations)})
+    yield DONE

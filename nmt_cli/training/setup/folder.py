@@ -1,0 +1,52 @@
+"""The run folder as a whole: one run in it at a time, and nothing in it but runs."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nmt_cli.checkpoints import run_folder
+from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.errors import UserError
+from nmt_cli.runtime.locks import take_lock
+from nmt_cli.training.settings import CONFIG
+
+
+@contextmanager
+def claimed(run: Path) -> Iterator[None]:
+    """Make the run folder, or sweep up what a killed run left in it, and keep other runs out meanwhile."""
+    refuse_foreign(run)
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        folder = os.open(run, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{run} can't be written: {error.strerror}; choose another --out.") from error
+    try:
+        _lock(folder, run)
+        run_folder.sweep(run)
+        yield
+    finally:
+        os.close(folder)  # the lock goes with it, as it does when the process is killed
+
+
+def refuse_foreign(run: Path) -> None:
+    """Raise `UserError` where something else than a run is in the way."""
+    if run.exists() and not run.is_dir():
+        raise UserError(f"{run} is a file; choose another --out.")
+    foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
+    if foreign and not (run / CONFIG).exists() and not checkpoints(run):
+        raise UserError(f"{run} holds files, but no {CONFIG}, so it is no run; choose another --out.")
+
+
+def newest_checkpoint(run: Path) -> Path | None:
+    """The checkpoint to go on from."""
+    return next(iter(reversed(checkpoints(run).values())), None)
+
+
+def _lock(folder: int, run: Path) -> None:
+    try:
+        take_lock(folder, run)
+    except BlockingIOError as error:
+        raise UserError(
+            f"another process is training in {run} now; wait for it, or choose another --out."
+        ) from error

@@ -1,0 +1,132 @@
+"""What a run writes into its log, keeps in its history, and reports as events."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt_cli.data.batching.loader import LocalBatch
+from nmt_cli.data.batching.mixed_plan import Mixed
+from nmt_cli.model.cost import training_flops
+from nmt_cli.runtime.memory import most_memory
+from nmt_cli.training.clock import Clock
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.position import Position
+from nmt_cli.training.tracking.events import Logged, Note, Progress, Report, Spent, Standing, State, Validated
+from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.log import Log, finite
+from nmt_cli.training.validation.metrics import Judgement
+
+SECONDS_BETWEEN_FLUSHES = 10.0
+
+
+class Recorder:
+    """Writes steps and validations into the log, adds them to the history, and reports them."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        position: Position,
+        clock: Clock,
+        log: Log,
+        history: History,
+        device: torch.device,
+        vocabulary: int,
+        report: Report,
+    ) -> None:
+        """`vocabulary` is the size of the target side's, for the cost of a step."""
+        self._config, self._position, self._clock = config, position, clock
+        self._log, self._history = log, history
+        self._device, self._vocabulary = device, vocabulary
+        self._report = report
+        self._waited = 0.0
+        self._stage = -1
+
+    @property
+    def late(self) -> bool:
+        """Whether steps are unwritten for so long that somebody who watches the log would wonder."""
+        return self._log.age > SECONDS_BETWEEN_FLUSHES
+
+    def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
+        """Remember the step that was just taken; `measured` is what `Trainer.step` returned."""
+        if batch.mixed and batch.mixed.stage != self._stage:
+            self._tell_stage(batch.mixed)
+        self._log.add(self._position.step, rate, batch, measured)
+
+    def flush(self, waited: float) -> list[dict[str, Any]]:
+        """Write and report the steps since the last flush, and return their lines.
+
+        `waited` is how many seconds steps have waited for data since this process began.
+        """
+        seconds, self._waited = waited - self._waited, waited
+        waiting = seconds / max(self._log.age, 1e-9)
+        lines = self._log.flush(waiting)
+        # A checkpoint keeps both: a run that goes on from it takes off what was logged behind it.
+        self._position.log_bytes, self._position.log_sha256 = self._log.written
+        if lines:
+            self._keep(lines)
+            self._report(self._progress(lines, waiting))
+        return lines
+
+    def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
+        """Write and report a validation of all sets; for `decoded`, see `Validated`."""
+        step = self._position.step
+        lines = [{"step": step, "valid": each.name, "decoded": decoded, **each.line()} for each in judgements]
+        self._log.write(lines)
+        self._keep(lines)
+        self._report(Validated(step, judgements, best, seconds, decoded))
+
+    def standing(self, state: State) -> None:
+        """Report where the run stands, for readers that show the whole run."""
+        self._report(Standing(state, self.spent(), self._clock.seconds_left))
+
+    def spent(self) -> Spent:
+        """What all steps since the run first began have cost."""
+        now = self._history.now
+        flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
+        seconds, device_seconds = self._clock.spent
+        return Spent(flops, seconds / 3600, device_seconds / 3600)
+
+    def restart_clock(self) -> None:
+        """Begin to measure speed anew, after something that is no step, such as validation."""
+        self._log.restart_clock()
+
+    def _tell_stage(self, mixed: Mixed) -> None:
+        self._stage = mixed.stage
+        shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.shares.items())
+        stage = f"stage {mixed.stage + 1} of the mixture"
+        self._report(Note(f"step {self._position.step:,}: {stage}; shares of the pairs: {shares}"))
+
+    def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        written = [finite(line) for line in lines]
+        self._history.add(written)
+        self._report(Logged(written))
+
+    def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
+        # Without steps that were left out: one loss that is not finite would make the mean so.
+        good = [line for line in lines if not line["skipped"]] or lines
+        tokens = sum(line["target_tokens"] for line in good)
+        # Weighted by tokens, since a line has the mean of its step, and steps differ in size.
+        loss, nll = (
+            sum(line[key] * line["target_tokens"] for line in good) / tokens for key in ("loss", "nll")
+        )
+        bleu = self._history.scores("bleu")
+        return Progress(
+            step=self._position.step,
+            max_steps=self._config.training.max_steps,
+            epoch=self._position.epoch,
+            epoch_of=lines[-1].get("epoch_of", ""),
+            loss=loss,
+            nll=nll,
+            learning_rate=lines[-1]["learning_rate"],
+            tokens_per_second=lines[-1]["tokens_per_second"],
+            seconds=self._clock.seconds,
+            seconds_left=self._clock.seconds_left,
+            waiting=waiting,
+            filler=lines[-1]["filler"],
+            skipped=sum(line["skipped"] for line in lines),
+            memory=most_memory(self._device),
+            bleu=(bleu[-1], max(bleu)) if bleu else None,
+            bleu_on=self._history.validations[-1].line.get("scored_on", "") if bleu else "",
+        )

@@ -1,0 +1,113 @@
+"""Several runs on one page: their curves, what differs in their settings, and what they ran on."""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.config import from_file
+from nmt_cli.errors import Caution, UserError
+from nmt_cli.html.compose import compose
+from nmt_cli.runtime.atomic import file_written_whole
+from nmt_cli.runtime.foreign_text import bytes_if_there
+from nmt_cli.setting_values import toml_literal
+from nmt_cli.training.settings import CONFIG
+from nmt_cli.training.tracking.environment import ENVIRONMENT
+from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.log import LOG
+from nmt_cli.training.tracking.reports.curves_svg import drawing
+from nmt_cli.training.tracking.reports.html_report import curves, judged, validations_by_set
+from nmt_cli.training.tracking.salvage import whole_lines
+
+SCRIPTS = ("charts.js", "comparison.js")
+"""Of the page, in `page/`."""
+
+OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a run folder says of a run."""
+
+    name: str
+    history: History
+    settings: Mapping[str, str]
+    """Each as a TOML file has it, by its whole name."""
+
+    environment: Mapping[str, Any]
+    """Of its newest part."""
+
+
+def write_comparison(runs: Sequence[Path], out: Path) -> None:
+    """Write a page that compares these run folders, or their curves alone if `out` ends in .svg."""
+    if out.suffix.lower() in OTHER_DRAWINGS:
+        raise UserError(f"{out} must end in .html or .svg; convert it with rsvg-convert or Inkscape.")
+    kept = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
+    contents = [_content(run) for run in kept]
+    parts = resources.files("nmt_cli.training.tracking") / "page"
+    if out.suffix == ".svg":
+        text = drawing(contents)
+    else:
+        text = compose("nmt report", parts, SCRIPTS, {"runs": contents, "differences": differences(kept)})
+    with file_written_whole(out) as file:
+        file.write(text.encode())
+
+
+def differences(runs: Sequence[Kept]) -> list[list[str]]:
+    """The settings that differ among them: name, and the value that each has, "" where it has none."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    rows = ([name, *(run.settings.get(name, "") for run in runs)] for name in names)
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def _read(run: Path, name: str) -> Kept:
+    if not (run / CONFIG).is_file():
+        raise UserError(
+            f"{run} has no {CONFIG}, so it is no run folder; give what nmt train --out was given."
+        )
+    history = _history(run / LOG)
+    if not history.points:
+        raise UserError(f"{run} has taken no step yet; train it first, or leave it out.")
+    settings = {given.name: toml_literal(given.value) for given in from_file(run / CONFIG)}
+    return Kept(name, history, settings, _environment(run / ENVIRONMENT))
+
+
+def _history(log: Path) -> History:
+    lines, damaged = whole_lines(bytes_if_there(log))
+    if damaged:
+        warnings.warn(f"{log} has {damaged:,} damaged lines, which are left out", Caution, stacklevel=2)
+    history = History()
+    history.add(lines)
+    return history
+
+
+def _environment(path: Path) -> Mapping[str, Any]:
+    for line in reversed(bytes_if_there(path).splitlines()):
+        try:
+            facts: dict[str, Any] = json.loads(line)
+            return facts | {"command": " ".join(facts.get("command", []))}
+        except (ValueError, TypeError, AttributeError, RecursionError):  # cut short by a full disk
+            continue
+    return {}
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """The names of the folders, or where two are equal their paths."""
+    names = [run.resolve().name for run in runs]
+    return [str(run) if names.count(name) > 1 else name for run, name in zip(runs, names, strict=True)]
+
+
+def _content(run: Kept) -> dict[str, Any]:
+    now = run.history.now
+    return {
+        "name": run.name,
+        "step": now.step,
+        "tokens": now.target_tokens,
+        "hours": now.hours,
+        "curves": curves(run.history),
+        "validations": [judged(name, found) for name, found in validations_by_set(run.history).items()],
+        "environment": {fact: value for fact, value in run.environment.items() if value is not None},
+    }

@@ -1,0 +1,238 @@
+"""`report.html`: a whole run on one page, complete in one file, written anew at each validation."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.config import as_toml
+from nmt_cli.data.dataset import TRAIN, Dataset, Split, raw_lines
+from nmt_cli.html.compose import compose
+from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost, parameters
+from nmt_cli.runtime.devices import gpu_name
+from nmt_cli.text.tokenizer import SIDES
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.step.trainer import Trainer
+from nmt_cli.training.tracking.events import Event, Report, Spent, Standing, Warned
+from nmt_cli.training.tracking.history import MEASURED, History, Moment, Spread, Validation, evenly
+from nmt_cli.training.validation.metrics import sample_lines, translated_lines
+
+REPORT = "report.html"
+
+VALIDATIONS = 500
+"""Most validations of a set that its curves show."""
+
+SCRIPTS = ("charts.js", "curves.js", "page.js")
+"""Of the page, in `page/`."""
+
+TRANSLATIONS = 40
+"""Validations whose translations are shown, at most."""
+
+Sentences = Mapping[int, tuple[str, str]]
+"""Source and reference by the number of their line, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of a run before its first step."""
+
+    source_lang: str
+    target_lang: str
+    facts: Mapping[str, str]
+    """What else the report tells of the run, by label."""
+
+    sentences: Mapping[str, Sentences]
+    """Of each validation set, those whose translations are shown."""
+
+    config: TrainConfig
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlReport:
+    """A reader of events (see `events.py`) that writes the report anew at each `Standing`."""
+
+    run: Path
+    about: About
+    history: History
+    """The history that the run adds to, which curves are drawn from."""
+
+    warn: Report
+
+    def __call__(self, event: Event) -> None:
+        """Read one event of a run."""
+        if isinstance(event, Standing):
+            self.write(event)
+
+    def write(self, standing: Standing) -> None:
+        """Replace the report as a whole; if the disk is full, warn and let training go on."""
+        # In the same folder, as only there a file takes another's place in one go.
+        unfinished = self.run / f".{REPORT}.unfinished"
+        try:
+            parts = resources.files("nmt_cli.training.tracking") / "page"
+            page = compose("nmt train", parts, SCRIPTS, self._content(standing))
+            unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
+            unfinished.replace(self.run / REPORT)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            self.warn(Warned(f"{self.run / REPORT} could not be written, training goes on: {error}"))
+
+    def _content(self, standing: Standing) -> dict[str, Any]:
+        now, about = self.history.now, self.about
+        by_set = validations_by_set(self.history)
+        return {
+            "name": self.run.resolve().name,
+            "languages": [about.source_lang, about.target_lang],
+            "state": standing.state,
+            "written": datetime.now(UTC).isoformat(timespec="seconds"),
+            "step": now.step,
+            "max_steps": about.config.training.max_steps,
+            "epoch": now.epoch + 1,
+            "epoch_of": now.epoch_of,
+            "tokens": now.target_tokens,
+            "skipped": now.skipped,
+            "seconds": round(3600 * standing.spent.hours),
+            "seconds_left": round(standing.seconds_left),
+            "curves": curves(self.history),
+            "validations": [judged(name, found) for name, found in by_set.items()],
+            "samples": [self._samples(name, found) for name, found in by_set.items()],
+            "cost": _cost(standing.spent),
+            "facts": list(about.facts.items()),
+            "settings": as_toml(about.config),
+        }
+
+    def _samples(self, name: str, found: Sequence[Validation]) -> dict[str, Any]:
+        """The translations of a set's samples at some of its validations."""
+        shown = evenly([validation for validation in found if "samples" in validation.line], TRANSLATIONS)
+        sentences = [
+            {
+                "line": line + 1,
+                "source": source,
+                "reference": reference,
+                # The log's keys are text, as JSON's are.
+                "translations": [validation.line["samples"].get(str(line), "") for validation in shown],
+            }
+            for line, (source, reference) in self.about.sentences.get(name, {}).items()
+        ]
+        scores = [_rounded(validation.scores.get("bleu")) for validation in shown]
+        steps = [validation.at.step for validation in shown]
+        return {"set": name, "step": steps, "bleu": scores, "sentences": sentences}
+
+
+def curves(history: History) -> dict[str, Any]:
+    """What was measured at steps, as pages draw it."""
+    points = history.points
+    measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
+    return {**_axes([point.end for point in points]), **measured}
+
+
+def validations_by_set(history: History) -> dict[str, list[Validation]]:
+    """The validations of each set, oldest first."""
+    by_set: dict[str, list[Validation]] = {}
+    for validation in history.validations:
+        by_set.setdefault(validation.name, []).append(validation)
+    return by_set
+
+
+def _cost(spent: Spent) -> dict[str, Any]:
+    paper = {
+        name: {"hours": hours, "devices": devices, "flops": _rounded(paper_cost(hours, devices))}
+        for name, (hours, devices) in PAPER_RUNS.items()
+    }
+    return {
+        "model_flops": _rounded(spent.model_flops),
+        "hours": _rounded(spent.hours),
+        "device_hours": _rounded(spent.device_hours),
+        "flops": _rounded(paper_cost(spent.device_hours, 1)),
+        "device_flops": P100,
+        "paper": paper,
+    }
+
+
+def judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
+    """The curves of a validation set; its best ones are in them however many there are."""
+    # Thinned evenly alone, the curve could lack the very point that the best checkpoint is from.
+    best = {id(max(found, key=lambda v: v.scores.get(metric, 0.0))) for metric in found[0].scores}
+    spread = {id(validation) for validation in evenly(found, VALIDATIONS)}
+    shown = [validation for validation in found if id(validation) in best | spread]
+    metrics = list(found[0].scores)
+    return {
+        "set": name,
+        **_axes([validation.at for validation in shown]),
+        **{
+            key: [_rounded(validation.line[key]) for validation in shown]
+            for key in ("nll", "perplexity", "word_perplexity")
+        },
+        "scores": {
+            metric: [_rounded(validation.scores.get(metric)) for validation in shown] for metric in metrics
+        },
+        "signatures": found[-1].line["signatures"],
+        "scored_on": found[-1].line.get("scored_on", ""),
+        "decoded": found[-1].line.get("decoded", "weights"),
+    }
+
+
+def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
+    return {
+        "step": [moment.step for moment in moments],
+        "tokens": [moment.target_tokens for moment in moments],
+        "hours": [_rounded(moment.hours) for moment in moments],
+    }
+
+
+def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
+    """Mean, least and most of each point; None where nothing was finite."""
+    return {
+        "mean": [_rounded(spread.total / spread.count if spread.count else None) for spread in spreads],
+        "low": [_rounded(spread.low) for spread in spreads],
+        "high": [_rounded(spread.high) for spread in spreads],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    """`value` to five digits, more can't be seen; None where there is nothing to draw."""
+    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+
+
+def html_report(
+    run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: History, warn: Report
+) -> HtmlReport:
+    """The report of a run on `dataset` whose measurements are in `history`."""
+    about = About(
+        source_lang=dataset.manifest["source_lang"],
+        target_lang=dataset.manifest["target_lang"],
+        facts=_facts(dataset, identity, trainer),
+        sentences={
+            split.name: _sentences(dataset, split, trainer.config)
+            for split in dataset.splits.values()
+            if split.role == "valid"
+        },
+        config=trainer.config,
+    )
+    return HtmlReport(run, about, history, warn)
+
+
+def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:
+    device, world = trainer.group.device, trainer.group.process.world
+    name = gpu_name(device) or "CPU"
+    batch = trainer.config.batch.tokens
+    return {
+        "Dataset": str(dataset.folder.resolve()),
+        "Training pairs": f"{len(dataset.splits[TRAIN]):,}",
+        "Vocabulary": f"{len(identity.tokenizers.target.vocabulary):,}",
+        "Parameters": f"{parameters(trainer.model):,}",
+        "Tokens a step": f"{batch:,} source and {batch:,} target tokens at most",
+        "Devices": f"{world} × {name}, {trainer.precision.name}",
+    }
+
+
+def _sentences(dataset: Dataset, split: Split, config: TrainConfig) -> Sentences:
+    """The source and reference of each line of a set whose translations are shown."""
+    source, reference = (raw_lines(dataset, split, side) for side in SIDES)
+    return {
+        line: (source[line], reference[line])
+        for line in sample_lines(translated_lines(config.validation, split))
+    }

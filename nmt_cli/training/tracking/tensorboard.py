@@ -1,0 +1,84 @@
+"""Writes the log's numbers as TensorBoard's files."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.errors import UserError
+from nmt_cli.training.tracking.events import Event, Logged, Report, Warned
+
+FOLDER = "tensorboard"
+
+MEASURED = (
+    *("loss", "nll", "gradient_norm", "learning_rate", "loss_scale"),
+    *("tokens_per_second", "waiting", "filler"),
+)
+
+
+class Scalars:
+    """A reader of events (see `events.py`) that writes lines of the log into a folder for TensorBoard."""
+
+    def __init__(self, folder: Path, step: int, report: Report) -> None:
+        """`step` is where the run stands; TensorBoard then ignores what it wrote of later steps before."""
+        # Here, since TensorBoard need not be installed.
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._report, self._event, self._summary = report, Event, Summary
+        folder.mkdir(exist_ok=True)
+        # TensorBoard reads a folder's files in the order of their names.
+        self._file = (folder / f"events.out.tfevents.{time.time_ns()}").open("wb")
+        self._records = RecordWriter(self._file)
+        self._full = False
+        self._put(file_version="brain.Event:2")
+        # TensorBoard drops all points from the step of such a mark on, as far as they were written before it.
+        self._put(step=step + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def __call__(self, event: Event) -> None:
+        """Read one event of a run."""
+        if isinstance(event, Logged):
+            self.write(event.lines)
+
+    def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add a point to a curve for each number; if the disk is full, warn and write no more."""
+        if self._full:
+            return
+        try:
+            for line in lines:
+                values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in numbers(line)]
+                self._put(step=line["step"], summary=self._summary(value=values))
+            self._records.flush()
+        except OSError as error:
+            self._full = True
+            self._report(Warned(f"no more curves for TensorBoard, training goes on: {error}"))
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):  # a full disk may refuse what is left, as was told
+            self._file.close()
+
+    def _put(self, **what: Any) -> None:
+        self._records.write(self._event(wall_time=time.time(), **what).SerializeToString())
+
+
+def require_tensorboard() -> None:
+    """Raise `UserError` where TensorBoard is not installed."""
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            "training.tensorboard needs TensorBoard, which is not installed: pip install "
+            "'.[tensorboard]', or leave the setting out."
+        ) from error
+
+
+def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Curves and values of a line."""
+    if "valid" in line:
+        names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"
+    else:
+        names, group = MEASURED, "training"
+    return ((f"{group}/{name}", line[name]) for name in names if line.get(name) is not None)

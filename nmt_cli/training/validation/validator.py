@@ -1,0 +1,75 @@
+"""Validations of a run: when they are due, what they say, and what follows from it for the learning rate."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.position import Position
+from nmt_cli.training.step.ema import Ema
+from nmt_cli.training.validation.metrics import (
+    Judge,
+    Judgement,
+    longest_lines,
+    translated_lines,
+    validation_score,
+)
+from nmt_cli.training.validation.stopping import plateaus
+
+
+@dataclass(frozen=True, slots=True)
+class Validator:
+    """Judges the model of a run, and keeps its scores in the run's position."""
+
+    config: TrainConfig
+    judge: Judge
+    model: Transformer
+    ema: Ema | None
+    """The moving average of the weights, which then is what is judged."""
+
+    position: Position
+
+    @property
+    def wanted(self) -> bool:
+        """Whether this run validates at all."""
+        return bool(self.config.validation.every_steps and self.judge.sets)
+
+    @property
+    def due(self) -> bool:
+        """Whether a validation is due after the step that was taken last."""
+        return self.wanted and self.position.step % self.config.validation.every_steps == 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the model was judged after the step that was taken last."""
+        return str(self.position.step) in self.position.scores
+
+    @property
+    def decoded(self) -> str:
+        """Which weights are judged: the model's own, or their moving average."""
+        return "ema" if self.ema else "weights"
+
+    @property
+    def plateaus(self) -> int:
+        """How often the plateau schedule has lowered the learning rate; 0 with any other schedule."""
+        return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
+
+    def validate(self) -> list[Judgement]:
+        """Judge the model on all validation sets, and remember what the first of them says."""
+        with self._decoded():
+            judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
+        # A checkpoint keeps the position as JSON, whose keys are strings.
+        step = str(self.position.step)
+        self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
+        self.position.judged[step] = judgements[0].metrics
+        return judgements
+
+    def try_out(self, sentences: int) -> None:
+        """Judge the model on the longest `sentences` of each set, which take most; nothing is remembered."""
+        with self._decoded():
+            for split in self.judge.sets:
+                among = translated_lines(self.config.validation, split)
+                self.judge.judge(self.model, split, longest_lines(split, sentences, among))
+
+    def _decoded(self) -> AbstractContextManager[None]:
+        return self.ema.in_place() if self.ema else nullcontext()

@@ -1,0 +1,55 @@
+"""`nmt demo`: what it runs, and that it comes to its end."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+
+import pytest
+
+from nmt_cli.cli.commands import demo as command
+from nmt_cli.demo import corpus
+from tests.forked import Forked
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, tiny_settings: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Settings of the demo with which it takes seconds; returns its folder."""
+    (tmp_path / "train.toml").write_text(f"{tiny_settings}training.max_steps = 3\n")
+    (tmp_path / "preprocess.toml").write_text(
+        "tokenizer.vocab_size = 200\ntokenizer.sentencepiece_model = 'bpe'\n"
+    )
+    monkeypatch.setattr(command, "SETTINGS", tmp_path)
+    monkeypatch.setattr(corpus, "SIZES", {"train": 300, "valid": 8, "test": 20})
+    return tmp_path / "out"
+
+
+@pytest.mark.slow
+def test_the_demo_goes_from_nothing_to_translations_and_shows_each_command(
+    tiny: Path, nmt: Run, fork_server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forked(words: list[str]) -> Forked[bytes]:
+        assert words[:3] == [sys.executable, "-m", "nmt_cli"]
+        return Forked(fork_server, words[3:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    monkeypatch.setattr(command, "subprocess", SimpleNamespace(Popen=forked))
+    result = nmt("demo", "--out", tiny)
+    assert result.returncode == 0, result.stderr
+    shown = [line[2:] for line in result.stderr.splitlines() if line.startswith("$ ")]
+    assert [shlex.split(line)[1] for line in shown] == [words[0] for words in command.commands(tiny)]
+    source = (tiny / "corpus" / "test.en").read_text().splitlines()
+    assert len((tiny / "translations.de").read_text().splitlines()) == len(source) == 20
+    assert all(f"\n{line}\n" in result.stdout for line in source[:4])
+    assert (tiny / "training" / "report.html").exists()
+
+
+def test_a_command_that_fails_ends_the_demo(tiny: Path, nmt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "commands", lambda out: [["info", "/no/such/place"], ["info", str(out)]])
+    result = nmt("demo", "--out", tiny)
+    assert result.returncode == 1
+    assert result.stderr.endswith("Error: nmt info ended with 2; see what it says above.\n")

@@ -1,0 +1,127 @@
+"""`nmt info`: what each kind of folder and file is said to be."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Run = Callable[..., CompletedProcess[str]]
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def told(result: CompletedProcess[str]) -> dict[str, str]:
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = (line.partition("  ") for line in result.stdout.splitlines())
+    return {name.strip(): value.strip() for name, _, value in rows}
+
+
+def test_a_dataset_is_told_with_its_sizes(nmt: Run) -> None:
+    assert told(nmt("info", GOLDEN / "dataset")) == {
+        "kind": "dataset folder",
+        "languages": "en -> de",
+        "subwords": "bpe, 96 entries, joint",
+        "train": "150 pairs, 1,633 source and 1,624 target tokens",
+        "valid": "10 pairs, 121 source and 123 target tokens (valid)",
+    }
+
+
+def test_the_corpora_of_a_dataset_are_told_with_weight_and_tag(
+    nmt: Run, tmp_path: Path, make: Callable[..., object], toy: str
+) -> None:
+    tables = f'{{name="real", path="{toy}", weight=1}}, {{name="made", path="{toy}", weight=2, tag="<BT>"}}'
+    make(tmp_path / "out", (), f"corpus.named=[{tables}]")
+    assert told(nmt("info", tmp_path / "out"))["corpora"] == "real 300 x 1, made 300 x 2 (<BT>)"
+
+
+MODEL = {
+    "languages": "en -> de",
+    "model": "1+1 layers, 24 wide, 2 heads, feed-forward 48, norm post; 14,208 parameters",
+    "subwords": "bpe, 96 entries, joint",
+    "trained on": "train (150 pairs)",
+}
+
+
+def test_a_model_is_told_with_its_shape_and_what_it_is_the_average_of(nmt: Run) -> None:
+    found = told(nmt("info", GOLDEN / "model"))
+    assert found == {"kind": "model folder", **MODEL, "average of": "steps 240"}
+
+
+def test_a_run_is_told_with_how_far_it_is_and_its_best(nmt: Run) -> None:
+    found = told(nmt("info", GOLDEN / "run"))
+    assert found.items() >= {"kind": "run folder", **MODEL}.items()
+    assert found["step"].startswith("240 of 240, epoch 40, ")
+    assert found["checkpoints"] == "1, of step 240; best: step-00000240"
+    assert "bleu 1.72" in found["validated"]
+    assert told(nmt("info", GOLDEN / "run" / "last"))["kind"] == "checkpoint folder"
+
+
+def test_a_run_that_has_just_begun_is_one(nmt: Run, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").touch()
+    assert told(nmt("info", tmp_path)) == {"kind": "run folder", "checkpoints": "none yet"}
+
+
+def test_another_toolkits_model_is_told_to_be_one(nmt: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
+    assert told(nmt("info", tmp_path)) == {"kind": "a model of Hugging Face, not one of nmt's"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("test.de", b"eins\nzwei\n", {"kind": "text", "lines": "2"}),
+        (
+            "test.sgm",
+            b'<srcset><doc docid="a"><seg id="1">a</seg><seg id="2">b</seg></doc></srcset>',
+            {"kind": "WMT test set", "segments": "2 in 1 documents"},
+        ),
+    ],
+)
+def test_a_text_is_told_with_its_length(
+    nmt: Run, tmp_path: Path, name: str, content: bytes, kind: dict[str, str]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert told(nmt("info", tmp_path / name)) == kind
+
+
+def test_a_folder_around_ours_says_which_are_in_it(nmt: Run, tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "model", tmp_path / "model")
+    result = nmt("info", tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "there are some in it: model (model)." in result.stderr
+
+
+def test_what_is_nothing_of_ours_is_told_so(nmt: Run, tmp_path: Path) -> None:
+    (tmp_path / "noise").write_bytes(b"\0\1\2")
+    for path in (tmp_path, tmp_path / "noise"):
+        result = nmt("info", path)
+        assert (result.returncode, result.stdout) == (1, "")
+        assert "is nothing that nmt knows" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "entry", "value"),
+    [
+        ("model", "config.json", "averaged", [3]),
+        ("model", "config.json", "trained_on", {"inputs": "x"}),
+        ("run/checkpoints/step-00000240", "state.json", "judged", [[]]),
+        ("run/checkpoints/step-00000240", "state.json", "seconds", 10**400),
+    ],
+)
+def test_a_description_that_somebody_forged_is_named(
+    nmt: Run, tmp_path: Path, folder: str, name: str, entry: str, value: object
+) -> None:
+    forged = Path(shutil.copytree(GOLDEN / folder, tmp_path / Path(folder).name))
+    told = json.loads((forged / name).read_bytes())
+    del told["sha256"]
+    told[entry] = value
+    told["sha256"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    (forged / name).write_text(json.dumps(told))
+    result = nmt("info", forged)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {forged}")
+    assert "fault of nmt" not in result.stderr

@@ -1,0 +1,302 @@
+"""The command line of `nmt preprocess`: its flags, its settings, and its answer to bad input."""
+
+import bz2
+import gzip
+import json
+import lzma
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import click
+import pytest
+
+from nmt_cli.cli.commands.preprocess import preprocess
+from nmt_cli.data.config import FilterConfig
+
+Run = Callable[..., CompletedProcess[str]]
+
+FLAGS = [
+    "--source-lang",
+    "--target-lang",
+    "--train",
+    "--valid",
+    "--test",
+    "--tokenizer",
+    "--joint",
+    "--vocab-size",
+    "--reuse-tokenizer",
+    "--workers",
+    "--shard",
+    "--out",
+    "--overwrite",
+    "--config",
+    "--set",
+]
+"""A flag is a promise, and there is room for fifteen: what need not change from run to run is a setting."""
+
+
+def test_the_flags_are_these_and_no_more() -> None:
+    options = [option for option in preprocess.params if isinstance(option, click.Option)]
+    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
+
+
+def test_help_shows_every_flag(nmt: Run) -> None:
+    text = nmt("preprocess", "--help").stdout
+    assert [flag for flag in FLAGS if flag not in text] == []
+
+
+def manifest_settings(out: Path) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = json.loads((out / "dataset.json").read_text())["settings"]
+    return found
+
+
+def test_flags_win_over_set_and_set_over_the_file(nmt: Run, tmp_path: Path, toy: str) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[tokenizer]\nkind = "char"\nvocab_size = 20\nseed = 3\n[filter]\nmax_words = 7\n')
+    languages = ("--source-lang", "en", "--target-lang", "de", "--workers", "1")
+    given = (
+        "--config",
+        file,
+        "--set",
+        "tokenizer.kind=bpe",
+        "--set",
+        "tokenizer.seed=4",
+        "--tokenizer",
+        "word",
+    )
+    result = nmt("preprocess", *languages, "--train", toy, "--out", tmp_path / "out", *given)
+    assert result.returncode == 0
+    settings = manifest_settings(tmp_path / "out")
+    tokenizer = settings["tokenizer"]
+    assert (tokenizer["kind"], tokenizer["seed"], tokenizer["vocab_size"]) == ("word", 4, 20)
+    assert settings["filter"]["max_words"] == 7
+    assert settings["filter"]["max_subwords"] == FilterConfig().max_subwords
+
+
+@pytest.mark.parametrize(
+    ("flag", "key", "value"),
+    [
+        (("--tokenizer", "word"), "kind", "word"),
+        (("--joint",), "joint", True),
+        (("--separate",), "joint", False),
+        (("--vocab-size", "99"), "vocab_size", 99),
+    ],
+)
+def test_a_flag_is_a_setting_by_another_name(
+    nmt_preprocess: Run, tmp_path: Path, toy: str, flag: tuple[str, ...], key: str, value: object
+) -> None:
+    assert nmt_preprocess("--train", toy, "--out", tmp_path / "out", *flag).returncode == 0
+    assert manifest_settings(tmp_path / "out")["tokenizer"][key] == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--set", "filter.max_word=3"), "did you mean filter.max_words?"),
+        (("--set", "vocab_size=3"), "did you mean tokenizer.vocab_size?"),
+        (("--set", "filter.max_words=three"), "filter.max_words takes a whole number, not 'three'"),
+        (("--set", "filter.max_words"), "write it as section.key=value"),
+        (("--set", "tokenizer.merges=10"), "merges has no effect with kind = char"),
+        (("--vocab-size", "3"), "vocab_size is 3; take at least 8."),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_the_right_one(
+    nmt_preprocess: Run, tmp_path: Path, toy: str, arguments: tuple[str, ...], message: str
+) -> None:
+    result = nmt_preprocess("--train", toy, "--out", tmp_path / "out", *arguments)
+    assert_one_line(result, [message])
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_settings_file_that_is_no_toml_is_named(nmt_preprocess: Run, tmp_path: Path, toy: str) -> None:
+    (tmp_path / "bad.toml").write_text("[filter\nmax_words = 3")
+    given = ("--config", tmp_path / "bad.toml", "--out", tmp_path / "out")
+    assert_one_line(nmt_preprocess("--train", toy, *given), ["bad.toml is not a TOML file", "line 1"])
+
+
+@pytest.mark.parametrize(
+    "flag", [("--tokenizer", "char"), ("--joint",), ("--separate",), ("--vocab-size", "99")]
+)
+def test_a_flag_that_a_reused_tokeniser_decides_is_wrong_usage(
+    nmt: Run, tmp_path: Path, toy: str, toy_dataset: Path, flag: tuple[str, ...]
+) -> None:
+    languages = ("--source-lang", "en", "--target-lang", "de", "--workers", "1")
+    given = ("--train", toy, "--out", tmp_path / "out", "--reuse-tokenizer", toy_dataset)
+    result = nmt("preprocess", *languages, *given, *flag)
+    assert result.returncode == 2
+    assert "--reuse-tokenizer decides" in result.stderr
+
+
+LINES = b"".join(b"line %d of a text\n" % number for number in range(2000))
+TEXT = b"one\ntwo\nthree\n"
+UNREADABLE = {".gz": gzip.compress(LINES), ".bz2": bz2.compress(LINES), ".xz": lzma.compress(LINES)}
+SGM = b'<doc docid="a"><seg id="1">one</seg>%b</doc>'
+
+Files = Mapping[str, bytes | None]
+"""Content by name; None makes a directory."""
+
+BAD_INPUT: dict[str, tuple[Files, list[str]]] = {
+    "unequal lines": (
+        {"c.en": TEXT, "c.de": b"eins\nzwei"},
+        ["c.en has 3 lines", "c.de has 2", "must match line for line"],
+    ),
+    "one side empty": ({"c.en": b"", "c.de": TEXT}, ["c.en has 0 lines", "c.de has 3", "must match"]),
+    "both files empty": ({"c.en": b"", "c.de": b""}, ["c.en is empty", "give a file"]),
+    "an empty side": (
+        {"c.en": b"\n \n\t\n", "c.de": TEXT},
+        ["no training pair is left (empty side: 3)", "relax"],
+    ),
+    "no files": ({}, ["there is no ", "c.en", "give PREFIX"]),
+    "no target": ({"c.en": TEXT}, ["there is no ", "c.de", "give PREFIX"]),
+    "a directory for a prefix": ({"c": None}, ["c (a directory: name the files in it)", "c.en"]),
+    "a directory for a file": ({"c.en": TEXT, "c.de": None}, ["c.de is a directory", "name the files"]),
+    "one file": ({"c": TEXT}, ["c is one file", "two sides", "give PREFIX"]),
+    "two files for a side": (
+        {"c.en": TEXT, "c.en.gz": TEXT, "c.de": TEXT},
+        ["c.en.gz both exist", "name the"],
+    ),
+    **{
+        f"cut {ending}": (
+            {f"c.en{ending}": packed[:-20], "c.de": TEXT},
+            [f"c.en{ending}", "cut off", "copy it"],
+        )
+        for ending, packed in UNREADABLE.items()
+    },
+    **{
+        f"damaged {ending}": (
+            {f"c.en{ending}": packed[:40] + bytes(20) + packed[60:], "c.de": TEXT},
+            [f"c.en{ending} is damaged", "copy it again"],
+        )
+        for ending, packed in UNREADABLE.items()
+    },
+    "not UTF-8": (
+        {"c.en": b"one\ntw\xff\nthree\n", "c.de": TEXT},
+        ["c.en line 2, byte 3 (0xff) is not UTF-8", "mend the file", "invalid_utf8=replace"],
+    ),
+    "target not UTF-8": (
+        {"c.en": TEXT, "c.de": b"one\ntwo\n\xc3(three\n"},
+        ["c.de line 3, byte 1 (0xc3) is not UTF-8", "invalid_utf8=replace"],
+    ),
+    "half a character at the end": (
+        {"c.en": b"one\ntwo\nthree\xe2\x82", "c.de": TEXT},
+        ["c.en line 3, byte 6 (0xe2) is not UTF-8"],
+    ),
+    "UTF-16": (
+        {"c.en": TEXT.decode().encode("utf-16"), "c.de": TEXT.decode().encode("utf-16")},
+        ["c.en is UTF-16", "iconv -f UTF-16"],
+    ),
+    "too few columns": ({"c.tsv": b"a\tb\nc\n"}, ["c.tsv line 2 has 1 columns", "one tab"]),
+    "too many columns": (
+        {"c.tsv": b"a\tb\nc\td\ne\tf\tg\n"},
+        ["c.tsv line 3 has 3 columns", "corpus.source_column"],
+    ),
+    "no segments": ({"c.en.sgm": b"<html>", "c.de.sgm": SGM % b""}, ["c.en.sgm holds no <doc> with <seg>"]),
+    "other segments": (
+        {"c.en.sgm": SGM % b"", "c.de.sgm": SGM % b'<seg id="2">two</seg>'},
+        ["c.en.sgm segment 2 is nothing", "c.de.sgm has doc a seg 2", "same order"],
+    ),
+    "a set of two kinds": (
+        {"c.en.sgm": SGM % b"", "c.de": TEXT},
+        ["c.en.sgm", "c.de", "one is a WMT test set", "two of a kind"],
+    ),
+}
+
+
+@pytest.mark.parametrize("role", ["--train", "--valid"])
+@pytest.mark.parametrize(("files", "words"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_one_clear_line_and_leaves_nothing(
+    nmt_preprocess: Run, tmp_path: Path, toy: str, role: str, files: Files, words: list[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name, content in files.items():
+        path = tmp_path / "in" / name
+        if content is None:
+            path.mkdir()
+        else:
+            path.write_bytes(content)
+    corpora = ("--train", toy) if role == "--valid" else ()
+    result = nmt_preprocess(*corpora, role, spelling(tmp_path / "in", files), "--out", tmp_path / "out")
+    if role == "--valid" and "no training pair is left (empty side: 3)" in words:
+        assert result.returncode == 0
+        return
+    assert_one_line(result, words)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def spelling(folder: Path, files: Files) -> str:
+    """How a user would name the corpus."""
+    if any(name.endswith(".sgm") for name in files):
+        return ":".join(str(folder / name) for name in files)
+    return str(folder / next((name for name in files if name.endswith(".tsv")), "c"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--train", "{0}/a.en:{0}/none.de"), ["none.de", "there is no such file", "check the path"]),
+        (
+            ("--train", "{0}/a", "--valid", "{0}/a", "--test", "{0}/b/a"),
+            ["two sets are named a", "another name"],
+        ),
+        (("--train", "{0}/a", "--valid", "{0}/b/train"), ["named train", "another name"]),
+        (("--train", "{0}/a", "--out", "{0}/a.en"), ["a.en is a file; choose another --out"]),
+        (("--train", "{0}/a", "--out", "{0}/a.en/out"), ["out can't be written", "choose another place"]),
+        (("--train", "{0}/a", "--out", "{0}/b"), ["b holds files, but no dataset.json", "choose another"]),
+    ],
+)
+def test_files_that_can_not_be_meant_are_one_clear_line(
+    nmt_preprocess: Run, tmp_path: Path, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    (tmp_path / "b").mkdir()
+    for name in ("a.en", "a.de", "b/a.en", "b/a.de", "b/train.en", "b/train.de"):
+        (tmp_path / name).write_bytes(TEXT)
+    before = sorted(tmp_path.rglob("*"))
+    out = () if "--out" in arguments else ("--out", tmp_path / "out")
+    result = nmt_preprocess(*(word.format(tmp_path) for word in arguments), *out)
+    assert_one_line(result, words)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
+def test_a_vocabulary_larger_than_the_text_names_one_that_works(
+    nmt_preprocess: Run, tmp_path: Path, toy: str, kind: str
+) -> None:
+    given = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
+    result = nmt_preprocess(*given, "--vocab-size", "5000")
+    assert_one_line(result, ["5,000", "more than the text supports", "--vocab-size"])
+    assert not any(tmp_path.iterdir())
+    cure = re.search(r"--vocab-size (\d+) or less", result.stderr)
+    assert cure
+    assert nmt_preprocess(*given, "--vocab-size", int(cure[1]) + 1).returncode == 1
+    assert nmt_preprocess(*given, "--vocab-size", cure[1]).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
+def test_a_vocabulary_too_small_for_the_alphabet_is_one_clear_line(
+    nmt_preprocess: Run, tmp_path: Path, toy: str, kind: str
+) -> None:
+    given = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
+    result = nmt_preprocess(*given, "--vocab-size", "10")
+    assert_one_line(result, ["a vocabulary of 10 is too small", "raise --vocab-size"])
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_empty_folder_one_stands_in_can_be_filled(
+    nmt_preprocess: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path / "out")
+    result = nmt_preprocess("--train", toy, "--out", ".")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out" / "dataset.json").exists()
+
+
+def assert_one_line(result: CompletedProcess[str], words: list[str]) -> None:
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert [word for word in words if word not in result.stderr] == []

@@ -1,0 +1,327 @@
+"""The command line of `nmt score`: its flags, what it prints and where, and its answer to bad input."""
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import click
+import pytest
+
+from nmt_cli.cli.commands.score import score
+
+Run = Callable[..., CompletedProcess[str]]
+
+FLAGS = [
+    "--reference",
+    "--target-lang",
+    "--metric",
+    "--sentences",
+    "--significance",
+    "--model",
+    "--source",
+    "--json",
+    "--config",
+    "--set",
+]
+"""A flag is a promise, and there is room for ten: what need not change from run to run is a setting."""
+
+REFERENCE = [
+    "Ein Mann fährt mit der U-Bahn nach Hause.",
+    "Zwei Hunde spielen im Schnee.",
+    "",
+    "Eine Frau liest in einem Park ein Buch.",
+]
+WORSE = [
+    "Ein Mann fährt mit der U-Bahn Hause.",
+    "Zwei Hunde im Schnee.",
+    "",
+    "Frau liest in einem Park ein Buch.",
+]
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> Path:
+    path = tmp_path / "ref.de"
+    path.write_text("\n".join(REFERENCE) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def worse(tmp_path: Path) -> Path:
+    path = tmp_path / "worse"
+    path.write_text("\n".join(WORSE) + "\n", encoding="utf-8")
+    return path
+
+
+def test_the_flags_are_these_and_no_more() -> None:
+    options = [option for option in score.params if isinstance(option, click.Option)]
+    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
+
+
+def test_help_shows_every_flag(nmt: Run) -> None:
+    text = nmt("score", "--help").stdout
+    assert [flag for flag in FLAGS if flag not in text] == []
+
+
+def test_a_table_on_stdout_names_every_score_with_its_signature(nmt: Run, ref: Path, worse: Path) -> None:
+    result = nmt("score", "--reference", ref, worse, ref)
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = [line for line in result.stdout.splitlines() if line.startswith("│")]
+    assert rows[1].split("│")[2:5] == [cell for cell in rows[1].split("│")[2:5] if "100.00" in cell]
+    assert "100.00" not in rows[0]
+    assert "BLEU (sacrebleu, detokenised, 13a): nrefs:1|case:mixed|eff:no|tok:13a|" in result.stdout
+    assert "BLEU (paper protocol: tokenised, compounds split): nrefs:1|" in result.stdout
+    assert "chrF2: nrefs:1|" in result.stdout
+    assert "The two BLEU are of different kinds" in result.stdout
+
+
+def test_json_alone_is_on_stdout_in_full_precision(nmt: Run, ref: Path, worse: Path) -> None:
+    result = nmt("score", "--reference", ref, worse, "--json", "--metric", "bleu", "--sentences")
+    assert (result.returncode, result.stderr) == (0, "")
+    content = json.loads(result.stdout)
+    assert (content["references"], content["lines"], content["language"]) == ([str(ref)], 4, "de")
+    (system,) = content["systems"]
+    (found,) = system["scores"]
+    assert (system["system"], found["metric"]) == (str(worse), "bleu")
+    assert found["name"] == "BLEU (sacrebleu, detokenised, 13a)"
+    assert len(str(found["score"]).partition(".")[2]) > 10
+    assert found["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert found["detail"].startswith("100.0/")
+    (sentences,) = system["sentences"]
+    assert len(sentences["values"]) == 4
+
+
+def test_what_the_command_prints_is_what_sacrebleus_command_prints(nmt: Run, ref: Path, worse: Path) -> None:
+    command = [sys.executable, "-m", "sacrebleu", str(ref), "-i", str(worse), "-m", "bleu", "chrf", "ter"]
+    printed = subprocess.run([*command, "-w", "12"], capture_output=True, check=True, text=True).stdout
+    expected = {found["name"]: (found["score"], found["signature"]) for found in json.loads(printed)}
+    metrics = ("--metric", "bleu", "--metric", "chrf", "--metric", "ter")
+    (system,) = json.loads(nmt("score", "--reference", ref, worse, "--json", *metrics).stdout)["systems"]
+    for found in system["scores"]:
+        value, signature = expected[found["name"].split(" ")[0]]
+        assert found["score"] == pytest.approx(value, abs=6e-13)
+        assert found["signature"] == signature
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [(), ("-",)], ids=["no HYP", "-"])
+def test_without_a_file_hypotheses_come_from_stdin(ref: Path, arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "nmt_cli", "score", "--reference", str(ref), "--json", *arguments]
+    result = subprocess.run(command, input=ref.read_bytes(), capture_output=True, check=True)
+    (system,) = json.loads(result.stdout)["systems"]
+    assert system["system"] == "stdin"
+    assert [round(found["score"], 9) for found in system["scores"]] == [100, 100, 100]
+
+
+SHOW_MODULES = """
+import sys
+from nmt_cli.cli.main import main
+sys.argv = ["nmt", "score", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def modules_loaded_by(*arguments: object) -> set[str]:
+    command = [sys.executable, "-c", SHOW_MODULES, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, check=True, text=True)
+    return set(result.stderr.split())
+
+
+@pytest.mark.slow
+def test_scoring_loads_no_torch_and_help_nothing_heavy(ref: Path) -> None:
+    metrics = [word for name in ("bleu", "paper-bleu", "chrf", "ter") for word in ("--metric", name)]
+    loaded = modules_loaded_by("--reference", ref, ref, *metrics)
+    assert {"sacrebleu", "sacremoses"} <= loaded
+    assert "torch" not in loaded
+    assert not modules_loaded_by("--help") & {"torch", "sacrebleu", "sacremoses", "numpy", "rich"}
+
+
+def test_sentences_are_tab_separated_on_stdout_and_the_table_goes_to_stderr(
+    nmt: Run, ref: Path, worse: Path
+) -> None:
+    arguments = ("--reference", ref, worse, "--sentences", "--metric", "bleu", "--metric", "ter")
+    result = nmt("score", *arguments)
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert rows[0] == ["line", "BLEU", "TER"]
+    assert [row[0] for row in rows[1:]] == ["1", "2", "3", "4"]
+    assert rows[2][2] == "20.0000"
+    assert "│" in result.stderr
+    assert nmt("score", *arguments, "--quiet").stderr == ""
+
+
+def test_sentences_of_several_systems_are_told_apart(nmt: Run, ref: Path, worse: Path) -> None:
+    result = nmt("score", "--reference", ref, ref, worse, "--sentences", "--metric", "chrf")
+    assert result.stdout.splitlines()[0] == f"line\t{ref} chrF2\t{worse} chrF2"
+
+
+SGM = '<{0} setid="s"><doc docid="BBC/News 12-A" sysid="x">{1}</doc></{0}>'
+
+
+def as_sgm(kind: str, lines: list[str]) -> bytes:
+    segments = (f'<seg id="{number}">{line}</seg>\n' for number, line in enumerate(lines, start=1))
+    return SGM.format(kind, "".join(segments)).encode()
+
+
+def test_wmt_sgm_and_packed_text_score_as_plain_text_does(
+    nmt: Run, ref: Path, worse: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ref.de.sgm").write_bytes(as_sgm("refset", REFERENCE))
+    (tmp_path / "worse.sgm").write_bytes(as_sgm("tstset", WORSE))
+    (tmp_path / "ref.de.gz").write_bytes(gzip.compress(ref.read_bytes()))
+
+    def values(reference: Path, hypotheses: Path) -> list[float]:
+        result = nmt("score", "--json", "--reference", reference, hypotheses)
+        return [found["score"] for found in json.loads(result.stdout)["systems"][0]["scores"]]
+
+    plain = values(ref, worse)
+    assert len(plain) == 3
+    assert values(tmp_path / "ref.de.gz", worse) == plain
+    assert values(tmp_path / "ref.de.sgm", tmp_path / "worse.sgm") == plain
+    result = nmt(
+        *("score", "--sentences", "--metric", "ter"),
+        *("--reference", tmp_path / "ref.de.sgm", tmp_path / "worse.sgm"),
+    )
+    assert result.stdout.splitlines()[:2] == ["line\tdocument\tsegment\tTER", "1\tBBC/News 12-A\t1\t12.5000"]
+    (tmp_path / "other.sgm").write_bytes(as_sgm("tstset", WORSE).replace(b'id="2"', b'id="7"'))
+    result = nmt("score", "--reference", tmp_path / "ref.de.sgm", tmp_path / "other.sgm")
+    assert_one_line(result, "other.sgm segment 2 is doc BBC/News 12-A seg 7")
+
+
+def test_documents_whose_names_differ_after_a_blank_are_told_apart(nmt: Run, tmp_path: Path) -> None:
+    (tmp_path / "ref.sgm").write_bytes(as_sgm("refset", REFERENCE))
+    (tmp_path / "hyp.sgm").write_bytes(as_sgm("tstset", REFERENCE).replace(b"12-A", b"12-B"))
+    result = nmt("score", "--reference", tmp_path / "ref.sgm", tmp_path / "hyp.sgm")
+    assert_one_line(result, "is doc BBC/News 12-B seg 1, but")
+
+
+def test_several_references_count_together(nmt: Run, ref: Path, worse: Path) -> None:
+    result = nmt("score", "--reference", ref, "--reference", worse, worse, "--json")
+    content = json.loads(result.stdout)
+    assert [found["score"] for found in content["systems"][0]["scores"]] == pytest.approx([100] * 3)
+    assert content["systems"][0]["scores"][0]["signature"].startswith("nrefs:2|")
+
+
+def test_significance_stars_what_differs_and_names_what_it_is_compared_with(
+    nmt: Run, ref: Path, worse: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ref40.de").write_bytes(ref.read_bytes() * 40)
+    (tmp_path / "worse40").write_bytes(worse.read_bytes() * 40)
+    (tmp_path / "same40").write_bytes(worse.read_bytes() * 40)
+    systems = [tmp_path / name for name in ("worse40", "same40", "ref40.de")]
+    few = ("--set", "significance.samples=99", "--metric", "chrf")
+    result = nmt(
+        *("score", "--reference", tmp_path / "ref40.de", *systems, "--significance", "randomization", *few)
+    )
+    cells = [line.split("│")[2].strip() for line in result.stdout.splitlines() if line.startswith("│")]
+    assert [cell for cell in cells if cell.startswith("p =")] == ["p = 0.0100", "p = 0.0100*"]
+    assert f"such a difference to {systems[0]}" in result.stdout
+    assert "ar:99" in result.stdout
+
+
+def test_json_holds_what_a_test_found(nmt: Run, ref: Path, worse: Path) -> None:
+    arguments = (
+        "--significance",
+        "bootstrap",
+        "--set",
+        "significance.samples=99",
+        "--metric",
+        "bleu",
+        "--json",
+    )
+    first, second = json.loads(nmt("score", "--reference", ref, worse, ref, *arguments).stdout)["systems"]
+    assert first["scores"][0]["significance"]["p_value"] is None
+    found = second["scores"][0]["significance"]
+    assert set(found) == {"p_value", "mean", "margin", "signature"}
+    assert "bs:99" in found["signature"]
+
+
+def test_without_a_language_the_papers_score_is_left_out_with_a_word_why(
+    nmt: Run, ref: Path, worse: Path, tmp_path: Path
+) -> None:
+    gold = ref.rename(tmp_path / "gold")
+    result = nmt("score", "--reference", gold, worse)
+    assert "paper protocol" not in result.stdout
+    assert "Note: BLEU by the paper's protocol is left out: it needs the target language" in result.stderr
+    assert nmt("score", "--reference", gold, worse, "--quiet").stderr == ""
+
+
+def test_warnings_come_on_stderr_even_when_quiet(nmt: Run, ref: Path, tmp_path: Path) -> None:
+    (tmp_path / "hyp").write_bytes(b"a\n\xff\nb\nc\n")
+    result = nmt("score", "--reference", ref, tmp_path / "hyp", "--json", "--quiet")
+    assert "Warning: " in result.stderr
+    assert "1 of 4 lines are not UTF-8" in result.stderr
+    assert json.loads(result.stdout)["lines"] == 4
+
+
+def test_a_name_in_brackets_is_printed_as_it_is(nmt: Run, ref: Path, worse: Path, tmp_path: Path) -> None:
+    system = worse.rename(tmp_path / "[red]x")
+    assert "[red]x" in "".join(nmt("score", "--reference", ref, system).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--significance", "bootstrap"), "--significance compares systems"),
+        (("--set", "bleu.tokenizer=intl", "--metric", "chrf"), "bleu.tokenizer has no effect"),
+        (("--set", "bleu.tokeniser=intl"), "did you mean bleu.tokenizer?"),
+        (("--set", "bleu.tokenizer=moses"), "bleu.tokenizer takes "),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(
+    nmt: Run, ref: Path, worse: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    assert_one_line(nmt("score", "--reference", ref, worse, *arguments), message)
+
+
+def test_unequal_numbers_of_lines_name_both_and_the_two_newstest2014(nmt: Run, tmp_path: Path) -> None:
+    (tmp_path / "ref.de").write_text("x\n" * 3003)
+    (tmp_path / "hyp").write_text("x\n" * 2737)
+    result = nmt("score", "--reference", tmp_path / "ref.de", tmp_path / "hyp")
+    assert_one_line(result, "hyp has 2,737 lines")
+    assert "ref.de has 3,003" in result.stderr
+    assert "newstest2014" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("gold", ("--target-lang", lang)) for lang in ("zh", "zh-CN", "zh_CN", "ZH")] + [("ref.zh-CN", ())],
+)
+def test_chinese_is_cut_into_characters_whatever_its_region_and_case(
+    nmt: Run, tmp_path: Path, name: str, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / name).write_text("两只狗在雪地里玩耍。\n", encoding="utf-8")
+    (tmp_path / "hyp").write_text("两只狗在雪里玩耍。\n", encoding="utf-8")
+    metric = ("--metric", "bleu")
+    result = nmt("score", "--reference", tmp_path / name, tmp_path / "hyp", *metric, *arguments)
+    assert "BLEU (sacrebleu, detokenised, zh): nrefs:1|case:mixed|eff:no|tok:zh|" in result.stdout
+
+
+def test_a_missing_file_is_named(nmt: Run, ref: Path, tmp_path: Path) -> None:
+    assert_one_line(nmt("score", "--reference", ref, tmp_path / "none"), "none: there is no such file")
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--reference", "r", "--metric", "meteor"), ("--reference", "r", "--significance", "t")]
+)
+def test_wrong_usage_is_two(nmt: Run, arguments: tuple[str, ...]) -> None:
+    result = nmt("score", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+
+
+def assert_one_line(result: CompletedProcess[str], message: str) -> None:
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert message in result.stderr
+
+
+def test_json_shows_a_hostile_name_and_gives_it_back_as_it_was(nmt: Run, ref: Path, worse: Path) -> None:
+    hostile = worse.rename(worse.with_name("a\x1b[2J\x9b2J\u202e\u2028\x7f"))
+    result = nmt("score", "--reference", ref, hostile, "--json", "--metric", "bleu")
+    assert not set("\x1b\x9b\u202e\u2028\x7f") & {*result.stdout}
+    assert str(hostile) in json.loads(result.stdout)["systems"][0].values()

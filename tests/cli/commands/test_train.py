@@ -1,0 +1,399 @@
+"""`nmt train`: its flags, its help, what it says on the way, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import click
+import pytest
+
+from nmt_cli import config as settings
+from nmt_cli.cli.commands import train as train_module
+from nmt_cli.cli.commands.train import Stop, train
+from nmt_cli.cli.reports.train import Reporter
+from nmt_cli.errors import EXIT_CODES
+from nmt_cli.scoring.metrics import score
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.tracking.events import Doing, Note, Progress, Saved, Spent, Validated
+from nmt_cli.training.validation.metrics import Judgement
+
+Run = Callable[..., CompletedProcess[str]]
+
+FLAGS = [
+    "--out",
+    "--preset",
+    "--max-steps",
+    "--batch-tokens",
+    "--max-tokens-per-device",
+    "--seed",
+    "--device",
+    "--devices",
+    "--threads",
+    "--validate-every",
+    "--save-every",
+    "--init-from",
+    "--deterministic",
+    "--dry-run",
+    "--config",
+    "--set",
+]
+"""A flag is a promise, and there is room for sixteen: what need not change from run to run is a setting."""
+
+TINY = {
+    "model": "width=16\nfeed_forward=32\nheads=2\nencoder_layers=1\ndecoder_layers=1",
+    "batch": "tokens=400",
+    "training": "max_steps=2\nlog_every=1",
+    "validation": "every_steps=0",
+}
+
+
+@contextmanager
+def signals_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in EXIT_CODES}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.fixture
+def run(nmt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """`nmt train` on the CPU with the settings of a tiny model in a file, in this process and one thread."""
+    monkeypatch.setattr("nmt_cli.training.setup.run.default_threads", lambda processes: 1)
+    file = tmp_path / "tiny.toml"
+    file.write_text("\n".join(f"[{name}]\n{keys}\n" for name, keys in TINY.items()), encoding="utf-8")
+    with signals_as_before():
+        yield lambda *arguments: nmt("train", *arguments, "--config", file, "--device", "cpu")
+
+
+def assert_one_line(result: CompletedProcess[str], code: int, *told: str) -> None:
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+    assert all(part in result.stderr for part in told)
+    if code == 1:
+        assert result.stderr.count("\n") == 1
+
+
+def test_the_flags_are_these_and_no_more() -> None:
+    options = [option for option in train.params if isinstance(option, click.Option)]
+    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
+
+
+def test_help_shows_every_flag(nmt: Run) -> None:
+    text = nmt("train", "--help").stdout
+    assert [flag for flag in FLAGS if flag not in text] == []
+
+
+def test_help_lists_the_presets(nmt: Run) -> None:
+    text = "".join(nmt("train", "--help").stdout.split())
+    assert all(name in text for name in settings.preset_names())
+
+
+SHOW_MODULES = """
+import sys
+from nmt_cli.cli.main import main
+sys.argv = ["nmt", "train", "--help"]
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_help_loads_nothing_heavy() -> None:
+    command = [sys.executable, "-c", SHOW_MODULES]
+    result = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert not set(result.stderr.split()) & {"torch", "safetensors", "numpy", "sacrebleu", "rich"}
+
+
+def test_a_run_says_what_it_does_on_stderr_and_nothing_on_stdout(
+    run: Run, toy_dataset: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    result = run(toy_dataset, "--out", out)
+    assert (result.returncode, result.stdout) == (0, "")
+    preflight, first, second, saved, cost, done = result.stderr.splitlines()
+    assert preflight.startswith("preflight (")
+    assert first.startswith("step 1 of 2, epoch 1: loss ")
+    assert second.startswith("step 2 of 2, epoch 1: loss ")
+    assert saved == f"step 2: saved {out}/checkpoints/step-00000002"
+    assert cost.startswith("cost: ")
+    assert done == f"{out}: done"
+
+
+def test_quiet_says_nothing_where_all_goes_well(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
+    result = run(toy_dataset, "--out", tmp_path / "run", "--quiet")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert (tmp_path / "run/last").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "setting", "value"),
+    [
+        (("--max-steps", "1"), "training.max_steps", 1),
+        (("--batch-tokens", "300"), "batch.tokens", 300),
+        (("--max-tokens-per-device", "77"), "training.max_tokens_per_device", 77),
+        (("--max-tokens-per-device", "auto"), "training.max_tokens_per_device", 0),
+        (("--seed", "9"), "training.seed", 9),
+        (("--validate-every", "2"), "validation.every_steps", 2),
+        (("--save-every", "1"), "checkpoints.every_steps", 1),
+        (("--deterministic",), "training.deterministic", True),
+        (("--set", "loss.smoothing=0.3"), "loss.smoothing", 0.3),
+        (("--preset", "tiny"), "schedule.peak", 0.005),
+        (("--preset", "tiny"), "model.width", 16),
+        (("--max-steps", "1", "--set", "training.max_steps=5"), "training.max_steps", 1),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
+)
+def test_flags_are_settings_and_the_run_keeps_what_holds(
+    run: Run, toy_dataset: Path, tmp_path: Path, flags: tuple[str, ...], setting: str, value: object
+) -> None:
+    assert run(toy_dataset, "--out", tmp_path / "run", *flags).returncode == 0
+    kept = settings.read(TrainConfig, tmp_path / "run/config.toml")
+    section, _, key = setting.partition(".")
+    assert getattr(getattr(kept, section), key) == value
+
+
+def test_the_same_command_again_goes_on_with_more_steps(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
+    run(toy_dataset, "--out", tmp_path / "run")
+    result = run(toy_dataset, "--out", tmp_path / "run", "--max-steps", "3")
+    assert result.stderr.splitlines()[:3] == [
+        "changed: training.max_steps: 2 -> 3",
+        f"going on from step 2 ({tmp_path}/run/checkpoints/step-00000002)",
+        next(line for line in result.stderr.splitlines() if line.startswith("step 3 of 3, ")),
+    ]
+    log = (tmp_path / "run/log.jsonl").read_text(encoding="utf-8")
+    assert [json.loads(line)["step"] for line in log.splitlines()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "Missing option '--out'"),
+        (("--out", "x", "--preset", "huge"), "'huge' is not one of 'iwslt14'"),
+        (("--out", "x", "--devices", "0"), "'--devices'"),
+        (("--out", "x", "--device", "tpu"), "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
+        (("--out", "x", "--max-steps", "many"), "'many' is not a valid integer"),
+        (("--out", "x", "--max-tokens-per-device", "lots"), "takes a number or auto, not lots."),
+        (("--out", "x", "--max-tokens-per-device", "0"), "takes a number or auto, not 0."),
+        (("--out", "x", "--max-tokens-per-device", "-5"), "takes a number or auto, not -5."),
+        (("--out", "x", "--max-tokens-per-device", "²"), "takes a number or auto, not ²."),
+        (("--out", "x", "--config", "nowhere.toml"), "'nowhere.toml' does not exist"),
+        (("--out", "x", "--max_steps", "5"), "No such option"),
+        (("--out", "x", "surplus"), "unexpected extra argument (surplus)"),
+    ],
+    ids=lambda value: " ".join(value[2:]) if isinstance(value, tuple) else "",
+)
+def test_wrong_usage_is_told_with_exit_code_2(
+    nmt: Run, toy_dataset: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    result = nmt("train", toy_dataset, *arguments)
+    assert_one_line(result, 2, told)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--set", "training.max_step=5"), "did you mean training.max_steps?"),
+        (("--set", "optimizer.weight_decay=0.1"), "weight_decay has no effect with adam; set kind to adamw."),
+        (("--max-steps", "0"), "max_steps is 0; take at least 1."),
+        (("--seed", "-1"), "seed is -1; take at least 0."),
+        (("--batch-tokens", "0"), "tokens is 0; take at least 1."),
+        (("--validate-every", "-1"), "every_steps is -1"),
+        (("--save-every", "-1"), "every_steps"),
+        (("--set", "validation.sentences=-1"), "sentences is -1"),
+        (("--set", "loss.smoothing=1.0"), "smoothing is 1.0; take at least 0 and less than 1."),
+        (("--set", "optimizer.beta2=1.0"), "beta2 is 1.0; take at least 0 and less than 1."),
+        (("--set", "optimizer.clip_norm=-1"), "clip_norm is -1.0; take at least 0."),
+        (("--set", "schedule.warmup=0"), "warmup is 0; with noam take at least 1."),
+        (("--set", "schedule.peak=0"), "peak is 0.0; take more than 0."),
+        (
+            ("--set", "model.residual_stream=bf16", "--set", "training.precision=fp32"),
+            "model.residual_stream=bf16 has no effect with training.precision=fp32",
+        ),
+        (
+            ("--set", "schedule.decay=0.1"),
+            "decay and patience have no effect with noam; set kind to plateau.",
+        ),
+        (
+            ("--set", "schedule.patience=9"),
+            "decay and patience have no effect with noam; set kind to plateau.",
+        ),
+        (
+            ("--set", "schedule.kind=plateau", "--set", "schedule.decay=1.0"),
+            "decay is 1.0; take more than 0 and less",
+        ),
+        (
+            ("--set", "schedule.kind=plateau", "--set", "schedule.patience=0"),
+            "patience is 0; take at least 1.",
+        ),
+        (("--set", "schedule.kind=plateau"), "nothing to watch without validation; set validation.every"),
+        (("--set", "validation.patience=-1"), "patience is -1; take at least 0."),
+        (("--set", "validation.least_improvement=-1"), "least_improvement is -1.0; take at least 0."),
+        (("--set", 'start.freeze=["x*"]'), "start.freeze: no parameter is named x*; "),
+        (("--init-from", "nowhere"), "nowhere is no model: "),
+        (("--set", "checkpoints.keep_last=0"), "keep_last is 0; take at least 1."),
+        (("--set", "checkpoints.every_minutes=0"), "every_minutes is 0.0; take more than 0."),
+        (("--set", "schedule.kind=step"), "schedule.kind takes "),
+        (("--set", "model.heads=3"), "width 16 can't be shared evenly among 3 heads"),
+        (("--set", "training.precision=fp16"), "training.precision is fp16, but cpu has only fp32, bf16."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_settings_that_make_no_sense_are_told_in_one_line_before_anything_is_trained(
+    run: Run, toy_dataset: Path, tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    assert_one_line(run(toy_dataset, "--out", tmp_path / "run", *arguments), 1, told)
+    assert not (tmp_path / "run/checkpoints").exists()
+
+
+@pytest.mark.parametrize("devices", [(), ("--devices", "2")], ids=["one process", "two"])
+def test_what_is_no_dataset_is_told_in_one_line(run: Run, tmp_path: Path, devices: tuple[str, ...]) -> None:
+    result = run(tmp_path, "--out", tmp_path / "run", *devices)
+    assert_one_line(result, 1, f"{tmp_path} is no dataset folder: it has no dataset.json; make one with nmt")
+
+
+def test_the_first_signal_is_remembered_and_a_second_ctrl_c_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with signals_as_before():
+        stop = Stop()
+        assert stop.signal == 0
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.signal == signal.SIGUSR1
+        monkeypatch.setattr(train_module, "SECONDS_OF_ECHO", 0.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", EXIT_CODES)
+def test_a_signal_that_nohup_had_us_ignore_stays_ignored(number: int) -> None:
+    with signals_as_before():
+        signal.signal(number, signal.SIG_IGN)
+        stop = Stop()
+        os.kill(os.getpid(), number)
+        assert stop.signal == 0
+        assert [n for n in EXIT_CODES if signal.getsignal(n) is signal.SIG_IGN] == [number]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)]
+)
+def test_a_signal_saves_and_says_how_to_go_on(
+    run: Run, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    out, show = tmp_path / "run", Reporter.__call__
+
+    def interrupted(self: Reporter, event: object) -> None:
+        show(self, event)  # type: ignore[arg-type]
+        if isinstance(event, Progress) and event.step == 1:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Reporter, "__call__", interrupted)
+    result = run(toy_dataset, "--out", out, "--max-steps", "1000")
+    assert result.returncode == code
+    assert result.stderr.splitlines()[-2:] == [
+        f"step 2: saved {out}/checkpoints/step-00000002",
+        f"{out}: stopped and saved; the same command again goes on from here",
+    ]
+
+
+def a_progress(**changes: float) -> Progress:
+    values: dict[str, float] = {
+        "step": 1200,
+        "max_steps": 100_000,
+        "epoch": 3,
+        "loss": 4.56789,
+        "nll": 3.1,
+        "learning_rate": 0.00021,
+        "tokens_per_second": 12_345.6,
+        "seconds": 600,
+        "seconds_left": 49_400,
+        "waiting": 0.012,
+        "filler": 0.0,
+        "skipped": 0,
+        "memory": 10**9,
+        **changes,
+    }
+    return Progress(**values, bleu=None)  # type: ignore[arg-type]
+
+
+JUDGEMENT = Judgement(
+    name="dev",
+    nll=1.0,
+    perplexity=2.71828,
+    word_perplexity=9.9,
+    scores=score(["a b c d e"], [["a b c d e"]]),
+    translations=["a b c d e"],
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Note("changed: a.b: 1 -> 2"), "changed: a.b: 1 -> 2"),
+        (Saved(12_000, Path("run/x")), "step 12,000: saved run/x"),
+        (
+            a_progress(),
+            "step 1,200 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
+            "waiting 1.2%, filler 0.0%, 14 h to go",
+        ),
+        (
+            replace(a_progress(), epoch_of="news\x1b[2J"),
+            "step 1,200 of 100,000, epoch 4 of news\\x1b[2J: loss 4.5679, nll 3.1000, rate 2.10e-04, "
+            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 14 h to go",
+        ),
+        (
+            a_progress(step=99_000, seconds_left=100, skipped=3),
+            "step 99,000 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
+            "waiting 1.2%, filler 0.0%, 1.7 min to go, 3 steps skipped (not finite)",
+        ),
+        (
+            Validated(5000, [JUDGEMENT, JUDGEMENT], True, 12.3),
+            "step 5,000: dev: BLEU 100.00, chrF2 100.00, perplexity 2.718; "
+            "dev: BLEU 100.00, chrF2 100.00, perplexity 2.718, the best so far (12 s)",
+        ),
+        (
+            Validated(5000, [JUDGEMENT], False, 12.3),
+            "step 5,000: dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
+        ),
+        (
+            Validated(5000, [replace(JUDGEMENT, subset="300 of 1,014 sentences")], False, 12.3),
+            "step 5,000: dev: BLEU 100.00, chrF2 100.00 on 300 of 1,014 sentences, perplexity 2.718 (12 s)",
+        ),
+        (
+            Validated(5000, [JUDGEMENT], False, 12.3, "ema"),
+            "step 5,000 (ema): dev: BLEU 100.00, chrF2 100.00, perplexity 2.718 (12 s)",
+        ),
+        (
+            Spent(model_flops=1.5e15, hours=2.0, device_hours=16.0),
+            "cost: 1.5e+15 model FLOPs in 2 h, 16 h summed over devices",
+        ),
+    ],
+    ids=["note", "saved", "progress", "of a corpus", "skipped", "best", "not best", "subset", "ema", "spent"],
+)
+def test_each_event_is_a_plain_line(
+    capsys: pytest.CaptureFixture[str], event: Note | Saved | Progress | Validated | Spent, line: str
+) -> None:
+    Reporter(quiet=False)(event)
+    Reporter(quiet=False)(Doing("training", 1, 0))
+    Reporter(quiet=True)(event)
+    assert capsys.readouterr() == ("", f"{line}\n")
+
+
+def test_it_computes_in_as_many_threads_as_told(run: Run, tmp_path: Path, toy_dataset: Path) -> None:
+    assert run(toy_dataset, "--out", tmp_path / "run", "--threads", "2").returncode == 0
+    (facts,) = (tmp_path / "run" / "environment.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(facts)["threads"] == 2

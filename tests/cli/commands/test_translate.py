@@ -1,0 +1,466 @@
+"""`nmt translate`: its flags, its help, what it prints, and what it refuses."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import click
+import pytest
+import torch
+
+from nmt_cli.api import load
+from nmt_cli.cli.commands.translate import translate
+from nmt_cli.cli.reports.translate import Reporter, as_json, as_text
+from nmt_cli.corpus.source_text import Lines
+from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.errors import UserError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.vocabulary import Numbering
+from nmt_cli.translation.checks.input_checks import OddInput
+from nmt_cli.translation.checks.output_checks import Flag
+from nmt_cli.translation.translator import Candidate, Line, Translation
+from nmt_cli.translation.workers import pool as workers
+
+Run = Callable[..., CompletedProcess[str]]
+
+FLAGS = [
+    "--beam",
+    "--length-penalty",
+    "--n-best",
+    "--precision",
+    "--threads",
+    "--device",
+    "--devices",
+    "--input",
+    "--output",
+    "--format",
+    "--attention",
+    "--config",
+    "--set",
+]
+"""A flag is a promise, and there is room for fourteen: what need not change from run to run is a setting."""
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text"
+    path.write_text("abc\nde\n")
+    return path
+
+
+@pytest.fixture
+def run(nmt: Run, made_models: Path, text: Path) -> Run:
+    """`nmt translate` on the CPU with a model that copies, in this process and one thread."""
+    return lambda *arguments: nmt(
+        *("translate", made_models / "copies", "--input", text, "--device", "cpu", "--threads", "1"),
+        *arguments,
+    )
+
+
+def assert_one_line(result: CompletedProcess[str], code: int, told: str) -> None:
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+    assert told in result.stderr
+    if code == 1:
+        assert result.stderr.count("\n") == 1
+
+
+def test_the_flags_are_these_and_no_more() -> None:
+    options = [option for option in translate.params if isinstance(option, click.Option)]
+    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
+
+
+def test_help_shows_every_flag(nmt: Run) -> None:
+    shown = nmt("translate", "--help").stdout
+    assert [flag for flag in FLAGS if flag not in shown] == []
+
+
+SHOW_MODULES = """
+import sys
+from nmt_cli.cli.main import main
+sys.argv = ["nmt", "translate", "--help"]
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_help_loads_nothing_heavy() -> None:
+    result = subprocess.run([sys.executable, "-c", SHOW_MODULES], capture_output=True, check=True, text=True)
+    assert not set(result.stderr.split()) & {"torch", "safetensors", "numpy", "sacrebleu", "rich"}
+
+
+@pytest.mark.slow
+def test_translations_go_to_stdout_and_the_rest_to_stderr(run: Run) -> None:
+    result = run()
+    assert (result.returncode, result.stdout) == (0, "abc\nde\n")
+    assert result.stderr.startswith("2 lines in ")
+    assert result.stderr.endswith(" a second\n")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("cramped")
+def test_a_line_that_does_not_fit_into_memory_makes_the_command_fail(run: Run) -> None:
+    result = run("--quiet")
+    assert (result.returncode, result.stdout) == (1, "\nde\n")
+    assert "Error: 1 of 2 lines did not fit into memory, and have empty translations: line 1." in (
+        result.stderr
+    )
+
+
+def test_a_model_cannot_ask_for_a_search_that_no_flag_could(
+    made_models: Path, tmp_path: Path, nmt: Run, text: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(made_models / "copies", folder)
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"search": {"beam": 1_000_000}}))
+    told = "the model's own settings [search]: beam is 1000000; take 1 to 1024."
+    assert_one_line(nmt("translate", folder, "--input", text, "--quiet"), 1, told)
+    with pytest.raises(UserError, match="beam is 1000000"):
+        load(folder)
+
+
+def test_quiet_says_nothing_where_all_goes_well(run: Run) -> None:
+    result = run("--quiet")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "abc\nde\n", "")
+
+
+@pytest.mark.parametrize("arguments", [("--beam", "3"), ("--set", "search.beam=3")], ids=["flag", "setting"])
+def test_the_beam_has_as_many_hypotheses_as_told(run: Run, arguments: Sequence[str]) -> None:
+    assert run(*arguments, "--n-best", "3").stdout.count("\n") == 6
+    told = "n_best is 4, but a beam of 3 finds no more than 3; raise beam, or set sample to true."
+    assert_one_line(run(*arguments, "--n-best", "4"), 1, told)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+def test_the_length_penalty_is_the_exponent_of_the_rule(run: Run, penalty: float) -> None:
+    out = run("--length-penalty", penalty, "--set", "search.length_rule=power", "--format", "json").stdout
+    for line, length in zip(out.splitlines(), (4, 3), strict=True):
+        best = json.loads(line)["hypotheses"][0]
+        assert best["score"] == pytest.approx(best["log_probability"] / length**penalty, abs=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_precision_that_is_there_is_taken(run: Run, precision: str) -> None:
+    result = run("--precision", precision)
+    if "can't compute in" in result.stderr:
+        pytest.skip(f"this CPU has no {precision}")
+    assert (result.returncode, result.stdout) == (0, "abc\nde\n")
+
+
+@pytest.mark.parametrize("told", [1, 3])
+def test_as_many_threads_are_at_work_as_told(run: Run, monkeypatch: pytest.MonkeyPatch, told: int) -> None:
+    seen: list[int] = []
+    whole = workers.Workers
+
+    def counted(models: Sequence[Sequence[Transformer]]) -> workers.Workers:
+        seen.append(len(models))
+        return whole(models)
+
+    monkeypatch.setattr(workers, "Workers", counted)
+    assert run("--threads", str(told)).returncode == 0
+    assert seen == [told]
+
+
+def test_settings_come_from_a_file_before_assignments_before_flags(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[search]\nbeam = 2\nn_best = 2\nmin_length = 1\n")
+    assert run("--config", file).stdout.count("\n") == 4
+    assert run("--config", file, "--set", "search.n_best=1").stdout == "abc\nde\n"
+    assert run("--config", file, "--set", "search.n_best=2", "--n-best", "1").stdout == "abc\nde\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--precision", "fp8"), "'fp8' is not one of"),
+        (("--format", "xml"), "'xml' is not one of"),
+        (("--device", "tpu"), "'tpu' is not one of"),
+        (("--threads", "0"), "0 is not in the range x>=1"),
+        (("--devices", "0"), "0 is not in the range x>=1"),
+        (("--beam", "many"), "'many' is not a valid integer"),
+        (("--beam", "0"), "Invalid value for '--beam': 0 is not in the range 1<=x<=1024."),
+        (("--beam", "5000000"), "Invalid value for '--beam': 5000000 is not in the range 1<=x<=1024."),
+        (("--n-best", "0"), "Invalid value for '--n-best': 0 is not in the range 1<=x<=1024."),
+        (("--config", "nowhere.toml"), "'nowhere.toml' does not exist"),
+        (("--beams", "4"), "No such option"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_usage_is_told_with_exit_code_2(run: Run, arguments: tuple[str, ...], told: str) -> None:
+    assert_one_line(run(*arguments), 2, told)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--set", "search.beam=5000000"), "beam is 5000000; take 1 to 1024."),
+        (("--set", "search.n_best=1025"), "n_best is 1025; take 1 to 1024."),
+        (("--set", "search.min_length=1000000"), "min_length is 1000000; take 0 to 10000."),
+        (("--length-penalty", "-0.5"), "length_penalty is -0.5; take at least 0."),
+        (("--set", "search.cap_extra=-1"), "cap_extra is -1; take 0 to 10000."),
+        (("--set", "search.rows=-1"), "rows is -1; take 0 to 16384."),
+        (("--set", "search.top_k=5"), "top_k has no effect without sampling; set sample to true."),
+        (("--set", "search.seed=5"), "seed has no effect without sampling; set sample to true."),
+        (("--set", "search.sample=true", "--beam", "7"), "beam has no effect on sampling; leave it out"),
+        (("--set", "search.mbr=bleu", "--beam", "1"), "mbr chooses among as many translations as the beam"),
+        (
+            ("--set", "search.mbr=bleu", "--set", "search.sample=true", "--n-best", "9"),
+            "no more than 4; raise beam.",
+        ),
+        (("--set", "search.sample=true", "--set", "search.stop_early=true"), "stop_early has no effect on"),
+        (("--set", "search.combine=log-probability"), "search.combine has no effect on one model;"),
+        (("--set", "search.weights=[1.0, 2.0]"), "search.weights has 2 numbers for 1 models; give one for"),
+        (("--set", "search.weights=[0.0]"), "weights holds 0.0; take more than 0."),
+        (("--set", "search.length_rule=sum"), "search.length_rule takes "),
+        (("--set", "search.min_length=9", "--set", "search.max_length=5"), "min_length is 9, but max_length"),
+        (("--set", "input.window=0"), "window is 0; take 1 to 1000000."),
+        (("--set", "input.longest=-1"), "longest is -1; take at least 0."),
+        (("--set", "input.longest=64"), "longest is 64, but the model has 64 positions, one of them for"),
+        (("--set", "input.to_long=cut"), "did you mean input.too_long?"),
+        (("--precision", "fp16"), "this CPU can't compute in fp16; choose --precision fp32"),
+        (("--devices", "2"), "--devices 2 needs as many GPUs; on a CPU choose --threads instead."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_settings_that_make_no_sense_are_told_in_one_line(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    assert_one_line(run(*arguments, "--output", tmp_path / "out"), 1, told)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_a_page_and_translations_need_two_files(run: Run, tmp_path: Path) -> None:
+    page = ("--attention", tmp_path / "same", "--output", tmp_path / "x" / ".." / "same")
+    (tmp_path / "x").mkdir()
+    assert_one_line(run(*page), 2, f"--attention and --output are both {tmp_path / 'same'}; name two files.")
+
+
+def test_a_page_that_has_no_place_is_told_before_anything_is_translated(run: Run, tmp_path: Path) -> None:
+    result = run("--attention", tmp_path / "missing" / "page.html")
+    assert_one_line(result, 1, "page.html can't be written: No such file or directory; choose another place.")
+    assert not result.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_page_that_finds_no_room_takes_no_translation_with_it(run: Run, tmp_path: Path) -> None:
+    result = run("--attention", "/dev/full", "--output", tmp_path / "out", "--quiet")
+    assert_one_line(result, 1, "/dev/full can't be written: No space left on device; make room")
+    assert (tmp_path / "out").read_text() == "abc\nde\n"
+
+
+SGM = """<srcset setid="t" srclang="any">
+<doc docid="News/1"><hl><seg id="1">abc</seg></hl><p><seg id="2">de</seg></p></doc>
+<doc docid="B&amp;B"><p><seg id="1"></seg><seg id="2">fg</seg></p></doc>
+</srcset>
+"""
+XML = """<?xml version="1.0" encoding="utf-8"?>
+<dataset id="t"><doc id="a"><src lang="en"><p><seg id="1">abc</seg></p></src>
+<ref lang="de" translator="A"><p><seg id="1">cba</seg></p></ref></doc></dataset>
+"""
+
+
+def test_a_test_set_becomes_a_system_output_with_the_same_documents_and_segments(
+    run: Run, nmt: Run, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "set.sgm", tmp_path / "out.sgm"
+    source.write_text(SGM)
+    assert run("--input", source, "--output", out).returncode == 0
+    assert out.read_text() == (
+        '<tstset setid="t" srclang="any" trglang="de" sysid="nmt">\n'
+        '<doc docid="News/1" sysid="nmt">\n<seg id="1">abc</seg>\n'
+        '<seg id="2">de</seg>\n</doc>\n<doc docid="B&amp;B" sysid="nmt">\n<seg id="1"></seg>\n'
+        '<seg id="2">fg</seg>\n</doc>\n</tstset>\n'
+    )
+    assert run("--input", source).stdout == out.read_text()
+    reference = tmp_path / "ref.de.sgm"
+    reference.write_text(SGM.replace("srcset", "refset"))
+    scored = json.loads(nmt("score", "--reference", reference, "--metric", "chrf", "--json", out).stdout)
+    assert scored["systems"][0]["scores"][0]["score"] == 100
+
+
+def test_an_xml_of_today_is_submitted_as_xml_and_scored_against_itself(
+    run: Run, nmt: Run, tmp_path: Path
+) -> None:
+    source, out = tmp_path / "set.xml", tmp_path / "out.xml"
+    source.write_text(XML)
+    assert run("--input", source, "--output", out).returncode == 0
+    assert (
+        '<dataset id="t">\n<doc id="a">\n<hyp system="nmt" language="de">\n<seg id="1">abc</seg>\n</hyp>'
+        in out.read_text()
+    )
+    result = nmt("score", "--reference", source, "--target-lang", "de", "--json", out)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(json.loads(result.stdout)["systems"]) == 1
+
+
+def test_of_a_tsv_the_first_column_is_translated_and_pairs_are_written(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "pairs.tsv"
+    source.write_text("abc\tignored\t0.5\nde\n\n")
+    assert run("--input", source).stdout == "abc\tabc\nde\tde\n\t\n"
+    assert run("--input", source, "--set", "input.prefix=true", "--format", "json").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("--output", "out.txt"), ("--n-best", "2"), ("--format", "json")])
+def test_what_asks_for_lines_gets_lines(run: Run, tmp_path: Path, arguments: tuple[str, str]) -> None:
+    (tmp_path / "set.sgm").write_text(SGM)
+    option, value = arguments
+    out = tmp_path / value if option == "--output" else value
+    printed = run("--input", tmp_path / "set.sgm", option, out).stdout
+    assert "seg id" not in printed
+    if option == "--output":
+        assert (tmp_path / value).read_text() == "abc\nde\n\nfg\n"
+
+
+def test_a_test_set_on_stdin_is_told_to_be_none(
+    run: Run, nmt: Run, made_models: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "set").write_text(SGM)
+    result = nmt("translate", made_models / "copies", "--device", "cpu", "--input", tmp_path / "set")
+    assert "looks like a WMT test set; name the file, ending in .sgm or .xml, with --input." in result.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told(nmt: Run, made_models: Path, text: Path) -> None:
+    result = nmt("translate", made_models / "copies", "--input", text, "--device", "cuda")
+    assert_one_line(result, 1, "this machine has no GPU that PyTorch can use; take --device cpu.")
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "code", "told"),
+    [
+        ("nowhere", (), 2, "nowhere' does not exist"),
+        (".", (), 1, "is no model: it has no config.json, nor any checkpoint; name a model, checkpoint or "),
+        ("copies", ("--input", "nowhere"), 1, "nowhere: there is no such file; check the path."),
+        ("copies", ("--output", "nowhere/out"), 1, "nowhere/out can't be written: No such file or directory"),
+    ],
+    ids=["no model", "another folder", "no input", "no place for output"],
+)
+def test_what_is_not_there_is_told(
+    nmt: Run, made_models: Path, text: Path, model: str, arguments: tuple[str, ...], code: int, told: str
+) -> None:
+    result = nmt("translate", made_models / model, "--device", "cpu", "--input", text, *arguments)
+    assert_one_line(result, code, told)
+
+
+def test_a_file_of_the_model_that_is_missing_is_not_blamed_on_the_input(
+    run: Run, made_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "model/part")
+
+    monkeypatch.setattr("nmt_cli.translation.loading.read_model", missing)
+    assert_one_line(run(), 1, "model/part: No such file or directory")
+
+
+def a_line(number: int = 1, raw: str = "a b", *, pieces: int = 2, too_long: bool = False) -> Line:
+    return Line(number, raw, [Sentence(number, [2] * pieces)], pieces, too_long, prefix_unknown=False)
+
+
+def a_candidate(text: str, *token_scores: float) -> Candidate:
+    tokens = [*text.split(), "</s>"]
+    return Candidate(
+        text=text, score=sum(token_scores) / 2, tokens=tokens, token_scores=token_scores, parts=()
+    )
+
+
+GOOD = Translation(a_line(7), [a_candidate("c ä", -0.5, -1.0, -0.5), a_candidate("d", -3.0, -1.0)], (), False)
+NOTHING = Translation(Line(8, "", (), 0, too_long=False, prefix_unknown=False), (), (), False)
+
+
+def test_text_is_the_best_translation_alone() -> None:
+    assert (as_text(GOOD, 1, Lines()), as_text(NOTHING, 1, Lines())) == ("c ä\n".encode(), b"\n")
+
+
+def test_several_translations_are_rows_with_the_number_of_the_line_from_zero() -> None:
+    assert as_text(GOOD, 2, Lines()).decode() == (
+        "6 ||| c ä ||| logprob= -2.000000 ||| -1.000000\n6 ||| d ||| logprob= -4.000000 ||| -2.000000\n"
+    )
+    assert as_text(NOTHING, 2, Lines()) == b"7 |||  ||| logprob= 0 ||| 0\n"
+
+
+def test_alignments_are_a_last_column() -> None:
+    assert as_text(GOOD, 1, Lines(), ["0-0 1-1", "0-0"]) == "c ä ||| 0-0 1-1\n".encode()
+    assert as_text(NOTHING, 1, Lines(), []) == b" ||| \n"
+    several = as_text(GOOD, 2, Lines(), ["0-0 1-1", "0-0"]).decode().splitlines()
+    assert [line.split(" ||| ")[-1] for line in several] == ["0-0 1-1", "0-0"]
+    assert as_text(NOTHING, 2, Lines(), []) == b"7 |||  ||| logprob= 0 ||| 0 ||| \n"
+
+
+def test_a_model_that_copies_aligns_each_word_with_itself(run: Run, text: Path) -> None:
+    text.write_text("abc de f\n\ng\n")
+    result = run("--set", "output.alignments=true")
+    assert result.stdout == "abc de f ||| 0-0 1-1 2-2\n ||| \ng ||| 0-0\n"
+
+
+def test_json_is_one_object_a_line() -> None:
+    written = as_json(GOOD, None)
+    assert written.count(b"\n") == 1
+    assert json.loads(written)["hypotheses"][1] == {
+        "text": "d",
+        "score": -2.0,
+        "log_probability": -4.0,
+        "tokens": ["d", "</s>"],
+        "token_scores": [-3.0, -1.0],
+    }
+    assert "ä".encode() in written
+    assert json.loads(as_json(GOOD, [0, 1]))["alignment"] == [0, 1]
+
+
+def told_of(capsys: pytest.CaptureFixture[str], *translations: Translation, quiet: bool = True) -> list[str]:
+    with Reporter(quiet, prompt=False) as report:
+        report.begin(OddInput("char", Numbering.new((), []).vocabulary))
+        for translation in translations:
+            report.line(translation)
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+def test_a_line_that_does_not_fit_into_memory_is_an_error_at_once_and_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = Translation(a_line(1234, pieces=5000), (), (), failed=True)
+    assert told_of(capsys, GOOD, failed) == [
+        "Error: line 1,234 (5,000 pieces) does not fit into memory.",
+        "Error: 1 of 2 lines did not fit into memory, and have empty translations: line 1,234. "
+        "Take a smaller --beam, or shorter lines.",
+    ]
+    assert (as_text(failed, 1, Lines()), json.loads(as_json(failed, None))["failed"]) == (b"\n", True)
+
+
+def test_what_is_odd_is_told_with_the_numbers_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    flags: dict[int, list[Flag]] = {2: ["empty"], 3: [], 4: ["looping", "length"], 5: ["looping"]}
+    odd = [
+        Translation(a_line(number, too_long=number % 2 == 0), [a_candidate("x", -1.0, -1.0)], some, False)
+        for number, some in flags.items()
+    ]
+    assert told_of(capsys, *odd) == [
+        "Warning: line 2 has 2 pieces, too many to translate at once.",
+        "Warning: 1 of 4 translations is empty: line 2",
+        "Warning: 2 of 4 translations loop: lines 4, 5",
+        "Warning: 1 of 4 translations is far longer or shorter than its source: line 4",
+        "Warning: lines 2, 4: too long, and treated as input.too_long says.",
+    ]
+
+
+def test_an_interrupted_run_sums_nothing_up(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), Reporter(False, prompt=False) as report:
+        report.line(GOOD)
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("quiet", "shown"), [(False, True), (True, False)])
+def test_a_prompt_says_what_to_do(capsys: pytest.CaptureFixture[str], quiet: bool, shown: bool) -> None:
+    with Reporter(quiet, prompt=True) as report:
+        report.begin(OddInput("char", Numbering.new((), []).vocabulary))
+        report.line(GOOD)
+    told = "Type a sentence to have it translated; Ctrl-D ends.\n"
+    assert capsys.readouterr().err == (told if shown else "")

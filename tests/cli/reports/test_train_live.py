@@ -1,0 +1,208 @@
+"""What a run shows on a terminal: where it stands in place, what is worth keeping above it."""
+
+import io
+import os
+import pty
+import re
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.live import Live
+
+from nmt_cli.cli.reports.train import Reporter
+from nmt_cli.cli.reports.train_live import LiveReporter, shown_run
+from nmt_cli.scoring.metrics import score
+from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Spent, Validated, Warned
+from nmt_cli.training.validation.metrics import Judgement
+
+RUN = Path("runs/base[b]")
+
+PROGRESS = Progress(
+    step=1200,
+    max_steps=100_000,
+    epoch=3,
+    loss=4.56789,
+    nll=3.1,
+    learning_rate=0.00021,
+    tokens_per_second=12_345.6,
+    seconds=600,
+    seconds_left=49_400,
+    waiting=0.034,
+    filler=0.012,
+    skipped=0,
+    memory=7_250_000_000,
+    bleu=(21.3, 22.1),
+)
+
+
+class Terminal(io.StringIO):
+    """Keeps what is written, and says that somebody is looking."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Gone(Terminal):
+    """A terminal whose window was closed."""
+
+    def write(self, text: str) -> int:
+        raise OSError("nobody there")
+
+
+@pytest.fixture(autouse=True)
+def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def shown(reporter: LiveReporter, width: int = 80) -> str:
+    """The panel as text."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(reporter.panel())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def reporter() -> LiveReporter:
+    console = Console(file=io.StringIO(), width=80)
+    return LiveReporter(RUN, console, Live(console=console, auto_refresh=False))
+
+
+def judgement(bleu_of: str) -> Judgement:
+    scores = score([bleu_of], [["a b c d e f"]])
+    return Judgement("dev", 1.0, 2.71828, 9.9, scores, [bleu_of])
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *("base[b] training,", "epoch 4", "step 1,203 of 100,000", "1.2%, 14 h to go"),
+        *("loss 4.5679", "perplexity 22.20", "BLEU 21.30, best 22.10", "rate 2.10e-04"),
+        *("real tokens/s 12,346", "filler 1.2%", "waiting 3.4%", "memory 7.2 GB"),
+    ],
+)
+def test_the_panel_shows_where_the_run_stands_in_eighty_columns(reporter: LiveReporter, told: str) -> None:
+    reporter(PROGRESS)
+    reporter(Doing("training", 1203, 3))
+    assert told in shown(reporter)
+
+
+def test_before_the_first_step_it_is_getting_ready(reporter: LiveReporter) -> None:
+    assert shown(reporter) == "getting ready …\n"
+
+
+@pytest.mark.parametrize("doing", ["training", "validating", "saving"])
+def test_the_panel_says_what_the_run_is_at(reporter: LiveReporter, doing: str) -> None:
+    reporter(Doing(doing, 7, 0))  # type: ignore[arg-type]
+    assert f"{RUN.name} {doing}, epoch 1" in shown(reporter)
+    assert "step 7" in shown(reporter)
+
+
+@pytest.mark.parametrize(("complete", "state"), [(True, "done"), (False, "stopped")])
+def test_the_panel_says_how_the_run_ended(reporter: LiveReporter, complete: bool, state: str) -> None:
+    reporter(Doing("saving", 7, 0))
+    reporter.end(RUN, complete)
+    assert f"{RUN.name} {state}, epoch 1" in shown(reporter)
+
+
+def test_the_score_of_a_validation_shows_at_once_and_the_best_stays(reporter: LiveReporter) -> None:
+    reporter(PROGRESS)
+    reporter(Doing("training", 1203, 3))
+    reporter(Validated(1203, [judgement("a b c d e f"), judgement("a")], True, 1.0))
+    reporter(Validated(1204, [judgement("x y z u v w")], False, 1.0))
+    assert "BLEU 0.00, best 100.00" in shown(reporter)
+
+
+def test_a_score_of_some_sentences_is_not_shown_as_that_of_the_set(reporter: LiveReporter) -> None:
+    reporter(replace(PROGRESS, bleu_on="300 of 1,014 sentences"))
+    reporter(Doing("training", 1203, 3))
+    assert "BLEU on 300 of 1,014 sentences" in shown(reporter)
+    reporter(Validated(1204, [replace(judgement("a"), subset="9 of 10 sentences")], False, 1.0))
+    assert "BLEU on 9 of 10 sentences" in shown(reporter)
+
+
+def test_what_is_worth_keeping_stays_above_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    events: list[Event] = [
+        Note("going on from step 5"),
+        Warned("nearly full"),
+        Validated(5000, [judgement("a b c d e f")], True, 12.3),
+        Saved(12_000, Path("run/x")),
+        Spent(1.5e15, 2.0, 16.0),
+    ]
+    with shown_run(RUN, quiet=False, silent=False) as report:
+        for event in [PROGRESS, Doing("training", 1203, 3), *events]:
+            report(event)
+        report.end(RUN, complete=True)
+    text = terminal.getvalue()
+    for kept in (
+        *(
+            "going on from step 5",
+            "Warning: nearly full",
+            "step 5,000: dev: BLEU 100.00",
+            "1.5e+15 model FLOPs",
+        ),
+        *("step 12,000: saved run/x", f"{RUN}: done"),
+    ):
+        assert re.search(rf"{re.escape(kept)}.*\n", text)
+    assert "step 1,203 of 100,000" in text
+
+
+@pytest.mark.parametrize("kind", ["dumb terminal", "pipe", "quiet", "another rank"])
+def test_elsewhere_there_is_no_panel(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    if kind == "dumb terminal":
+        monkeypatch.setenv("TERM", "dumb")
+    if kind == "pipe":
+        monkeypatch.setattr(terminal, "isatty", lambda: False)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    with shown_run(RUN, quiet=kind == "quiet", silent=kind == "another rank") as report:
+        assert isinstance(report, Reporter)
+        report(Doing("training", 1203, 3))
+        report(PROGRESS)
+    lines = terminal.getvalue().splitlines()
+    assert [line[:24] for line in lines] == (
+        ["step 1,200 of 100,000, e"] if kind in ("dumb terminal", "pipe") else []
+    )
+
+
+def test_a_terminal_that_goes_away_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with shown_run(RUN, quiet=False, silent=False) as report:
+        assert isinstance(report, LiveReporter)
+        for event in (Doing("training", 1, 0), PROGRESS, Note("x")):
+            report(event)
+        report.end(RUN, complete=False)
+
+
+@pytest.mark.slow
+def test_nmt_train_shows_it(toy_dataset: Path, tmp_path: Path, nmt_script: Path) -> None:
+    settings = ("model.width=16", "model.feed_forward=32", "model.heads=2", "model.encoder_layers=1")
+    more = ("model.decoder_layers=1", "batch.tokens=400", "training.max_steps=3", "training.log_every=1")
+    words = [word for setting in (*settings, *more) for word in ("--set", setting)]
+    command = [nmt_script, "train", toy_dataset, "--out", tmp_path / "run", *words]
+    text = on_a_terminal([str(word) for word in (*command, "--device", "cpu")])
+    assert "step 3 of 3" in text
+    assert "real tokens/s" in text
+    assert text.count("run: done") == 1
+    assert "step 1 of 3, epoch 1: loss" not in text
+
+
+def on_a_terminal(command: list[str]) -> str:
+    """All that a command writes on a terminal."""
+    child, terminal = pty.fork()
+    if not child:
+        os.environ["TERM"], os.environ["COLUMNS"] = "xterm", "100"
+        os.execv(command[0], command)
+    written = b""
+    with suppress(OSError):  # which is how a terminal says that nobody is left
+        while part := os.read(terminal, 65536):
+            written += part
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return written.decode()

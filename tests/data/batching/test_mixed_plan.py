@@ -1,0 +1,291 @@
+"""The plan of a mixture, against what was asked for: shares, epochs of each corpus, stages."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.config import read
+from nmt_cli.data.batching.mixed_plan import MixedPlan, mixed_plan
+from nmt_cli.data.batching.schedule import Batches, GlobalBatch
+from nmt_cli.data.config import BatchConfig, MixingConfig
+from nmt_cli.data.dataset import Dataset, Split
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
+
+Lengths = Sequence[tuple[int, int]]
+SplitOf = Callable[[Lengths], Split]
+CONFIG = BatchConfig(tokens=600, longest=28)
+NAMES = ("bitext", "synthetic", "web", "news")
+
+
+def dataset_of(split: Split, sizes: Sequence[int], **told: Sequence[Any]) -> Dataset:
+    """A dataset of corpora with so many pairs each, one after another."""
+    corpora = [
+        {"name": NAMES[n], "first": sum(sizes[:n]), "pairs": size, "weight": 0.0, "tag": ""}
+        | {key: values[n] for key, values in told.items()}
+        for n, size in enumerate(sizes)
+    ]
+    return Dataset(Path(), {"splits": {"train": {"corpora": corpora}}}, {"train": split})
+
+
+def lengths_of(sizes: Sequence[int], seed: int = 0) -> Lengths:
+    """Pairs of 1 to 30 tokens; each corpus is longer than the one before it."""
+    rng = np.random.default_rng(seed)
+    lengths: list[tuple[int, int]] = []
+    for number, size in enumerate(sizes):
+        drawn = rng.integers(1, 20 + 3 * number, (size, 2))
+        lengths += [(int(source), int(target)) for source, target in drawn]
+    return lengths
+
+
+def mixing(**settings: str) -> MixingConfig:
+    return read(TrainConfig, None, [f"mixing.{key}={value}" for key, value in settings.items()]).mixing
+
+
+def planned(plan: MixedPlan, split: Split, epochs: int) -> list[list[int]]:
+    """The batches of the first epochs."""
+    shards = [plan.round(split, epoch, n) for epoch in range(epochs) for n in range(plan.rounds(epoch))]
+    return [shard.batch(n).tolist() for shard in shards for n in range(len(shard))]
+
+
+def corpus_of(sizes: Sequence[int]) -> Callable[[int], int]:
+    ends = np.cumsum(sizes)
+    return lambda pair: int(np.searchsorted(ends, pair, side="right"))
+
+
+SIZES = st.lists(st.integers(300, 3000), min_size=2, max_size=4)
+WEIGHTS = st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4)
+
+
+@pytest.mark.slow
+@settings(max_examples=15)
+@given(SIZES, WEIGHTS, st.integers(0, 3))
+def test_any_200_steps_have_the_shares_asked_for(
+    split_of: SplitOf, sizes: list[int], weights: list[float], seed: int
+) -> None:
+    split = split_of(lengths_of(sizes, seed))
+    asked = dict(zip(NAMES, weights[: len(sizes)], strict=False))
+    plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=asked), seed)
+    assert plan
+    batches: list[list[int]] = []
+    for epoch in count():
+        shards = [plan.round(split, epoch, n) for n in range(plan.rounds(epoch))]
+        batches += [shard.batch(n).tolist() for shard in shards for n in range(len(shard))]
+        if len(batches) > 400:
+            break
+    corpus = corpus_of(sizes)
+    counts = np.array([np.bincount([*map(corpus, batch)], minlength=len(sizes)) for batch in batches])
+    sums = np.concatenate((np.zeros((1, len(sizes)), int), counts.cumsum(axis=0)))
+    windows = sums[200:] - sums[:-200]
+    realised = windows / windows.sum(axis=1, keepdims=True)
+    wanted = np.array(list(asked.values())) / sum(asked.values())
+    assert len(windows) > 100
+    assert abs(realised - wanted).max() < 0.005
+
+
+@pytest.mark.slow
+@settings(max_examples=15)
+@given(SIZES, WEIGHTS, st.integers(0, 3))
+def test_every_pair_of_a_corpus_comes_once_before_any_comes_again(
+    split_of: SplitOf, sizes: list[int], weights: list[float], seed: int
+) -> None:
+    lengths = lengths_of(sizes, seed)
+    split, corpus = split_of(lengths), corpus_of(sizes)
+    asked = dict(zip(NAMES, weights[: len(sizes)], strict=False))
+    plan = mixed_plan(dataset_of(split, sizes), CONFIG, MixingConfig(weights=asked), seed)
+    assert plan
+    fitting = Counter(corpus(n) for n, pair in enumerate(lengths) if max(pair) <= CONFIG.longest)
+    stream: dict[int, list[int]] = {n: [] for n in range(len(sizes))}
+    for batch in planned(plan, split, 3):
+        assert 0 < max(sum(lengths[pair][side] for pair in batch) for side in (0, 1)) <= CONFIG.tokens
+        for pair in batch:
+            assert max(lengths[pair]) <= CONFIG.longest
+            stream[corpus(pair)].append(pair)
+    for number, pairs in stream.items():
+        for begin in range(0, len(pairs), fitting[number]):
+            epoch = pairs[begin : begin + fitting[number]]
+            assert len(set(epoch)) == len(epoch)
+    assert len(stream[0]) == 3 * fitting[0]
+
+
+def test_batches_are_as_full_as_without_mixing_and_of_pairs_of_like_length(
+    split_of: SplitOf, natural_lengths: Lengths
+) -> None:
+    split, config = split_of(natural_lengths), BatchConfig(tokens=2000)
+    dataset = dataset_of(split, [5_000, 15_000])
+    plan = mixed_plan(dataset, config, mixing(weights="{bitext=1, synthetic=3}"), 1)
+    assert plan
+    batches = planned(plan, split, 1)
+    fullest = [max(sum(natural_lengths[i][side] for i in batch) for side in (0, 1)) for batch in batches]
+    assert np.mean(fullest) > 1940
+    spreads = [np.std([sum(natural_lengths[i]) for i in batch]) for batch in batches]
+    assert np.mean(spreads) < np.std([sum(pair) for pair in natural_lengths]) * 0.6
+
+
+STAGES = '[{weights={bitext=1, synthetic=1}, until="3 epochs of bitext"}, {weights={bitext=2, web=1}, until="2 epochs of web"}, {weights={bitext=1}}]'  # noqa: E501
+
+
+def test_stages_follow_each_other_and_end_at_the_pair_that_ends_the_epoch(split_of: SplitOf) -> None:
+    sizes = [500, 700, 300]
+    lengths = [(1 + n % 20, 1 + n % 19) for n in range(sum(sizes))]
+    split, corpus = split_of(lengths), corpus_of(sizes)
+    plan = mixed_plan(dataset_of(split, sizes), CONFIG, mixing(stage=STAGES), 1)
+    assert plan
+    batches = [Counter(map(corpus, batch)) for batch in planned(plan, split, 6)]
+    first = next(n for n, counts in enumerate(batches) if counts[2])
+    last = max(n for n, counts in enumerate(batches) if counts[2])
+    total = [
+        sum(part, Counter()) for part in (batches[:first], batches[first : last + 1], batches[last + 1 :])
+    ]
+    assert total[0] == {0: 1500, 1: 1500}
+    assert total[1] == {0: 1200, 2: 600}
+    assert total[2] == {0: 6 * 500 - 2700}
+
+
+@pytest.mark.parametrize(
+    ("temperature", "over", "shares"),
+    [
+        (1, "corpus", [0.8, 0.1, 0.1]),
+        (2, "corpus", [800**0.5, 100**0.5, 100**0.5]),
+        (100, "corpus", [1, 1, 1]),
+        (2, "tag", [800**0.5, 200**0.5 / 2, 200**0.5 / 2]),
+    ],
+)
+def test_temperature_weighs_by_size_of_corpora_or_of_all_with_one_tag(
+    split_of: SplitOf, temperature: int, over: str, shares: list[float]
+) -> None:
+    sizes = [800, 100, 100]
+    split = split_of([(5, 5)] * 1000)
+    dataset = dataset_of(split, sizes, tag=["<2de>", "<2fr>", "<2fr>"])
+    plan = mixed_plan(dataset, CONFIG, mixing(temperature=str(temperature), over=over), 1)
+    assert plan
+    told = [*plan.mixture.shares(0).values()]
+    assert told == pytest.approx([share / sum(shares) for share in shares], abs=0.02)
+
+
+def test_weights_of_the_dataset_count_unless_others_are_given(split_of: SplitOf) -> None:
+    dataset = dataset_of(split_of([(5, 5)] * 100), [50, 50], weight=[1.0, 3.0])
+    for config, shares in (
+        (MixingConfig(), {"bitext": 0.25, "synthetic": 0.75}),
+        (mixing(weights="{bitext=1}"), {"bitext": 1.0}),
+    ):
+        plan = mixed_plan(dataset, CONFIG, config, 1)
+        assert plan and plan.mixture.shares(0) == shares
+
+
+def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> None:
+    split = split_of([(5, 5)] * 100)
+    assert mixed_plan(dataset_of(split, [50, 50]), CONFIG, MixingConfig(), 1) is None
+    old = Dataset(Path(), {"splits": {"train": {}}}, {"train": split})
+    assert mixed_plan(old, CONFIG, MixingConfig(), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"weights": "{bitex=1}"},
+            "weights names bitex, but the dataset has no such corpus; did you mean bitext?",
+        ),
+        ({"weights": "{bitext=0}"}, "weights gives no corpus a share"),
+        ({"epoch": "news", "temperature": "1"}, "epoch names news"),
+        ({"epoch": "synthetic", "weights": "{bitext=1}"}, "the last stage has nothing of synthetic"),
+        ({"stage": '[{until="1 epoch of web"}, {}]'}, "until names web"),
+        (
+            {"stage": '[{weights={bitext=1}, until="1 epoch of synthetic"}, {}]'},
+            "stage 1 ends after 1 epochs of synthetic, but has nothing of it",
+        ),
+        (
+            {"stage": '[{until="2 epochs of bitext"}, {until="1.5 epochs of bitext"}, {}]'},
+            "stage 2 ends after 1.5 epochs of bitext, but 2 were over when it began",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_dataset_is_told(
+    split_of: SplitOf, settings: Mapping[str, str], told: str
+) -> None:
+    dataset = dataset_of(split_of([(5, 5)] * 100), [50, 50])
+    with pytest.raises(UserError) as caught:
+        mixed_plan(dataset, CONFIG, mixing(**settings), 1)
+    assert told in str(caught.value)
+
+
+def test_a_corpus_without_a_pair_that_fits_can_not_be_mixed_in(split_of: SplitOf) -> None:
+    dataset = dataset_of(split_of([(5, 5)] * 50 + [(5, 40)] * 50), [50, 50])
+    with pytest.raises(
+        UserError, match="corpus synthetic has a share in the mixture, but of its 50 pairs none"
+    ):
+        mixed_plan(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
+
+
+@pytest.fixture(scope="module")
+def staged(split_of: SplitOf) -> Dataset:
+    """Three corpora, which `STAGES` mixes."""
+    sizes = [500, 700, 300]
+    return dataset_of(split_of(lengths_of(sizes)), sizes)
+
+
+def batches(dataset: Dataset, folder: Path, *, planner: bool = True, seed: int = 1) -> Batches:
+    config = BatchConfig(tokens=600, longest=28, shard_pairs=400)
+    plan = mixed_plan(dataset, config, mixing(stage=STAGES), seed)
+    return Batches(dataset.splits["train"], config, seed, folder, planner=planner, mixed=plan)
+
+
+def taken(running: Iterator[GlobalBatch], number: int) -> list[tuple[Any, ...]]:
+    return [(b.epoch, b.number, b.pairs.tolist(), b.dropped, b.mixed) for b in islice(running, number)]
+
+
+def test_a_run_goes_on_from_any_batch_of_any_stage_as_if_never_stopped(
+    tmp_path: Path, staged: Dataset
+) -> None:
+    with closing(batches(staged, tmp_path)) as whole:
+        all_of_them = taken(whole.starting(), 130)
+        for done in range(1, 125, 3):
+            epoch, number = all_of_them[done - 1][:2]
+            assert taken(whole.starting(epoch, number + 1), 4) == all_of_them[done : done + 4]
+    assert {batch[-1].stage for batch in all_of_them} == {0, 1, 2}
+
+
+def test_all_processes_of_a_machine_take_the_same_batches(tmp_path: Path, staged: Dataset) -> None:
+    with (
+        closing(batches(staged, tmp_path)) as one,
+        closing(batches(staged, tmp_path, planner=False)) as other,
+    ):
+        assert taken(one.starting(), 60) == taken(other.starting(), 60)
+
+
+def test_it_is_told_how_often_each_corpus_was_seen(tmp_path: Path, staged: Dataset) -> None:
+    sizes = Counter(
+        corpus_of([500, 700, 300])(n) for n, pair in enumerate(lengths_of([500, 700, 300])) if max(pair) <= 28
+    )
+    seen: Counter[str] = Counter()
+    with closing(batches(staged, tmp_path)) as running:
+        for batch in islice(running.starting(), 130):
+            assert batch.mixed and batch.mixed.counted == "bitext"
+            counts = Counter(NAMES[corpus_of([500, 700, 300])(pair)] for pair in batch.pairs)
+            assert batch.mixed.pairs == counts
+            seen += counts
+            expected = {name: seen[name] / sizes[NAMES.index(name)] for name in seen}
+            assert batch.mixed.epochs == pytest.approx(expected, abs=1e-3)
+            assert int(batch.mixed.epochs["bitext"] - 1e-4) == batch.epoch
+
+
+def test_a_mixed_plan_is_the_same_on_every_machine_and_with_every_version_of_numpy(split_of: SplitOf) -> None:
+    sizes = [3000, 5000, 2000]
+    split = split_of([(1 + i * 7 % 61, 1 + i * 11 % 67) for i in range(10_000)])
+    config = BatchConfig(tokens=1000, longest=60, shard_pairs=3000)
+    plan = mixed_plan(dataset_of(split, sizes), config, mixing(temperature="3"), 1)
+    assert plan
+    written = hashlib.sha256()
+    for batch in planned(plan, split, 2):
+        written.update(np.array([len(batch), *batch]).astype("<i8").tobytes())
+    assert written.hexdigest()[:16] == "6abb0e94f2f5eb7e"

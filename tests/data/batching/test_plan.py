@@ -1,0 +1,179 @@
+"""The epoch plan: what is in each global batch."""
+
+import errno
+import hashlib
+import os
+import tracemalloc
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.data.batching.plan import Shard, plan_shard, shard_count
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Split
+from nmt_cli.errors import UserError
+
+Lengths = Sequence[tuple[int, int]]
+SplitOf = Callable[[Lengths], Split]
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), max_size=120)
+CONFIGS = st.builds(
+    BatchConfig, tokens=st.integers(5, 90), longest=st.integers(3, 40), shard_pairs=st.integers(1, 150)
+)
+SMALL = st.integers(0, 3)
+
+
+def epoch(split: Split, config: BatchConfig, seed: int = 1, number: int = 0) -> list[Shard]:
+    sides = (split.source.offsets, split.target.offsets)
+    return [plan_shard(*sides, config, seed, number, i) for i in range(shard_count(len(split), config))]
+
+
+def batches(shards: Sequence[Shard]) -> list[list[int]]:
+    return [shard.batch(i).tolist() for shard in shards for i in range(len(shard))]
+
+
+@given(LENGTHS, CONFIGS, SMALL, SMALL)
+def test_every_pair_is_in_one_batch_an_epoch_but_for_the_too_long_which_are_counted(
+    split_of: SplitOf, lengths: Lengths, config: BatchConfig, seed: int, number: int
+) -> None:
+    shards = epoch(split_of(lengths), config, seed, number)
+    fitting = [i for i, pair in enumerate(lengths) if max(pair) <= min(config.longest, config.tokens)]
+    assert sorted(pair for batch in batches(shards) for pair in batch) == fitting
+    assert sum(shard.dropped for shard in shards) == len(lengths) - len(fitting)
+
+
+@given(LENGTHS, CONFIGS, SMALL)
+def test_neither_budget_is_exceeded_and_no_batch_is_empty(
+    split_of: SplitOf, lengths: Lengths, config: BatchConfig, seed: int
+) -> None:
+    for batch in batches(epoch(split_of(lengths), config, seed)):
+        source, target = (sum(side) for side in zip(*(lengths[pair] for pair in batch), strict=True))
+        assert 0 < source <= config.tokens
+        assert 0 < target <= config.tokens
+
+
+@given(LENGTHS, CONFIGS)
+def test_no_shard_has_more_pairs_than_it_may(
+    split_of: SplitOf, lengths: Lengths, config: BatchConfig
+) -> None:
+    shards = epoch(split_of(lengths), config)
+    assert all(len(shard.pairs) + shard.dropped <= config.shard_pairs for shard in shards)
+
+
+def test_batches_are_nearly_full(split_of: SplitOf, natural_lengths: Lengths) -> None:
+    planned = batches(epoch(split_of(natural_lengths), BatchConfig(tokens=2000)))
+    fullest = [max(sum(natural_lengths[i][side] for i in batch) for side in (0, 1)) for batch in planned]
+    assert sorted(fullest)[2] > 2000 - 250
+    assert np.mean(fullest) > 1950
+
+
+def test_no_tiny_batch_is_left_over(split_of: SplitOf) -> None:
+    planned = batches(epoch(split_of([(1, 1)] * 303), BatchConfig(tokens=100)))
+    assert sorted(map(len, planned)) == [51, 52, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sizes"),
+    [([(1, 1)] * 7 + [(100, 100)], [1, 7]), ([(10, 9)] * 10 + [(1, 90)], [1, 10])],
+    ids=["one long pair", "sides of unlike length"],
+)
+def test_making_the_last_batches_equal_keeps_to_the_budgets(
+    split_of: SplitOf, lengths: Lengths, sizes: list[int]
+) -> None:
+    planned = batches(epoch(split_of(lengths), BatchConfig(tokens=100)))
+    assert sorted(map(len, planned)) == sizes
+
+
+def test_pairs_of_like_length_are_together(split_of: SplitOf, natural_lengths: Lengths) -> None:
+    totals = [
+        [sum(natural_lengths[i]) for i in b] for b in batches(epoch(split_of(natural_lengths), BatchConfig()))
+    ]
+    assert np.median([max(batch) / min(batch) for batch in totals]) < 1.25
+
+
+def test_batches_of_short_and_of_long_pairs_come_in_random_order(
+    split_of: SplitOf, natural_lengths: Lengths
+) -> None:
+    planned = batches(epoch(split_of(natural_lengths), BatchConfig(tokens=2000)))
+    sizes = [len(batch) for batch in planned]
+    rises = sum(later > earlier for earlier, later in pairwise(sizes))
+    assert 0.4 < rises / len(sizes) < 0.6
+
+
+@pytest.mark.parametrize("other", [{"seed": 2}, {"number": 1}], ids=["seed", "epoch"])
+def test_another_seed_or_epoch_has_other_batches(
+    split_of: SplitOf, natural_lengths: Lengths, other: dict[str, int]
+) -> None:
+    split, config = split_of(natural_lengths[:2000]), BatchConfig(tokens=500)
+    one, two = ({frozenset(b) for b in batches(epoch(split, config, **o))} for o in ({}, other))
+    assert len(one & two) < len(one) / 10
+
+
+def test_shards_mix_the_corpus_in_blocks_of_neighbours_anew_each_epoch(split_of: SplitOf) -> None:
+    split, config = split_of([(2, 3)] * 50_000), BatchConfig(shard_pairs=10_240)
+    blocks = [{int(pair) // 1024 for pair in epoch(split, config, number=n)[0].pairs} for n in (0, 1)]
+    assert all(5 <= len(some) <= 10 and max(some) - min(some) > 20 for some in blocks)
+    assert blocks[0] != blocks[1]
+
+
+def test_a_plan_is_the_same_on_every_machine_and_with_every_version_of_numpy(split_of: SplitOf) -> None:
+    lengths = [(1 + i * 7 % 61, 1 + i * 11 % 67) for i in range(20_000)]
+    shards = epoch(split_of(lengths), BatchConfig(tokens=1000, longest=60, shard_pairs=5000))
+    written = hashlib.sha256()
+    for shard in shards:
+        written.update(np.concatenate((shard.bounds, shard.pairs)).astype("<i8").tobytes())
+    assert written.hexdigest()[:16] == "d80c4bd49a9c5e96"
+
+
+class Endless:
+    """Offsets of a billion sentences of 1 to 39 tokens, which take no memory."""
+
+    def __len__(self) -> int:
+        return 10**9 + 1
+
+    def __getitem__(self, index: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return cast("np.ndarray[Any, Any]", index * 20 + index * 2_654_435_761 % 20)
+
+
+def test_a_billion_pairs_take_no_more_memory_than_their_shards() -> None:
+    config, offsets = BatchConfig(shard_pairs=100_000), cast(Any, Endless())
+    tracemalloc.start()
+    shard = plan_shard(offsets, offsets, config, 1, 0, 777)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 90_000 < len(shard.pairs) <= 100_000
+    assert shard.pairs.max() - shard.pairs.min() > 9 * 10**8
+    assert peak < 64 << 20
+
+
+def test_damaged_offsets_do_not_keep_the_plan_from_ending() -> None:
+    offsets = np.array([0, 5, 3, 3, 9, -7, 10**15, 12])
+    shard = plan_shard(offsets, offsets, BatchConfig(tokens=10), 1, 0, 0)
+    assert (shard.pairs.tolist(), shard.dropped) in [([0, 3], 5), ([3, 0], 5)]
+
+
+def test_a_saved_shard_is_the_same_when_read(tmp_path: Path, split_of: SplitOf) -> None:
+    shard = epoch(split_of([(2, 3), (4, 4), (1, 1), (50, 1)]), BatchConfig(tokens=6))[0]
+    shard.save(tmp_path / "shard.npy")
+    read = Shard.load(tmp_path / "shard.npy")
+    assert batches([read]) == batches([shard])
+    assert (len(read), read.dropped) == (2, 1)
+
+
+def test_a_shard_appears_whole_or_not_at_all_when_the_disk_is_full(
+    tmp_path: Path, split_of: SplitOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    shard = epoch(split_of([(2, 3)]), BatchConfig())[0]
+    with pytest.raises(UserError, match=r"shard.npy can't be written: No space left on device; make room"):
+        shard.save(tmp_path / "shard.npy")
+    assert not (tmp_path / "shard.npy").exists()

@@ -1,0 +1,281 @@
+"""Training text segmented anew for each epoch."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.data.batching import resegment as resegment_module
+from nmt_cli.data.batching import schedule
+from nmt_cli.data.batching.resegment import UNCHANGED, Resegmented, refuse_no_effect
+from nmt_cli.data.batching.schedule import Batches
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, Split, open_dataset
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import AugmentConfig, SamplingConfig
+from nmt_cli.text.tokenizer import SIDES
+from nmt_cli.text.tokenizers import load_tokenizers
+
+Ids = list[list[int]]
+Anew = Callable[..., AbstractContextManager[Resegmented]]
+
+CONFIG = SamplingConfig(source_dropout=0.3, target_dropout=0.3)
+BATCHES = BatchConfig(tokens=150, longest=24, shard_pairs=100)
+
+
+@pytest.fixture(scope="module")
+def dataset(
+    tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str, dev: str
+) -> Dataset:
+    """`toy` in subwords of two characters and more."""
+    out = tmp_path_factory.mktemp("bpe") / "out"
+    make(out, [toy], "tokenizer.kind=bpe", "tokenizer.vocab_size=96", valid=[dev])
+    return open_dataset(out)
+
+
+@pytest.fixture
+def anew(tmp_path: Path, dataset: Dataset) -> Anew:
+    """`anew()`: epochs of `dataset`, to be closed."""
+
+    def anew(
+        config: SamplingConfig = CONFIG,
+        seed: int = 1,
+        workers: int = 1,
+        folder: Path = tmp_path,
+        of: Dataset = dataset,
+        augment: AugmentConfig = UNCHANGED,
+    ) -> AbstractContextManager[Resegmented]:
+        tokenizers = load_tokenizers(of.folder / TOKENIZERS)
+        return closing(Resegmented(of, tokenizers, config, seed, folder, workers=workers, augment=augment))
+
+    return anew
+
+
+def sentences(side: Sentences) -> Ids:
+    return [
+        part.tolist()
+        for part in map(side.tokens.__getitem__, map(slice, side.offsets[:-1], side.offsets[1:]))
+    ]
+
+
+def test_every_epoch_holds_the_same_text_in_other_pieces(dataset: Dataset, anew: Anew) -> None:
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+    with anew() as epochs:
+        drawn = [sentences(epochs.split(epoch).source) for epoch in (0, 1)]
+    plain = sentences(dataset.splits["train"].source)
+    assert drawn[0] != drawn[1] != plain != drawn[0]
+    texts = [[tokenizers.source.decode(ids[:-1]) for ids in epoch] for epoch in (*drawn, plain)]
+    assert texts[0] == texts[1] == texts[2]
+    assert {ids[-1] for epoch in drawn for ids in epoch} == {0}
+
+
+def test_a_line_is_segmented_as_seed_and_epoch_say_however_it_comes_about(
+    tmp_path: Path, anew: Anew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with anew() as epochs:
+        expected = [sentences(epochs.split(epoch).target) for epoch in (0, 1, 2)]
+    monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 7)
+    with anew(workers=2, folder=tmp_path / "other") as epochs:
+        assert [sentences(epochs.split(epoch).target) for epoch in (2, 0, 1)] == [
+            expected[n] for n in (2, 0, 1)
+        ]
+    with anew(seed=2) as epochs:
+        assert sentences(epochs.split(0).target) != expected[0]
+
+
+def test_equal_lines_of_an_epoch_and_both_sides_are_drawn_apart(
+    tmp_path: Path, make: Callable[..., Outcome], anew: Anew, write_pairs: Callable[..., str]
+) -> None:
+    same = write_pairs(tmp_path / "same", [("abcabc abcabc abcabc", "abcabc abcabc abcabc")] * 100)
+    make(tmp_path / "out", [same], "tokenizer.kind=bpe", "tokenizer.vocab_size=12")
+    with anew(of=open_dataset(tmp_path / "out")) as epochs:
+        split = epochs.split(0)
+    source, target = sentences(split.source), sentences(split.target)
+    assert len({tuple(ids) for ids in source}) > 10
+    assert source != target
+
+
+def test_only_the_side_that_is_asked_for_is_segmented_anew(dataset: Dataset, anew: Anew) -> None:
+    with anew(SamplingConfig(target_dropout=0.3)) as epochs:
+        split = epochs.split(0)
+    assert split.source is dataset.splits["train"].source
+    assert sentences(split.target) != sentences(dataset.splits["train"].target)
+
+
+def test_the_next_epoch_is_ready_before_it_is_asked_for(tmp_path: Path, anew: Anew) -> None:
+    with anew() as epochs:
+        epochs.begin(5)
+        end = time.monotonic() + 300
+        while not (tmp_path / "epoch-000005").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        with anew(workers=0) as of_another_rank:
+            assert sentences(of_another_rank.split(5).source) == sentences(epochs.split(5).source)
+
+
+def test_an_epoch_appears_whole_and_goes_when_it_is_not_needed(tmp_path: Path, anew: Anew) -> None:
+    (tmp_path / "epoch-000000.unfinished").mkdir()
+    (tmp_path / "epoch-000000.unfinished" / "train.source.tokens.npy").write_bytes(b"of a killed run")
+    with anew() as epochs:
+        kept = epochs.split(0)
+        assert [path.name for path in tmp_path.iterdir()] == ["epoch-000000"]
+        before = sentences(kept.source)
+        epochs.forget(0)
+        assert not list(tmp_path.iterdir())
+        assert sentences(kept.source) == before
+        epochs.begin(1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_and_leaves_nothing_half_written(
+    tmp_path: Path, anew: Anew, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    with anew() as epochs, full_disk(3000):
+        with pytest.raises(UserError, match="epoch-000000 can't be written: File too large; make room"):
+            epochs.split(0)
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_dataset_that_was_made_anew_meanwhile_is_refused(
+    tmp_path: Path, dataset: Dataset, anew: Anew, make: Callable[..., Outcome], dev: str
+) -> None:
+    place = tmp_path / "copy"
+    shutil.copytree(dataset.folder, place)
+    with anew(of=open_dataset(place), folder=tmp_path / "epochs") as epochs:
+        make(place, [dev], reuse=dataset.folder, overwrite=True)
+        with pytest.raises(UserError, match=f"{place} was made anew while it was trained on"):
+            epochs.split(0)
+
+
+@pytest.fixture
+def batches(dataset: Dataset, anew: Anew, tmp_path: Path) -> Iterator[Batches]:
+    with anew() as epochs:
+        split = dataset.splits["train"]
+        with closing(Batches(split, BATCHES, 1, tmp_path, planner=True, anew=epochs)) as batches:
+            yield batches
+
+
+def test_batches_keep_to_their_limits_with_the_lengths_of_their_epoch(batches: Batches) -> None:
+    dropped: dict[int, int] = {}
+    for batch in islice(batches.starting(), 120):
+        split = batches.split(batch.epoch)
+        for side in (split.source, split.target):
+            lengths = side.offsets[batch.pairs + 1] - side.offsets[batch.pairs]
+            assert lengths.max() <= 24
+            assert lengths.sum() <= 150
+        dropped[batch.epoch] = batch.dropped
+    assert len(dropped) > 2
+    for epoch in sorted(dropped)[:-1]:
+        split = batches.split(epoch)
+        longest = [
+            max(map(len, pair)) for pair in zip(sentences(split.source), sentences(split.target), strict=True)
+        ]
+        assert dropped[epoch] == sum(length > 24 for length in longest) > 0
+
+
+def test_a_run_goes_on_within_any_epoch_as_if_never_stopped(
+    tmp_path: Path, dataset: Dataset, anew: Anew, batches: Batches
+) -> None:
+    whole = [(batch.epoch, batch.number, batch.pairs.tolist()) for batch in islice(batches.starting(), 100)]
+    split = dataset.splits["train"]
+    for done in (10, 55, 90):
+        epoch, number, _ = whole[done]
+        folder = tmp_path / f"{done}"
+        with (
+            anew(folder=folder) as epochs,
+            closing(Batches(split, BATCHES, 1, folder, planner=True, anew=epochs)) as again,
+        ):
+            rest = [(b.epoch, b.number, b.pairs.tolist()) for b in islice(again.starting(epoch, number), 10)]
+        assert rest == whole[done : done + 10]
+
+
+def test_epochs_behind_are_removed_from_the_disk(
+    tmp_path: Path, batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "KEPT_BATCHES", 5)
+    for batch in islice(batches.starting(), 300):
+        there = {int(path.name.removeprefix("epoch-")) for path in tmp_path.glob("epoch-??????")}
+        assert there <= {batch.epoch - 1, batch.epoch, batch.epoch + 1}
+    batches.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_closing_ends_planning_that_waits_for_an_epoch(
+    tmp_path: Path, dataset: Dataset, anew: Anew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 1)
+    segmented: list[int] = []
+    write = Resegmented._write
+
+    def counting(epochs: Resegmented, epoch: int) -> None:
+        write(epochs, epoch)
+        segmented.append(epoch)
+
+    monkeypatch.setattr(Resegmented, "_write", counting)
+    with anew() as epochs:
+        batches = Batches(dataset.splits["train"], BATCHES, 1, tmp_path, planner=True, anew=epochs)
+        for epoch in range(1000):
+            epochs.begin(epoch)
+        batches.close()
+    assert len(segmented) < 1000
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_others_of_the_machine_plan_by_is_there(
+    tmp_path: Path, dataset: Dataset, anew: Anew, batches: Batches
+) -> None:
+    split = dataset.splits["train"]
+    with (
+        anew(workers=0) as epochs,
+        closing(Batches(split, BATCHES, 1, tmp_path, planner=False, anew=epochs)) as others,
+    ):
+        for mine, theirs in islice(zip(batches.starting(), others.starting(), strict=True), 60):
+            assert mine.pairs.tolist() == theirs.pairs.tolist()
+            ours = [sentences(b.split(mine.epoch).source)[mine.pairs[0]] for b in (batches, others)]
+            assert ours[0] == ours[1]
+
+
+def texts(dataset: Dataset, split: Split) -> list[tuple[str, str]]:
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+    sides = [
+        [tokenizers.side(side).decode(ids[:-1]) for ids in sentences(getattr(split, side))] for side in SIDES
+    ]
+    return list(zip(*sides, strict=True))
+
+
+def test_shares_of_the_pairs_are_changed_anew_each_epoch(
+    tmp_path: Path, dataset: Dataset, anew: Anew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = AugmentConfig(copies=0.3, typos=0.2)
+    with anew(SamplingConfig(), augment=config) as epochs:
+        drawn = [texts(dataset, epochs.split(epoch)) for epoch in (0, 1)]
+    plain = texts(dataset, dataset.splits["train"])
+    for epoch in drawn:
+        copied = sum(source == target != was for (source, target), (was, _) in zip(epoch, plain, strict=True))
+        assert 0.2 < copied / len(plain) < 0.4
+        assert [target for _, target in epoch] == [target for _, target in plain]
+    assert drawn[0] != drawn[1]
+    monkeypatch.setattr(resegment_module, "BLOCK_PAIRS", 7)
+    with anew(SamplingConfig(), augment=config, workers=2, folder=tmp_path / "other") as epochs:
+        assert texts(dataset, epochs.split(1)) == drawn[1]
+    with anew(SamplingConfig(), augment=config, seed=2, folder=tmp_path / "seed") as epochs:
+        assert texts(dataset, epochs.split(1)) != drawn[1]
+
+
+def test_pieces_are_drawn_as_without_changes(tmp_path: Path, anew: Anew) -> None:
+    with anew() as epochs:
+        expected = sentences(epochs.split(0).target)
+    with anew(augment=AugmentConfig(typos=0.5), folder=tmp_path / "other") as epochs:
+        assert sentences(epochs.split(0).target) == expected
+
+
+def test_changes_without_effect_are_refused(dataset: Dataset) -> None:
+    tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
+    with pytest.raises(UserError, match=r"needs a dataset with symbols for them.*placeholders=8"):
+        refuse_no_effect(tokenizers, AugmentConfig(placeholders=0.1))
+    with pytest.raises(UserError, match=r"add up to 1\.2"):
+        AugmentConfig(upper=0.6, lower=0.6)

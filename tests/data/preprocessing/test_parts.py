@@ -1,0 +1,286 @@
+"""A `preprocess` run that is stopped and goes on, or that several machines share: the same bytes."""
+
+import os
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.config import read
+from nmt_cli.data.config import PreprocessConfig
+from nmt_cli.data.preprocessing import training_set
+from nmt_cli.data.preprocessing.job import Job
+from nmt_cli.data.preprocessing.parts import Share, work_place
+from nmt_cli.data.preprocessing.preprocess import EVERYTHING, Outcome, preprocess
+from nmt_cli.errors import UserError
+
+Digests = Callable[[Path], dict[str, str]]
+SETTINGS = ("tokenizer.kind=char", "filter.duplicates=true", "filter.max_subwords=30")
+
+
+class Stopped(BaseException):
+    """In place of Ctrl-C."""
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts, of several blocks, of a corpus of 300 pairs."""
+    monkeypatch.setattr(training_set, "BLOCK_PAIRS", 20)
+    monkeypatch.setattr(training_set, "BLOCKS_A_PART", 4)
+
+
+@pytest.fixture
+def corpora(tmp_path: Path, toy: str, write_pairs: Callable[..., str]) -> list[str]:
+    """The second has pairs of the first once more, and a stretch longer than a part that the filters drop."""
+    pairs = [("" if 100 < n < 250 else f"a{n % 60} b", f"c d{n % 70}") for n in range(300)]
+    return [toy, write_pairs(tmp_path / "second", pairs), toy]
+
+
+def make(
+    out: Path,
+    corpora: list[str],
+    share: Share = EVERYTHING,
+    stop: Callable[[str, int], bool] = lambda stage, done: False,
+    settings: tuple[str, ...] = SETTINGS,
+    reuse: str | None = None,
+    overwrite: bool = False,
+    valid: Sequence[str] = (),
+) -> tuple[Outcome, list[tuple[str, int]]]:
+    """The outcome, and the progress that was told; raises `Stopped` where `stop` says so."""
+    told: list[tuple[str, int]] = []
+
+    def progress(stage: str, done: int, whole: int) -> None:
+        told.append((stage, done))
+        if stop(stage, done):
+            raise Stopped
+
+    config = read(PreprocessConfig, assignments=settings)
+    job = Job("en", "de", corpora, valid, reuse=reuse, config=config)
+    return preprocess(job, out, 1, overwrite, progress, share), told
+
+
+@pytest.mark.parametrize("stage", ["cleaning", "learning subwords", "encoding", "merging", "finishing"])
+def test_a_run_that_is_stopped_goes_on(
+    tmp_path: Path, corpora: list[str], digests: Digests, stage: str
+) -> None:
+    _, plain = make(tmp_path / "plain", corpora)
+    places = [done for name, done in plain if name == stage]
+    with pytest.raises(Stopped):
+        make(
+            tmp_path / "out",
+            corpora,
+            stop=lambda name, done: (name, done) == (stage, places[len(places) // 2]),
+        )
+    assert not (tmp_path / "out").exists()
+    _, told = make(tmp_path / "out", corpora)
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+    assert not work_place(tmp_path / "out").exists()
+    blocks = [
+        sum(name == stage for name, _ in run) for stage in ("cleaning", "encoding") for run in (told, plain)
+    ]
+    # No more is cleaned again than the part that was not whole, nor encoded.
+    assert blocks[0] <= (blocks[1] // 2 + 4 if stage == "cleaning" else 0)
+    assert blocks[2] <= {"encoding": blocks[3] // 2 + 4, "merging": 0, "finishing": 0}.get(stage, blocks[3])
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> tuple[tuple[str, ...], str]:
+    """Settings of three corpora with filters of their own, two of which meet in a part, and a set that they
+    have pairs of; some pairs have placeholders."""
+    header = "en\tde\ts\n"
+    tables = []
+    for name, size, own in (
+        ("bitext", 110, 'weight=2, tag="<2de>", filters={one_per_target=true, min_score=0.2}'),
+        ("small", 30, "weight=1, filters={decontaminate=false, max_subwords=10}"),
+        ("web", 130, 'weight=1, tag="<BT>", filters={duplicates=true, one_per_source=true}'),
+    ):
+        rows = (
+            f"a{n % 20} {{{{x}}}}\tb{n % 40} {{{{x}}}} {'c' * (n % 8)}\t{n % 10 / 10}\n" for n in range(size)
+        )
+        (tmp_path / f"{name}.tsv").write_text(header + "".join(rows))
+        tables.append(f'{{name="{name}", path="{tmp_path / name}.tsv", {own}}}')
+    (tmp_path / "dev.tsv").write_text(f"{header}A7 {{{{x}}}}!\tb7 {{{{x}}}} ccccccc\t1\n")
+    columns = ("corpus.source_column=en", "corpus.target_column=de", "corpus.score_column=s")
+    learnt = ("tokenizer.kind=char", "tokenizer.placeholders=2")
+    return (*learnt, *columns, f"corpus.named=[{', '.join(tables)}]"), str(tmp_path / "dev.tsv")
+
+
+@pytest.mark.parametrize("stage", ["cleaning", "merging"])
+def test_named_corpora_are_the_same_after_a_stop_and_of_shards(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    digests: Digests,
+    named: tuple[tuple[str, ...], str],
+    stage: str,
+) -> None:
+    settings, dev = named
+    with monkeypatch.context() as whole:
+        whole.setattr(training_set, "BLOCKS_A_PART", 1000)
+        plain, told = make(tmp_path / "plain", [], settings=settings, valid=[dev])
+    places = plain.manifest["splits"]["train"]["corpora"]
+    assert [(each["name"], each["weight"], each["tag"]) for each in places] == [
+        ("bitext", 2.0, "<2de>"),
+        ("small", 1.0, ""),
+        ("web", 1.0, "<BT>"),
+    ]
+    assert [each["first"] for each in places] == [0, *accumulate(each["pairs"] for each in places[:2])]
+    assert plain.report and [sorted(each.dropped.counts) for each in plain.report.of_role("train")] == [
+        ["better source of its target", "in a valid or test set", "score too low"],
+        ["too many subwords"],
+        ["better target of its source", "duplicate", "in a valid or test set"],
+    ]
+    done = [done for name, done in told if name == stage]
+    with pytest.raises(Stopped):
+        make(
+            tmp_path / "out",
+            [],
+            settings=settings,
+            valid=[dev],
+            stop=lambda name, now: (name, now) == (stage, done[2 * len(done) // 3]),
+        )
+    assert work_place(tmp_path / "out").exists()
+    make(tmp_path / "out", [], settings=settings, valid=[dev])
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+    for share in (Share(2, 2), Share(1, 2)):
+        make(tmp_path / "shared", [], share, settings=settings, valid=[dev])
+    make(tmp_path / "shared", [], settings=settings, valid=[dev])
+    assert digests(tmp_path / "shared") == digests(tmp_path / "plain")
+
+
+def test_shards_are_merged_to_the_same_bytes(tmp_path: Path, corpora: list[str], digests: Digests) -> None:
+    make(tmp_path / "plain", corpora)
+    parts = [make(tmp_path / "out", corpora, Share(number, 3))[0].parts for number in (3, 1, 2)]
+    assert parts == [(4, 12), (8, 12), (12, 12)]
+    _, told = make(tmp_path / "out", corpora)
+    assert not [stage for stage, _ in told if stage == "cleaning"]
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+
+
+def test_shards_with_known_subwords_are_encoded_too(
+    tmp_path: Path, corpora: list[str], digests: Digests
+) -> None:
+    make(tmp_path / "first", corpora)
+    subwords = str(tmp_path / "first")
+    known = ("filter.duplicates=true",)
+    make(tmp_path / "plain", corpora, settings=known, reuse=subwords)
+    for number in (1, 2):
+        make(tmp_path / "out", corpora, Share(number, 2), settings=known, reuse=subwords)
+    _, told = make(tmp_path / "out", corpora, settings=known, reuse=subwords)
+    assert not {"cleaning", "encoding"} & {stage for stage, _ in told}
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+
+
+def test_held_out_pairs_are_drawn_from_the_training_text_and_not_trained_on(
+    tmp_path: Path, corpora: list[str], digests: Digests
+) -> None:
+    settings = (*SETTINGS, "corpus.valid_size=30", "corpus.test_size=10")
+    outcome, _ = make(tmp_path / "plain", corpora, settings=settings)
+    splits = outcome.manifest["splits"]
+    assert [(name, split["role"]) for name, split in splits.items()] == [
+        *[("train", "train"), ("valid", "valid"), ("test", "test")]
+    ]
+    assert (splits["valid"]["pairs"], splits["test"]["pairs"]) == (30, 10)
+    assert outcome.report
+    assert sum(one.dropped.counts["in a valid or test set"] for one in outcome.report.of_role("train")) > 40
+    for side in ("source", "target"):
+        trained, valid, test = (
+            (tmp_path / "plain" / f"{name}.{side}.{what}").read_text().splitlines()
+            for name, what in (("train", "txt"), ("valid", "raw.txt"), ("test", "raw.txt"))
+        )
+        drawn = {line.casefold() for line in (*valid, *test)}
+        assert len(drawn) == 40 and drawn.isdisjoint(line.casefold() for line in trained)
+    for number in (2, 1):
+        make(tmp_path / "shared", corpora, Share(number, 2), settings=settings)
+    make(tmp_path / "shared", corpora, settings=settings)
+    with pytest.raises(Stopped):
+        make(tmp_path / "out", corpora, settings=settings, stop=lambda stage, _: stage == "encoding")
+    make(tmp_path / "out", corpora, settings=settings)
+    assert digests(tmp_path / "out") == digests(tmp_path / "shared") == digests(tmp_path / "plain")
+    with pytest.raises(UserError, match=r"corpus\.valid_size: 30 -> 31"):
+        make(tmp_path / "out", corpora, settings=(*settings, "corpus.valid_size=31"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        (
+            "filter.decontaminate=false",
+            "corpus.valid_size and corpus.test_size need filter.decontaminate=true",
+        ),
+        ("corpus.valid_size=5000", r"are 5,000 in all, but only \d+ of the training pairs can be held out"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path, corpora: list[str], setting: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        make(tmp_path / "out", corpora, settings=(*SETTINGS, "corpus.valid_size=5", setting))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
+def test_a_damaged_part_is_made_again(
+    tmp_path: Path, corpora: list[str], digests: Digests, damage: Callable[[Path], None]
+) -> None:
+    valid, training = corpora[:1], [*corpora[1:], corpora[1]]
+    plain, _ = make(tmp_path / "plain", training, valid=valid)
+    with pytest.raises(Stopped):
+        make(tmp_path / "out", training, valid=valid, stop=lambda stage, _: stage == "finishing")
+    work = work_place(tmp_path / "out")
+    kinds, damaged = set(), set()
+    folders = sorted(path for path in work.iterdir() if path.is_dir() and path.name != "buckets")
+    for folder in folders:
+        files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
+        for path in sorted(files):
+            kind = folder.name.partition("-")[0], path.name
+            if kind not in kinds and folder.name not in damaged:
+                kinds.add(kind)
+                damaged.add(folder.name)
+                damage(path)
+    assert {("clean", "source.txt"), ("clean", "report.json"), ("encoded", "target.tokens.npy")} <= kinds
+    assert {"tokenizer", "held-out"} < damaged < {folder.name for folder in folders}
+    outcome, _ = make(tmp_path / "out", training, valid=valid)
+    assert set(outcome.remade) == damaged and not plain.remade
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+
+
+def test_a_share_checks_its_own_parts(tmp_path: Path, corpora: list[str], digests: Digests) -> None:
+    make(tmp_path / "plain", corpora)
+    for number in (1, 2):
+        make(tmp_path / "out", corpora, Share(number, 2))
+    work = work_place(tmp_path / "out")
+    for part in (0, 1):
+        cut(work / f"clean-{part:06}" / "target.txt")
+    assert make(tmp_path / "out", corpora, Share(2, 2))[0].remade == ("clean-000001",)
+    assert make(tmp_path / "out", corpora)[0].remade == ("clean-000000",)
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+
+
+def test_other_settings_begin_anew_but_not_over_shards(
+    tmp_path: Path, corpora: list[str], digests: Digests
+) -> None:
+    other = (*SETTINGS, "filter.max_words=1")
+    make(tmp_path / "plain", corpora, settings=other)
+    with pytest.raises(Stopped):
+        make(tmp_path / "out", corpora, stop=lambda stage, _: stage == "encoding")
+    make(tmp_path / "out", corpora, settings=other)
+    assert digests(tmp_path / "out") == digests(tmp_path / "plain")
+    make(tmp_path / "shared", corpora, Share(1, 2))
+    with pytest.raises(UserError, match=r"made otherwise with --shard \(filter.max_words: 250 -> 1\)"):
+        make(tmp_path / "shared", corpora, Share(2, 2), settings=other)
+    make(tmp_path / "shared", corpora, settings=other, overwrite=True)
+    assert digests(tmp_path / "shared") == digests(tmp_path / "plain")
+
+
+def test_little_that_fails_leaves_nothing_behind(tmp_path: Path, corpora: list[str]) -> None:
+    with pytest.raises(Stopped):
+        make(tmp_path / "out", corpora, stop=lambda stage, _: stage == "cleaning")
+    assert not work_place(tmp_path / "out").exists()

@@ -1,0 +1,183 @@
+"""Reusing a tokeniser: of a dataset folder, or made of somebody's files."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.data.dataset import open_dataset
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.errors import UserError
+from nmt_cli.text.tokenizers import load_tokenizers
+
+Pairs = Sequence[tuple[str, str]]
+
+SIZES = {"sentencepiece": 48, "bpe": 60, "char": 64, "word": 400}
+
+
+@pytest.fixture(scope="module")
+def learnt(
+    tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str
+) -> Callable[..., Path]:
+    """A dataset of `toy` with the asked kind of tokeniser, made once; not to be changed."""
+    folder = tmp_path_factory.mktemp("learnt")
+
+    def dataset(kind: str, joint: bool = True) -> Path:
+        out = folder / f"{kind}-{joint}"
+        wanted = (f"tokenizer.kind={kind}", f"tokenizer.vocab_size={SIZES[kind]}")
+        if not out.exists():
+            make(out, [toy], *wanted, f"tokenizer.joint={str(joint).lower()}", "text.lowercase=true")
+        return out
+
+    return dataset
+
+
+def pieces(folder: Path) -> list[str]:
+    """How each token of the training set's two sides is shown."""
+    train, tokenizers = open_dataset(folder).splits["train"], load_tokenizers(folder / "tokenizer")
+    sides = ((train.source, tokenizers.source), (train.target, tokenizers.target))
+    return [tokenizer.vocabulary.entries[i] for side, tokenizer in sides for i in side.tokens.tolist()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
+def test_a_dataset_folder_lends_its_tokeniser_with_all_its_settings(
+    tmp_path: Path,
+    make: Callable[..., Outcome],
+    learnt: Callable[..., Path],
+    toy: str,
+    dev: str,
+    kind: str,
+    joint: bool,
+) -> None:
+    lender = learnt(kind, joint)
+    make(tmp_path / "out", [toy], valid=[dev], reuse=lender)
+    for path in (lender / "tokenizer").iterdir():
+        assert (tmp_path / "out" / "tokenizer" / path.name).read_bytes() == path.read_bytes()
+    for name in ("train.source.tokens.npy", "train.target.tokens.npy", "train.source.txt"):
+        assert (tmp_path / "out" / name).read_bytes() == (lender / name).read_bytes()
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("sentencepiece", "model"), ("bpe", "codes")])
+@pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
+def test_files_of_subwords_give_the_same_segments(
+    tmp_path: Path,
+    make: Callable[..., Outcome],
+    learnt: Callable[..., Path],
+    toy: str,
+    kind: str,
+    ending: str,
+    joint: bool,
+) -> None:
+    lender = learnt(kind, joint)
+    names = ["joint"] if joint else ["source", "target"]
+    for name in names:
+        shutil.copy(lender / "tokenizer" / f"{name}.{ending}", tmp_path / f"{name}.any")
+    files = ":".join(str(tmp_path / f"{name}.any") for name in names)
+    make(tmp_path / "out", [toy], "text.lowercase=true", reuse=files)
+    recipe = load_tokenizers(tmp_path / "out" / "tokenizer").recipe
+    assert (recipe.kind, recipe.joint) == (kind, joint)
+    assert pieces(tmp_path / "out") == pieces(lender)
+
+
+def test_another_tokeniser_is_a_named_difference(
+    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str
+) -> None:
+    make(tmp_path / "out", [toy], reuse=learnt("char"))
+    with pytest.raises(UserError, match=r"reused tokeniser: \w+ -> \w+"):
+        make(tmp_path / "out", [toy], reuse=learnt("word"))
+    assert make(tmp_path / "out", [toy], reuse=learnt("char")).report is None
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "tokenizer.kind=bpe",
+        "tokenizer.joint=false",
+        "tokenizer.vocab_size=100",
+        "tokenizer.min_count=2",
+        "tokenizer.seed=7",
+        'tokenizer.symbols=["<BT>"]',
+        "text.unicode=nfkc",
+        "text.words=moses",
+    ],
+)
+def test_a_setting_that_the_reused_folder_decides_is_refused(
+    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str, assignment: str
+) -> None:
+    name = assignment.split(".")[1].split("=")[0]
+    with pytest.raises(UserError, match=rf"{name} is decided by .*, which is reused; leave it out"):
+        make(tmp_path / "out", [toy], assignment, reuse=learnt("char"))
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "tokenizer.kind=char",
+        "tokenizer.joint=false",
+        "tokenizer.vocab_size=100",
+        "tokenizer.min_count=2",
+        "tokenizer.character_coverage=0.99",
+    ],
+)
+def test_a_setting_that_the_reused_file_decides_is_refused(
+    tmp_path: Path,
+    make: Callable[..., Outcome],
+    learnt: Callable[..., Path],
+    toy: str,
+    kind: str,
+    assignment: str,
+) -> None:
+    name = assignment.split(".")[1].split("=")[0]
+    file = learnt(kind) / "tokenizer" / {"sentencepiece": "joint.model", "bpe": "joint.codes"}[kind]
+    with pytest.raises(UserError, match=rf"{name} is decided by .*leave it out"):
+        make(tmp_path / "out", [toy], assignment, reuse=file)
+
+
+def test_what_can_not_be_reused_is_named(
+    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str
+) -> None:
+    model = learnt("sentencepiece") / "tokenizer" / "joint.model"
+    codes = learnt("bpe") / "tokenizer" / "joint.codes"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("just text\n")
+    (tmp_path / "codes").write_text("#version: 0.2\na b c\n")
+    (tmp_path / "old").write_text("#version: 0.1\na b\n")
+    refused = {
+        tmp_path / "none": "none can't be read: No such file",
+        tmp_path / "empty": "empty holds no tokenizer.json",
+        tmp_path / "text": "text: line 1 holds several words",
+        tmp_path / "codes": "codes: .*line 2 of the codes is 'a b c'",
+        tmp_path / "old": "old: .*must start with '#version: 0.2'",
+        f"{model}:{codes}": "are of two kinds",
+    }
+    for reuse, message in refused.items():
+        with pytest.raises(UserError, match=message):
+            make(tmp_path / "out", [toy], reuse=reuse)
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_tokeniser_for_other_languages_is_refused(
+    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str
+) -> None:
+    shutil.copytree(learnt("char"), tmp_path / "lender")
+    description = tmp_path / "lender" / "tokenizer" / "tokenizer.json"
+    description.write_text(description.read_text().replace('"source_lang": "en"', '"source_lang": "fr"'))
+    (tmp_path / "lender" / "dataset.json").unlink()  # which says what was written
+    with pytest.raises(UserError, match=r"is for fr-de, not for en-de"):
+        make(tmp_path / "out", [toy], reuse=tmp_path / "lender")
+
+
+@pytest.mark.parametrize("what", ["dataset", "tokenizer", "tokenizer/joint.codes"])
+def test_a_tokeniser_that_is_not_what_was_written_is_refused(
+    tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str, what: str
+) -> None:
+    lender = tmp_path / "lender"
+    shutil.copytree(learnt("bpe"), lender)
+    description = lender / "tokenizer" / "tokenizer.json"
+    description.write_text(description.read_text().replace('"lowercase": true', '"lowercase": false'))
+    with pytest.raises(UserError, match=r"is not the tokeniser that .*dataset\.json names"):
+        make(tmp_path / "out", [toy], reuse=lender if what == "dataset" else lender / what)

@@ -1,0 +1,168 @@
+"""A step that one compiled function takes is the step of the plain model, whoever helps."""
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nmt_cli.attention import dispatch
+from nmt_cli.attention.cached import kernels
+from nmt_cli.attention.dispatch import LONGEST_WALKED
+from nmt_cli.decoding.fast.few_rows import MOST_PIECES, MOST_ROWS, FewRows
+from nmt_cli.decoding.fast.packed import pack
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import flat
+from nmt_cli.runtime.devices import Precision
+from nmt_cli.runtime.kernels import standby, torch_private
+from nmt_cli.runtime.kernels.torch_private import Int8Matrix, multiplies_int8
+from nmt_cli.runtime.threads import kept_threads, set_own_threads
+
+POST = ModelConfig(encoder_layers=1, decoder_layers=2, width=32, feed_forward=64, heads=4)
+CONFIGS = {
+    "post": POST,
+    "pre": replace(POST, norm="pre"),
+    "biases": replace(POST, norm="pre", attention_bias=True, output_bias=True, tie="none"),
+    "odd widths": replace(POST, width=42, feed_forward=70, heads=3, key_width=10, value_width=6),
+    "window": replace(POST, decoder_window=4),
+}
+
+
+@pytest.fixture(params=[0, 1, 3], ids=lambda count: f"{count} helpers")
+def helped(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A few threads come to help, more than some machines have cores."""
+    standby.call(request.param)
+    yield
+    standby.call(0)
+
+
+def packed(model: Transformer, precision: Precision = "fp32") -> Transformer:
+    copy = deepcopy(model)
+    pack(copy, precision)
+    return copy
+
+
+@pytest.fixture
+def readable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Bytes are laid out as on a processor that has instructions for their products, on any processor."""
+    laid_out, matrix_of = [], torch_private.int8_matrix
+
+    def int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
+        matrix, (outputs, inputs) = matrix_of(whole, scale), whole.shape
+        wide = np.pad(whole.numpy(), ((0, -outputs % 64), (0, -inputs % 64)))
+        blocks = wide.reshape(len(wide) // 64, 64, -1, 4).swapaxes(1, 2).tobytes()
+        memory = np.frombuffer(blocks + (-wide.sum(1, dtype=np.int32)).tobytes(), np.uint8)
+        laid_out.append(memory)
+        return replace(matrix, blocks=matrix.blocks or memory.ctypes.data)
+
+    monkeypatch.setattr(torch_private, "int8_matrix", int8_matrix)
+    with kept_threads():
+        set_own_threads(1)
+        yield
+
+
+@torch.inference_mode()
+def searched(model: Transformer, places: int, steps: int, others: Sequence[list[int]] = ()) -> Tensor:
+    """The logits of each step of a search for two sentences among others; hypotheses are random."""
+    sentences = [[3, 4, 5, 0], [2, 0], *others]
+    draws, found = [torch.Generator().manual_seed(seed) for seed in range(len(sentences))], []
+    cache = model.begin(*flat(sentences, torch.device("cpu")), places)
+    rows = torch.arange(len(sentences) * places)
+    for age in range(steps):
+        tokens = torch.cat([torch.randint(2, 8, (places,), generator=draw) for draw in draws])
+        found.append(model.logits(model.step(tokens, rows, cache, age + 1))[: 2 * places])
+        parents = torch.stack([torch.randint(0, places, (places,), generator=draw) for draw in draws])
+        cache.follow(parents, torch.ones_like(parents, dtype=torch.bool))
+    return torch.stack(found).double()
+
+
+@pytest.mark.parametrize("places", [1, 2, MOST_ROWS // 2])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_each_step_has_the_logits_of_the_plain_model(
+    name: str,
+    places: int,
+    helped: None,
+    build: Callable[..., Transformer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = build(CONFIGS[name])
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours = packed(model)
+    if not ours.few_rows:
+        pytest.skip("oneDNN lays out weights in another way on this CPU")
+    taken = []
+    step = FewRows.step
+
+    def counted(*given: Any) -> Tensor:
+        taken.append(len(given[1]))
+        return step(*given)
+
+    monkeypatch.setattr(FewRows, "step", counted)
+    found = searched(ours, places, 12)
+    monkeypatch.setattr(dispatch, "kernels", lambda: None)
+    wanted = searched(model.double(), places, 12)
+    assert taken == [2 * places] * 12 and (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_line_that_is_alone_is_encoded_as_the_plain_model_does_it(
+    name: str, helped: None, build: Callable[..., Transformer]
+) -> None:
+    model = build(CONFIGS[name])
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours = packed(model)
+    if not ours.few_rows:
+        pytest.skip("oneDNN lays out weights in another way on this CPU")
+    for tokens in (1, 2, 7, MOST_PIECES, MOST_PIECES + 1):
+        source = flat([[2 + place % 6 for place in range(tokens)]], torch.device("cpu"))
+        wanted = model.double().encode(*source)
+        assert (ours.encode(*source) - wanted).abs().max() < 1e-4 * wanted.abs().max()
+
+
+def test_who_sees_but_a_window_of_the_source_is_encoded_as_ever(build: Callable[..., Transformer]) -> None:
+    ours = packed(build(replace(POST, encoder_window=4)))
+    assert not ours.few_rows or not ours.few_rows.encodes(1, 5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("places", [1, MOST_ROWS // 2])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_weights_of_8_bits_make_the_same_bits_of_few_rows_as_of_many(
+    name: str, places: int, helped: None, readable: None, build: Callable[..., Transformer]
+) -> None:
+    if not multiplies_int8():
+        pytest.skip("this CPU has no kernels for 8 bits")
+    model = build(CONFIGS[name])
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ours = packed(model, "int8")
+    if not ours.few_rows:
+        pytest.skip("Numba is not installed")
+    lengths = [1, 7, 30, MOST_PIECES, MOST_PIECES + 1, LONGEST_WALKED + 1, 4, 4, 9, 20]
+    lines = [[2 + token % 6 for token in range(length)] for length in lengths]
+    encoded = torch.split(ours.encode(*flat(lines, torch.device("cpu"))), lengths)
+    for line, mine in zip(lines, encoded, strict=True):
+        assert torch.equal(ours.encode(*flat([line], torch.device("cpu"))), mine)
+    assert torch.equal(searched(ours, places, 24), searched(ours, places, 24, lines))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"activation": "gelu"}, {"decoder_history": "ssru"}], ids=["another bend", "no attention"]
+)
+def test_other_decoders_do_without(changed: dict[str, Any], build: Callable[..., Transformer]) -> None:
+    assert packed(build(replace(POST, **changed))).few_rows is None
+
+
+def test_a_layout_that_is_not_the_known_one_is_not_read(
+    build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_private, "BLOCK", 32)
+    assert kernels() and packed(build(POST)).few_rows is None

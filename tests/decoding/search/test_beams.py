@@ -1,0 +1,99 @@
+"""The bookkeeping of a beam: what ended best is kept whole, and who can't win any more is dropped."""
+
+import pytest
+import torch
+
+from nmt_cli.decoding.search.beams import BLOCK, Beams, Choice
+from nmt_cli.decoding.search.lengths import LengthRule
+
+SUM = LengthRule("power", 0.0)
+MEAN = LengthRule("power", 1.0)
+NONE = -torch.inf
+
+
+def begun(sentences: int = 1, places: int = 2, best: int = 2, cap: int = 10, pieces: int = 3) -> Beams:
+    return Beams.begin(torch.full((sentences,), cap), torch.full((sentences,), pieces), places, 1, best)
+
+
+def chosen(ended: list[float], live: list[float], tokens: list[int], parents: list[int]) -> Choice:
+    """A step of a single sentence; what ends comes of the parents in order."""
+    return Choice(
+        torch.tensor([ended]),
+        torch.arange(len(ended))[None],
+        torch.tensor([live]),
+        torch.tensor([parents]),
+        torch.tensor([tokens]),
+    )
+
+
+def test_a_sentence_begins_with_one_hypothesis_without_tokens() -> None:
+    beams = begun(sentences=3)
+    rows, newest = beams.rows()
+    assert rows.tolist() == [0, 2, 4] and newest.tolist() == [0, 0, 0]
+
+
+def test_hypotheses_take_the_tokens_of_their_parents_along() -> None:
+    beams = begun()
+    beams.follow(chosen([NONE, NONE], [-1.0, -2.0], [5, 6], [0, 0]), SUM)
+    beams.follow(chosen([NONE, NONE], [-2.5, -3.0], [7, 8], [1, 0]), SUM)
+    assert beams.tokens[0, :, :2].tolist() == [[6, 7], [5, 8]]
+    assert beams.rows()[1].tolist() == [7, 8]
+    beams.follow(chosen([-3.5, NONE], [NONE, NONE], [0, 0], [0, 0]), SUM)
+    ((found,),) = beams.found(torch.tensor([0]))
+    assert found.tokens == [6, 7] and found.token_scores == [-2.0, -0.5, -1.0]
+    assert not beams.in_use.any()
+
+
+def test_the_best_that_ended_stay_in_order_whenever_they_end() -> None:
+    beams = begun(best=2)
+    beams.follow(chosen([-4.0, NONE], [-1.0, -1.5], [5, 6], [0, 0]), SUM)
+    beams.follow(chosen([-2.0, -9.0], [-1.7, NONE], [7, 0], [0, 0]), SUM)
+    beams.follow(chosen([-3.0, NONE], [NONE, NONE], [0, 0], [0, 0]), SUM)
+    (found,) = beams.found(torch.tensor([0]))
+    assert [(one.score, one.tokens) for one in found] == [(-2.0, [5]), (-3.0, [5, 7])]
+    assert beams.ended.tolist() == [4]
+
+
+def test_who_can_still_win_by_a_longer_ending_is_not_given_up() -> None:
+    for rule, stays in ((SUM, False), (MEAN, True)):
+        beams = begun(places=2, best=1, cap=20)
+        beams.follow(chosen([-2.0, NONE], [-41.0, NONE], [5, 0], [0, 0]), rule)
+        beams.give_up_hopeless(rule, 1000.0)
+        assert bool(beams.in_use.any()) is stays
+
+
+@pytest.mark.parametrize(
+    ("reach", "pieces", "longest"), [(2.0, 3, 8), (2.0, 15, 15), (1.5, 3, 6), (6.0, 3, 20), (1000.0, 3, 20)]
+)
+def test_who_would_win_only_past_its_reach_is_given_up(reach: float, pieces: int, longest: int) -> None:
+    """Which is some times its own length, but at least the source's and at most the cap: of totals that would
+    be worth the worst kept score at just more and just less than that, one stays."""
+    beams = begun(places=4, best=1, cap=20, pieces=pieces)
+    for _ in range(3):
+        beams.follow(chosen([NONE] * 4, [-1.0, NONE, NONE, NONE], [5, 0, 0, 0], [0] * 4), MEAN)
+    worst = -1.0
+    live = [worst * (longest + 1) + 0.5, worst * (longest + 1) - 0.5]
+    beams.follow(chosen([worst * 4] + [NONE] * 3, [*live, NONE, NONE], [6, 7, 0, 0], [0] * 4), MEAN)
+    beams.give_up_hopeless(MEAN, reach)
+    assert beams.in_use.tolist() == [[True, False, False, False]]
+
+
+def test_all_stop_where_enough_have_ended() -> None:
+    beams = begun()
+    beams.follow(chosen([-2.0, NONE], [-1.0, -1.0], [5, 6], [0, 0]), SUM)
+    beams.give_up_where_enough_ended(2)
+    assert beams.in_use.all()
+    beams.give_up_where_enough_ended(1)
+    assert not beams.in_use.any()
+
+
+def test_sentences_that_join_find_room_for_what_others_have_written() -> None:
+    old = begun()
+    for step in range(BLOCK + 3):
+        old.make_room(step + 2)
+        old.follow(chosen([NONE, NONE], [-1.0, NONE], [step, 0], [0, 0]), SUM)
+    old.join(begun())
+    assert old.tokens.shape[0] == 2 and old.ages.tolist() == [BLOCK + 3, 0]
+    assert old.tokens[0, 0, : BLOCK + 3].tolist() == list(range(BLOCK + 3))
+    old.take(torch.tensor([1]))
+    assert old.ages.tolist() == [0] and old.rows()[0].tolist() == [0]

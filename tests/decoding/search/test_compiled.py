@@ -1,0 +1,83 @@
+"""A step of search in one compiled function is what its parts do one after another."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt_cli.decoding.search.beams import Beams, beam_rules
+from nmt_cli.decoding.search.expansion import best_of, ways_on
+from nmt_cli.decoding.search.lengths import LengthRule
+from nmt_cli.runtime.kernels.loading import compiled_kernels
+
+VOCABULARY, END, STEPS = 7, 3, 6
+
+
+def taken(beams: Beams, ways: tuple[Tensor, Tensor], rows: Tensor, rule: LengthRule) -> Tensor:
+    """A step by its parts."""
+    choice = best_of(*ways, rows, beams.totals, END)
+    beams.follow(choice, rule)
+    beams.give_up_hopeless(rule, 2.0)
+    return choice.live_parents
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(
+    sentences=st.integers(1, 3),
+    places=st.integers(1, 4),
+    best=st.integers(1, 3),
+    enough=st.sampled_from([None, 1, 3]),
+    rule=st.sampled_from([LengthRule("gnmt", 0.6), LengthRule("power", 1.0), LengthRule("gnmt", 0.0)]),
+    seed=st.integers(0, 10**6),
+)
+def test_hypotheses_go_on_and_end_as_they_do_without_it(
+    sentences: int, places: int, best: int, enough: int | None, rule: LengthRule, seed: int
+) -> None:
+    kernels = compiled_kernels("decoding.search")
+    assert kernels, "the tests need Numba"
+    draw = torch.Generator().manual_seed(seed)
+    caps, pieces = (torch.randint(2, STEPS, (sentences,), generator=draw) for _ in range(2))
+    ours, plain = (Beams.begin(caps, pieces, places, 1, min(best, places)) for _ in range(2))
+    for age in range(STEPS):
+        rows, _ = plain.rows()
+        if not len(rows):
+            break
+        logits = 3 * torch.randn(len(rows), VOCABULARY, generator=draw)
+        log_probs, raw = logits.log_softmax(1), age % 2 == 0
+        banned = torch.randperm(VOCABULARY, generator=draw)[:2]
+        if raw:
+            log_probs[:, banned] = -torch.inf
+        else:  # somebody has seen to it
+            log_probs[torch.rand(log_probs.shape, generator=draw) < 0.3] = -torch.inf
+        x = logits if raw else log_probs
+        ways = log_probs.topk(ways_on(places, VOCABULARY))
+        wanted = taken(plain, (ways.values, ways.indices), rows, rule)
+        if enough:
+            plain.give_up_where_enough_ended(enough)
+        rules = beam_rules(kernels, banned, END, rule, 2.0, enough)
+        found = ours.go_on(x.clone(), raw, rows, rules, kernels)
+        assert torch.equal(ours.in_use, plain.in_use)
+        assert torch.equal(found[plain.in_use], wanted[plain.in_use])
+        assert torch.equal(ours.tokens[ours.in_use][:, : age + 1], plain.tokens[plain.in_use][:, : age + 1])
+        for name in ("ages", "ended"):
+            assert torch.equal(getattr(ours, name), getattr(plain, name))
+        for name in ("totals", "ended_scores"):
+            torch.testing.assert_close(getattr(ours, name), getattr(plain, name), rtol=1e-5, atol=1e-6)
+    everybody = torch.arange(sentences)
+    for mine, theirs in zip(ours.found(everybody), plain.found(everybody), strict=True):
+        assert [one.tokens for one in mine] == [one.tokens for one in theirs]
+        for one, other in zip(mine, theirs, strict=True):
+            assert one.token_scores == pytest.approx(other.token_scores, rel=1e-5, abs=1e-4)
+
+
+def test_a_total_that_is_no_number_goes_no_further() -> None:
+    kernels = compiled_kernels("decoding.search")
+    assert kernels, "the tests need Numba"
+    beams = Beams.begin(torch.tensor([5]), torch.tensor([2]), 2, 1, 1)
+    nothing = torch.tensor([], dtype=torch.int64)
+    x = torch.full((1, VOCABULARY), torch.nan)
+    rules = beam_rules(kernels, nothing, END, LengthRule("gnmt", 0.6))
+    beams.go_on(x, True, torch.tensor([0]), rules, kernels)
+    assert not beams.in_use.any() and beams.found(torch.tensor([0])) == [[]]

@@ -1,0 +1,210 @@
+"""Rules about what a translation may repeat or hold, coverage and diversity, against brute force."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.decoding.attention_maps import attention_maps
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import ListQueue, translated
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.errors import UserError
+from nmt_cli.model.transformer import Transformer
+from tests.decoding.search.test_search import END, SOURCES, log_probs_of_all, model_of
+from tests.searching import translate_ids
+
+SOURCE = [2, 4, 3]
+CAP = 3
+WIDE = SearchConfig(beam=4**CAP, unknown=True, cap_ratio=0.0, cap_extra=CAP, n_best=3)
+Target = tuple[int, ...]
+Score = Callable[[Target, torch.Tensor], float]
+"""Of a translation with these log-probabilities, [tokens and end, V]; -inf where it may not be."""
+
+
+def best_of_all(model: Transformer, score: Score) -> list[tuple[float, Target]]:
+    """All translations there are, best first."""
+    targets = [each for n in range(CAP + 1) for each in itertools.product(range(1, 5), repeat=n)]
+    rows = log_probs_of_all(model, SOURCE, targets)
+    scored = ((score(target, each), target) for target, each in zip(targets, rows, strict=True))
+    return sorted((one for one in scored if one[0] > -math.inf), reverse=True)
+
+
+def search(
+    model: Transformer, config: SearchConfig, banned: Sequence[Sequence[int]] = ()
+) -> list[Hypothesis]:
+    """What is found for `SOURCE`."""
+    queue = ListQueue([Sentence(0, SOURCE, banned=banned)])
+    ((_, found),) = translated(Ensemble.of([model], config), config, queue)
+    assert found is not None
+    return found
+
+
+def assert_found(found: Sequence[Hypothesis], wanted: Sequence[tuple[float, Target]]) -> None:
+    best = wanted[: len(found)]
+    assert [tuple(each.tokens) for each in found] == [target for _, target in best]
+    assert [each.score for each in found] == pytest.approx([score for score, _ in best], abs=1e-4)
+
+
+def normal(target: Target, rows: torch.Tensor) -> float:
+    total = sum(float(row[token]) for row, token in zip(rows, [*target, END], strict=True))
+    return float(total / ((5 + len(target) + 1) / 6) ** 0.6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@given(seed=st.integers(0, 200))
+@settings(max_examples=8)
+def test_no_row_of_pieces_comes_twice_in_the_best_without_repeated_ones(size: int, seed: int) -> None:
+    def score(target: Target, rows: torch.Tensor) -> float:
+        grams = [target[i : i + size] for i in range(len(target) - size + 1)]
+        return normal(target, rows) if len(set(grams)) == len(grams) else -math.inf
+
+    model = model_of(seed)
+    assert_found(search(model, replace(WIDE, no_repeat_ngram=size)), best_of_all(model, score))
+
+
+@given(seed=st.integers(0, 200), penalty=st.sampled_from([1.2, 2.0]))
+@settings(max_examples=8)
+def test_pieces_that_were_there_count_as_less_likely(seed: int, penalty: float) -> None:
+    def score(target: Target, rows: torch.Tensor) -> float:
+        rows = rows.clone()
+        for place in range(1, len(rows)):
+            rows[place, sorted(set(target[:place]))] *= penalty
+        return normal(target, rows)
+
+    model = model_of(seed)
+    assert_found(search(model, replace(WIDE, repetition_penalty=penalty)), best_of_all(model, score))
+
+
+@given(
+    seed=st.integers(0, 200), banned=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), max_size=4)
+)
+@settings(max_examples=12)
+def test_the_best_that_holds_nothing_banned_is_found(seed: int, banned: list[list[int]]) -> None:
+    def score(target: Target, rows: torch.Tensor) -> float:
+        held = {target[i:j] for i in range(len(target)) for j in range(i + 1, len(target) + 1)}
+        return -math.inf if held & set(map(tuple, banned)) else normal(target, rows)
+
+    model = model_of(seed)
+    assert_found(search(model, replace(WIDE, ban=("x",)), banned), best_of_all(model, score))
+
+
+@given(seed=st.integers(0, 200), penalty=st.sampled_from([0.2, 2.0]))
+@settings(max_examples=4)
+def test_the_best_with_a_coverage_penalty_is_found(seed: int, penalty: float) -> None:
+    model = model_of(seed)
+
+    def score(target: Target, rows: torch.Tensor) -> float:
+        (maps,) = attention_maps(model, [(SOURCE, target)])
+        got_S = maps.cross.double().mean((0, 1)).sum(0)[:-1]
+        return normal(target, rows) + penalty * float(got_S.clamp(max=1.0).log().sum())
+
+    assert_found(search(model, replace(WIDE, coverage_penalty=penalty)), best_of_all(model, score))
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "n-grams": {"no_repeat_ngram": 2},
+    "repetition": {"repetition_penalty": 1.5},
+    "coverage": {"coverage_penalty": 0.5},
+    "diversity": {"diversity": 0.7},
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_else_is_in_the_batch_changes_nothing(name: str) -> None:
+    config = SearchConfig(beam=3, n_best=3, **RULES[name])
+    model = model_of(5, 12)
+    together = translate_ids([model], SOURCES, replace(config, rows=12))
+    alone = [translate_ids([model], [source], config)[0] for source in SOURCES]
+    assert [[each.tokens for each in found] for found in together] == [
+        [each.tokens for each in found] for found in alone
+    ]
+    scores = [[each.score for each in found] for found in alone]
+    for found, wanted in zip(together, scores, strict=True):
+        assert [each.score for each in found] == pytest.approx(wanted, abs=1e-4)
+
+
+def siblings(model: Transformer, config: SearchConfig) -> list[tuple[float, Target]]:
+    """A beam search whose n-th best way on of each hypothesis is chosen with n times `diversity` less.
+
+    What can't become one of the best `n_best` any more is given up, and makes room for what is chosen later.
+    """
+    live: list[tuple[float, Target]] = [(0.0, ())]
+    ended: list[tuple[float, Target]] = []
+    for length in range(CAP + 1):
+        ways = []
+        for total, target in live:
+            (rows,) = log_probs_of_all(model, SOURCE, [target])
+            allowed = range(5) if length < CAP else [END]
+            order = sorted(allowed, key=lambda token: -float(rows[-1][token]))
+            for rank, token in enumerate(order[: config.beam + 1]):
+                new = total + float(rows[-1][token])
+                ways.append((new - config.diversity * rank, new, target, token))
+        ways.sort(reverse=True)
+        ended += [
+            (total / ((6 + length) / 6) ** 0.6, target)
+            for _, total, target, token in ways[: config.beam]
+            if token == END
+        ]
+        going = [(total, (*target, token)) for _, total, target, token in ways if token != END]
+        ended.sort(reverse=True)
+        worst = ended[config.n_best - 1][0] if len(ended) >= config.n_best else -math.inf
+        live = [way for way in going[: config.beam] if way[0] / ((6 + CAP) / 6) ** 0.6 > worst]
+    return ended
+
+
+@given(seed=st.integers(0, 200), diversity=st.sampled_from([0.3, 1.0, 4.0]))
+@settings(max_examples=12)
+def test_ranks_among_siblings_choose_what_goes_on_and_scores_stay_the_models(
+    seed: int, diversity: float
+) -> None:
+    model = model_of(seed)
+    config = replace(WIDE, beam=3, n_best=2, diversity=diversity)
+    assert_found(search(model, config), siblings(model, config))
+
+
+def test_diverse_lists_have_more_different_beginnings() -> None:
+    def beginnings(diversity: float) -> int:
+        config = SearchConfig(beam=6, n_best=6, diversity=diversity, min_length=3)
+        each = (translate_ids([model_of(seed, 12)], SOURCES, config) for seed in range(2))
+        return sum(len({tuple(one.tokens[:2]) for one in found}) for lists in each for found in lists)
+
+    assert beginnings(2.0) > 1.2 * beginnings(0.0)
+
+
+def test_a_prefix_may_hold_what_is_banned_and_repeats() -> None:
+    config = SearchConfig(no_repeat_ngram=1, ban=("x",), unknown=True)
+    queue = ListQueue([Sentence(0, [5, 3], prefix=[7, 7, 2], banned=[[7]])])
+    ((_, found),) = translated(Ensemble.of([model_of(4, 12)], config), config, queue)
+    assert found is not None
+    assert list(found[0].tokens[:3]) == [7, 7, 2]
+    assert len(set(found[0].tokens[2:])) == len(found[0].tokens[2:])
+
+
+def test_where_nothing_may_follow_a_translation_ends() -> None:
+    config = SearchConfig(no_repeat_ngram=1, min_length=9, unknown=True)
+    (found,) = translate_ids([model_of(4)], [SOURCE], config)
+    assert {*found[0].tokens} == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sample": True, "diversity": 1.0}, "diversity has no effect on sampling"),
+        ({"sample": True, "coverage_penalty": 1.0}, "coverage_penalty has no effect on sampling"),
+        ({"beam": 1, "diversity": 1.0}, "diversity has no effect on a beam of 1"),
+        ({"ban": ("",)}, "ban holds an empty text"),
+        ({"repetition_penalty": 0.5}, "repetition_penalty is 0.5; take at least 1"),
+    ],
+    ids=str,
+)
+def test_settings_without_effect_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SearchConfig(**values)

@@ -1,0 +1,454 @@
+"""Beam search against brute force, whole forwards and transformers."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nmt_cli.attention import dispatch
+from nmt_cli.decoding import engine
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import ListQueue
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
+from nmt_cli.decoding.search.search import Search
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+from nmt_cli.text.vocabulary import Vocabulary
+from tests.searching import translate_ids
+
+TINY = ModelConfig(
+    encoder_layers=1, decoder_layers=1, width=8, heads=2, feed_forward=16, norm="pre", tie="none"
+)
+VOCABULARY = 5
+CONFIG = SearchConfig()
+Ranked = list[tuple[float, tuple[int, ...]]]
+
+
+END = 0
+
+
+def model_of(
+    seed: int, vocabulary: int = VOCABULARY, config: ModelConfig = TINY, never: Sequence[int] = ()
+) -> Transformer:
+    """A model with weights large enough to have opinions."""
+    torch.manual_seed(seed)
+    known = Vocabulary(("",) * vocabulary, end=END, start=END, unknown=1, never=tuple(never))
+    model = Transformer(config, known, known, joint=True).eval()
+    with torch.no_grad():
+        model.output_matrix.mul_(3.0)
+    return model
+
+
+@torch.no_grad()
+def log_probs(model: Transformer, source: Sequence[int], target: Sequence[int]) -> torch.Tensor:
+    """[tokens and end mark, V], by a whole forward."""
+    tokens = torch.tensor([*source, END])
+    wanted = torch.tensor([*target, END])
+    decoded = model(tokens, wanted, Layout.of([len(tokens)]), Layout.of([len(wanted)]))
+    return model.logits(decoded).double().log_softmax(-1)
+
+
+@torch.no_grad()
+def log_probs_of_all(
+    model: Transformer, source: Sequence[int], targets: Sequence[Sequence[int]]
+) -> list[torch.Tensor]:
+    """The same for each of these, by one whole forward of all."""
+    tokens = torch.tensor([*source, END] * len(targets))
+    wanted = torch.tensor([token for target in targets for token in (*target, END)])
+    lengths = [len(target) + 1 for target in targets]
+    sources = Layout.of([len(source) + 1] * len(targets))
+    decoded = model(tokens, wanted, sources, Layout.of(lengths))
+    return list(torch.split(model.logits(decoded).double().log_softmax(-1), lengths))
+
+
+def total(rows: torch.Tensor, target: Sequence[int]) -> float:
+    return sum(float(row[token]) for row, token in zip(rows, [*target, END], strict=True))
+
+
+def brute_force(
+    rows_of: Callable[[Sequence[Sequence[int]]], Sequence[torch.Tensor]],
+    allowed: Sequence[int],
+    config: SearchConfig,
+    cap: int,
+) -> Ranked:
+    """All translations there are, best first."""
+
+    def score(target: Sequence[int], rows: torch.Tensor) -> float:
+        n = len(target) + 1
+        base = (5 + n) / 6 if config.length_rule == "gnmt" else n
+        value: float = total(rows, target) / float(base) ** config.length_penalty
+        return value
+
+    everything = [
+        target
+        for count in range(config.min_length, cap + 1)
+        for target in itertools.product(allowed, repeat=count)
+    ]
+    rows = zip(everything, rows_of(everything), strict=True)
+    return sorted(((score(target, each), target) for target, each in rows), reverse=True)
+
+
+RULES: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    length_rule=st.sampled_from(["gnmt", "power"]),
+    length_penalty=st.sampled_from([0.0, 0.6, 1.0, 2.5]),
+    min_length=st.integers(0, 2),
+    cap_extra=st.integers(2, 3),
+    n_best=st.integers(1, 3),
+)
+
+
+@given(rules=RULES, seed=st.integers(0, 200))
+@settings(max_examples=60)
+def test_a_wide_enough_beam_finds_exactly_the_best_there_are(rules: dict[str, Any], seed: int) -> None:
+    """No search stops before its time, under any length rule, least length and cap."""
+    model = model_of(seed)
+    config = SearchConfig(beam=4**3, reach=1000, unknown=True, cap_ratio=0.0, **rules)
+    source = [2, 4, 3]
+    wanted = brute_force(
+        lambda targets: log_probs_of_all(model, source, targets),
+        range(1, VOCABULARY),
+        config,
+        config.cap_extra,
+    )
+    found = translate_ids([model], [source], config)[0]
+    best = wanted[: config.n_best]
+    assert [tuple(each.tokens) for each in found] == [target for _, target in best]
+    assert [each.score for each in found] == pytest.approx([score for score, _ in best], abs=1e-4)
+
+
+def patient(model: Transformer, source: Sequence[int], config: SearchConfig, cap: int) -> Ranked:
+    """The best that a plain beam search finds, by whole forwards: it gives nobody up before the cap."""
+    power = 1.0 if config.length_rule == "power" else 6.0
+    offset = 0 if config.length_rule == "power" else 5
+    live: Ranked = [(0.0, ())]
+    ended: Ranked = []
+    for age in range(cap + 1):
+        rows = log_probs_of_all(model, source, [target for _, target in live])
+        tokens = [END] if age == cap else range(VOCABULARY)
+        ways = [
+            (total + float(row[-1][token]), (*target, token))
+            for (total, target), row in zip(live, rows, strict=True)
+            for token in tokens
+        ]
+        ways.sort(reverse=True)
+        penalty = ((offset + age + 1) / power) ** config.length_penalty
+        ended += [(total / penalty, way[:-1]) for total, way in ways[: config.beam] if way[-1] == END]
+        live = [way for way in ways if way[1][-1] != END][: config.beam]
+    return sorted(ended, reverse=True)[: config.n_best]
+
+
+@given(
+    seed=st.integers(0, 200),
+    rule=st.sampled_from(["gnmt", "power"]),
+    penalty=st.sampled_from([0.0, 0.6, 1.0, 1.5, 2.5]),
+    beam=st.integers(2, 4),
+    n_best=st.integers(1, 2),
+)
+@settings(max_examples=40)
+def test_giving_hypotheses_up_costs_no_result(
+    seed: int, rule: Literal["gnmt", "power"], penalty: float, beam: int, n_best: int
+) -> None:
+    """Nor do those that take their places in a narrow beam."""
+    model, source, cap = model_of(seed), [2, 4, 3], 12
+    config = SearchConfig(
+        beam=beam,
+        n_best=n_best,
+        reach=1000,
+        length_rule=rule,
+        length_penalty=penalty,
+        unknown=True,
+        cap_ratio=0.0,
+        cap_extra=cap,
+    )
+    wanted = patient(model, source, config, cap)
+    found = translate_ids([model], [source], config)[0]
+    assert [tuple(each.tokens) for each in found] == [target for _, target in wanted]
+    assert [each.score for each in found] == pytest.approx([score for score, _ in wanted], abs=1e-4)
+
+
+@pytest.mark.parametrize("combine", ["probability", "log-probability"])
+def test_an_ensemble_finds_the_best_of_its_weighted_mean(
+    combine: Literal["probability", "log-probability"],
+) -> None:
+    models, weights = [model_of(seed) for seed in (1, 2, 3)], (2.0, 1.0, 1.0)
+    config = SearchConfig(beam=64, combine=combine, weights=weights, unknown=True, cap_ratio=0.0, cap_extra=3)
+    source = [2, 4, 3]
+
+    def mean(*each: torch.Tensor) -> torch.Tensor:
+        shares = torch.tensor([0.5, 0.25, 0.25]).double()[:, None, None]
+        stacked = torch.stack(each)
+        return (
+            (stacked * shares).sum(0)
+            if combine == "log-probability"
+            else (stacked.exp() * shares).sum(0).log()
+        )
+
+    def rows_of(targets: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        return list(map(mean, *(log_probs_of_all(model, source, targets) for model in models)))
+
+    score, target = brute_force(rows_of, range(1, VOCABULARY), config, 3)[0]
+    found = translate_ids(models, [source], config)[0][0]
+    assert tuple(found.tokens) == target
+    assert found.score == pytest.approx(score, abs=1e-4)
+
+
+def greedy(model: Transformer, source: Sequence[int], cap: int, allowed: Sequence[int]) -> list[int]:
+    """The likeliest token after each prefix, by whole forwards."""
+    target: list[int] = []
+    while len(target) < cap:
+        last = log_probs(model, source, target)[-1]
+        token = max([END, *allowed], key=lambda i: float(last[i]))
+        if token == END:
+            break
+        target.append(token)
+    return target
+
+
+@given(seed=st.integers(0, 500), source=st.lists(st.integers(1, 11), max_size=9))
+@settings(max_examples=40)
+def test_a_beam_of_one_is_greedy_search(seed: int, source: list[int]) -> None:
+    model = model_of(seed, 12, never=[4])
+    config = SearchConfig(beam=1, cap_extra=6)
+    found = translate_ids([model], [source], config)[0]
+    assert list(found[0].tokens) == greedy(model, source, len(source) + 6, [2, 3, *range(5, 12)])
+
+
+SOURCES = [[5, 3, 8], [2], [], [7, 7, 4, 9, 10, 11, 3], [6, 1], [3, 9, 9, 9, 2, 5, 6, 7, 8, 10, 4]]
+SEARCHES = {
+    "beam": SearchConfig(beam=4, n_best=3),
+    "greedy": SearchConfig(beam=1),
+    "sampling": SearchConfig(sample=True, n_best=4, temperature=0.8, top_k=7, top_p=0.9),
+    "at least four": SearchConfig(beam=3, min_length=4),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@given(seed=st.integers(0, 100))
+@settings(max_examples=10)
+def test_scores_are_those_of_teacher_forcing(name: str, seed: int) -> None:
+    model, config = model_of(seed, 12), SEARCHES[name]
+    for source, found in zip(SOURCES, translate_ids([model], SOURCES, config), strict=True):
+        assert len(found) == config.n_best
+        for each in found:
+            rows = log_probs(model, source, each.tokens)
+            wanted = [float(row[token]) for row, token in zip(rows, [*each.tokens, END], strict=True)]
+            assert list(each.token_scores) == pytest.approx(wanted, abs=1e-4)
+            length = len(each.tokens) + 1
+            assert each.score == pytest.approx(sum(wanted) / ((5 + length) / 6) ** 0.6, abs=1e-4)
+            assert config.min_length <= len(each.tokens) <= len(source) + 50
+
+
+@cache
+def found_alone(name: str) -> list[list[Sequence[int]]]:
+    """Translations of `SOURCES`, each by itself behind empty ones, as what is drawn goes by its place."""
+    found = (
+        translate_ids([model_of(5, 12)], [[]] * key + [source], SEARCHES[name])[key]
+        for key, source in enumerate(SOURCES)
+    )
+    return [[each.tokens for each in hypotheses] for hypotheses in found]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("rows", [1, 3, 8, 256])
+def test_what_else_is_in_the_batch_changes_nothing(name: str, rows: int) -> None:
+    together = translate_ids([model_of(5, 12)], SOURCES, replace(SEARCHES[name], rows=rows))
+    assert [[each.tokens for each in found] for found in together] == found_alone(name)
+
+
+def test_what_is_drawn_follows_the_models_probabilities() -> None:
+    """2,000 draws of a first token; 4.9 standard deviations is one failure in a million for each token."""
+    model, count, source = model_of(3, 12), 2000, [5, 3]
+    config = SearchConfig(sample=True, n_best=count, max_length=1, rows=4096, unknown=True)
+    found = translate_ids([model], [source], config)[0]
+    shares = log_probs(model, source, [])[0].exp()
+    for token in range(12):
+        drawn = sum((list(each.tokens) or [END])[0] == token for each in found)
+        share = float(shares[token])
+        assert abs(drawn - count * share) <= 4.9 * math.sqrt(count * share * (1 - share)) + 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [({"top_k": 3}, 3), ({"top_p": 0.5}, None), ({"temperature": 0.001}, 1)],
+    ids=["top 3", "top half", "cold"],
+)
+def test_unlikely_tokens_are_not_drawn_where_that_is_asked_for(
+    settings: dict[str, float], kept: int | None
+) -> None:
+    model, source = model_of(3, 12), [5, 3]
+    shares = log_probs(model, source, [])[0].exp().sort(descending=True)
+    if kept is None:
+        kept = int((shares.values.cumsum(0) < 0.5).sum()) + 1
+    config = SearchConfig(sample=True, n_best=400, max_length=1, rows=400, unknown=True, **settings)  # type: ignore[arg-type]
+    found = translate_ids([model], [source], config)[0]
+    assert {(list(each.tokens) or [END])[0] for each in found} == set(shares.indices[:kept].tolist())
+
+
+def test_another_seed_and_another_line_draw_something_else() -> None:
+    model = model_of(3, 12)
+    config = SearchConfig(sample=True, n_best=5)
+    first, second = translate_ids([model], [[5, 3], [5, 3]], config)
+    other = translate_ids([model], [[5, 3]], replace(config, seed=2))[0]
+    assert len({tuple(tuple(each.tokens) for each in found) for found in (first, second, other)}) == 3
+
+
+def test_what_never_may_be_produced_is_not() -> None:
+    model = model_of(4, 12)
+    said = {token for found in translate_ids([model], SOURCES, SearchConfig()) for token in found[0].tokens}
+    assert len(said) > 1
+    silent = model_of(4, 12, never=sorted(said))
+    rest = translate_ids([silent], SOURCES, SearchConfig(unknown=True))
+    assert not said & {token for found in rest for token in found[0].tokens}
+
+
+def test_a_model_with_learned_positions_stops_where_they_end() -> None:
+    model = model_of(4, 12, replace(TINY, positions="learned", longest=9))
+    with torch.no_grad():
+        model.output_matrix[END] = -100 * model.output_matrix[END].abs()
+    assert Ensemble.of([model], SearchConfig()).longest == 9
+    assert max(len(found[0].tokens) for found in translate_ids([model], SOURCES[:3], SearchConfig())) <= 8
+
+
+def test_stopping_early_ends_sooner_and_finds_as_good_or_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other toolkits stop: when as many hypotheses have ended as the beam is wide."""
+    rows = {True: 0, False: 0}
+    found = {}
+    for early in rows:
+        config = SearchConfig(beam=3, length_penalty=1.5, reach=1000, stop_early=early)
+        for seed in range(12):
+            model = model_of(seed, 12)
+            step = model.step
+
+            def counted(tokens: Tensor, *rest: Any, early: bool = early, step: Any = step) -> Tensor:
+                rows[early] += len(tokens)
+                out: Tensor = step(tokens, *rest)
+                return out
+
+            monkeypatch.setattr(model, "step", counted)
+            found[early, seed] = [each[0].score for each in translate_ids([model], SOURCES, config)]
+    assert rows[True] < 0.8 * rows[False]
+    pairs = [(found[True, seed], found[False, seed]) for seed in range(12)]
+    assert all(one <= other + 1e-5 for early, late in pairs for one, other in zip(early, late, strict=True))
+    assert any(early != late for early, late in pairs)
+
+
+def test_what_a_translation_must_begin_with_may_be_banned_elsewhere() -> None:
+    model = model_of(4, 12, never=[7])
+    sentences = [Sentence(0, [5, 3], prefix=[1, 7]), Sentence(1, [5, 3])]
+    search = Search(Ensemble.of([model], CONFIG), CONFIG)
+    search.join(sentences)
+    found: dict[int, list[int]] = {}
+    while search.sentences:
+        found |= {sentence.key: list(hypotheses[0].tokens) for sentence, hypotheses in search.step()}
+    assert found[0][:2] == [1, 7]
+    assert not {1, 7} & {*found[0][2:], *found[1]}
+
+
+def test_a_least_length_above_the_greatest_gives_way_to_it() -> None:
+    config = SearchConfig(min_length=8, cap_ratio=0.0, cap_extra=5)
+    assert len(translate_ids([model_of(4, 12)], [[5, 3]], config)[0][0].tokens) == 5
+
+
+class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
+    """Counts what a host would wait for a GPU for: numbers it reads, and shapes that follow from numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count, tolist = 0, Tensor.tolist
+
+        def counted(x: Tensor) -> Any:
+            self.count += 1
+            return tolist(x)
+
+        monkeypatch.setattr(Tensor, "tolist", counted)  # which on a CPU is no operation
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        name = func.overloadpacket.__name__
+        by_mask = name in ("index", "index_put", "index_put_") and any(
+            x is not None and x.dtype == torch.bool for x in args[1]
+        )
+        if by_mask or name in ("item", "is_nonzero", "_local_scalar_dense", "nonzero", "masked_select"):
+            self.count += 1
+        return func(*args, **kwargs or {})
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search looks rarely, and attention is not a CPU's."""
+    monkeypatch.setattr(engine, "is_gpu", lambda _: True)
+    monkeypatch.setattr(dispatch, "PART", {})
+    monkeypatch.setattr(dispatch, "_compiled", lambda *_: None)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("beam", [1, 4])
+def test_on_a_gpu_the_host_waits_for_it_once_in_four_steps(
+    beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 32
+    config = SearchConfig(beam=beam, min_length=steps + 1, cap_extra=steps + 9)
+    search = Search(Ensemble.of([model_of(5, 12)], config), config, engine.LOOK_EVERY)
+    search.join([Sentence(key, tokens) for key, tokens in enumerate(SOURCES)])
+    with Waits(monkeypatch) as waits:
+        for _ in range(steps):
+            assert not search.step()
+    assert waits.count <= steps / 4
+    assert len(search.sentences) == len(SOURCES)
+
+
+STATIC = SEARCHES | {
+    "short": SearchConfig(beam=4, max_length=3),
+    "stopping early": SearchConfig(beam=4, stop_early=True),
+    "diverse": SearchConfig(beam=3, diversity=0.3, coverage_penalty=0.2),
+    "rules": SearchConfig(
+        beam=4, no_repeat_ngram=2, repetition_penalty=1.3, coverage_penalty=0.2, ban=("any",)
+    ),
+    "banned": SearchConfig(beam=4, ban=("any",)),
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_a_search_that_looks_rarely_finds_the_same(name: str, request: pytest.FixtureRequest) -> None:
+    """Also with sentences that take the places of others, and given beginnings and banned words."""
+    config = replace(STATIC[name], rows=12, cap_extra=9)
+    banned = [[9], [3, 5]] if config.ban else []
+    given = [
+        Sentence(
+            key,
+            tokens,
+            prefix=[1, 7] if key % 3 == 1 else (),
+            banned=banned if key % 2 else (),
+            certain=key % 2 if key % 3 == 1 else 0,
+        )
+        for key, tokens in enumerate(SOURCES * 2)
+    ]
+    model = model_of(5, 12, replace(TINY, positions="learned", longest=70))
+
+    def found() -> dict[int, list[Hypothesis]]:
+        each = engine.translated(Ensemble.of([model], config), config, ListQueue(given))
+        return {sentence.key: hypotheses or [] for sentence, hypotheses in each}
+
+    usual = found()
+    request.getfixturevalue("as_on_a_gpu")
+    rarely = found()
+    assert {key: [each.tokens for each in of] for key, of in usual.items()} == {
+        key: [each.tokens for each in of] for key, of in rarely.items()
+    }
+    for key, of in usual.items():
+        assert [each.score for each in rarely[key]] == pytest.approx([each.score for each in of], abs=1e-5)
+        for one, other in zip(of, rarely[key], strict=True):
+            assert list(other.token_scores) == pytest.approx(list(one.token_scores), abs=1e-5)

@@ -1,0 +1,83 @@
+"""In a step between two looks at the device, the host does not wait for it."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+
+from nmt_cli.attention import dispatch
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.engine import LOOK_EVERY
+from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.decoding.search.search import Search
+from nmt_cli.decoding.search.steppers import LikeliestStepper
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.text.vocabulary import Vocabulary
+from tests.launches import Strict
+
+TINY = ModelConfig(encoder_layers=1, decoder_layers=2, width=8, heads=2, feed_forward=16, norm="pre")
+SHAPES = {
+    "self-attention": TINY,
+    "windows": replace(TINY, decoder_window=4),
+    "learned": replace(TINY, positions="learned", longest=90),
+    "ssru": replace(TINY, decoder_history="ssru"),
+}
+CONFIGS = {
+    "beam 4": SearchConfig(beam=4, n_best=2, cap_extra=20),
+    "beam 1": SearchConfig(beam=1, min_length=3, cap_extra=20),
+    "diverse": SearchConfig(beam=3, diversity=0.3, coverage_penalty=0.2, stop_early=True, cap_extra=20),
+}
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "PART", {})
+    monkeypatch.setattr(dispatch, "_compiled", lambda *_: None)
+
+
+def model_of(shape: ModelConfig) -> Transformer:
+    torch.manual_seed(5)
+    entries = Vocabulary(("",) * 12, end=0, start=0, unknown=1)
+    return Transformer(shape, entries, entries, joint=True).eval()
+
+
+def search_of(model: Transformer, config: SearchConfig) -> Search:
+    return Search(Ensemble.of([model], config), config, LOOK_EVERY)
+
+
+def sentences(keys: Sequence[int]) -> list[Sentence]:
+    return [
+        Sentence(key, [2 + (key + i) % 9 for i in range(1 + key % 5)], prefix=[1, 7] if key % 3 == 1 else ())
+        for key in keys
+    ]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_between_two_looks_nothing_waits_for_the_device(
+    shape: str, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance, taken = LikeliestStepper._advance, 0
+
+    def strictly(self: LikeliestStepper, *given: object) -> None:
+        nonlocal taken
+        with Strict():
+            advance(self, *given)  # type: ignore[arg-type]
+        taken += 1
+
+    monkeypatch.setattr(LikeliestStepper, "_advance", strictly)
+    search, mode = search_of(model_of(SHAPES[shape]), CONFIGS[config]), FakeTensorMode()
+    search.join(sentences(range(5)))
+    for cache in search._caches:  # a fake tensor can't be looked at
+        cache.get_ready()
+    with FakeCopyMode(mode):
+        search = deepcopy(search)
+    with mode:
+        for _ in range(LOOK_EVERY - 1):
+            assert not search.step()
+    assert taken == LOOK_EVERY - 1

@@ -1,0 +1,127 @@
+"""A page holds all it needs, and nothing in its data gets out of its place."""
+
+import json
+import re
+import string
+import subprocess
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nmt_cli
+from nmt_cli.data.cleaning import filter_page
+from nmt_cli.html.compose import compose, escaped, script
+from nmt_cli.serving import page
+from nmt_cli.training.tracking.reports import comparison, html_report
+from nmt_cli.translation import attention_page
+
+PACKAGE = Path(nmt_cli.__file__).parent
+PAGES = (
+    ("translation/page", attention_page.SCRIPTS),
+    ("data/cleaning/page", filter_page.SCRIPTS),
+    ("training/tracking/page", html_report.SCRIPTS),
+    ("training/tracking/page", comparison.SCRIPTS),
+    ("serving/page", page.SCRIPTS),
+)
+"""Where the parts of each page are, and its scripts."""
+
+OF_BROWSERS = {
+    f"{name} is not defined" for name in ("document", "matchMedia", "ResizeObserver", "getComputedStyle")
+}
+OF_BROWSERS |= {f"{name} is not defined" for name in ("devicePixelRatio", "ImageData", "history", "location")}
+"""Which the linter does not know of."""
+
+ASSETS = (".html", ".css", ".js")
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(), max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=9,
+)
+
+
+@given(data=JSON)
+def test_whatever_is_written_into_a_page_is_read_back_and_can_end_no_element(data: Any) -> None:
+    text = escaped(data)
+    assert json.loads(text) == data
+    assert text.isascii()
+    assert not set(text) & set("<>&")
+
+
+def test_what_json_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        escaped([float("nan")])
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Path:
+    (tmp_path / "body.html").write_text("<p>the body</p>\n")
+    (tmp_path / "style.css").write_text("p { color: red; }\n")
+    (tmp_path / "one.js").write_text("const one = 1;\n")
+    (tmp_path / "two.js").write_text("const two = one + `${one}`;\n")
+    return tmp_path
+
+
+def test_a_page_has_the_kit_then_its_own_parts_in_their_order(parts: Path) -> None:
+    page = compose("A title", parts, ["one.js", "two.js"], {"key": "value"})
+    kit = files("nmt_cli.html")
+    in_order = [
+        "default-src 'none'",
+        "<title>A title</title>",
+        (kit / "base.css").read_text("utf-8").strip(),
+        "p { color: red; }",
+        "<p>the body</p>",
+        '<script type="application/json" id="data">{"key":"value"}</script>',
+        (kit / "elements.js").read_text("utf-8").strip(),
+        "const one = 1;",
+        "const two = one + `${one}`;",
+    ]
+    places = [page.index(part) for part in in_order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("text", ["$style", "${body}", "$$", "</script>", "\\u003c", "\u2028", "\ud800"])
+def test_data_that_looks_like_a_part_stays_data(parts: Path, text: str) -> None:
+    page = compose("A title", parts, [], {text: text})
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert json.loads(found) == {text: text}
+
+
+def test_a_placeholder_that_nothing_fills_is_an_error_of_ours() -> None:
+    shell = (files("nmt_cli.html") / "page.html").read_text("utf-8")
+    assert sorted(string.Template(shell).get_identifiers()) == [
+        "body",
+        "data",
+        "policy",
+        "script",
+        "style",
+        "title",
+    ]
+
+
+@pytest.mark.parametrize(("place", "scripts"), PAGES)
+def test_the_script_of_a_page_has_nothing_that_a_linter_finds(
+    place: str, scripts: Sequence[str], deno: str
+) -> None:
+    text = script(PACKAGE / place, scripts)
+    command = [deno, "lint", "--no-config", "--rules-include=no-undef,eqeqeq", "--json", "--ext=js", "-"]
+    found = json.loads(subprocess.run(command, input=text, capture_output=True, text=True).stdout)
+    told = [problem["message"] for problem in found["diagnostics"]] + found["errors"]
+    assert [message for message in told if message not in OF_BROWSERS] == []
+
+
+def test_every_part_of_a_page_is_used_and_installed_with_the_package() -> None:
+    project = PACKAGE.parent / "pyproject.toml"
+    if not project.exists():
+        pytest.skip("the package is installed apart from its repository")
+    (listed,) = re.findall(r"^nmt_cli = (\[.*?\])", project.read_text("utf-8"), re.M | re.S)
+    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if path.suffix in ASSETS}
+    own = {f"{place}/{name}" for place, names in PAGES for name in ("body.html", "style.css", *names)}
+    assert found == own | {"html/page.html", "html/base.css", "html/elements.js"}
+    assert [name for name in found if not any(fnmatch(name, glob) for glob in json.loads(listed))] == []

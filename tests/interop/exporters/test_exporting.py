@@ -1,0 +1,238 @@
+"""What we write for other toolkits: they translate alike, and it comes back as it was."""
+
+import importlib.util
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import torch
+
+from nmt_cli.api import load
+from nmt_cli.checkpoints.finding import own_search
+from nmt_cli.checkpoints.model_folder import Identity, Model, read_model, weights, write_model
+from nmt_cli.data.dataset import TOKENIZERS
+from nmt_cli.errors import UserError
+from nmt_cli.interop.exporters.exporting import export
+from nmt_cli.interop.exporters.huggingface import first_of_target
+from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.importers.importing import read
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.ragged import Layout
+from nmt_cli.runtime.atomic import folder_written_whole
+from nmt_cli.text.tokenizers import Tokenizers, load_tokenizers
+
+SMALL = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=48, heads=4, norm_epsilon=1e-5)
+MODELS = {
+    "post-norm": replace(SMALL, norm_epsilon=1e-6),
+    "pre-norm, biases": replace(SMALL, norm="pre", attention_bias=True, activation="gelu"),
+    "untied, output bias": replace(SMALL, tie="none", output_bias=True, activation="swish"),
+}
+HAS_CTRANSLATE2 = importlib.util.find_spec("ctranslate2") is not None
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["joint", "separate"])
+def tokenizers(
+    request: pytest.FixtureRequest, toy: str, make: Callable[..., Any], tmp_path_factory: Any
+) -> Tokenizers:
+    out = tmp_path_factory.mktemp("exported") / "dataset"
+    joint = f"tokenizer.joint={str(request.param).lower()}"
+    make(out, [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64", joint)
+    return load_tokenizers(out / TOKENIZERS)
+
+
+def random_model(folder: Path, config: ModelConfig, tokenizers: Tokenizers) -> Model:
+    """Written, with weights that matter, and sentences that end."""
+    if not tokenizers.recipe.joint and config.tie == "all":
+        config = replace(config, tie="decoder")
+    identity = Identity(config, tokenizers, {"longest": 100})
+    torch.manual_seed(3)
+    model = identity.build()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.normal_(float(parameter.mean()), 0.1)
+            elif parameter.shape[1] == config.width:
+                parameter.mul_(2.0)
+    with folder_written_whole(folder) as place:
+        write_model(place, identity, weights(model), {})
+    return read_model(folder)
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest, tmp_path: Path, tokenizers: Tokenizers) -> Model:
+    return random_model(tmp_path / "ours", MODELS[request.param], tokenizers)
+
+
+def test_a_model_comes_back_from_hugging_face_as_it_was(model: Model, tmp_path: Path) -> None:
+    export(model, "huggingface", tmp_path / "theirs")
+    write(read(str(tmp_path / "theirs"), Wanted()), tmp_path / "back")
+    back = read_model(tmp_path / "back")
+    assert back.identity.config == model.identity.config
+    assert back.identity.trained_on == model.identity.trained_on
+    assert back.identity.tokenizers.fingerprint == model.identity.tokenizers.fingerprint
+    before, after = weights(model.transformer), weights(back.transformer)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_transformers_alone_reads_and_scores_an_exported_model_alike(
+    model: Model, tmp_path: Path, toy_pairs: list[tuple[str, str]]
+) -> None:
+    export(model, "huggingface", tmp_path / "theirs")
+    lines = [source for source, _ in toy_pairs[:16]]
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    told: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs", output_loading_info=True)
+    untyped, loading = told
+    assert not any(loading.values())
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
+    ids = [source.vocabulary.ended(source.encode(source.prepare(line))) for line in lines]
+    assert [row[: len(one)].tolist() for row, one in zip(batch.input_ids, ids, strict=True)] == ids
+    chosen = torch.randint(2, 60, (16, 7), generator=torch.Generator().manual_seed(1))
+    first = first_of_target(model.identity.config, len(source.vocabulary))
+    start = torch.full((16, 1), untyped.config.decoder_start_token_id)
+    with torch.no_grad():
+        fed = torch.cat([start, chosen[:, :-1] + first], 1)
+        logits = untyped(**batch, decoder_input_ids=fed).logits
+        log_softmax = logits.log_softmax(2)[:, :, first:-1]
+        layouts = Layout.of([len(one) for one in ids]), Layout.of([7] * 16)
+        decoded = model.transformer(torch.tensor(list(chain(*ids))), chosen.flatten(), *layouts)
+        wanted = model.transformer.logits(decoded).view(log_softmax.shape).log_softmax(2)
+    assert wanted.std() > 0.5
+    assert (log_softmax - wanted).abs().max() <= 1e-4  # over all entries, so that padding has no probability
+    ended = torch.cat([chosen + first, torch.full((16, 1), untyped.config.eos_token_id)], 1)
+    shown = tokenizer.batch_decode(ended, skip_special_tokens=True)
+    assert shown == [target.decode(row) for row in chosen.tolist()]
+
+
+@pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
+@pytest.mark.parametrize("config", [*MODELS.values(), replace(SMALL, positions="marian")], ids=str)
+def test_ctranslate2_scores_an_exported_model_alike(
+    config: ModelConfig, tokenizers: Tokenizers, tmp_path: Path, toy_pairs: list[tuple[str, str]]
+) -> None:
+    model = random_model(tmp_path / "ours", config, tokenizers)
+    export(model, "ctranslate2", tmp_path / "theirs")
+    assert_scored_alike(model, tmp_path / "theirs", toy_pairs[:10])
+
+
+@pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
+def test_rounding_to_int8_leaves_the_model_as_it_was(tokenizers: Tokenizers, tmp_path: Path) -> None:
+    model = random_model(tmp_path / "ours", SMALL, tokenizers)
+    before = {name: tensor.clone() for name, tensor in weights(model.transformer).items()}
+    export(model, "ctranslate2", tmp_path / "theirs", "int8")
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(model.transformer).items())
+
+
+@pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
+def test_a_start_of_zeros_goes_through_transformers_and_ctranslate2s_converter_unharmed(
+    toy: str, make: Callable[..., Any], tmp_path: Path, toy_pairs: list[tuple[str, str]]
+) -> None:
+    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
+    config = replace(SMALL, start="zeros", activation="swish", attention_bias=True, output_bias=True)
+    model = random_model(tmp_path / "ours", config, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    assert export(model, "huggingface", tmp_path / "hf") == []
+    converter = importlib.import_module("ctranslate2").converters.TransformersConverter(str(tmp_path / "hf"))
+    converter.convert(str(tmp_path / "theirs"))
+    assert_scored_alike(model, tmp_path / "theirs", toy_pairs[:10], never=False, end=["</s>"])
+
+
+def assert_scored_alike(
+    model: Model, folder: Path, pairs: list[tuple[str, str]], never: bool = True, end: Sequence[str] = ()
+) -> None:
+    """CTranslate2 finds the log-probabilities that ours has; `never`: it was told what is never produced."""
+    source, target = model.identity.tokenizers.source, model.identity.tokenizers.target
+    ids = [(source.encode(one), target.encode(other)) for one, other in pairs]
+    theirs = importlib.import_module("ctranslate2").Translator(str(folder), device="cpu")
+    shown = [
+        [
+            [known.entries[i] for i in each]
+            for known, each in zip((source.vocabulary, target.vocabulary), pair, strict=True)
+        ]
+        for pair in ids
+    ]
+    scored = theirs.score_batch([[*one, *end] for one, _ in shown], [other for _, other in shown])
+    with torch.no_grad():
+        for (one, other), found in zip(ids, scored, strict=True):
+            ended = [*one, source.vocabulary.end], [*other, target.vocabulary.end]
+            layouts = (Layout.of([len(each)]) for each in ended)
+            decoded = model.transformer(*map(torch.tensor, ended), *layouts)
+            logits = model.transformer.logits(decoded)
+            if never:
+                logits[:, list(target.vocabulary.never)] = -torch.inf
+            wanted = logits.log_softmax(1).gather(1, torch.tensor(ended[1])[:, None])[:, 0]
+            assert found.log_probs == pytest.approx(wanted.tolist(), abs=1e-3)
+
+
+@pytest.mark.skipif(not HAS_CTRANSLATE2, reason="needs CTranslate2: pip install ctranslate2")
+def test_a_check_translates_with_both_and_says_how_many_lines_differ(
+    toy: str, make: Callable[..., Any], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+) -> None:
+    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
+    random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    for form in ("ctranslate2", "argos"):
+        told = nmt("export", tmp_path / "ours", "--format", form, "--out", tmp_path / form, "--check")
+        assert told.returncode == 0, told.stderr
+        assert re.match(r"\d+ of 50 made-up lines differ; BLEU against nmt's [\d.]+\n", told.stdout)
+    with zipfile.ZipFile(tmp_path / "argos" / "translate-en_de.argosmodel") as package:
+        metadata = json.loads(package.read("en_de/metadata.json"))
+        assert {"en_de/sentencepiece.model", "en_de/model/model.bin"} <= {*package.namelist()}
+    assert (metadata["from_code"], metadata["to_code"]) == ("en", "de")
+
+
+def test_what_another_toolkit_cannot_do_is_named_and_nothing_is_written(
+    tokenizers: Tokenizers, tmp_path: Path
+) -> None:
+    windowed = replace(SMALL, decoder_window=4, key_width=4, tie="decoder")
+    model = random_model(tmp_path / "ours", windowed, tokenizers)
+    for form in ("huggingface", "ctranslate2", "argos"):
+        with pytest.raises(UserError, match=r"d_k is 4.*decoder_window is 4"):
+            export(model, form, tmp_path / "theirs")
+    coarse = replace(SMALL, norm_epsilon=1e-3, positions="marian", start="zeros")
+    model = random_model(tmp_path / "coarse", coarse, tokenizers)
+    for form in ("huggingface", "marian"):
+        with pytest.raises(UserError, match=r"norm_epsilon is 0\.001"):
+            export(model, form, tmp_path / "theirs")
+    assert {path.name for path in tmp_path.iterdir()} == {"ours", "coarse"}
+
+
+def test_characters_do_not_travel(toy_dataset: Path, tmp_path: Path) -> None:
+    model = random_model(tmp_path / "ours", SMALL, load_tokenizers(toy_dataset / TOKENIZERS))
+    with pytest.raises(UserError, match="tokeniser is char, and they take SentencePiece"):
+        export(model, "huggingface", tmp_path / "theirs")
+
+
+def test_the_commands_go_there_and_back(
+    toy: str, make: Callable[..., Any], tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]
+) -> None:
+    make(tmp_path / "dataset", [toy], "tokenizer.kind=sentencepiece", "tokenizer.vocab_size=64")
+    random_model(tmp_path / "ours", SMALL, load_tokenizers(tmp_path / "dataset" / TOKENIZERS))
+    there = ("export", tmp_path / "ours", "--format", "huggingface", "--out", tmp_path / "theirs")
+    told = nmt(*there)
+    assert told.returncode == 0
+    assert "starts its translations with the end mark" in told.stderr
+    again = nmt(*there)
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert "is there already" in again.stderr
+    shutil.rmtree(tmp_path / "theirs" / "nmt-tokenizer")
+    (tmp_path / "theirs" / "nmt.json").unlink()
+    told = nmt("import", tmp_path / "theirs", "--out", tmp_path / "plain")
+    assert told.returncode == 0
+    assert "Hugging Face Marian, en-de" in told.stderr
+    assert "beam 4" in told.stderr
+    assert own_search(tmp_path / "plain")["length_rule"] == "power"
+    with load(tmp_path / "plain", device="cpu", threads=1) as model:
+        assert model.config.search.cap_extra == 510
+        assert model.translate([""]) == [""]
+    refused = nmt("import", tmp_path / "plain", "--out", tmp_path / "other")
+    assert refused.stderr.startswith(f"Error: {tmp_path / 'plain'} is a model folder of nmt's already")
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,294 @@
+"""`nmt import` from the command line: what it says, what it refuses, and what its models are good for."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy
+import pytest
+
+from nmt_cli.checkpoints.average import average, common_search, read_parts
+from nmt_cli.checkpoints.finding import own_search
+from nmt_cli.checkpoints.model_folder import read_model
+from nmt_cli.cli.commands.serve import _tell as report_to_terminal
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.errors import UserError
+from nmt_cli.interop.foreign import Wanted, write
+from nmt_cli.interop.importers.importing import read
+from tests.interop.conftest import marian_folder, sentences
+
+Nmt = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be changed."""
+    folder = tmp_path_factory.mktemp("hub") / "theirs"
+    marian_folder(folder)
+    return folder
+
+
+@pytest.fixture
+def changed(theirs: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A copy with other settings in one of its JSON files."""
+
+    def changed(name: str, **settings: Any) -> Path:
+        folder = tmp_path / "changed"
+        folder.mkdir()
+        for path in theirs.iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        content = json.loads((folder / name).read_bytes())
+        (folder / name).write_text(json.dumps(content | settings))
+        return folder
+
+    return changed
+
+
+def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
+    theirs: Path, tmp_path: Path, nmt: Nmt
+) -> None:
+    model = tmp_path / "model"
+    assert nmt("import", theirs, "--out", model, "--target-lang", "de").returncode == 0
+    for side, lang in (("source", "en"), ("target", "de")):
+        lines = "".join(f"{line}\n" for line in sentences(side, 40))
+        (tmp_path / f"text.{lang}").write_text(lines, encoding="utf-8")
+    languages = ("--source-lang", "en", "--target-lang", "de")
+    made = ("--reuse-tokenizer", model, "--out", tmp_path / "dataset", "--workers", "1")
+    told = nmt("preprocess", *languages, "--train", tmp_path / "text", *made)
+    assert told.returncode == 0, told.stderr
+    start = (
+        "--config",
+        model / "train.toml",
+        "--init-from",
+        model,
+        "--out",
+        tmp_path / "run",
+        "--device",
+        "cpu",
+    )
+    few = ("--max-steps", "2", "--batch-tokens", "200", "--set", "schedule.factor=0.01")
+    told = nmt("train", tmp_path / "dataset", *start, *few)
+    assert told.returncode == 0, told.stderr
+    assert "starting from" in told.stderr
+    assert "how its owner decodes" in told.stderr
+    before, after = read_model(model), read_model(tmp_path / "run" / "last")
+    assert after.identity.config == before.identity.config
+    assert after.identity.tokenizers.fingerprint == before.identity.tokenizers.fingerprint
+    bias = [each.transformer.state_dict().get("output_bias") for each in (before, after)]
+    assert bias[0] is not None and bias[1] is not None
+    assert 0 < float((bias[1] - bias[0]).abs().max()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("config.json", {"model_type": "bart"}, "is a model of kind bart"),
+        ("config.json", {"scale_embedding": False}, "scale_embedding is False"),
+        ("config.json", {"decoder_attention_heads": 2}, "decoder_attention_heads is 2"),
+        ("config.json", {"decoder_ffn_dim": 64}, "decoder_ffn_dim is 64"),
+        ("config.json", {"activation_function": "gelu_new"}, "activation_function is gelu_new"),
+        ("config.json", {"d_model": "32"}, "d_model is '32', not a whole number"),
+        ("config.json", {"encoder_layers": 4}, "has no encoder.layers.3"),
+        ("config.json", {"encoder_layers": 2}, "has encoder.layers.2"),
+        ("config.json", {"encoder_ffn_dim": 40, "decoder_ffn_dim": 40}, r"is \[48, 32\], not \[40, 32\]"),
+        ("config.json", {"decoder_start_token_id": 4000}, "decoder_start_token_id is 4000"),
+        ("config.json", {"eos_token_id": 1}, "need ids of their own"),
+        ("vocab.json", {"zzz": 10**12}, "the id 1000000000000"),
+        ("vocab.json", {"</s>": 1}, "one id to two pieces"),
+        ("config.json", {"dropout": 10**400}, "dropout is 1000.*, not a number"),
+        ("config.json", {"scale_embedding": [[]]}, "scale_embedding is "),
+        ("tokenizer_config.json", {"source_lang": "/\ud800"}, "source_lang is .*, not a text"),
+        ("generation_config.json", {"no_repeat_ngram_size": 3}, "no_repeat_ngram_size is 3"),
+        ("tokenizer_config.json", {"source_lang": None}, "give --source-lang"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_ours_is_named(
+    changed: Callable[..., Path], name: str, settings: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UserError, match=told) as caught:
+        read(str(changed(name, **settings)), Wanted())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "left_out"),
+    [
+        ({"num_beams": 10**9}, ["beam"]),
+        ({"num_beams": 0}, ["beam"]),
+        ({"num_beams": -1, "length_penalty": -2.0}, ["beam", "length_penalty", "length_rule"]),
+        ({"max_length": -5}, ["cap_ratio", "cap_extra"]),
+        ({"max_length": 20_000}, ["cap_ratio", "cap_extra"]),
+        ({"max_length": 10**400}, ["cap_ratio", "cap_extra"]),
+        ({"num_beams": 100, "length_penalty": 0.0, "max_length": 2}, []),
+    ],
+    ids=str,
+)
+def test_search_settings_out_of_bounds_are_left_out_with_a_note(
+    changed: Callable[..., Path], settings: dict[str, Any], left_out: list[str]
+) -> None:
+    every = {"beam", "length_rule", "length_penalty", "cap_ratio", "cap_extra", "unknown"}
+    model = read(str(changed("generation_config.json", **settings)), Wanted())
+    assert every - model.search.keys() == {*left_out}
+    noted = [name for name in left_out if any(note.startswith(f"{name} is ") for note in model.notes)]
+    assert bool(noted) == bool(left_out)
+    SearchConfig(**model.search)  # which refuses what is out of its own bounds
+
+
+def test_what_a_folder_is_named_for_is_printed_escaped(
+    changed: Callable[..., Path], tmp_path: Path, nmt: Nmt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also by the commands that use the model."""
+    folder = changed("tokenizer_config.json", source_lang="en\x1b]0;owned\x07")
+    model = tmp_path / "model"
+    for command in (("import", folder, "--out", model), ("info", model)):
+        result = nmt(*command)
+        assert result.returncode == 0
+        assert r"en\x1b]0;owned\x07" in result.stdout + result.stderr
+        assert "\x1b" not in result.stdout + result.stderr
+    report_to_terminal("en\x1b]0;owned\x07-fr at http://127.0.0.1:1/")
+    assert capsys.readouterr().err == "en\\x1b]0;owned\\x07-fr at http://127.0.0.1:1/\n"
+
+
+def test_a_refusal_is_a_line_and_writes_nothing(
+    changed: Callable[..., Path], tmp_path: Path, nmt: Nmt
+) -> None:
+    told = nmt("import", changed("config.json", scale_embedding=False), "--out", tmp_path / "out")
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["changed"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("translate",),
+        ("average-checkpoints", "--out", "out"),
+        ("export", "--format", "argos", "--out", "out"),
+    ],
+)
+def test_every_command_says_whose_a_model_is_and_how_it_becomes_ours(
+    theirs: Path, nmt: Nmt, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = nmt(command[0], theirs, *command[1:])
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert (
+        f"is a model of Hugging Face, not one of nmt's; make it one: nmt import {theirs} --out MODEL"
+        in told.stderr
+    )
+
+
+def test_a_foreign_folder_has_no_tokeniser_to_reuse(theirs: Path, tmp_path: Path, nmt: Nmt) -> None:
+    made = ("--train", tmp_path / "text", "--reuse-tokenizer", theirs, "--out", tmp_path / "dataset")
+    told = nmt("preprocess", "--source-lang", "en", "--target-lang", "fr", *made)
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert f"nmt import {theirs} --out MODEL" in told.stderr
+
+
+def test_averages_of_an_owners_models_decode_as_it_does(theirs: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        write(read(str(theirs), Wanted()), tmp_path / name)
+    average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
+    assert own_search(tmp_path / "mean") == own_search(tmp_path / "a") != {}
+    described = json.loads((tmp_path / "b" / "config.json").read_text())
+    for other in ({**described["search"], "beam": 2}, {}):
+        found = {"a": described["search"], "b": other}
+        parts = [
+            replace(part, description={"search": found[part.place.name]})
+            for part in (read_parts([tmp_path / "a", tmp_path / "b"], "model.safetensors"))
+        ]
+        assert common_search(parts) == {}
+
+
+class Hub:
+    """Stands for what fetches from the Hub, and notes what it was asked for."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder, self.asked = folder, list[Any]()
+
+    def snapshot_download(self, name: str, allow_patterns: list[str]) -> str:
+        self.asked.append((name, allow_patterns))
+        if not self.folder:
+            raise OSError("no connection\nand more")
+        return str(self.folder)
+
+
+def test_a_name_on_the_hub_is_as_good_as_a_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(theirs)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    found = read("Helsinki-NLP/opus-mt-en-fr", Wanted())
+    assert found.tokenizers.fingerprint == read(str(theirs), Wanted()).tokenizers.fingerprint
+    ((name, patterns),) = hub.asked
+    assert name == "Helsinki-NLP/opus-mt-en-fr"
+    assert not any(pattern.endswith(".bin") for pattern in patterns)
+
+
+def test_its_pickled_weights_are_fetched_where_there_are_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marian_folder(tmp_path / "theirs", pickled=True)
+    hub = Hub(tmp_path / "theirs")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    read("owner/model", Wanted())
+    assert ["pytorch_model.bin" in patterns for _, patterns in hub.asked] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("hub", "told"),
+    [(None, "pip install huggingface_hub, or download it"), (Hub(None), "can't be fetched.*no connection$")],
+    ids=["not installed", "offline"],
+)
+def test_without_the_hub_a_name_is_told_what_to_do(
+    hub: Hub | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    with pytest.raises(UserError, match=told) as caught:
+        read("owner/model", Wanted())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_ctranslate2_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"\x06\0\0\0\x10\0TransformerSpec\0")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="is a model of CTranslate2; nmt import takes"):
+        read(str(tmp_path), Wanted())
+
+
+def test_what_is_no_model_is_told_what_would_be_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(UserError, match="is no model that nmt import knows"):
+        read(str(tmp_path), Wanted())
+    with pytest.raises(UserError, match="is not there"):
+        read(str(tmp_path / "none"), Wanted())
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "model.safetensors", "source.spm"])
+def test_a_pipe_in_a_folder_is_not_waited_for(changed: Callable[..., Path], name: str) -> None:
+    folder = changed("config.json")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError):
+        read(str(folder), Wanted())
+
+
+def test_mutated_folders_are_refused_in_a_line(changed: Callable[..., Path]) -> None:
+    folder, chosen = changed("config.json"), numpy.random.default_rng(2)
+    for name in ("config.json", "vocab.json", "model.safetensors", "source.spm", "generation_config.json"):
+        whole = (folder / name).read_bytes()
+        for number in range(25):
+            bad = bytearray(whole)
+            at = int(chosen.integers(min(len(bad), 3000)))
+            bad[at] = int(chosen.integers(256))
+            if number % 4 == 0:
+                del bad[at:]
+            (folder / name).write_bytes(bad)
+            try:
+                read(str(folder), Wanted())
+            except UserError as error:
+                assert "\n" not in str(error)
+        (folder / name).write_bytes(whole)

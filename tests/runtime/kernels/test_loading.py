@@ -1,0 +1,164 @@
+"""Kernels are optional, and their compiled code is never stale or damaged."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nmt_cli
+from nmt_cli.errors import Caution
+from nmt_cli.runtime.kernels import loading as kernels
+from nmt_cli.runtime.kernels.loading import FOLDERS, PREFIX, KernelFiles, compiled_kernels
+
+LOSS = """
+import numpy as np
+from nmt_cli.runtime.kernels.loading import compiled_kernels
+logits, losses = np.eye(2, dtype=np.float32), np.zeros((2, 2), np.float32)
+zero, one = np.float32(0), np.float32(1)
+compiled_kernels("loss").rows(logits, np.zeros(2, np.int64), losses, zero, one, False, 0, 2)
+print([f'{loss:.2f}' for loss in losses[0]])
+"""
+
+
+def _python(
+    script: str, package: Path, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script with a package and no other cache than its own."""
+    environment = (
+        os.environ
+        | {"PYTHONPATH": str(package.parent), "XDG_CACHE_HOME": "/dev/null", "PYTHONWARNINGS": ""}
+        | variables
+    )
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, env=environment, cwd=package.parent, capture_output=True, text=True)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package, without compiled code."""
+    origin = Path(nmt_cli.__file__).parent
+    return Path(shutil.copytree(origin, tmp_path / "nmt_cli", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+@pytest.mark.slow
+def test_compiled_code_follows_imported_sources_and_damaged_files_are_replaced(package: Path) -> None:
+    first = _python(LOSS, package)
+    assert first.stdout == "['0.31', '1.31']\n", first.stderr
+    assert first.stderr.count("Compiling CPU kernels") == 1
+    files = sorted((package / "runtime" / "kernels" / "__pycache__").glob(f"{PREFIX}*/*"))
+    for number, file in enumerate(files):
+        whole = file.read_bytes()
+        damages = b"", whole[:-1], b"garbage", whole[:-1] + bytes([whole[-1] ^ 1])
+        file.write_bytes(damages[number % len(damages)])
+    again = _python(LOSS, package)
+    assert again.stdout == first.stdout
+    assert _python(LOSS, package).stderr == ""
+    source = package / "runtime" / "kernels" / "compiled.py"
+    text = source.read_text()
+    source.write_text(
+        text.replace("return total * _two_to_the", "return np.float32(3) * total * _two_to_the")
+    )
+    assert source.read_text() != text
+    assert _python(LOSS, package).stdout == "['1.41', '2.41']\n"
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_compiling_is_announced_once_unless_quiet(quiet: bool) -> None:
+    script = """if True:
+        import sys
+        from nmt_cli.cli.main import main
+        from nmt_cli.runtime.kernels.loading import announce_compiling
+        try:
+            main()
+        except SystemExit:
+            announce_compiling()
+            announce_compiling()
+    """
+    package = Path(nmt_cli.__file__).parent
+    done = _python(script, package, "info", "missing", *["--quiet"] * quiet)
+    assert done.stderr.count("Compiling CPU kernels") == (not quiet)
+    assert "Notice" not in done.stderr
+
+
+@pytest.mark.slow
+def test_an_interpreted_numba_is_not_used(package: Path) -> None:
+    script = "from nmt_cli.runtime.kernels.loading import compiled_kernels; print(compiled_kernels('loss'))"
+    done = _python(script, package, NUMBA_DISABLE_JIT="1")
+    assert (done.stdout, done.stderr) == ("None\n", "")
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", b"x" * 100])
+def test_a_damaged_file_is_not_read(damage: bytes, tmp_path: Path) -> None:
+    files = KernelFiles(str(tmp_path), "here")
+    assert files.read("a") is None
+    files.write("a", b"code")
+    assert files.read("a") == b"code"
+    (file,) = tmp_path.glob("*/a")
+    file.write_bytes(damage)
+    assert files.read("a") is None
+
+
+def test_the_environment_and_all_sources_name_the_folder(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "PACKAGE", package)
+    chosen = package / "chosen"
+    sources = [path for pattern in kernels.SOURCES for path in package.glob(pattern)]
+    KernelFiles(str(chosen), "processor")
+    KernelFiles(str(chosen), "processor")
+    assert len(sources) > 5 and len(list(chosen.iterdir())) == 1
+    KernelFiles(str(chosen), "another")
+    for source in (sources[0], sources[-1]):
+        source.write_text(source.read_text() + "\n")
+        KernelFiles(str(chosen), "processor")
+    assert len(list(chosen.iterdir())) == 4
+    for number in range(2 * FOLDERS):
+        KernelFiles(str(chosen), number)
+    left = list(chosen.iterdir())
+    assert len(left) == FOLDERS
+    KernelFiles(str(chosen), 2 * FOLDERS - 1)
+    assert sorted(chosen.iterdir()) == sorted(left)
+
+
+def test_a_folder_that_can_only_be_read_is_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "PACKAGE", package)
+    KernelFiles("", "here").write("a", b"installed")
+
+    def fails(path: Path, *_: object) -> None:
+        raise PermissionError(path)
+
+    for name in ("write_bytes", "mkdir"):
+        monkeypatch.setattr(Path, name, fails)
+    monkeypatch.setattr(os, "utime", fails)
+    files = KernelFiles(str(package / "chosen"), "here")
+    files.write("b", b"left out")
+    assert (files.read("a"), files.read("b")) == (b"installed", None)
+
+
+def test_no_folder_at_all_is_an_error(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "PACKAGE", Path("/dev/null"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "~no-such-user/.cache")
+    with pytest.raises(OSError, match="set NUMBA_CACHE_DIR"):
+        KernelFiles("/dev/null", "here")
+
+
+def test_kernels_that_do_not_compile_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> None:
+        raise AttributeError(f"{name} is broken\nand says more")
+
+    monkeypatch.setattr(kernels, "import_module", fails)
+    with pytest.warns(Caution, match=r"slower \(AttributeError: nmt_cli.loss.compiled is broken\)$"):
+        assert compiled_kernels.__wrapped__("loss") is None
+
+
+@pytest.mark.parametrize("room", ["attention", "loss", "text"])
+def test_a_rooms_kernels_are_found_or_missed_without_an_error(
+    room: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = compiled_kernels.__wrapped__(room)
+    assert found is not None and found.__name__ == f"nmt_cli.{room}.compiled"
+    monkeypatch.setitem(sys.modules, f"nmt_cli.{room}.compiled", None)
+    assert compiled_kernels.__wrapped__(room) is None

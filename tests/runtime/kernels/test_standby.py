@@ -1,0 +1,50 @@
+"""Threads that stand by: they help while they are awake, are woken, and are not waited for."""
+
+import threading
+import time
+
+import pytest
+
+from nmt_cli.runtime.kernels import standby
+
+PATIENCE = 60
+
+
+@pytest.fixture(autouse=True)
+def _alone_again() -> "object":
+    yield
+    standby.call(0)
+
+
+def test_work_is_done_in_as_many_threads_as_were_called() -> None:
+    met = threading.Barrier(3)
+    standby.call(2)
+    standby.beside(lambda: met.wait(PATIENCE))
+
+
+def test_nobody_helps_who_was_not_called() -> None:
+    done: list[int] = []
+    standby.call(0)
+    standby.beside(lambda: done.append(threading.get_ident()))
+    assert done == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("turns", [1, 10_000])
+def test_one_that_has_gone_to_sleep_is_woken(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "TURNS", turns)
+    standby.call(1)
+    for pause in (0.0, 0.001, 0.05, 0.0, 0.05):
+        met = threading.Barrier(2)
+        time.sleep(pause)
+        standby.beside(lambda: met.wait(PATIENCE))  # noqa: B023 - it is done before the next one is made
+
+
+def test_where_no_thread_can_be_started_it_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    done: list[int] = []
+    standby.call(5)
+    standby.beside(lambda: done.append(threading.get_ident()))
+    assert done == [threading.get_ident()]

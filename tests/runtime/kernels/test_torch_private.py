@@ -1,0 +1,367 @@
+"""What PyTorch does not promise does what we think, and does it where it is missing too."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import nmt_cli
+from nmt_cli.runtime.kernels import torch_private
+from nmt_cli.runtime.kernels.torch_private import (
+    adds_products_in_32_bits,
+    copy_all,
+    int8_matrix,
+    int8_product,
+    laid_out,
+    lays_out_weights,
+    lerp_all,
+    multiplies_bf16,
+    multiplies_int8,
+    no_kernels_chosen_by_speed,
+    products_by_onednn,
+    put_parameter,
+    softmax_backward,
+    step_unless,
+    update_loss_scale,
+)
+
+PACKAGE = Path(nmt_cli.__file__).parent
+DOTTED, PRIVATE = re.compile(r"[\w.]+"), re.compile("_[^_]|ops$")
+
+
+class Missing:
+    """`module`, but what `owner` somewhere in it has by this `name` is not there."""
+
+    def __init__(self, module: object, owner: object, name: str) -> None:
+        self._module, self._owner, self._name = module, owner, name
+
+    def __getattr__(self, name: str) -> object:
+        if self._module is self._owner and name == self._name:
+            raise AttributeError(name)
+        found = getattr(self._module, name)
+        return (
+            Missing(found, self._owner, self._name) if name in ("ops", "mkldnn", "onednn", "cpu") else found
+        )
+
+
+@pytest.fixture(params=["there", "missing"])
+def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Takes away a private thing from where it is, in one of two runs of the test."""
+
+    def without(owner: object, name: str) -> None:
+        if request.param == "missing":
+            monkeypatch.setattr(torch_private, "torch", Missing(torch, owner, name))
+
+    return without
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_a_loss_scale_is_halved_by_bad_steps_and_doubled_by_many_good_ones(
+    without: Callable[..., None], largest: bool
+) -> None:
+    without(torch, "_amp_update_scale_")
+    first = 2.0**127 if largest else 8.0
+    scale, good_steps = torch.tensor(first), torch.zeros((), dtype=torch.int32)
+    found = []
+    for bad in (0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0):
+        update_loss_scale(scale, good_steps, torch.tensor(bad), 3)
+        found.append((scale.item() / first, good_steps.item()))
+    doubled = 1.0 if largest else 2.0  # what would be infinite is not taken
+    one, two = (doubled / 2, doubled / 4)
+    then = [(two, 1), (two, 2), (doubled / 2, 0), (doubled / 2, 1)]
+    assert found == [(1.0, 1), (1.0, 2), (doubled, 0), (one, 0), (one, 1), (two, 0), *then]
+
+
+def adam(values: Tensor, kind: type[torch.optim.Adam], *, fused: bool) -> torch.optim.Adam:
+    return kind([torch.nn.Parameter(values.clone())], lr=0.01, betas=(0.9, 0.98), fused=fused)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_fused_step_is_that_of_plain_adam_and_a_bad_one_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, kind: type[torch.optim.Adam], scaled: bool, missing: bool
+) -> None:
+    torch.manual_seed(1)
+    values = torch.randn(50)
+    ours, exact = adam(values, kind, fused=True), adam(values.double(), kind, fused=False)
+    assert hasattr(ours, "_step_supports_amp_scaling")
+    if missing:
+        monkeypatch.delattr(ours, "_step_supports_amp_scaling")
+    parameter, plain = (optimizer.param_groups[0]["params"][0] for optimizer in (ours, exact))
+    for bad in (0.0, 0.0, 1.0, 0.0):
+        gradient = torch.randn(50)
+        before = parameter.detach().clone()
+        parameter.grad = torch.full((50,), torch.inf) if bad else gradient * (1024 if scaled else 1)
+        step_unless(ours, torch.tensor(bad), torch.tensor(1024.0) if scaled else None)
+        if bad:
+            assert torch.equal(parameter, before)
+            continue
+        plain.grad = gradient.double()
+        exact.step()
+        assert (parameter - plain).abs().max() < 1e-6
+    assert ours.state[parameter]["step"] == 3
+
+
+def test_values_are_copied_into_their_places_and_rounded_to_them(without: Callable[..., None]) -> None:
+    without(torch, "_foreach_copy_")
+    values = [torch.tensor([1.0, 1 / 3]), torch.tensor(2.0)]
+    places = [torch.zeros(2, dtype=torch.bfloat16), torch.zeros((), dtype=torch.bfloat16)]
+    copy_all(places, values)
+    assert all(torch.equal(place, value.bfloat16()) for place, value in zip(places, values, strict=True))
+
+
+def test_a_layer_computes_with_the_parameter_that_was_put_into_it() -> None:
+    layer = torch.nn.Linear(2, 2, bias=False)
+    mine = torch.nn.Parameter(torch.eye(2))
+    put_parameter(layer, "weight", mine)
+    assert layer.weight is mine and list(layer.parameters()) == [mine]
+    assert torch.equal(layer(torch.tensor([3.0, 4.0])), torch.tensor([3.0, 4.0]))
+
+
+def test_means_move_by_a_share_of_the_way(without: Callable[..., None]) -> None:
+    without(torch, "_foreach_lerp_")
+    torch.manual_seed(1)
+    means, values = ([torch.randn(3, 4), torch.randn(5)] for _ in range(2))
+    expected = [
+        mean.double() + 0.3 * (value.double() - mean) for mean, value in zip(means, values, strict=True)
+    ]
+    kept = list(means)
+    lerp_all(means, values, 0.3)
+    for mean, same, exact in zip(means, kept, expected, strict=True):
+        assert mean is same
+        assert (mean - exact).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_of_a_softmax_is_that_of_autograd(
+    without: Callable[..., None], dtype: torch.dtype
+) -> None:
+    without(torch, "_softmax_backward_data")
+    torch.manual_seed(1)
+    x, d_out = torch.randn(3, 5, 7, dtype=dtype, requires_grad=True), torch.randn(3, 5, 7, dtype=dtype)
+    (exact,) = torch.autograd.grad(x.double().softmax(-1), x, d_out.double())
+    found = softmax_backward(d_out, x.detach().softmax(-1))
+    assert found.dtype == dtype
+    assert (found - exact).abs().max() < (1e-6 if dtype == torch.float32 else 1e-14)
+
+
+@pytest.mark.slow
+def test_the_gradient_of_a_softmax_can_be_traced_whole(without: Callable[..., None]) -> None:
+    without(torch, "_softmax_backward_data")
+    out, d_out = torch.randn(3, 7).softmax(-1), torch.randn(3, 7)
+    traced = torch.compile(softmax_backward, backend="eager", fullgraph=True)
+    assert torch.equal(traced(d_out, out), softmax_backward(d_out, out))
+
+
+def test_no_kernels_are_chosen_by_their_speed_and_then_they_are_again() -> None:
+    from torch._inductor import config
+
+    before = config.deterministic
+    with pytest.raises(ValueError, match="no luck"), no_kernels_chosen_by_speed():
+        assert config.deterministic
+        raise ValueError("no luck")
+    assert config.deterministic is before
+
+
+def test_where_repeatable_kernels_are_not_promised_nothing_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch._inductor as inductor
+
+    class Older:
+        """Settings without that one."""
+
+    compiled = torch.compile(lambda x: x + torch.compiler.is_compiling(), backend="eager")
+    assert compiled(torch.zeros(1)).item() == 1
+    monkeypatch.setattr(inductor, "config", Older())
+    with no_kernels_chosen_by_speed():
+        assert compiled(torch.zeros(1)).item() == 0
+
+
+def test_products_by_onednn_are_as_exact_as_others() -> None:
+    left, right = torch.randn(300, 512), torch.randn(512, 200)
+    exact = left.double() @ right.double()
+    with products_by_onednn():
+        error = (left @ right - exact).abs().max()
+    assert error < 1e-6 * exact.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("able", "exact", "inside"),
+    [
+        ({"avx512_bf16": True}, True, "bf16"),
+        ({"avx512_bf16": True, "amx_bf16": True}, True, "none"),
+        ({"avx512_bf16": True}, False, "none"),
+        ({}, True, "none"),
+    ],
+    ids=["able", "rounds by AMX", "found to round", "unable"],
+)
+def test_products_are_left_to_onednn_where_it_rounds_no_factor(
+    monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], exact: bool, inside: str
+) -> None:
+    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    # The switch may make this processor round, whatever it claims to be able to do.
+    monkeypatch.setattr(torch_private, "_products_are_exact", lambda: exact)
+    with pytest.raises(ValueError, match="no luck"), products_by_onednn():
+        assert matmul.fp32_precision == inside
+        raise ValueError("no luck")
+    assert matmul.fp32_precision == "none"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_are_exact_unless_factors_are_rounded(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    multiply = torch.Tensor.__matmul__
+    monkeypatch.setattr(
+        torch.Tensor, "__matmul__", lambda *pair: multiply(*(x.to(dtype) for x in pair)).float()
+    )
+    assert torch_private._products_are_exact() == (dtype == torch.float32)
+
+
+def test_who_computes_products_is_left_as_a_user_has_set_it() -> None:
+    matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    matmul.fp32_precision = "tf32"
+    try:
+        with products_by_onednn():
+            assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = "none"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 7, 300])
+def test_laid_out_weights_give_the_products_of_plain_ones(
+    without: Callable[..., None], rows: int, dtype: torch.dtype, bias: bool
+) -> None:
+    if not lays_out_weights() or (dtype == torch.bfloat16 and not multiplies_bf16()):
+        pytest.skip("this CPU has none")
+    without(torch.ops.mkldnn, "_linear_pointwise")
+    torch.manual_seed(1)
+    weight, x = torch.randn(40, 96, dtype=dtype), torch.randn(rows, 96, dtype=dtype)
+    extra = torch.randn(40, dtype=dtype) if bias else None
+    exact = F.linear(x.double(), weight.double(), None if extra is None else extra.double())
+    found, plain = laid_out(weight, extra, 256)(x), F.linear(x, weight, extra)
+    assert (found - exact).abs().max() <= 2 * (plain - exact).abs().max() + 1e-5
+
+
+@pytest.mark.parametrize("levels", [127, 63])
+def test_products_of_8_bit_numbers_are_exact(levels: int) -> None:
+    if not multiplies_int8() or (levels == 127 and not adds_products_in_32_bits()):
+        pytest.skip("this CPU has none")
+    torch.manual_seed(1)
+    weight, scale = torch.randint(-127, 128, (40, 96), dtype=torch.int8), torch.rand(40) / 127
+    x, zero = torch.randint(-levels, levels + 1, (9, 96)), levels + 1
+    found = int8_product((x + zero).to(torch.uint8), zero, int8_matrix(weight, scale))
+    assert torch.equal(found, (x @ weight.long().T).float() * scale)
+
+
+def test_inputs_have_8_bits_only_if_the_largest_products_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor may have instructions that oneDNN is not allowed to use."""
+    if not multiplies_int8():
+        pytest.skip("this CPU has none")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True)
+    matrix = int8_matrix(torch.full((16, 96), 127, dtype=torch.int8), torch.ones(16))
+    product = int8_product(torch.full((9, 96), 255, dtype=torch.uint8), 128, matrix)
+    assert adds_products_in_32_bits() == bool((product == 96 * 127 * 127).all())
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "ask"),
+    [
+        (torch.ops.mkldnn, "_is_mkldnn_bf16_supported", multiplies_bf16),
+        (torch.ops.onednn, "qlinear_prepack", multiplies_int8),
+        (torch.ops.onednn, "qlinear_pointwise", multiplies_int8),
+        (torch.ops.mkldnn, "_reorder_linear_weight", lays_out_weights),
+        (torch.cpu, "_is_vnni_supported", adds_products_in_32_bits),
+    ],
+)
+def test_what_is_missing_is_not_offered(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, ask: Callable[[], bool]
+) -> None:
+    assert hasattr(owner, name)
+    monkeypatch.setattr(torch_private, "torch", Missing(torch, owner, name))
+    assert ask() is False
+
+
+def private_uses(source: str) -> Iterator[str]:
+    """What a text uses of PyTorch's that has a private name, or is an operator by its own."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            names = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+        for name in names:
+            first, *rest = name.split(".") if DOTTED.fullmatch(name) else [""]
+            if first == "torch" and any(PRIVATE.match(part) for part in rest):
+                yield name
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("torch._foreach_add(x)", ["torch._foreach_add"]),
+        ("torch.ops.mkldnn.f(x)", ["torch.ops.mkldnn.f", "torch.ops.mkldnn", "torch.ops"]),
+        ("from torch._inductor import config", ["torch._inductor.config"]),
+        ("import torch._dynamo", ["torch._dynamo"]),
+        ("import torch\ntorch.nn.functional.linear(x)\nself._torch.x", []),
+    ],
+)
+def test_uses_of_private_names_are_found(source: str, expected: list[str]) -> None:
+    assert list(private_uses(source)) == expected
+
+
+def test_private_names_of_pytorch_are_used_in_one_file() -> None:
+    users = {path.name for path in PACKAGE.rglob("*.py") if list(private_uses(path.read_text("utf-8")))}
+    # The second has to work before PyTorch is there.
+    assert users == {"torch_private.py", "torch_start.py"}
+
+
+GROWTH = """
+import torch
+from nmt_cli.runtime.kernels import torch_private
+
+torch.set_num_threads(1)
+torch_private.keep_few_kernels()
+
+def held():
+    with open("/proc/self/smaps_rollup") as told:
+        return int(told.read().partition("\\nAnonymous:")[2].split()[0]) / 1024
+
+compute, x = torch_private.laid_out(torch.ones(16, 16), None, 256), torch.ones(1100, 16)
+for rows in range(1, 300):
+    compute(x[:rows])
+before = held()
+for rows in range(300, 1100):
+    compute(x[:rows])
+print(held() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="asks for memory as Linux tells it")
+def test_ever_new_numbers_of_rows_take_no_more_memory() -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in torch_private.KERNELS_KEPT}
+    done = subprocess.run([sys.executable, "-c", GROWTH], env=environment, capture_output=True, text=True)
+    assert float(done.stdout) < 60, done.stderr
+
+
+def test_how_many_kernels_are_kept_is_the_users_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    torch_private.keep_few_kernels()
+    assert os.environ["LRU_CACHE_CAPACITY"] == "7"
+    assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) <= 256

@@ -1,0 +1,176 @@
+"""Devices are chosen as they were asked for, on machines with any number of GPUs."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from nmt_cli.errors import UserError
+from nmt_cli.runtime.devices import (
+    autocast,
+    can_be_forked,
+    current,
+    device_of_rank,
+    first_devices,
+    gpu_name,
+    processor_name,
+    synchronize,
+    training_precisions,
+    translating_precisions,
+    usable_devices,
+    usual_training_precision,
+    usual_translating_precision,
+)
+from nmt_cli.runtime.kernels import torch_private
+from nmt_cli.runtime.memory import has_own_memory, most_memory, release_unused
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+NO_GPU = "this machine has no GPU that PyTorch can use; take --device cpu."
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[torch.device]]:
+    """Makes it a machine with so many GPUs; returns a list of those that are made the current one."""
+
+    def gpus(count: int, *, bf16: bool = True, emulated: bool = True) -> list[torch.device]:
+        made_current: list[torch.device] = []
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "set_device", made_current.append)
+        asked = lambda including_emulation=True: bf16 or (emulated and including_emulation)  # noqa: E731
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", asked)
+        return made_current
+
+    return gpus
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "expected"),
+    [
+        ("auto", 0, ["cpu"]),
+        ("cpu", 0, ["cpu"]),
+        ("cpu", 2, ["cpu"]),
+        ("auto", 2, ["cuda:0", "cuda:1"]),
+        ("cuda", 1, ["cuda:0"]),
+    ],
+)
+def test_the_devices_are_those_of_the_kind_that_is_wanted(
+    gpus: Callable[..., object], wanted: str, there: int, expected: list[str]
+) -> None:
+    gpus(there)
+    assert [str(device) for device in usable_devices(wanted)] == expected
+    assert [str(device) for device in first_devices(wanted, 1)] == expected[:1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "count", "told"),
+    [
+        ("cuda", 0, 1, NO_GPU),
+        ("cuda", 0, 3, NO_GPU),
+        ("cuda", 2, 3, "--devices is 3, but there are 2 GPUs; take at most 2."),
+        ("auto", 2, 3, "--devices is 3, but there are 2 GPUs; take at most 2."),
+        ("auto", 0, 2, "--devices 2 needs as many GPUs; on a CPU choose --threads instead."),
+        ("cpu", 4, 2, "--devices 2 needs as many GPUs; on a CPU choose --threads instead."),
+    ],
+)
+def test_more_devices_than_there_are_is_an_error_that_says_what_to_choose(
+    gpus: Callable[..., object], wanted: str, there: int, count: int, told: str
+) -> None:
+    gpus(there)
+    with pytest.raises(UserError) as caught:
+        first_devices(wanted, count)
+    assert str(caught.value) == told
+
+
+def test_each_process_of_a_machine_has_a_gpu_of_its_own_and_all_share_a_cpu(
+    gpus: Callable[..., list[torch.device]],
+) -> None:
+    made_current = gpus(2)
+    assert [device_of_rank("auto", rank) for rank in range(2)] == made_current == usable_devices("cuda")
+    assert [device_of_rank("cpu", rank) for rank in range(5)] == [CPU] * 5
+    assert len(made_current) == 2
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        (0, NO_GPU),
+        (
+            2,
+            "process 3 on this machine needs a GPU of its own, but there are 2; take --device cpu, or fewer "
+            "--devices.",
+        ),
+    ],
+)
+def test_a_process_without_a_gpu_is_told(gpus: Callable[..., object], there: int, told: str) -> None:
+    gpus(there)
+    with pytest.raises(UserError) as caught:
+        device_of_rank("cuda", 2)
+    assert str(caught.value) == told
+
+
+def test_a_gpu_trains_in_what_it_has_instructions_for_and_translates_in_what_it_can_imitate_too(
+    gpus: Callable[..., object],
+) -> None:
+    gpus(1, bf16=True)
+    assert (training_precisions(GPU)[-1], usual_training_precision(GPU)) == ("bf16", "bf16")
+    gpus(1, bf16=False)
+    assert (training_precisions(GPU), usual_training_precision(GPU)) == (["fp32", "fp16"], "fp16")
+    assert translating_precisions(GPU) == ["fp32", "fp16", "bf16"]
+    gpus(1, bf16=False, emulated=False)
+    assert translating_precisions(GPU) == ["fp32", "fp16"]
+    assert usual_translating_precision(GPU) == "fp16"
+
+
+@pytest.mark.parametrize("bf16", [True, False])
+@pytest.mark.parametrize("int8", [True, False])
+def test_a_cpu_translates_in_fp32_and_what_it_has_kernels_for(
+    monkeypatch: pytest.MonkeyPatch, bf16: bool, int8: bool
+) -> None:
+    monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: bf16)
+    monkeypatch.setattr(torch_private, "multiplies_int8", lambda: int8)
+    assert translating_precisions(CPU) == ["fp32", *["bf16"] * bf16, *["int8"] * int8]
+    assert (usual_translating_precision(CPU), usual_training_precision(CPU)) == ("fp32", "fp32")
+    assert training_precisions(CPU) == ["fp32", "bf16"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_are_made_of_the_numbers_that_are_asked_for(dtype: torch.dtype) -> None:
+    x = torch.ones(2, 2)
+    with autocast(CPU, dtype):
+        assert (x @ x).dtype == dtype
+    assert (x @ x).dtype == torch.float32
+
+
+def test_a_cpu_has_a_name_and_no_queue_and_no_memory_of_its_own() -> None:
+    assert gpu_name(CPU) is None
+    assert processor_name()
+    assert not has_own_memory(CPU)
+    assert most_memory(CPU) > 10_000_000
+    with current(CPU):
+        synchronize(CPU)
+        release_unused(CPU)
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("linux", True), ("darwin", False)])
+def test_only_a_linux_process_that_computes_on_its_cpu_is_forked(
+    monkeypatch: pytest.MonkeyPatch, platform: str, expected: bool
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    assert can_be_forked(CPU) is expected
+    assert not can_be_forked(GPU)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_has_a_name_a_queue_and_memory_of_its_own() -> None:
+    x = torch.ones(1 << 20, device=GPU)
+    with current(GPU):
+        synchronize(GPU)
+    assert gpu_name(GPU)
+    assert has_own_memory(GPU)
+    assert most_memory(GPU) >= x.nbytes
+    reserved = torch.cuda.memory_reserved(GPU)
+    del x
+    release_unused(GPU)
+    assert torch.cuda.memory_reserved(GPU) < reserved

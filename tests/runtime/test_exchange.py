@@ -1,0 +1,29 @@
+"""Two names that change places in one call."""
+
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.runtime.exchange import exchanged
+
+
+def test_two_folders_have_each_other_s_name_or_nothing_has_happened(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    done = exchanged(tmp_path / "one", tmp_path / "other")
+    assert (tmp_path / "one" / ("other" if done else "one")).exists()
+    assert (tmp_path / "other" / ("one" if done else "other")).exists()
+
+
+@pytest.mark.parametrize("missing", ["one", "other"])
+def test_where_one_is_missing_nothing_happens(tmp_path: Path, missing: str) -> None:
+    there = {"one": "other", "other": "one"}[missing]
+    (tmp_path / there).mkdir()
+    assert not exchanged(tmp_path / "one", tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == [there]
+
+
+def test_a_c_library_without_the_call_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    assert not exchanged(tmp_path / "one", tmp_path / "other")

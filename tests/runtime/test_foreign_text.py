@@ -1,0 +1,54 @@
+"""Small files from outside: whatever they are, reading them ends soon."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.errors import UserError
+from nmt_cli.runtime.foreign_text import MOST_BYTES, is_inside, parsed_json, read_ordinary
+
+
+def test_an_ordinary_file_is_read_also_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    assert read_ordinary(tmp_path / "link") == b"content"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is no ordinary file"):
+        read_ordinary(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "."])
+def test_what_has_no_end_is_not_read(tmp_path: Path, place: str) -> None:
+    (tmp_path / "link").symlink_to(place)
+    with pytest.raises(UserError, match="link is no ordinary file"):
+        read_ordinary(tmp_path / "link")
+
+
+def test_what_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(UserError, match="has 268,435,457 bytes"):
+        read_ordinary(tmp_path / "sparse")
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_ordinary(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("brackets", [b"[", b'{"a":'])
+def test_deep_json_is_a_plain_error(brackets: bytes) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parsed_json(brackets * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [("file", True), ("folder/file", True), ("/etc/passwd", False), ("a/../../b", False), (3, False)],
+)
+def test_names_lead_to_no_file_outside(name: object, inside: bool) -> None:
+    assert is_inside(name) is inside

@@ -1,0 +1,83 @@
+"""Locks keep others out where there are any; where there are none, that is told and no more."""
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.errors import Caution
+from nmt_cli.runtime.atomic import folder_written_whole, temporary_folder
+from nmt_cli.runtime.locks import LACKING, is_locked, take_lock
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes every lock fail with an error of the system."""
+
+    def failing(number: int) -> None:
+        def flock(descriptor: int, operation: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+
+    return failing
+
+
+def test_what_one_holds_another_can_not_take(tmp_path: Path) -> None:
+    first, second = (os.open(tmp_path, os.O_RDONLY) for _ in range(2))
+    try:
+        take_lock(first, tmp_path)
+        with pytest.raises(BlockingIOError):
+            take_lock(second, tmp_path)
+    finally:
+        os.close(first)
+    try:
+        take_lock(second, tmp_path)
+    finally:
+        os.close(second)
+
+
+@pytest.mark.parametrize("number", LACKING)
+def test_a_file_system_without_locks_is_told_and_written_to(
+    tmp_path: Path, failing: Callable[[int], None], number: int
+) -> None:
+    failing(number)
+    told = pytest.warns(Caution, match=rf"^the file system of {tmp_path} has no locks \(.*\), so nothing")
+    with told, folder_written_whole(tmp_path / "out") as folder:
+        (folder / "file").write_text("whole")
+    assert (tmp_path / "out" / "file").read_text() == "whole"
+    with temporary_folder("nmt-test-") as temporary:
+        assert temporary.is_dir()
+
+
+def test_any_other_failure_of_a_lock_is_an_error_that_leaves_nothing_open(
+    tmp_path: Path, failing: Callable[[int], None]
+) -> None:
+    failing(errno.EIO)
+    before = open_descriptors()
+    with pytest.raises(OSError, match="Input/output error"), folder_written_whole(tmp_path / "out"):
+        raise AssertionError("it may write")
+    assert open_descriptors() == before
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))  # noqa: PTH208
+
+
+def test_a_lock_is_seen_while_its_holder_is_there(tmp_path: Path) -> None:
+    with temporary_folder("nmt-test-") as folder:
+        assert is_locked(folder)
+        assert is_locked(folder)
+    assert not is_locked(folder)
+    assert not is_locked(tmp_path)
+
+
+def test_where_there_are_no_locks_a_holder_is_taken_to_be_there(
+    tmp_path: Path, failing: Callable[[int], None]
+) -> None:
+    failing(LACKING[0])
+    assert is_locked(tmp_path)

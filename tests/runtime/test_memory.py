@@ -1,0 +1,69 @@
+"""Errors that tell of too little memory, and how much was held."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from nmt_cli.runtime.memory import most_memory, out_of_memory
+
+CPU = torch.device("cpu")
+HOLDS = """
+import sys, torch
+from nmt_cli.runtime.memory import most_memory
+cpu = torch.device("cpu")
+before = most_memory(cpu)
+torch.zeros(int(sys.argv[1]), dtype=torch.uint8).fill_(1)  # given back at once
+print(most_memory(cpu) - before)
+"""
+
+
+def test_an_allocation_that_no_machine_has_room_for_tells_of_it() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA driver error: out of memory"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: "
+            ),
+            True,
+        ),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("could not create a memory object"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (MemoryError(), True),
+        (RuntimeError("could not create a primitive descriptor for a matmul primitive"), False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"), False),
+        (RuntimeError("out of resource: shared memory, Required: 262144, Hardware limit: 232448."), False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("no such setting"), False),
+    ],
+)
+def test_want_of_memory_is_told_from_other_errors(error: Exception, told: bool) -> None:
+    assert out_of_memory(error) == told
+
+
+@pytest.mark.slow
+def test_the_most_that_was_held_is_in_bytes_and_stays_when_it_is_given_back() -> None:
+    megabytes = 200
+    # The command of a process begins with the most that the process held before; a shell's is small.
+    command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", HOLDS, str(megabytes << 20)]
+    grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert megabytes / 2 < grown / 2**20 < 2 * megabytes  # what was loaded before leaves some room to reuse
+
+
+def test_the_most_that_was_held_never_falls() -> None:
+    first = most_memory(CPU)
+    assert most_memory(CPU) >= first > 2**20

@@ -1,0 +1,124 @@
+"""Cores are counted as this process may use them, and one thread of Python changes no other's threads."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli.runtime.threads import (
+    available_cores,
+    default_threads,
+    in_threads,
+    join_wholly,
+    kept_threads,
+    set_own_threads,
+)
+
+
+def test_the_cores_that_may_be_used_are_counted() -> None:
+    assert 1 <= available_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="cores are taken away as Linux does it")
+def test_cores_that_were_taken_away_are_not_counted() -> None:
+    script = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
+        "from nmt_cli.runtime.threads import available_cores; print(available_cores())"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout == "1\n"
+
+
+@pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("3", 3), ("64", 8), ("0", 8), ("4,2", 8), ("", 8)])
+def test_processes_take_as_many_threads_as_openmp_is_told(
+    asked: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt_cli.runtime.threads.available_cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert default_threads(1) == threads
+    # Each of two takes that many; but the 1 is torchrun's.
+    assert default_threads(2) == {"3": 6}.get(asked, 8)
+
+
+@pytest.fixture(autouse=True)
+def _four_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+def in_new_thread(work: Callable[[], int]) -> int:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_thread_that_computes_alone_changes_no_other() -> None:
+    def alone() -> int:
+        set_own_threads(1)
+        assert in_new_thread(torch.get_num_threads) == 4
+        return torch.get_num_threads()
+
+    assert in_new_thread(alone) == 1
+    assert (torch.get_num_threads(), in_new_thread(torch.get_num_threads)) == (4, 4)
+
+
+def test_numbers_are_as_they_were_also_after_an_error() -> None:
+    with pytest.raises(ValueError, match="no"), kept_threads():
+        torch.set_num_threads(2)
+        assert in_new_thread(torch.get_num_threads) == 2
+        raise ValueError("no")
+    assert (torch.get_num_threads(), in_new_thread(torch.get_num_threads)) == (4, 4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
+def test_a_thread_that_was_joined_wholly_is_gone_for_the_system_too() -> None:
+    """PyTorch's libraries still hold locks for a while when Python has forgotten it."""
+    for _ in range(20):
+        threads = [threading.Thread(target=lambda: torch.ones(9, 9) @ torch.ones(9, 9)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            join_wholly(thread)
+            assert not Path(f"/proc/self/task/{thread.native_id}").exists()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 100])
+def test_parts_of_the_work_are_all_of_it_in_as_many_threads_as_pytorch_has(count: int) -> None:
+    done, workers = [0] * count, set()
+
+    def work(first: int, behind: int) -> None:
+        workers.add(threading.current_thread().name)
+        for index in range(first, behind):
+            done[index] += 1
+
+    in_threads(work, count)
+    assert done == [1] * count
+    assert len(workers) <= 4
+
+
+def test_what_goes_wrong_in_a_part_is_told() -> None:
+    def work(first: int, behind: int) -> None:
+        if behind == 8:
+            raise ValueError("the last part")
+
+    with pytest.raises(ValueError, match="the last part"):
+        in_threads(work, 8)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no children that begin as copies")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    in_threads(lambda first, behind: None, 8)
+    if not (child := os.fork()):
+        done: list[int] = []
+        in_threads(lambda first, behind: done.extend(range(first, behind)), 8)
+        os._exit(0 if sorted(done) == list(range(8)) else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,175 @@
+"""Names that people bring along from other toolkits lead to ours; so do our own names, typed otherwise."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from subprocess import CompletedProcess
+
+import click
+import pytest
+
+from nmt_cli.cli.main import nmt as group
+from nmt_cli.cli.options import Command
+from nmt_cli.config import Setting, describe, read
+from nmt_cli.errors import UserError
+from nmt_cli.other_toolkits import named_here, table
+from nmt_cli.training.config import TrainConfig
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+def settings_of(command: click.Command) -> list[Setting]:
+    assert isinstance(command, Command)
+    return describe(command.settings)
+
+
+def known() -> dict[str, set[str]]:
+    """Return the flags and settings of each command."""
+    return {
+        name: {flag for param in command.params for flag in param.opts + param.secondary_opts}
+        | {one.name for one in settings_of(command)}
+        for name, command in group.commands.items()
+    }
+
+
+def names(which: str) -> Iterator[tuple[str, list[str]]]:
+    return ((here, others.split()) for here, others in table()[which].items())
+
+
+def last_name(name: str) -> str:
+    return name.lstrip("-").rpartition(".")[2]
+
+
+def suggestions(command: str, option: str) -> list[str]:
+    """Return what an unknown option of a command is said to be here, each as words to type."""
+    with pytest.raises(click.UsageError, match=f"No such option '{option}'") as caught:
+        group.commands[command].make_context(command, [option])
+    found = re.search(r": did you mean (.*)\?$", caught.value.message)
+    return [re.sub(r" \([^()]*\)$", "", one) for one in re.split(" or (?=--)", found[1])] if found else []
+
+
+def accept(command: click.Command, words: list[str]) -> None:
+    """Fail if a command does not accept `words`, flags with values and settings."""
+    assignments = [value for flag, value in zip(words[::2], words[1::2], strict=False) if flag == "--set"]
+    if assignments:
+        assert words[::2] == ["--set"] * len(assignments)
+        read(command.settings, assignments=assignments)  # type: ignore[attr-defined]
+        return
+    param = next(param for param in command.params if words[0] in param.opts)
+    if not param.is_flag:  # type: ignore[attr-defined]
+        example = param.type.choices[0] if isinstance(param.type, click.Choice) else "3"
+        param.type.convert((words[1:] or [example])[0], param, None)
+
+
+def test_every_answer_is_a_flag_or_a_setting_of_some_command() -> None:
+    here = {word.partition("=")[0].split()[0] for word, _ in names("options")}
+    assert here <= set().union(*known().values())
+
+
+def test_no_name_in_the_table_hides_one_that_a_command_has() -> None:
+    for command, own in known().items():
+        flags = {name.lstrip("-").replace("-", "_") for name in own if name.startswith("--")}
+        assert not {here for here, others in names("options") if flags & set(others) and here in own}, command
+
+
+def test_every_reason_is_for_a_command_of_ours() -> None:
+    assert all(any(one["in"] in own for own in known().values()) for one in table()["missing"])
+
+
+@pytest.mark.parametrize("command", group.commands)
+def test_a_command_accepts_everything_that_it_suggests(command: str) -> None:
+    own = known()[command]
+    others = [*(name for _, others in names("options") for name in others), *map(last_name, own)]
+    # One name for each answer: several lead to the same.
+    for name in {tuple(named_here(name, own)): name for name in others}.values():
+        if (option := f"--{name.replace('_', '-')}") not in own:
+            for words in suggestions(command, option):
+                accept(group.commands[command], shlex.split(words))
+
+
+@pytest.mark.parametrize("command", ["preprocess", "train", "translate", "score", "serve"])
+def test_a_flag_named_like_a_setting_leads_to_it(command: str) -> None:
+    own = known()[command]
+    led = [name for _, others in names("options") for name in others]
+    for one in settings_of(group.commands[command]):
+        name = last_name(one.name)
+        option = f"--{name.replace('_', '-')}"
+        if option not in own and name not in led:
+            assert f"--set {one.name}=" in " ".join(suggestions(command, option)).replace("'", ""), option
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("train --dropout 0.3", "'--dropout': did you mean --set model.residual_dropout=0.3?"),
+        ("train --lr=5e-4", "did you mean --set schedule.kind=inverse-sqrt --set schedule.peak=5e-4?"),
+        ("train --lr -1", "--set schedule.kind=inverse-sqrt --set schedule.peak=0.0007 (more than 0)?"),
+        ("train --clip-norm 1", "'--clip-norm': did you mean --set optimizer.clip_norm=1?"),
+        ("train --weight-decay 0.1", "--set optimizer.kind=adamw --set optimizer.weight_decay=0.1?"),
+        ("train --optimizer sgd", "did you mean --set optimizer.kind=adam (adam | adamw)?"),
+        ("train --max-epochs 3", "did you mean --set training.max_epochs=3?"),
+        ("train --every-steps 9", "--set validation.every_steps=9 or --set checkpoints.every_steps=9?"),
+        ("train --freeze-encoder", "did you mean --set 'start.freeze=[\"encoder.*\"]'?"),
+        ("train --max-tokens 4096", "did you mean --batch-tokens?"),
+        ("train --fp16", "did you mean --set training.precision=fp16?"),
+        ("train --arch transformer", "did you mean --preset?"),
+        ("train --update-freq 8", "a step has --batch-tokens on any hardware"),
+        ("train -batch_size 64", "did you mean --batch-tokens?"),
+        ("train --d_model 512", "did you mean --set model.width=512?"),
+        ("train --patience 5", "did you mean --set validation.patience=5?"),
+        ("train --reset-optimizer", "--init-from RUN --out NEW."),
+        ("train --user-dir mine", "'--user-dir': nmt loads no code of its users;"),
+        ("train --max-step 9", "did you mean --max-steps?"),
+        ("translate m --lenpen 0.6", "did you mean --length-penalty?"),
+        ("translate m --fp16", "did you mean --precision fp16?"),
+        ("translate m --batch-size 32", "did you mean --set search.rows=32?"),
+        ("translate m --remove-bpe", "text goes in and comes out as people write it;"),
+        ("translate m --temperature 0.7", "--set search.sample=true --set search.temperature=0.7?"),
+        ("translate m --ban house", "did you mean --set 'search.ban=[\"house\"]'?"),
+        ("translate m --source text", "did you mean --input?"),
+        ("translate m --constraints", "'--constraints': a translation can't be made to contain a word;"),
+        ("translate m --retain-dropout", "'--retain-dropout': a trained model translates as it is"),
+        ("translate m --model-overrides x", "'--model-overrides': a trained model translates as it is"),
+        ("preprocess --trainpref x", "did you mean --train?"),
+        ("preprocess --joined-dictionary", "did you mean --joint?"),
+        ("preprocess --only-source", "'--only-source': a dataset always has both languages"),
+        ("preprocess --lowercase train.en", "did you mean --set text.lowercase=true?"),
+        ("average-checkpoints --inputs a", "'--inputs': the models are named without a flag:"),
+        ("average-checkpoints --num-epoch-checkpoints 5", "did you mean --last?"),
+        ("score --tokenize 13a", "did you mean --set bleu.tokenizer=13a?"),
+        ("train --no-such-thing", "No such option '--no-such-thing'.\n"),
+        ("average run", "No such command 'average'. Did you mean average-checkpoints?"),
+        ("trian", "No such command 'trian'. Did you mean train?"),
+        ("generate", "No such command 'generate'. Did you mean translate?"),
+        ("evaluate", "No such command 'evaluate'. Did you mean score?"),
+        ("fairseq-train", "No such command 'fairseq-train'. Did you mean train?"),
+        ("translate.py", "No such command 'translate.py'. Did you mean translate?"),
+        ("help train", "No such command 'help'. Did you mean --help?"),
+        ("xyzzy", "No such command 'xyzzy'."),
+    ],
+)
+def test_what_others_call_something_leads_to_ours(nmt: Run, words: str, told: str) -> None:
+    result = nmt(*words.split())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert told in result.stderr
+
+
+def test_every_command_of_the_table_is_one() -> None:
+    assert {here for here, _ in names("commands")} <= {*group.commands, "--help"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("training.fp16", "did you mean training.precision=fp16?"),
+        ("dropout", "did you mean model.residual_dropout?"),
+        ("training.patience", "did you mean validation.patience?"),
+        ("model.d_model", "did you mean model.width?"),
+        ("batch.accum_count", "cut to what fits; there is nothing to set."),
+        ("training.max_step", "did you mean training.max_steps?"),
+    ],
+)
+def test_a_setting_from_elsewhere_leads_to_ours(name: str, told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(TrainConfig, assignments=[f"{name}=1"])
+    assert str(caught.value).endswith(told)

@@ -1,0 +1,103 @@
+"""Moses-style words: only blanks come and go, and running text comes back as far as rules can tell."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.text.config import TextConfig
+from nmt_cli.text.languages.moses import Moses
+from nmt_cli.text.normalize import Normalizer
+
+MOSES = {lang: Moses(lang) for lang in ("en", "de", "fr", "zh", "tlh")}
+
+SNIPPETS = [
+    *("DOT", "MULTI", "DOTMULTI", "DOTDOTMULTI", ".", "..", "...", "THISISPROTECTED000", "Mr.", "No. 5"),
+    *("&amp;", "&apos;", "&quot;", "&#124;", "&", ";", "@-@", "@", "-", "don't", "l'eau", "'s", "'", '"'),
+    *("1,000.5", ",", "U.S.", "</s>", "<unk>", "|", "[", "]", "$5", "¿", "\u2581", "\u0301", "_", "/", " "),
+    *("word", "Ä", "了", "한국", "क्", "\u200b", "\u00ad", "$1", "\\1", "%", "EU:n"),
+]
+TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(SNIPPETS)).map("".join)).map(
+    Normalizer(TextConfig(), fold_blank_mark=False)
+)
+
+
+def without_blanks(text: str) -> str:
+    return "".join(text.split())
+
+
+def test_a_region_does_not_change_the_words() -> None:
+    assert Moses("de-AT").tokenize("Er kam ca. 5 Uhr.") == Moses("de").tokenize("Er kam ca. 5 Uhr.")
+    assert Moses("de-AT").tokenize("Er kam ca. 5 Uhr.") != Moses("en").tokenize("Er kam ca. 5 Uhr.")
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
+def test_tokenising_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:
+    words = MOSES[lang].tokenize(text)
+    assert without_blanks(words) == without_blanks(text)
+    assert words == " ".join(words.split())
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(lang=st.sampled_from(list(MOSES)), text=TEXTS)
+def test_detokenising_words_adds_and_removes_nothing_but_blanks(lang: str, text: str) -> None:
+    words = MOSES[lang].tokenize(text)
+    assert without_blanks(MOSES[lang].detokenize(words)) == without_blanks(text)
+
+
+@pytest.mark.parametrize(
+    ("lang", "text", "words"),
+    [
+        ("en", "Hello, world!", "Hello , world !"),
+        ("en", "It's Mr. Smith's dog.", "It 's Mr. Smith 's dog ."),
+        ("en", "Wait... (really?)", "Wait ... ( really ? )"),
+        ("en", "1,000.5 apples", "1,000.5 apples"),
+        ("en", "Tom & Jerry &amp; co", "Tom & Jerry & amp ; co"),
+        ("de", "Er sagte: „Ja“.", "Er sagte : „ Ja “ ."),
+        ("fr", "l'eau d'ici", "l' eau d' ici"),
+        ("en", "DOTMULTI and DOTDOTMULTI", "DOTMULTI and DOTDOTMULTI"),
+        ("en", "", ""),
+    ],
+)
+def test_punctuation_is_split_off_and_nothing_is_escaped(lang: str, text: str, words: str) -> None:
+    assert MOSES[lang].tokenize(text) == words
+
+
+@pytest.mark.parametrize(
+    "text", ["xDOTMULTIx", "DOTMULTI...", "a @-@ b", "&amp; &lt; &#124;", "..DOTMULTI.."]
+)
+def test_what_stands_for_something_in_moses_survives_the_way_there_and_back(text: str) -> None:
+    restored = MOSES["en"].detokenize(MOSES["en"].tokenize(text))
+    assert without_blanks(restored) == without_blanks(text)
+
+
+def test_entities_that_a_model_writes_are_left_alone() -> None:
+    assert MOSES["en"].detokenize("salt &amp; pepper &quot;") == "salt &amp; pepper &quot;"
+
+
+@pytest.mark.parametrize(
+    ("lang", "text"),
+    [
+        ("en", "Hello, world! It's Mr. Smith's dog (a big one)."),
+        ("de", "Ein Mann, der 5.000 Euro hat, geht nach Hause."),
+        ("fr", "L'eau n'est pas là, d'accord."),
+    ],
+)
+def test_ordinary_sentences_come_back_exactly(lang: str, text: str) -> None:
+    assert MOSES[lang].detokenize(MOSES[lang].tokenize(text)) == text
+
+
+@pytest.mark.skipif("NMT_DATA" not in os.environ, reason="NMT_DATA names no folder of corpora")
+@pytest.mark.parametrize("lang", ["en", "de", "fr"])
+def test_nearly_all_lines_of_multi30k_come_back_exactly(lang: str) -> None:
+    path = Path(os.environ["NMT_DATA"]) / "multi30k" / f"test_2016_flickr.{lang}"
+    clean = Normalizer(TextConfig(), fold_blank_mark=False)
+    lines = [clean(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    same = sum(MOSES[lang].detokenize(MOSES[lang].tokenize(line)) == line for line in lines)
+    print(f"{path.name}: {same / len(lines):.1%} of {len(lines):,} lines come back exactly")
+    assert same / len(lines) > 0.9

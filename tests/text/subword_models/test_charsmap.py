@@ -1,0 +1,62 @@
+"""Our normalisation inside a SentencePiece model: it segments raw text as ours segments normalised text."""
+
+import unicodedata
+from functools import cache
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import TextConfig, TokenizerConfig
+from nmt_cli.text.normalize import Normalizer
+from nmt_cli.text.subword_models.charsmap import with_normalization
+from nmt_cli.text.subword_models.pieces import learn_pieces
+
+LINES = [f'a dog says "he\'s é ö ß" {i} times, fine.' for i in range(40)]
+MODEL = learn_pieces(LINES, TokenizerConfig(vocab_size=36))
+ODD = [
+    "“He”\u00a0called",
+    "Jose\u0301 a\tb",
+    "  two   blanks\u2003",
+    "\u1e69 s\u0323\u0307",
+    "soft\u00adhyphen",
+    "\u212b…",
+]
+CONFIGS = {
+    "as usual": TextConfig(),
+    "everything": TextConfig(
+        unicode="nfkc", zero_width="remove", quotes=True, punctuation=True, lowercase=True
+    ),
+}
+
+
+@cache
+def travelling(name: str) -> sentencepiece.SentencePieceProcessor:
+    normalizer = Normalizer(CONFIGS[name], fold_blank_mark=True)
+    return sentencepiece.SentencePieceProcessor(model_proto=with_normalization(MODEL, normalizer))
+
+
+PLAIN = sentencepiece.SentencePieceProcessor(model_proto=MODEL)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("text", [*ODD, *LINES[:2]])
+def test_odd_text_is_segmented_as_ours_is(name: str, text: str) -> None:
+    normalized = Normalizer(CONFIGS[name], fold_blank_mark=True)(text)
+    assert travelling(name).encode(text, out_type=str) == PLAIN.encode(normalized, out_type=str)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@given(text=st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z")), max_size=12))
+def test_any_composed_letters_are_segmented_as_ours_are(name: str, text: str) -> None:
+    text = unicodedata.normalize("NFD", text) if len(text) % 2 else text
+    normalized = Normalizer(CONFIGS[name], fold_blank_mark=True)(text)
+    found = travelling(name).encode(text, out_type=int)
+    assert found == PLAIN.encode(normalized, out_type=int)
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(UserError, match="no SentencePiece model"):
+        with_normalization(b"\x0f\x0f\x0f", Normalizer(TextConfig(), fold_blank_mark=True))

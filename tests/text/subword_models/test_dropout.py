@@ -1,0 +1,153 @@
+"""BPE-dropout against subword-nmt's own, which is slow and can't be seeded by line; SentencePiece models."""
+
+import io
+import random
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+from subword_nmt.apply_bpe import encode
+
+from nmt_cli.text.subword_models import dropout
+from nmt_cli.text.subword_models.bpe import Bpe, parse_codes
+from nmt_cli.text.subword_models.dropout import BpeDropout
+from nmt_cli.text.subword_models.merges import learn_codes
+from nmt_cli.text.subword_models.pieces import Pieces
+from nmt_cli.text.subword_models.subwords import LONGEST_WORD
+from nmt_cli.text.subword_models.surfaces import PieceMerging
+
+NEARLY_NEVER = 1e-12
+TIMES = 20_000
+
+WORDS = ["".join(random.Random(seed).choices("abcde", k=2 + seed % 9)) for seed in range(60)]
+WORDS += ["aaaaa", "abababab", "bcbcabc"]
+LINES = [" ".join(random.Random(seed).choices(WORDS, k=8)) for seed in range(300)]
+CODES = learn_codes(Counter(word for line in LINES for word in line.split()), 60)
+
+
+def bpe(too_rare: tuple[int, ...] = (), byte_fallback: bool = False) -> Bpe:
+    return Bpe(CODES, "abcde", byte_fallback, too_rare)
+
+
+@given(st.lists(st.text("abcdexy<>/w", min_size=1, max_size=12), max_size=6), st.integers(0, 2**64 - 1))
+def test_with_no_merge_left_out_words_fall_into_their_usual_pieces(words: list[str], seed: int) -> None:
+    text = " ".join([*words, "abababab", "aaaaa", "a" * 300])
+    for model in (bpe(), bpe(byte_fallback=True), bpe(too_rare=tuple(range(30, 50)))):
+        assert BpeDropout(model, NEARLY_NEVER).encode(text, seed) == model.encode(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("word", ["abababab", "aaaaa", max(WORDS, key=len)])
+def test_words_fall_apart_as_often_as_in_subword_nmt(
+    word: str, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "random", random.Random(1).random)
+    ranks = {merge: rank for rank, merge in reversed(list(enumerate(parse_codes(CODES))))}
+    theirs = Counter(tuple(encode(word, ranks, {}, None, "", (0, 2), {}, dropout=rate)) for _ in range(TIMES))
+    ours, model = BpeDropout(bpe(), rate), bpe()
+    pieces = [tuple(model.entries[i].removesuffix("@@") for i in ours.encode(word, n)) for n in range(TIMES)]
+    counts = Counter(pieces)
+    assert len(counts) > 3
+    for found in theirs.keys() | counts.keys():
+        deviation = max(theirs[found], counts[found], 9) ** 0.5
+        assert abs(theirs[found] - counts[found]) < 6 * deviation, found
+
+
+def test_a_line_depends_on_its_seed_and_on_nothing_that_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm = BpeDropout(bpe(), 0.3)
+    for seed, line in enumerate(LINES):
+        warm.encode(line, seed)
+    again = [warm.encode(line, seed) for seed, line in enumerate(LINES)]
+    assert again == [BpeDropout(bpe(), 0.3).encode(line, seed) for seed, line in enumerate(LINES)]
+    assert again != [warm.encode(line, seed + 1) for seed, line in enumerate(LINES)]
+    monkeypatch.setattr(dropout, "MOST_STATES", 40)  # the most of which soon there are
+    assert again == [BpeDropout(bpe(), 0.3).encode(line, seed) for seed, line in enumerate(LINES)]
+
+
+@given(st.text("abcde <>", max_size=40), st.integers(0, 2**64 - 1))
+def test_pieces_make_up_the_text_whatever_is_left_out(text: str, seed: int) -> None:
+    model = Bpe(CODES, "abcde<>")
+    prepared = " ".join(text.split())
+    assert model.decode(BpeDropout(model, 0.6).encode(prepared, seed)) == prepared
+
+
+def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropout, "MOST_STATES", 100)
+    ours = BpeDropout(bpe(), 0.5)
+    for seed, line in enumerate(LINES):
+        ours.encode(line, seed)
+    kept = sum(len(path.course) for path in ours._words.values())
+    assert 0 < kept <= 100
+
+
+def spm_train(**options: Any) -> bytes:
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        **{"vocab_size": 60, **options},
+        sentence_iterator=iter(LINES),
+        model_writer=out,
+        model_type="bpe",
+        minloglevel=3,
+    )
+    return out.getvalue()
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "bytes": {"byte_fallback": True, "vocab_size": 316},
+    "user-defined": {"user_defined_symbols": ["abc", "ab", "ca"]},
+    "blanks inside": {"split_by_whitespace": False},
+    "blanks behind": {"treat_whitespace_as_suffix": True},
+}
+
+
+@pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
+def test_with_no_merge_left_out_lines_fall_into_sentencepieces_own(options: dict[str, Any]) -> None:
+    proto = spm_train(**options)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
+    ours = BpeDropout(PieceMerging(Pieces(proto)), NEARLY_NEVER)
+    odd = ["ａbcab  ☃☃abca", "", " ", "aaaaaaaa \u2581a", "<0x41>a", " ".join(LINES[:2])]
+    for seed, line in enumerate([*odd, *LINES[:100]]):
+        assert ours.encode(line, seed) == theirs.encode(line)
+
+
+def test_words_that_are_too_long_are_merged_in_stretches() -> None:
+    model = Pieces(spm_train())
+    for word in ("abcde" * 40, "abcde" * 400):
+        few = BpeDropout(PieceMerging(model), NEARLY_NEVER).encode(word, 1)
+        assert (
+            model.decode(few) == word
+            and len(few) < len(model.encode(word)) + 2 * len(word) // LONGEST_WORD + 2
+        )
+
+
+def by_hand(model: sentencepiece.SentencePieceProcessor, word: str, rate: float, draw: random.Random) -> Any:
+    """One merge at a time, the first of those that are possible and not left out just now."""
+    parts = list(word)
+    while True:
+        ids = [model.piece_to_id(left + right) for left, right in pairwise(parts)]
+        known = [(-model.get_score(i), at) for at, i in enumerate(ids) if i != model.unk_id()]
+        kept = [each for each in known if draw.random() >= rate]
+        if not kept:
+            return tuple(map(model.piece_to_id, parts))
+        at = min(kept)[1]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_sentencepieces_words_fall_apart_as_those_of_merges_do(rate: float) -> None:
+    proto, draw = spm_train(), random.Random(1)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=proto)
+    ours, word = BpeDropout(PieceMerging(Pieces(proto)), rate), max(WORDS, key=len)
+    expected = Counter(by_hand(theirs, "\u2581" + word, rate, draw) for _ in range(TIMES))
+    counts = Counter(tuple(ours.encode(word, seed)) for seed in range(TIMES))
+    assert len(expected) > 3
+    for found in expected.keys() | counts.keys():
+        deviation = max(expected[found], counts[found], 9) ** 0.5
+        assert abs(expected[found] - counts[found]) < 6 * deviation, found

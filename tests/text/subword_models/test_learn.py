@@ -1,0 +1,202 @@
+"""Learning subwords: how large a vocabulary gets, and what is said when the text can't give it."""
+
+import random
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import TokenizerConfig
+from nmt_cli.text.subword_models.learn import learn, too_rare
+from nmt_cli.text.subword_models.subwords import BYTES, Subwords
+from nmt_cli.text.vocabulary import NEW_MARKS, Numbering, reserved
+
+SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstwz" for vowel in "aeiouäöü"]
+LEXICON = ["".join(random.Random(seed).choices(SYLLABLES, k=2 + seed % 3)) for seed in range(400)]
+LINES = [
+    " ".join(random.Random(seed).choices(LEXICON, weights=range(400, 0, -1), k=8)) + " ∎"
+    for seed in range(400)
+]
+MARKS_IN_TEXT = [*NEW_MARKS, "x@@ @@", "</w> y</w>z", "⁇ a⁇b", "▅", "<s> <0x41>", "<2de>. x<BT>"]
+
+SUBWORD_KINDS: list[dict[str, Any]] = [
+    {"kind": "sentencepiece"},
+    {"kind": "sentencepiece", "sentencepiece_model": "bpe"},
+    {"kind": "bpe"},
+]
+UNIT_KINDS: list[dict[str, Any]] = [{"kind": "char"}, {"kind": "word"}]
+EXTRAS: list[dict[str, Any]] = [{}, {"byte_fallback": True}, {"symbols": ("<2de>", "<BT>")}]
+
+
+def named(options: dict[str, Any]) -> str:
+    return " ".join(map(str, options.values())) or "plain"
+
+
+def ids_of(model: Subwords, config: TokenizerConfig, line: str) -> list[int]:
+    ids = Numbering.new(config.symbols, model.entries).ids
+    return [ids[piece] for piece in model.encode(line)]
+
+
+def size(model: Subwords, config: TokenizerConfig) -> int:
+    numbering = Numbering.new(config.symbols, model.entries)
+    return len(numbering.vocabulary) - len(numbering.vocabulary.never)
+
+
+def number_to_take(message: str, pattern: str) -> int:
+    found = re.search(pattern, message)
+    assert found, message
+    return int(found.group(1).replace(",", ""))
+
+
+def refusal(lines: list[str], config: TokenizerConfig) -> str:
+    with pytest.raises(UserError) as caught:
+        learn(lines, config)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("extra", EXTRAS, ids=named)
+@pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
+@pytest.mark.parametrize("entries", [120, 121, 200])
+def test_subword_vocabularies_have_exactly_the_size_asked_for(
+    options: dict[str, Any], extra: dict[str, Any], entries: int
+) -> None:
+    asked = entries + len(BYTES) * bool(extra.get("byte_fallback"))
+    config = TokenizerConfig(vocab_size=asked, **options, **extra)
+    assert size(learn(LINES, config), config) == asked
+
+
+@pytest.mark.parametrize("extra", EXTRAS, ids=named)
+@pytest.mark.parametrize("options", UNIT_KINDS, ids=named)
+@pytest.mark.parametrize("room", [5, 20, 10_000])
+def test_vocabularies_of_units_have_at_most_the_size_asked_for(
+    options: dict[str, Any], extra: dict[str, Any], room: int
+) -> None:
+    config = TokenizerConfig(vocab_size=room + 4 + len(BYTES), **options, **extra)
+    units = {"char": set("".join(LINES)), "word": set(" ".join(LINES).split())}[config.kind]
+    model = learn(LINES, config)
+    heads = len(BYTES) * config.byte_fallback + (config.byte_fallback and config.kind == "word")
+    assert size(model, config) == min(config.vocab_size, reserved(config.symbols) + heads + len(units))
+
+
+def test_a_capped_vocabulary_of_units_keeps_the_most_frequent() -> None:
+    model = learn(["a a a b b c", "a b d"], TokenizerConfig(kind="word", vocab_size=8, min_count=2))
+    assert list(model.entries) == ["a", "b"]
+    model = learn(["aaabbc", "abd"], TokenizerConfig(kind="char", vocab_size=8, min_count=2))
+    assert list(model.entries) == ["a", "b"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", EXTRAS, ids=named)
+@pytest.mark.parametrize("options", [*SUBWORD_KINDS, *UNIT_KINDS], ids=named)
+@pytest.mark.parametrize("mark", ["", *MARKS_IN_TEXT])
+def test_the_learning_text_has_no_unknowns_and_comes_back_whatever_stands_in_it(
+    mark: str, options: dict[str, Any], extra: dict[str, Any]
+) -> None:
+    lines = [" ".join(f"{line} {mark} {mark}{mark} {line}".split()) for line in LINES[:100]]
+    asked = 160 + len(BYTES) * bool(extra.get("byte_fallback"))
+    config = TokenizerConfig(vocab_size=1000 if options["kind"] == "word" else asked, **options, **extra)
+    model = learn(lines, config)
+    bytes_at = range(reserved(config.symbols), reserved(config.symbols) + len(BYTES) * config.byte_fallback)
+    for line in lines:
+        ids = ids_of(model, config, line)
+        assert min(ids) >= reserved(config.symbols)
+        assert not set(ids).intersection(bytes_at)
+        assert model.decode(model.encode(line)) == line
+
+
+@pytest.mark.parametrize("coverage", [0.99, 0.98])
+@pytest.mark.parametrize("kind", ["sentencepiece", "bpe", "char"])
+def test_with_less_coverage_only_the_rarest_characters_are_unknown(kind: Any, coverage: float) -> None:
+    lines = [*LINES, "ξ ζ"]
+    config = TokenizerConfig(kind=kind, vocab_size=140, character_coverage=coverage)
+    model = learn(lines, config)
+    counts = Counter(character for line in lines for character in line)
+    numbering = Numbering.new((), model.entries)
+    unknown = numbering.vocabulary.unknown
+    seen = {c: unknown not in numbering.ids_of(model.encode(c)) for c in counts if c != " "}
+    assert not seen["ξ"]
+    assert seen["e"]
+    assert min(counts[c] for c in seen if seen[c]) >= max(counts[c] for c in seen if not seen[c])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", EXTRAS, ids=named)
+@pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
+def test_a_vocabulary_larger_than_the_text_supports_names_the_one_to_take(
+    options: dict[str, Any], extra: dict[str, Any]
+) -> None:
+    message = refusal(LINES, TokenizerConfig(vocab_size=5000, **options, **extra))
+    assert "5,000" in message
+    most = number_to_take(message, r"take --vocab-size ([\d,]+) or less")
+    config = TokenizerConfig(vocab_size=most, **options, **extra)
+    assert size(learn(LINES, config), config) == most
+    assert f"take --vocab-size {most} or less" in refusal(
+        LINES, TokenizerConfig(vocab_size=most + 1, **options, **extra)
+    )
+
+
+@pytest.mark.parametrize("extra", EXTRAS, ids=named)
+@pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
+def test_a_vocabulary_too_small_for_the_characters_names_the_least(
+    options: dict[str, Any], extra: dict[str, Any]
+) -> None:
+    message = refusal(LINES, TokenizerConfig(vocab_size=9, **options, **extra))
+    least = number_to_take(message, r"are ([\d,]+);")
+    config = TokenizerConfig(vocab_size=least, **options, **extra)
+    assert size(learn(LINES, config), config) == least
+    refusal(LINES, TokenizerConfig(vocab_size=least - 1, **options, **extra))
+
+
+@pytest.mark.parametrize("options", UNIT_KINDS, ids=named)
+def test_a_vocabulary_without_room_beside_the_marks_names_the_least(options: dict[str, Any]) -> None:
+    message = refusal(LINES, TokenizerConfig(vocab_size=100, byte_fallback=True, **options))
+    least = max(int(number) for number in re.findall(r"\d+", message.replace(",", "")))
+    assert least > 100
+    model = learn(LINES, TokenizerConfig(vocab_size=least, byte_fallback=True, **options))
+    assert model.decode(model.encode(LINES[0])) == LINES[0]
+
+
+def test_merges_count_the_merges_and_not_the_vocabulary() -> None:
+    config = TokenizerConfig(kind="bpe", merges=50)
+    codes = learn(LINES, config).files()["codes"].decode()
+    assert len(codes.splitlines()) == 1 + 50
+
+
+def test_more_merges_than_the_text_supports_name_the_number_to_take() -> None:
+    message = refusal(LINES, TokenizerConfig(kind="bpe", merges=5000))
+    most = number_to_take(message, r"tokenizer\.merges=([\d,]+) or less")
+    assert learn(LINES, TokenizerConfig(kind="bpe", merges=most)).entries
+
+
+@pytest.mark.parametrize("lines", [[], [""], ["", ""], ["a"]], ids=str)
+@pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
+def test_too_little_text_to_learn_from_is_told(options: dict[str, Any], lines: list[str]) -> None:
+    message = refusal(lines, TokenizerConfig(vocab_size=500, **options))
+    assert not re.search(r"\.cc|INTERNAL|CHECK", message)
+
+
+@pytest.mark.parametrize("symbol", ["e", "▁", "<0x41>", "<s>", "ba", "▁ba", "<2de>"])
+@pytest.mark.parametrize("options", SUBWORD_KINDS, ids=named)
+def test_a_symbol_takes_no_entry_away_from_the_text(options: dict[str, Any], symbol: str) -> None:
+    config = TokenizerConfig(vocab_size=150 + len(BYTES), byte_fallback=True, symbols=(symbol,), **options)
+    model = learn(LINES, config)
+    bytes_at = range(reserved(config.symbols), reserved(config.symbols) + len(BYTES))
+    for line in LINES:
+        ids = ids_of(model, config, line)
+        assert min(ids) >= reserved(config.symbols)
+        assert not set(ids).intersection(bytes_at)
+        assert model.decode(model.encode(line)) == line
+
+
+@pytest.mark.parametrize("options", [*SUBWORD_KINDS, *UNIT_KINDS], ids=named)
+def test_learning_twice_gives_the_same_files(options: dict[str, Any]) -> None:
+    config = TokenizerConfig(vocab_size=140, **options)
+    assert learn(LINES, config).files() == learn(LINES, config).files()
+
+
+def test_too_rare_are_the_entries_seen_less_often_than_asked() -> None:
+    model = learn(["a a a b b c"], TokenizerConfig(kind="word", vocab_size=8))
+    assert [too_rare(model, ["a a b"], least) for least in (0, 1, 2, 3)] == [[], [2], [1, 2], [0, 1, 2]]

@@ -1,0 +1,174 @@
+"""SentencePiece models: our numbering, other people's models, and what is too rare."""
+
+import io
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import sentencepiece
+
+from nmt_cli.errors import UserError
+from nmt_cli.text.config import TokenizerConfig
+from nmt_cli.text.subword_models.learn import too_rare
+from nmt_cli.text.subword_models.pieces import Pieces, learn_pieces
+from nmt_cli.text.vocabulary import NEW_MARKS, Numbering
+
+MARKS = len(NEW_MARKS)
+STEMS = "haus hund katze maus baum stadt fluss berg wald see".split()
+WORDS = [stem + ending for stem in STEMS for ending in ("", "e", "er", "n", "chen", "es")]
+LINES = [" ".join(random.Random(seed).choices(WORDS, weights=range(1, 61), k=9)) for seed in range(400)]
+
+
+def spm_train(**options: Any) -> bytes:
+    """What somebody else's spm_train writes: nmt_nfkc, marks at the usual ids unless said otherwise."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        **{"vocab_size": 80, **options}, sentence_iterator=iter(LINES), model_writer=model, minloglevel=3
+    )
+    return model.getvalue()
+
+
+def processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def shown(pieces: Pieces, numbers: Sequence[int]) -> list[str | None]:
+    return [pieces.entries[i] for i in numbers]
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "padded": {"pad_id": 3},
+    "marks-elsewhere": {"unk_id": 2, "bos_id": 0, "eos_id": 1},
+    "marks-last": {"unk_id": 79, "bos_id": 78, "eos_id": 77},
+    "bpe": {"model_type": "bpe"},
+    "char": {"model_type": "char", "vocab_size": 30, "hard_vocab_limit": False},
+    "bytes": {"byte_fallback": True, "vocab_size": 336},
+    "control-symbols": {"control_symbols": ["<2de>"]},
+    "user-symbols": {"user_defined_symbols": ["hund"], "vocab_size": 70},
+}
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def config(request: pytest.FixtureRequest) -> TokenizerConfig:
+    return TokenizerConfig(vocab_size=80, sentencepiece_model=request.param)
+
+
+@pytest.fixture(scope="module")
+def model(config: TokenizerConfig) -> bytes:
+    return learn_pieces(LINES, config)
+
+
+@pytest.fixture(scope="module", params=FOREIGN)
+def foreign(request: pytest.FixtureRequest) -> bytes:
+    return spm_train(**FOREIGN[request.param])
+
+
+def test_a_learnt_model_has_sentencepieces_own_ids(model: bytes) -> None:
+    theirs, ours = processor(model), Pieces(model)
+    assert theirs.get_piece_size() == 80
+    assert [None] * MARKS + [theirs.id_to_piece(i) for i in range(MARKS, 80)] == ours.entries
+    for line in LINES:
+        assert ours.encode(line) == theirs.encode(line)
+
+
+def test_learning_twice_gives_the_same_model(config: TokenizerConfig, model: bytes) -> None:
+    assert learn_pieces(LINES, config) == model
+
+
+def test_other_peoples_marks_are_no_pieces_and_the_rest_is_theirs(foreign: bytes) -> None:
+    theirs, ours = processor(foreign), Pieces(foreign)
+    known = [entry for entry in ours.entries if entry is not None]
+    assert len(set(known)) == len(known)
+    assert not {"<s>", "</s>", "<unk>", "<pad>", "<2de>"}.intersection(ours.entries)
+    for line in LINES:
+        ids = ours.encode(line)
+        assert shown(ours, ids) == theirs.encode(line, out_type=str)
+        assert ours.decode(ids) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "decoded"),
+    [
+        ("ｈａｕｓ  ﬂuss", "haus fluss"),
+        ("  hund\tkatze ", "hund katze"),
+        ("</s> haus <s> <unk>", None),
+        ("haus 漢字 hund", None),
+    ],
+)
+def test_other_peoples_models_keep_their_own_normalising(text: str, decoded: str | None) -> None:
+    model = spm_train()
+    theirs, ours = processor(model), Pieces(model)
+    ids = ours.encode(text)
+    vocabulary = (numbering := Numbering.new((), ours.entries)).vocabulary
+    found = [numbering.ids[i] for i in ids]
+    assert vocabulary.end not in found
+    assert found.count(vocabulary.unknown) == theirs.encode(text).count(theirs.unk_id())
+    if decoded:
+        assert ours.decode(ids) == decoded
+
+
+def test_an_unknown_character_is_one_unknown_and_shows_as_such(model: bytes) -> None:
+    pieces = Pieces(model)
+    ids = pieces.encode("haus字hund")
+    assert shown(pieces, ids).count(None) == 1
+    assert pieces.decode(ids) == "haus\u2047hund"
+
+
+@pytest.mark.parametrize("number", [-1, 80, 10**6])
+def test_numbers_that_are_no_piece_show_as_unknown(model: bytes, number: int) -> None:
+    assert "\u2047" in Pieces(model).decode([number])
+
+
+@pytest.mark.parametrize("least", [5, 60, 100_000])
+def test_pieces_that_are_too_rare_are_split_into_common_ones(model: bytes, least: int) -> None:
+    plain = Pieces(model)
+    rare = too_rare(plain, LINES, least)
+    ours = Pieces(model, rare)
+    counts = Counter(i for line in LINES for i in plain.encode(line))
+    assert any(len(plain.entries[i] or "") > 1 for i in rare)
+    seen: Counter[int] = Counter()
+    for line in LINES:
+        ids = ours.encode(line)
+        seen.update(ids)
+        assert "".join(map(str, shown(ours, ids))) == "".join(map(str, shown(plain, plain.encode(line))))
+        assert ours.decode(ids) == line
+    assert None not in shown(plain, list(seen))
+    assert all(counts[i] >= least or len(plain.entries[i] or "") == 1 for i in seen)
+
+
+def test_pieces_that_are_common_stay_whole_when_rare_ones_are_split(model: bytes) -> None:
+    plain = Pieces(model)
+    common = plain.encode(LINES[0])
+    ours = Pieces(model, set(range(MARKS, 80)).difference(common))
+    assert ours.encode(LINES[0]) == common
+
+
+def test_a_split_takes_the_fewest_common_pieces() -> None:
+    model = spm_train(user_defined_symbols=["abcd", "ab", "cd", "abc", "d", "a", "b", "c"], vocab_size=57)
+    plain = Pieces(model)
+    whole = plain.entries.index("abcd")
+    ids = Pieces(model, [whole]).encode("abcd")
+    assert shown(plain, ids) in (["\u2581", "ab", "cd"], ["\u2581", "abc", "d"])
+
+
+@pytest.mark.parametrize("content", [b"", b"#version: 0.2\ne r</w>\n", b"\x00" * 100, spm_train()[:300]])
+def test_a_file_that_is_no_model_is_told(content: bytes) -> None:
+    with pytest.raises(UserError, match="no SentencePiece model"):
+        Pieces(content)
+
+
+def test_characters_far_into_a_long_line_and_odd_ones_are_covered() -> None:
+    lines = ["a b " * 1500 + "Z", "ab \ufdd0 c", "b \u2585 a"] * 5
+    pieces = Pieces(learn_pieces(lines, TokenizerConfig(vocab_size=10)))
+    for text in ("Z", "ab \ufdd0", "b \u2585"):
+        assert pieces.decode(pieces.encode(text)) == text
+
+
+def test_text_with_every_character_that_means_nothing_can_be_learnt() -> None:
+    lines = ["a b \u2585", "".join(map(chr, range(0xFDD0, 0xFDF0)))]
+    pieces = Pieces(learn_pieces(lines, TokenizerConfig(vocab_size=38)))
+    for line in lines:
+        assert pieces.decode(pieces.encode(line)) == line

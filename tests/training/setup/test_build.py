@@ -1,0 +1,71 @@
+"""The parts of a run: in which numbers, compiled or not, and with which attention."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from nmt_cli.runtime.kernels import torch_private
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.setup import build
+from nmt_cli.training.setup.build import compiled, precision_for, tell_slow_ways
+from nmt_cli.training.tracking.events import Event, Warned
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("auto", "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
+def test_precision_on_a_cpu(wanted: str, found: str) -> None:
+    assert precision_for(wanted, torch.device("cpu")) == found
+
+
+@pytest.mark.parametrize(
+    ("setting", "device", "expected"),
+    [("auto", "cpu", False), ("auto", "cuda", True), ("on", "cpu", True), ("off", "cuda", False)],
+)
+def test_models_are_compiled_where_it_pays_or_is_asked_for(
+    tiny: Callable[..., TrainConfig], setting: str, device: str, expected: bool
+) -> None:
+    assert compiled(tiny(f'training.compile="{setting}"'), torch.device(device)) is expected
+
+
+@pytest.mark.parametrize(("width", "told"), [("520", True), ("12", True), ("512", False)])
+def test_a_gpu_that_does_without_our_kernel_is_told(
+    tiny: Callable[..., TrainConfig], width: str, told: bool
+) -> None:
+    events: list[Event] = []
+    config = tiny(f"model.key_width={width}", "model.value_width=8")
+    tell_slow_ways(config, torch.device("cuda"), events.append)
+    told_of = [event.text for event in events if isinstance(event, Warned)]
+    assert [f"heads have {width} and 8 channels" in text for text in told_of] == [True] * told
+    tell_slow_ways(config, torch.device("cpu"), events.append)
+    assert len(events) == told
+
+
+@pytest.mark.parametrize(
+    ("precision", "able", "told"), [("bf16", False, 1), ("bf16", True, 0), ("fp32", False, 0)]
+)
+def test_a_cpu_that_only_imitates_bf16_is_told(
+    tiny: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, precision: str, able: bool, told: int
+) -> None:
+    monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: able)
+    events: list[Event] = []
+    tell_slow_ways(tiny(f'training.precision="{precision}"'), torch.device("cpu"), events.append)
+    assert ["fp32 is much faster" in event.text for event in events if isinstance(event, Warned)] == [
+        True
+    ] * told
+
+
+@pytest.mark.parametrize(("ranks", "device", "count"), [(4, "cpu", 1), (2, "cpu", 0), (4, "cuda", 0)])
+def test_more_ranks_than_cores_are_warned_about(
+    tiny: Callable[..., TrainConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: int,
+    device: str,
+    count: int,
+) -> None:
+    monkeypatch.setattr(build, "available_cores", lambda: 2)
+    events: list[Event] = []
+    tell_slow_ways(
+        tiny("model.key_width=8", "model.value_width=8"), torch.device(device), events.append, ranks
+    )
+    message = "4 processes share 2 CPU cores, which is slower than --devices 2."
+    assert events == [Warned(message)] * count

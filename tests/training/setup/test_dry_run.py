@@ -1,0 +1,147 @@
+"""The plan of a run against what the run then does."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.data.dataset import Dataset
+from nmt_cli.errors import UserError
+from nmt_cli.model.cost import parameters, training_flops
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.setup.dry_run import Forecast, forecast
+from nmt_cli.training.tracking.events import Event, Note
+
+Go = Callable[..., tuple[bool, list[Event]]]
+Tiny = Callable[..., TrainConfig]
+Planned = Callable[..., Forecast]
+
+
+@pytest.fixture
+def planned(tiny: Tiny, toy_dataset: Path, run: Path) -> Planned:
+    """`planned("section.key=value", ...)`: the plan of what `go` would do."""
+
+    def planned(
+        *assignments: str, devices: int = 1, report: Callable[[Event], None] = lambda e: None
+    ) -> Forecast:
+        return forecast(toy_dataset, run, tiny(*assignments), devices, torch.device("cpu"), report)
+
+    return planned
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("settings", [(), ("batch.longest=20", "training.seed=3")], ids=["all", "some"])
+def test_it_plans_the_batches_that_the_run_takes(
+    go: Go, planned: Planned, run: Path, settings: tuple[str, ...]
+) -> None:
+    limits = ("training.max_epochs=2", "training.max_steps=500")
+    plan = planned(*settings, *limits)
+    go(*settings, *limits)
+    first = [line for line in lines_of(run) if line["epoch"] == 0]
+    assert plan.epoch.batches == len(first)
+    for key in ("pairs", "source_tokens", "target_tokens"):
+        assert getattr(plan.epoch, key) == sum(line[key] for line in first)
+    assert plan.epoch.dropped == 300 - plan.epoch.pairs
+    assert abs(plan.steps - len(lines_of(run))) <= 2  # the second epoch is cut otherwise
+
+
+def test_it_tells_filler_and_micro_batches(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # only the rounding is wanted
+    settings = ("training.max_tokens_per_device=150", "training.max_epochs=1", "training.max_steps=99")
+    assert planned(*settings).filler == 0
+    assert 4 < planned(*settings).micro_batches < 8
+    assert 2 < planned(*settings, devices=2).micro_batches < 4
+    compiled = planned("training.compile=on", "batch.tokens=4000")
+    assert 0 < compiled.filler < 0.1
+
+
+def test_it_tells_parameters_memory_and_the_size_of_checkpoints(
+    go: Go, planned: Planned, tmp_path: Path, identity: Identity
+) -> None:
+    frozen = 'start.freeze=["encoder.*"]'
+    for settings in ((), ("optimizer.ema=0.9",), (frozen,)):
+        plan = planned(*settings)
+        model = identity.build()
+        assert plan.parameters == parameters(model)
+        encoder = sum(p.numel() for name, p in model.named_parameters() if name.startswith("encoder."))
+        assert plan.trained == plan.parameters - encoder * (settings == (frozen,))
+        go(*settings, out=tmp_path / f"{len(settings)}{settings[:1]}")
+        folder = (tmp_path / f"{len(settings)}{settings[:1]}" / "last").resolve()
+        tensors = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        assert plan.checkpoint == pytest.approx(tensors, rel=0.2)
+        assert plan.checkpoint < tensors
+        assert plan.checkpoints == 7
+        assert plan.weights_memory == plan.checkpoint + 4 * plan.trained
+        assert plan.longest.memory > plan.weights_memory
+
+
+def test_the_flops_are_those_of_all_steps(planned: Planned, tiny: Tiny, identity: Identity) -> None:
+    plan = planned("training.max_steps=1000")
+    vocabulary = len(identity.tokenizers.target.vocabulary.entries)
+    epoch = plan.epoch
+    all_tokens = training_flops(tiny().model, vocabulary, epoch.source_tokens, epoch.target_tokens)
+    assert plan.flops == pytest.approx(1000 * all_tokens / epoch.batches, rel=1e-2)
+    assert plan.steps == 1000
+    assert plan.seconds > 0
+
+
+def test_nothing_is_written(planned: Planned, tmp_path: Path) -> None:
+    planned()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_run_would_refuse_is_refused(planned: Planned, tmp_path: Path) -> None:
+    for setting, told in (
+        (f'start.model="{tmp_path}"', "is no model"),
+        ('start.freeze=["x"]', "no parameter is named x"),
+        ("batch.longest=1", "none of the 300 training pairs"),
+        ("training.precision=fp16", "cpu has only"),
+    ):
+        with pytest.raises(UserError, match=told):
+            planned(setting)
+
+
+def test_a_place_that_the_run_would_refuse_is_refused(
+    planned: Planned, go: Go, run: Path, toy: str, make: Callable[..., object], tmp_path: Path, tiny: Tiny
+) -> None:
+    run.write_text("a file")
+    with pytest.raises(UserError, match=r"run is a file; choose another --out\."):
+        planned()
+    run.unlink()
+    go()
+    notes: list[Event] = []
+    planned("training.max_steps=9", report=notes.append)
+    assert Note(f"{run} stands at step 4 of this plan") in notes
+    for setting, told in (
+        ("model.width=32", "model.width: 16 -> 32"),
+        ("training.max_steps=3", "stands at step 4 already, behind the end at 3"),
+    ):
+        with pytest.raises(UserError, match=told):
+            planned(setting)
+    make(tmp_path / "other", [toy], "tokenizer.kind=word")
+    with pytest.raises(UserError, match="was trained with another vocabulary"):
+        forecast(tmp_path / "other", run, tiny(), 1, torch.device("cpu"), notes.append)
+
+
+def test_what_is_frozen_and_taken_over_is_told(planned: Planned, go: Go, tmp_path: Path) -> None:
+    go(out=tmp_path / "model")
+    events: list[Event] = []
+    planned(f'start.model="{tmp_path}/model"', 'start.freeze=["encoder.*"]', report=events.append)
+    told = [event.text for event in events if isinstance(event, Note)]
+    assert [text.split()[0] for text in told] == ["starting", "frozen:"]
+
+
+def test_the_longest_batch_is_tried(planned: Planned, dataset: Dataset) -> None:
+    split = dataset.splits["train"]
+    longest = int((np.diff(split.source.offsets) + np.diff(split.target.offsets)).max())
+    plan = planned()
+    assert longest < plan.longest.tokens <= 800
+    assert planned("training.max_tokens_per_device=1").longest.tokens == longest

@@ -1,0 +1,249 @@
+"""Starting from another model: what is taken, what is refused, and what stays frozen."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.errors import UserError
+from nmt_cli.text.tokenizer import SIDES
+from nmt_cli.text.tokenizers import load_tokenizers
+from nmt_cli.training.tracking.events import Event, Note
+
+Go = Callable[..., tuple[bool, list[Event]]]
+Init = Callable[..., tuple[bool, list[Event]]]
+Tensors = dict[str, torch.Tensor]
+
+STILL = ("schedule.kind=constant", "schedule.warmup=0", "schedule.peak=1e-30", "training.max_steps=1")
+"""A step that changes nothing."""
+
+
+@pytest.fixture(scope="session")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parent") / "run"
+
+
+@pytest.fixture
+def init(go: Go, parent: Path, tmp_path: Path) -> Init:
+    """Trains from `parent`, a run of the tiny model that is made where it is not there yet."""
+    if not parent.exists():
+        go("training.seed=5", out=parent)
+
+    def init(*assignments: str, out: Path = tmp_path / "run", **arguments: Any) -> tuple[bool, list[Event]]:
+        return go(f'start.model="{parent}"', *assignments, out=out, **arguments)
+
+    return init
+
+
+def weights_of(run: Path) -> Tensors:
+    return load_file(run / "last/model.safetensors")
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
+
+
+def complaint(init: Init, *assignments: str, **arguments: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        init(*assignments, **arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def differing(found: Tensors, expected: Tensors) -> set[str]:
+    return {n for n in found if n not in expected or not torch.equal(found[n], expected[n])}
+
+
+def test_a_run_starts_with_the_weights_of_the_model(go: Go, init: Init, parent: Path, tmp_path: Path) -> None:
+    _, events = init(*STILL)
+    folder = (parent / "last").resolve()
+    assert notes(events)[0] == f"starting from {parent / 'last'} (26 of 26 parameters by name)"
+    assert differing(weights_of(tmp_path / "run"), load_file(folder / "model.safetensors")) == set()
+    go(*STILL, out=tmp_path / "anew")
+    assert differing(weights_of(tmp_path / "anew"), weights_of(parent))
+
+
+def test_optimiser_steps_and_data_begin_anew(init: Init, tmp_path: Path) -> None:
+    init()
+    log = (tmp_path / "run/log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [(line["step"], line["epoch"]) for line in map(json.loads, log)] == [(n, 0) for n in range(1, 5)]
+    optimizer = load_file(tmp_path / "run/last/optimizer.safetensors")
+    assert {float(tensor) for name, tensor in optimizer.items() if name.endswith(".step")} == {4.0}
+
+
+def test_the_moving_average_is_what_is_taken_where_there_is_one(go: Go, tmp_path: Path) -> None:
+    go("optimizer.ema=0.5", out=tmp_path / "averaged")
+    go(f'start.model="{tmp_path}/averaged"', *STILL, out=tmp_path / "run")
+    ema = load_file(tmp_path / "averaged/last/ema.safetensors")
+    assert differing(weights_of(tmp_path / "run"), ema) == set()
+
+
+def test_going_on_needs_the_model_no_more(go: Go, tmp_path: Path) -> None:
+    go(out=tmp_path / "model")
+    settings = f'start.model="{tmp_path}/model"'
+    go(settings, "training.max_steps=2", out=tmp_path / "run")
+    go(settings, out=tmp_path / "whole")
+    (tmp_path / "model").rename(tmp_path / "elsewhere")
+    go(settings, out=tmp_path / "run")
+    assert differing(weights_of(tmp_path / "run"), weights_of(tmp_path / "whole")) == set()
+
+
+DEEPER, WIDER, UNTIED = "model.encoder_layers=2", "model.feed_forward=48", "model.tie=decoder"
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        (DEEPER, ["encoder.1.attention.output.weight is missing", "encoder.1.feed_forward.outer.weight is "]),
+        (WIDER, ["encoder.0.feed_forward.inner.weight is [32, 16], not [48, 16]"]),
+        (UNTIED, ["is not this model: source_embedding.matrix is missing. Set [model] as "]),
+        ("model.norm=pre", ["is another kind of model: norm is post there, but pre here; "]),
+        ("model.encoder_window=3", ["is another kind of model: encoder_window is 0 there, but 3 here; "]),
+        ("model.decoder_window=3", ["is another kind of model: decoder_window is 0 there, but 3 here; "]),
+        ("model.norm_epsilon=1e-5", ["is another kind of model: norm_epsilon is 1e-06 there, but 1e-05 "]),
+        ("model.heads=4", ["is another kind of model: heads is 2 there, but 4 here; d_k is 8 there, but 4 "]),
+    ],
+)
+def test_what_differs_is_listed_and_refused(
+    init: Init, tmp_path: Path, setting: str, told: list[str]
+) -> None:
+    message = complaint(init, setting)
+    assert [part for part in told if part not in message] == []
+    assert checkpoints(tmp_path / "run") == {}
+
+
+def test_a_surplus_is_refused_too(go: Go, tmp_path: Path) -> None:
+    go(DEEPER, out=tmp_path / "deep")
+    message = complaint(go, f'start.model="{tmp_path}/deep"', out=tmp_path / "run")
+    assert message.count(" is surplus") == 10
+    assert "encoder.1.after_attention.norm.bias is surplus" in message
+
+
+def test_what_is_allowed_by_name_is_drawn_anew_and_told(
+    go: Go, init: Init, parent: Path, tmp_path: Path
+) -> None:
+    go(*STILL, DEEPER, out=tmp_path / "anew")
+    _, events = init(*STILL, DEEPER, 'start.allow=["encoder.1.*"]')
+    (note,) = (text for text in notes(events) if text.startswith("starting from"))
+    assert "(26 of 36 parameters by name; as allowed: encoder.1." in note
+    found, drawn = weights_of(tmp_path / "run"), weights_of(tmp_path / "anew")
+    new = {name for name in found if name.startswith("encoder.1.")}
+    assert differing(found, weights_of(parent)) == new
+    assert all(torch.allclose(found[name], drawn[name], rtol=0, atol=1e-20) for name in new)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ((DEEPER, 'start.allow=["encoder.1.feed*"]'), "encoder.1.attention.output.weight is missing"),
+        ((DEEPER, 'start.allow=["encoder.1.*", "encoder.0.*"]'), "nothing that differs is named encoder.0.*"),
+        (
+            ('start.allow=["encoder.1.*"]',),
+            "start.allow: nothing that differs is named encoder.1.*; leave it",
+        ),
+    ],
+    ids=["too little", "too much", "nothing"],
+)
+def test_only_what_is_named_is_allowed_and_only_what_differs_is_named(
+    init: Init, settings: tuple[str, ...], told: str
+) -> None:
+    assert told in complaint(init, *settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tie", ["all", "decoder"])
+def test_of_a_model_with_another_vocabulary_the_shared_pieces_are_taken_over(
+    go: Go, tmp_path: Path, make: Callable[..., Outcome], toy: str, tie: str
+) -> None:
+    joint = "true" if tie == "all" else "false"
+    datasets = {}
+    for size in (40, 60):
+        datasets[size] = tmp_path / f"data-{size}"
+        settings = ("tokenizer.kind=bpe", f"tokenizer.vocab_size={size}", f"tokenizer.joint={joint}")
+        make(datasets[size], [toy], *settings)
+    parent, child, anew = (tmp_path / name for name in ("parent", "child", "anew"))
+    tied = f"model.tie={tie}"
+    go("training.seed=5", tied, dataset=datasets[40], out=parent)
+    _, events = go(f'start.model="{parent}"', *STILL, tied, dataset=datasets[60], out=child)
+    go(*STILL, tied, dataset=datasets[60], out=anew)
+    before, after, drawn = weights_of(parent), weights_of(child), weights_of(anew)
+    for name in after:
+        if not name.endswith("matrix"):
+            assert torch.equal(after[name], before[name])
+    (note,) = (text for text in notes(events) if text.startswith("starting from"))
+    for side in SIDES[1:] if tie == "all" else SIDES:
+        ours, theirs = (
+            load_tokenizers(datasets[size] / "tokenizer").side(side).vocabulary.entries for size in (60, 40)
+        )
+        name = "source_embedding.matrix" if side == "source" else "output_matrix"
+        shared = [entry for entry in ours if entry and entry in theirs]
+        for i, entry in enumerate(ours):
+            expected = before[name][theirs.index(entry)] if entry in shared else drawn[name][i]
+            assert torch.equal(after[name][i], expected)
+        assert 2 < len(shared) < sum(map(bool, ours))
+        assert f"{len(shared)} of {sum(map(bool, ours))} " in note
+
+
+def test_what_is_no_model_is_told(go: Go, tmp_path: Path) -> None:
+    assert "is no model: " in complaint(go, f'start.model="{tmp_path}"')
+
+
+def test_allowing_without_a_model_is_told(go: Go) -> None:
+    assert "allow has no effect without a model to start from" in complaint(go, 'start.allow=["*"]')
+
+
+FREEZING = 'start.freeze=["encoder.*", "source_embedding.matrix"]'
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_what_is_frozen_stays_as_it_was_and_the_rest_is_trained(
+    init: Init, parent: Path, tmp_path: Path, kind: str
+) -> None:
+    decay = ("optimizer.weight_decay=0.1",) if kind == "adamw" else ()
+    _, events = init(FREEZING, f"optimizer.kind={kind}", *decay)
+    before, after = weights_of(parent), weights_of(tmp_path / "run")
+    frozen = {name for name in after if name.startswith("encoder.") or name == "output_matrix"}
+    assert differing(after, before) == after.keys() - frozen
+    count, total = (sum(after[name].numel() for name in which) for which in (frozen, after))
+    told = f"frozen: {count:,} of {total:,} parameters (encoder.*, source_embedding.matrix)"
+    assert told in notes(events)
+    assert 0 < count < total
+
+
+def test_what_is_frozen_takes_no_part_in_the_gradient_norm(init: Init, tmp_path: Path) -> None:
+    for name, settings in (("frozen", (FREEZING,)), ("free", ())):
+        init(*settings, *STILL, out=tmp_path / name)
+    norms, losses = (
+        [
+            json.loads((tmp_path / run / "log.jsonl").read_text(encoding="utf-8"))[key]
+            for run in ("frozen", "free")
+        ]
+        for key in ("gradient_norm", "loss")
+    )
+    assert losses[0] == losses[1]
+    assert 0 < norms[0] < norms[1]
+
+
+def test_a_frozen_run_goes_on_bit_by_bit(init: Init, tmp_path: Path) -> None:
+    init(FREEZING, out=tmp_path / "whole")
+    init(FREEZING, "training.max_steps=2", out=tmp_path / "parts")
+    init(FREEZING, out=tmp_path / "parts")
+    assert differing(weights_of(tmp_path / "parts"), weights_of(tmp_path / "whole")) == set()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "told"),
+    [
+        ('["encodr.*"]', "start.freeze: no parameter is named encodr.*; "),
+        ('["encoder.*", "encoder_norm.*"]', "start.freeze: no parameter is named encoder_norm.*; "),
+        ('["*"]', "start.freeze names all parameters, so there is nothing left to train."),
+    ],
+)
+def test_a_pattern_that_freezes_nothing_or_everything_is_told(init: Init, patterns: str, told: str) -> None:
+    assert told in complaint(init, f"start.freeze={patterns}")

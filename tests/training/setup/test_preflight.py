@@ -1,0 +1,233 @@
+"""The preflight: it finds what would fail, tells what a run takes, and leaves no trace."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nmt_cli.checkpoints import run_folder
+from nmt_cli.checkpoints.files import read_tensors
+from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Dataset, Sentences, Split
+from nmt_cli.errors import UserError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.training.setup import preflight as preflight_module
+from nmt_cli.training.setup import run as run_module
+from nmt_cli.training.setup.preflight import longest_pairs
+from nmt_cli.training.tracking.events import Event, Note, Warned
+from nmt_cli.training.validation.metrics import Judge, Judgement
+from nmt_cli.units import duration
+
+Go = Callable[..., tuple[bool, list[Event]]]
+Complaint = Callable[..., str]
+FullDisk = Callable[[int], AbstractContextManager[None]]
+
+DROPPING = (
+    *("model.residual_dropout=0.3", "model.attention_dropout=0.2", "validation.every_steps=2"),
+    *("optimizer.ema=0.9", "checkpoints.every_steps=1", "training.log_every=1"),
+)
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
+
+
+def timeless(run: Path) -> list[dict[str, Any]]:
+    lines = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    return [{k: v for k, v in line.items() if k not in ("tokens_per_second", "waiting")} for line in lines]
+
+
+def assert_nothing_begun(run: Path) -> None:
+    assert (run / "log.jsonl").read_bytes() == b""
+    assert not (run / "checkpoints").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", ["off", "on"])
+def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
+    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: str
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # filler and rounding all the same
+    settings = (*DROPPING, f"training.compile={compiled}")
+    go(*settings, out=tmp_path / "with")
+    done = []
+    monkeypatch.setattr(run_module, "preflight", lambda *arguments: done.append(arguments))
+    go(*settings, out=tmp_path / "without")
+    assert done
+    runs = [tmp_path / name for name in ("with", "without")]
+    first, second = (timeless(run) for run in runs)
+    assert first == second
+    assert len(first) == 6
+    for file in ("model.safetensors", "ema.safetensors", "optimizer.safetensors"):
+        first_tensors, second_tensors = (load_file(run / "last" / file) for run in runs)
+        assert first_tensors.keys() == second_tensors.keys()
+        assert all(torch.equal(tensor, second_tensors[name]) for name, tensor in first_tensors.items())
+    one, two = ({path.name for path in run.rglob("*")} for run in runs)
+    assert one == two
+    states = [read_state(run / "last") for run in runs]
+    assert [state["scores"] for state in states] == [states[0]["scores"]] * 2
+
+
+def test_it_tells_what_the_run_will_take(go: Go) -> None:
+    _, events = go("training.max_steps=2")
+    told = notes(events)[0]
+    assert told.startswith("preflight (")
+    for part in (
+        "the longest batch, ",
+        " tokens, took ",
+        " MB at most; a checkpoint takes ",
+        "7 of them ",
+        " kB of ",
+    ):
+        assert part in told
+    assert "; 2 steps take about " in told
+
+
+@pytest.mark.parametrize(("times", "measured"), [([100.0, 2.0], 2.0), ([200.0, 2.0], 200.0)])
+def test_the_time_is_that_of_a_warm_batch_unless_a_cold_one_takes_minutes(
+    go: Go, monkeypatch: pytest.MonkeyPatch, times: list[float], measured: float
+) -> None:
+    left = iter(times)
+    monkeypatch.setattr(preflight_module, "_timed", lambda *arguments: next(left))
+    _, events = go("training.max_steps=2")
+    assert f"tokens, took {duration(measured)} and " in notes(events)[0]
+
+
+def test_it_is_run_before_the_first_step_only(go: Go) -> None:
+    assert "preflight" in notes(go("training.max_steps=2")[1])[0]
+    assert not any("preflight" in text for text in notes(go("training.max_steps=3")[1]))
+
+
+def test_a_disk_that_is_too_full_for_a_checkpoint_is_told_at_once(
+    run: Path, full_disk: FullDisk, complaint: Complaint
+) -> None:
+    with full_disk(9000):
+        told = complaint()
+    assert told.startswith(f"{run}/checkpoints can't be written: ")
+    assert_nothing_begun(run)
+
+
+def test_a_disk_without_room_for_all_checkpoints_is_told_at_once(
+    go: Go, run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
+    told = complaint("checkpoints.keep_last=9", "checkpoints.keep_best=2")
+    assert told.startswith(f"{run} will hold 12 checkpoints of ")
+    assert re.search(r" of \d+ kB, \d+ kB in total, but only 300 kB are free; make room", told)
+    assert_nothing_begun(run)
+    assert go("checkpoints.keep_last=1", "checkpoints.keep_best=0")[0]
+
+
+def test_a_disk_that_gives_back_other_bytes_is_told_at_once(
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
+) -> None:
+    def other_bytes(path: Path) -> dict[str, torch.Tensor]:
+        return {name: tensor + 1 for name, tensor in read_tensors(path).items()}
+
+    monkeypatch.setattr(run_folder, "read_tensors", other_bytes)
+    assert "gives back other bytes than were written" in complaint()
+    assert_nothing_begun(run)
+
+
+def test_a_validation_that_fails_is_told_at_once(
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
+) -> None:
+    asked = []
+
+    def judge(self: Judge, model: Transformer, split: Split, only: Sequence[int]) -> Judgement:
+        lengths = np.diff(split.source.offsets) + np.diff(split.target.offsets)
+        asked.append((split.name, sorted(lengths[[*only]]), sorted(lengths)[-len(only) :]))
+        raise UserError("it can't be judged")
+
+    monkeypatch.setattr(Judge, "judge", judge)
+    assert complaint("validation.every_steps=1000") == "it can't be judged"
+    assert_nothing_begun(run)
+    ((name, tried, longest),) = asked
+    assert (name, len(tried)) == ("dev", preflight_module.SENTENCES)
+    assert tried == longest
+
+
+def short_of_memory(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """A machine that has memory for so many source tokens; the list has what was tried."""
+    forward, tried = Transformer.forward, []
+
+    def limited(self: Transformer, source: torch.Tensor, *rest: Any) -> torch.Tensor:
+        tried.append(len(source))
+        if len(source) > most:
+            raise RuntimeError("can't allocate memory: you tried to allocate too much")
+        return forward(self, source, *rest)
+
+    monkeypatch.setattr(Transformer, "forward", limited)
+    return tried
+
+
+def test_a_longest_pair_that_does_not_fit_is_told_at_once(
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
+) -> None:
+    short_of_memory(monkeypatch, 10)
+    assert "in 1 pairs, does not fit the memory of cpu; lower batch.longest" in complaint()
+    assert_nothing_begun(run)
+
+
+def test_a_batch_that_does_not_fit_is_halved_as_in_training_and_told(
+    go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = short_of_memory(monkeypatch, 150)
+    complete, events = go("training.max_steps=2")
+    assert complete
+    assert tried[0] > 300 > tried[1] > 150 > tried[2] > 60
+    told = [event.text for event in events if isinstance(event, Warned)]
+    assert all("tokens do not fit the memory of cpu; lower --max-tokens-per-device" in text for text in told)
+    assert told
+
+
+def lengths_of(split: Split) -> tuple[Any, Any]:
+    return np.diff(split.source.offsets), np.diff(split.target.offsets)
+
+
+@pytest.mark.parametrize("at_once", [7, 100, 1 << 20])
+@pytest.mark.parametrize(("longest", "most"), [(256, 400), (256, 8192), (20, 300), (256, 1)])
+def test_the_longest_batch_holds_the_longest_pairs_that_training_takes(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch, at_once: int, longest: int, most: int
+) -> None:
+    monkeypatch.setattr(preflight_module, "AT_ONCE", at_once)
+    split = dataset.splits["train"]
+    source, target = lengths_of(split)
+    fits = np.maximum(source, target) <= longest
+    ranked = np.sort((source + target)[fits])[::-1]
+    expected = ranked[: max(1, int((np.cumsum(ranked) <= most).sum()))]
+    found = longest_pairs(split, BatchConfig(longest=longest), most)
+    assert len(set(found.tolist())) == len(found)
+    assert sorted((source + target)[found], reverse=True) == expected.tolist()
+    assert fits[found].all()
+
+
+def test_a_run_of_pairs_that_are_all_too_long_is_told(dataset: Dataset) -> None:
+    split = dataset.splits["train"]
+    with pytest.raises(UserError, match="none of the 300 training pairs has at most 1 tokens on both sides"):
+        longest_pairs(split, BatchConfig(longest=1), 100)
+    some = Split(
+        "train", "train", *(Sentences(s.tokens, s.offsets[:3]) for s in (split.source, split.target))
+    )
+    assert sorted(longest_pairs(some, BatchConfig(), 8192).tolist()) == [0, 1]
+
+
+def test_what_a_killed_preflight_left_is_swept_up(go: Go, run: Path) -> None:
+    go("training.max_steps=1")
+    left = run / "checkpoints/.step-trial.abc"
+    left.mkdir()
+    (left / "model.safetensors").touch()
+    go("training.max_steps=2")
+    assert not left.exists()
+    assert list(checkpoints(run)) == [1, 2]

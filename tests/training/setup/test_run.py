@@ -1,0 +1,448 @@
+"""Runs in this process: how they go on where they stood, and what keeps them from beginning."""
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.data.dataset import Dataset
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.errors import UserError
+from nmt_cli.training.setup import run as run_module
+from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
+
+Go = Callable[..., tuple[bool, list[Event]]]
+Complaint = Callable[..., str]
+
+PATIENCE = 60.0
+
+DROPPING = ("model.residual_dropout=0.3", "model.attention_dropout=0.2")
+SLOW_START = "schedule.warmup=50"
+"""So that a handful of steps changes the model, and does not throw it about."""
+
+
+TIMES = ("tokens_per_second", "waiting")
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def steps_of(run: Path) -> list[int]:
+    return [line["step"] for line in lines_of(run) if "valid" not in line]
+
+
+def timeless(run: Path) -> list[dict[str, Any]]:
+    """All that the log says but how fast it went."""
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines_of(run)]
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors") | load_file(folder / "optimizer.safetensors")
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note | Warned)]
+
+
+def of_kind(kind: type[Event], events: list[Event]) -> list[int]:
+    found = [event for event in events if isinstance(event, kind)]
+    return [event.step for event in found if isinstance(event, Doing | Progress | Validated | Saved)]
+
+
+def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Callable[..., Any]) -> None:
+    go("validation.every_steps=2")
+    before = digests(run)
+    complete, events = go("validation.every_steps=2")
+    assert complete
+    assert digests(run) == before
+    assert notes(events) == [f"going on from step 4 ({run}/checkpoints/step-00000004)"]
+
+
+def test_an_end_that_lies_behind_it_is_refused_and_nothing_touched(
+    go: Go, run: Path, digests: Callable[..., Any], complaint: Complaint
+) -> None:
+    go()
+    before = digests(run)
+    told = complaint("training.max_steps=3")
+    assert told.endswith(
+        "stands at step 4 already, behind the end at 3; raise --max-steps, or choose another --out."
+    )
+    assert digests(run) == before
+
+
+def test_it_may_be_given_more_steps_and_tells_what_changed(go: Go, run: Path) -> None:
+    go()
+    _, events = go("training.max_steps=6", "training.log_every=1")
+    assert notes(events)[0] == "changed: training.max_steps: 4 -> 6"
+    assert of_kind(Progress, events) == [5, 6]
+    assert steps_of(run) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("kind", [(), ("optimizer.kind=adamw", "schedule.kind=cosine")], ids=["", "adamw"])
+def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(
+    go: Go, tmp_path: Path, kind: tuple[str, ...]
+) -> None:
+    settings = (*DROPPING, *kind, "training.max_steps=7", "training.log_every=1", "validation.every_steps=3")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    go(*settings, out=whole)
+    for step in (2, 5):
+        complete, events = go(*settings, out=parts, stop_at=step)
+        assert not complete
+        assert of_kind(Saved, events)[-1] == step
+    assert go(*settings, out=parts)[0]
+    assert timeless(parts) == timeless(whole)
+    expected, found = (tensors_of(checkpoints(folder)[7]) for folder in (whole, parts))
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert read_state(checkpoints(parts)[7])["scores"] == read_state(checkpoints(whole)[7])["scores"]
+
+
+def test_what_was_logged_behind_the_checkpoint_is_taken_again(go: Go, run: Path) -> None:
+    go("checkpoints.every_steps=2", "training.max_steps=6")
+    shutil.rmtree(checkpoints(run)[6])
+    before = timeless(run)
+    with (run / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 7, "lo')
+    go("checkpoints.every_steps=2", "training.max_steps=6")
+    assert timeless(run) == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(go: Go, run: Path) -> None:
+    go()
+    before = timeless(run)
+    shutil.rmtree(run / "checkpoints")
+    go()
+    assert timeless(run) == before
+
+
+def test_other_micro_batches_give_the_same_losses_to_rounding(go: Go, tmp_path: Path) -> None:
+    go("training.max_steps=6", SLOW_START, out=tmp_path / "large")
+    small = "training.max_tokens_per_device=100"
+    go("training.max_steps=3", SLOW_START, small, out=tmp_path / "small")
+    go("training.max_steps=6", SLOW_START, "training.max_tokens_per_device=40", out=tmp_path / "small")
+    large, small_ones = (lines_of(tmp_path / name) for name in ("large", "small"))
+    for name in ("loss", "nll", "gradient_norm"):
+        expected = [line[name] for line in large]
+        assert [line[name] for line in small_ones] == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_seed_decides_weights_and_batches(go: Go, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        go(f"training.seed={seed}", out=tmp_path / name)
+    assert timeless(tmp_path / "a") == timeless(tmp_path / "b")
+    assert timeless(tmp_path / "a")[0]["loss"] != timeless(tmp_path / "c")[0]["loss"]
+    assert timeless(tmp_path / "a")[0]["pairs"] != timeless(tmp_path / "c")[0]["pairs"]
+
+
+def test_what_is_no_dataset_is_told_before_anything_is_made(
+    tmp_path: Path, run: Path, complaint: Complaint
+) -> None:
+    assert complaint(dataset=tmp_path).startswith(f"{tmp_path} is no dataset folder")
+    assert not run.exists()
+
+
+@pytest.fixture
+def damaged(tmp_path: Path, toy_dataset: Path) -> Callable[[str, Callable[[bytes], bytes]], Path]:
+    """A copy of `toy_dataset` with one file changed."""
+
+    def damaged(name: str, change: Callable[[bytes], bytes]) -> Path:
+        copy = Path(shutil.copytree(toy_dataset, tmp_path / "damaged"))
+        (copy / name).write_bytes(change((copy / name).read_bytes()))
+        return copy
+
+    return damaged
+
+
+def last_bit(content: bytes) -> bytes:
+    return content[:-2] + bytes([content[-2] ^ 1, content[-1]])
+
+
+def all_ones(content: bytes) -> bytes:
+    return content[:128] + b"\xff" * (len(content) - 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("train.source.tokens.npy", last_bit),
+        ("train.source.tokens.npy", all_ones),
+        ("train.target.offsets.npy", last_bit),
+        ("train.target.offsets.npy", all_ones),
+        ("train.source.tokens.npy", lambda content: content[:-2]),
+        ("train.source.tokens.npy", lambda content: b""),
+        ("dev.target.raw.txt", last_bit),
+        ("dataset.json", lambda content: content[:-9]),
+        ("tokenizer/tokenizer.json", lambda content: content.replace(b'"en"', b'"eo"')),
+    ],
+    ids=[
+        "a bit",
+        "no tokens",
+        "a bit of offsets",
+        "no offsets",
+        "cut",
+        "empty",
+        "raw",
+        "manifest",
+        "tokeniser",
+    ],
+)
+def test_a_damaged_dataset_is_told_and_nothing_of_it_saved(
+    run: Path, damaged: Callable[..., Path], name: str, change: Callable[[bytes], bytes], complaint: Complaint
+) -> None:
+    dataset = damaged(name, change)
+    assert str(dataset / name) in complaint(dataset=dataset)
+    assert checkpoints(run) == {}
+
+
+def test_nothing_is_saved_at_the_end_before_the_dataset_is_checked(
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint
+) -> None:
+    all_steps_taken = threading.Event()
+
+    def slow(dataset: Dataset) -> None:
+        all_steps_taken.wait(PATIENCE)
+        raise UserError("it is not what was written")
+
+    def go_on_after_the_last_step(event: Event) -> None:
+        if isinstance(event, Progress) and event.step == 4:
+            threading.Timer(0.3, all_steps_taken.set).start()
+
+    monkeypatch.setattr(run_module, "verify", slow)
+    assert complaint(report=go_on_after_the_last_step) == "it is not what was written"
+    assert steps_of(run) == [1, 2, 3, 4]
+    assert checkpoints(run) == {}
+
+
+@pytest.mark.parametrize("stop_at", [None, 1], ids=["a save is due", "somebody wants it to stop"])
+def test_nothing_is_saved_on_the_way_before_the_dataset_is_checked(
+    run: Path, monkeypatch: pytest.MonkeyPatch, complaint: Complaint, stop_at: int | None
+) -> None:
+    step_taken = threading.Event()
+
+    def slow(dataset: Dataset) -> None:
+        step_taken.wait(PATIENCE)
+        raise UserError("it is not what was written")
+
+    def go_on_after_the_first_step(event: Event) -> None:
+        if isinstance(event, Progress):
+            threading.Timer(0.3, step_taken.set).start()
+
+    monkeypatch.setattr(run_module, "verify", slow)
+    told = complaint("checkpoints.every_steps=1", report=go_on_after_the_first_step, stop_at=stop_at)
+    assert told == "it is not what was written"
+    assert steps_of(run) == [1]
+    assert checkpoints(run) == {}
+
+
+@pytest.fixture
+def copied(tmp_path: Path, toy_dataset: Path) -> Path:
+    """`toy_dataset`, which may be changed here."""
+    return Path(shutil.copytree(toy_dataset, tmp_path / "copied"))
+
+
+def at_step(step: int, do: Callable[[], object]) -> Callable[[Event], None]:
+    def report(event: Event) -> None:
+        if isinstance(event, Doing) and (event.what, event.step) == ("training", step):
+            do()
+
+    return report
+
+
+def test_what_was_learnt_of_a_dataset_changed_on_the_way_is_not_saved(
+    go: Go, run: Path, copied: Path, complaint: Complaint
+) -> None:
+    path = copied / "train.source.tokens.npy"
+    before = path.read_bytes()
+
+    def change() -> None:
+        with path.open("r+b") as file:
+            file.write(last_bit(before))
+
+    settings = ("checkpoints.every_steps=2", "training.max_steps=6")
+    told = complaint(*settings, dataset=copied, report=at_step(3, change))
+    assert told.startswith(f"{path} was changed while it was in use")
+    assert list(checkpoints(run)) == [2]
+    path.write_bytes(before)
+    assert go(*settings, dataset=copied)[0]
+    assert steps_of(run) == [1, 2, 3, 4, 5, 6]
+
+
+def test_files_cut_short_on_the_way_are_told_and_do_not_end_the_process(
+    run: Path, copied: Path, complaint: Complaint
+) -> None:
+    path = copied / "train.target.tokens.npy"
+    settings = ("checkpoints.every_steps=2", "training.max_steps=1000")
+
+    def cut() -> None:
+        # Between two looks: within the moment of a batch that is being read, it could not be caught.
+        (loader,) = (each for each in threading.enumerate() if each.name == "loader")
+        while sys._current_frames()[loader.ident or 0].f_code.co_name != "wait":
+            time.sleep(0.01)
+        os.truncate(path, 200)
+
+    told = complaint(*settings, dataset=copied, report=at_step(3, cut))
+    assert told.startswith(f"{path} was changed while it was in use")
+    assert list(checkpoints(run)) == [2]
+
+
+def test_a_dataset_that_was_moved_is_told_when_the_run_is_saved(
+    go: Go, run: Path, tmp_path: Path, copied: Path, complaint: Complaint
+) -> None:
+    settings = ("validation.every_steps=4", "training.max_steps=6")
+    told = complaint(*settings, dataset=copied, report=at_step(2, lambda: copied.rename(tmp_path / "moved")))
+    assert told == (
+        "the dataset was moved, removed or replaced, so that nothing can be judged at step 4; "
+        "put it back, and the same command goes on from 4."
+    )
+    assert list(checkpoints(run)) == [4]
+    assert go(*settings, dataset=tmp_path / "moved")[0]
+
+
+def test_a_run_of_another_dataset_is_refused(
+    go: Go,
+    tmp_path: Path,
+    run: Path,
+    make: Callable[..., Outcome],
+    dev: str,
+    toy: str,
+    toy_dataset: Path,
+    complaint: Complaint,
+) -> None:
+    go()
+    make(tmp_path / "same-vocabulary", [dev], reuse=toy_dataset)
+    told = complaint(dataset=tmp_path / "same-vocabulary")
+    assert told.endswith("step-00000004 was trained on another dataset; choose another --out.")
+    make(tmp_path / "other-vocabulary", [toy], "tokenizer.kind=word")
+    told = complaint(dataset=tmp_path / "other-vocabulary")
+    assert told.endswith("step-00000004 was trained with another vocabulary; choose another --out.")
+
+
+def test_a_damaged_checkpoint_is_told_with_its_file(go: Go, run: Path, complaint: Complaint) -> None:
+    go()
+    path = checkpoints(run)[4] / "optimizer.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    assert complaint("training.max_steps=6").startswith(f"{path} is damaged")
+    assert steps_of(run) == [1, 2, 3, 4]
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, complaint: Complaint) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    assert complaint(out=tmp_path / "file") == f"{tmp_path / 'file'} is a file; choose another --out."
+    assert complaint(out=tmp_path / "file/run").startswith(f"{tmp_path / 'file/run'} can't be written: ")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, complaint: Complaint) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters/dear.txt").touch()
+    assert complaint(out=tmp_path / "letters") == (
+        f"{tmp_path}/letters holds files, but no config.toml, so it is no run; choose another --out."
+    )
+    assert [path.name for path in (tmp_path / "letters").iterdir()] == ["dear.txt"]
+
+
+def test_an_empty_folder_will_do(go: Go, run: Path) -> None:
+    run.mkdir()
+    assert go("training.max_steps=1")[0]
+
+
+def test_two_runs_never_share_a_folder(go: Go, run: Path, complaint: Complaint) -> None:
+    run.mkdir()
+    other = os.open(run, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        told = complaint()
+    finally:
+        os.close(other)
+    assert told == f"another process is training in {run} now; wait for it, or choose another --out."
+    assert go("training.max_steps=1")[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (("training.precision=fp16",), "training.precision is fp16, but cpu has only fp32, bf16."),
+        (("batch.longest=1",), "none of the 300 training pairs has at most 1 tokens on both sides; "),
+        (("batch.tokens=1",), "none of the 300 training pairs has at most 1 tokens on both sides; "),
+        (("model.positions=learned", "model.longest=20"), "model.longest"),
+    ],
+    ids=["precision", "longest", "tokens", "positions"],
+)
+def test_settings_that_do_not_go_together_are_told(
+    settings: tuple[str, ...], told: str, complaint: Complaint
+) -> None:
+    assert told in complaint(*settings, "training.max_steps=100")
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_a_schedule_that_ends_in_0_has_to_know_the_last_step(kind: str, complaint: Complaint) -> None:
+    told = complaint(f"schedule.kind={kind}", "training.max_epochs=1")
+    assert f"a {kind} schedule has to know the last step; give training.max_steps in place" in told
+
+
+def test_one_matrix_for_two_vocabularies_is_refused(
+    go: Go, tmp_path: Path, make: Callable[..., Outcome], toy: str, complaint: Complaint
+) -> None:
+    make(tmp_path / "data", [toy], "tokenizer.joint=false")
+    assert "set model.tie=decoder" in complaint(dataset=tmp_path / "data")
+    assert go("model.tie=decoder", dataset=tmp_path / "data", out=tmp_path / "fresh")[0]
+
+
+def test_a_setting_that_cannot_change_is_refused_before_anything_is_touched(
+    go: Go, run: Path, digests: Callable[..., Any], complaint: Complaint
+) -> None:
+    go()
+    before = digests(run)
+    assert "model.width: 16 -> 32" in complaint("model.width=32")
+    assert digests(run) == before
+
+
+def test_bf16_trains_on_a_cpu(go: Go, run: Path) -> None:
+    go("training.precision=bf16")
+    assert np.isfinite([line["loss"] for line in lines_of(run)]).all()
+    assert all(tensor.dtype == torch.float32 for tensor in tensors_of(checkpoints(run)[4]).values())
+
+
+def test_a_run_without_its_settings_goes_on_with_a_warning(go: Go, run: Path, complaint: Complaint) -> None:
+    go("training.max_steps=6", "checkpoints.every_steps=2")
+    whole = timeless(run)
+    shutil.rmtree(checkpoints(run)[6])
+    (run / "config.toml").unlink()
+    assert "model.norm: " in complaint("training.max_steps=6", "model.norm=pre")
+    assert not (run / "config.toml").exists()
+    _, events = go("training.max_steps=6")
+    assert [event.text for event in events if isinstance(event, Warned)] == [
+        f"{run}/config.toml is missing, so that no settings but the model's could be compared; "
+        "it is written anew"
+    ]
+    assert (timeless(run), (run / "config.toml").exists()) == (whole, True)
+
+
+def test_a_run_copied_without_its_links_goes_on_with_one_warning_for_each(
+    go: Go, run: Path, tmp_path: Path, digests: Callable[..., Any]
+) -> None:
+    settings = ("validation.every_steps=2", "checkpoints.every_steps=2")
+    go(*settings)
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    before = digests(copy / "last")
+    complete, events = go(*settings, "training.max_steps=8", out=copy)
+    assert complete
+    warned = [event.text for event in events if isinstance(event, Warned)]
+    assert [text.split(" is a folder, ")[0] for text in warned] == [f"{copy}/best", f"{copy}/last"]
+    assert (copy / "last").resolve() == checkpoints(copy)[8]
+    assert digests(copy / "last.1") == before
+    assert not [e for e in go(*settings, "training.max_steps=9", out=copy)[1] if isinstance(e, Warned)]

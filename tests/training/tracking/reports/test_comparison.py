@@ -1,0 +1,127 @@
+"""Several runs on one page, made of what is in their folders."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from nmt_cli.errors import Caution, UserError
+from nmt_cli.training.tracking.events import Event
+from nmt_cli.training.tracking.reports.comparison import write_comparison
+
+Go = Callable[..., tuple[bool, list[Event]]]
+GOLDEN = Path(__file__).parents[3] / "golden" / "run"
+
+
+def content_of(page: Path) -> dict[str, Any]:
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
+    )
+    content: dict[str, Any] = json.loads(found)
+    return content
+
+
+@pytest.fixture
+def runs(go: Go, tmp_path: Path) -> list[Path]:
+    """Two that differ in their seed, one of them with a validation."""
+    folders = [tmp_path / "a" / "one", tmp_path / "b" / "one"]
+    go("training.seed=1", "validation.every_steps=2", "validation.sentences=10", out=folders[0])
+    go("training.seed=2", "training.max_steps=3", out=folders[1])
+    return folders
+
+
+def test_curves_scores_environment_and_what_differs_are_those_of_the_runs(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    write_comparison([*runs, GOLDEN], tmp_path / "page.html")
+    content = content_of(tmp_path / "page.html")
+    one, two, golden = content["runs"]
+    assert [one["name"], two["name"], golden["name"]] == [*map(str, runs), "run"]
+    assert [run["curves"]["step"] for run in (one, two)] == [[1, 2, 3, 4], [1, 2, 3]]
+    lines = [json.loads(line) for line in (runs[0] / "log.jsonl").read_text("utf-8").splitlines()]
+    judged = [line for line in lines if "valid" in line]
+    assert one["validations"][0]["scores"]["bleu"] == [float(f"{line['bleu']:.5g}") for line in judged]
+    assert one["validations"][0]["scored_on"] == judged[0]["scored_on"] == "10 of 20 sentences"
+    assert golden["validations"][0]["scored_on"] == ""
+    assert two["validations"] == []
+    assert golden["environment"]["torch"] == "2.13.0+cpu"
+    assert golden["environment"]["command"].startswith("nmt train dataset --config")
+    differing = {name: values for name, *values in content["differences"]}
+    assert differing["training.seed"][:2] == ["1", "2"]
+    assert "model.tie" not in differing
+
+
+def test_a_folder_that_is_no_run_is_refused_and_nothing_is_written(runs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no config\.toml, so it is no run folder"):
+        write_comparison([runs[0], tmp_path], tmp_path / "page.html")
+    (runs[1] / "log.jsonl").write_text("")
+    with pytest.raises(UserError, match="has taken no step yet"):
+        write_comparison(runs, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_command_writes_the_page(tmp_path: Path, nmt: Callable[..., CompletedProcess[str]]) -> None:
+    done = nmt("report", GOLDEN, GOLDEN, "--out", tmp_path / "page.html")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{tmp_path / 'page.html'}: 2 runs\n")
+    assert len(content_of(tmp_path / "page.html")["runs"]) == 2
+
+
+def test_curves_are_drawn_as_svg_with_a_legend_and_each_value(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "a<b", symlinks=True))
+    write_comparison([run, GOLDEN], tmp_path / "curves.svg")
+    svg = ElementTree.parse(tmp_path / "curves.svg").getroot()
+    texts = [node.text for node in svg.findall(".//{*}text")]
+    for text in ("Training loss", "Validation loss", "Validation BLEU", "Step", "a<b", "run"):
+        assert text in texts
+    lines = [node.get("points", "").split() for node in svg.findall(".//{*}polyline")]
+    assert [len(points) for points in lines[:2]] == [240, 240]
+    lows = [float(point.split(",")[1]) for point in lines[0]]
+    assert lows[-1] > lows[0]  # the loss falls, so that its curve goes down
+
+
+def test_drawings_of_another_kind_are_refused_with_the_way_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"must end in \.html or \.svg; convert it with"):
+        write_comparison([GOLDEN], tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{", b"\xff", b"[1]", b'{"step": 1}', b"[" * 100_000, b'{"step": 3, "target_tokens": null}', b"nul"],
+    ids=["cut", "no text", "a list", "a step of nothing", "deep", "no number", "a cut word"],
+)
+def test_what_is_damaged_in_a_log_is_counted_and_left_out(tmp_path: Path, line: bytes) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
+    lines = (run / "log.jsonl").read_bytes().splitlines(keepends=True)
+    told = json.loads(lines[3])
+    wrong = json.dumps({**told, **json.loads(line)}).encode() if b"null" in line else line
+    (run / "log.jsonl").write_bytes(b"".join([*lines[:3], wrong + b"\n", *lines[4:], b'{"being": "writ']))
+    (run / "environment.jsonl").write_bytes(b'{"command": 3}\n[]\n\xff\n')
+    with pytest.warns(Caution, match=r"log\.jsonl has 1 damaged lines, which are left out"):
+        write_comparison([run], tmp_path / "page.html")
+    (content,) = content_of(tmp_path / "page.html")["runs"]
+    assert content["step"] == 240
+    assert content["environment"] == {}
+
+
+def test_settings_that_are_no_toml_are_named(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
+    for content in (b"a = ", b"\xff\xfe", b"a = " + b"[" * 100_000):
+        (run / "config.toml").write_bytes(content)
+        with pytest.raises(UserError, match=r"config\.toml is not a TOML file"):
+            write_comparison([run], tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "environment.jsonl"])
+def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    with pytest.raises(UserError, match=f"{name} is no "):
+        write_comparison([run], tmp_path / "page.html")

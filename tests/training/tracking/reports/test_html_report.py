@@ -1,0 +1,224 @@
+"""`report.html`: all of a run in one file, written anew at each validation, on its own and whole."""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.checkpoints.finding import checkpoints
+from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.data.dataset import Dataset, raw_lines
+from nmt_cli.model.cost import paper_cost, training_flops
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.tracking.events import Doing, Event, Progress, Spent, Standing, Warned
+from nmt_cli.training.tracking.history import POINTS, History
+from nmt_cli.training.tracking.reports.html_report import About, HtmlReport
+from nmt_cli.training.validation.metrics import SAMPLES, sample_lines
+
+Go = Callable[..., tuple[bool, list[Event]]]
+
+VALIDATED = ("validation.every_steps=2", "training.max_steps=5")
+SPENT = Spent(model_flops=1.5e15, hours=2.0, device_hours=8.0)
+TRAINING, DONE = Standing("training", SPENT, 60.0), Standing("done", SPENT, 0.0)
+NASTY = "</script><img src=x onerror=alert(1)> & \"quoted\" 'so' /*DATA*/ ü 語"
+
+
+def content_of(page: Path) -> dict[str, Any]:
+    found = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
+    )
+    assert len(found) == 1
+    content: dict[str, Any] = json.loads(found[0])
+    return content
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def rounded(values: list[float]) -> list[float]:
+    return [float(f"{value:.5g}") for value in values]
+
+
+@pytest.fixture
+def report(tmp_path: Path, tiny: Callable[..., TrainConfig]) -> Callable[..., HtmlReport]:
+    """Makes a report of a run with so many steps, and a validation at the last."""
+
+    def report(steps: int, told: Callable[[Event], None] = lambda event: None) -> HtmlReport:
+        step = {"epoch": 0, "learning_rate": 1e-3, "source_tokens": 3, "target_tokens": 4, "skipped": False}
+        measured = {"loss": 2.5, "nll": 1.25, "gradient_norm": 0.123456, "tokens_per_second": 1000.0}
+        validation = {
+            **{"step": steps, "valid": NASTY, "nll": 1.0, "perplexity": 2.7, "word_perplexity": 9.0},
+            **{"bleu": 30.0, "signatures": {"bleu": "x"}, "samples": {"4": NASTY}},
+        }
+        lines: list[dict[str, Any]] = [
+            *({"step": i + 1, **step, **measured} for i in range(steps)),
+            validation,
+        ]
+        about = About("en", "de", {"Dataset": NASTY}, {NASTY: {4: (NASTY, "ein Satz")}}, tiny())
+        history = History()
+        history.add(lines)
+        return HtmlReport(tmp_path, about, history, told)
+
+    return report
+
+
+def test_the_curves_are_those_of_the_log(go: Go, run: Path) -> None:
+    go(*VALIDATED)
+    content, lines = content_of(run / "report.html"), lines_of(run)
+    steps = [line for line in lines if "valid" not in line]
+    curves = content["curves"]
+    assert curves["step"] == [1, 2, 3, 4, 5]
+    for name in ("loss", "nll", "gradient_norm", "learning_rate", "tokens_per_second"):
+        assert curves[name]["mean"] == rounded([line[name] for line in steps])
+    (judged,) = content["validations"]
+    validations = [line for line in lines if "valid" in line]
+    assert (judged["set"], judged["step"]) == ("dev", [2, 4, 5])
+    assert judged["perplexity"] == rounded([line["perplexity"] for line in validations])
+    assert judged["scores"]["bleu"] == rounded([line["bleu"] for line in validations])
+    assert (content["state"], content["step"], content["languages"]) == ("done", 5, ["en", "de"])
+
+
+def test_the_same_sentences_are_translated_at_each_validation(go: Go, run: Path, dataset: Dataset) -> None:
+    go(*VALIDATED)
+    (samples,) = content_of(run / "report.html")["samples"]
+    logged = [line["samples"] for line in lines_of(run) if "valid" in line]
+    sources, references = (raw_lines(dataset, dataset.splits["dev"], side) for side in ("source", "target"))
+    assert (samples["set"], samples["step"], len(samples["sentences"])) == ("dev", [2, 4, 5], SAMPLES)
+    for sentence in samples["sentences"]:
+        line = sentence["line"] - 1
+        assert (sentence["source"], sentence["reference"]) == (sources[line], references[line])
+        assert sentence["translations"] == [translations[str(line)] for translations in logged]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, []), (1, [0]), (5, [0, 1, 2, 3, 4]), (16, range(1, 16, 2))]
+)
+def test_samples_are_spread_over_the_translated_lines(count: int, expected: list[int]) -> None:
+    assert sample_lines(count) == list(expected)
+
+
+def test_it_is_written_at_each_validation(go: Go, run: Path) -> None:
+    seen: list[tuple[int, int | None, str]] = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, Doing) and event.what == "training":
+            page = run / "report.html"
+            content: dict[str, Any] = content_of(page) if page.exists() else {"step": None, "state": ""}
+            seen.append((event.step, content["step"], content["state"]))
+
+    go(*VALIDATED, report=look)
+    assert seen == [(1, None, ""), (2, None, ""), (3, 2, "training"), (4, 2, "training"), (5, 4, "training")]
+
+
+def test_a_resumed_run_shows_all_of_it(go: Go, run: Path) -> None:
+    go("validation.every_steps=2", "training.max_steps=2")
+    before = content_of(run / "report.html")
+    (kept,) = checkpoints(run).values()
+    told: list[tuple[float, float] | None] = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, Progress):
+            told.append(event.bleu)
+
+    go("validation.every_steps=2", "training.max_steps=4", "training.log_every=1", report=look)
+    after = content_of(run / "report.html")
+    assert after["curves"]["step"] == [1, 2, 3, 4]
+    assert after["validations"][0]["step"] == [2, 4]
+    assert after["cost"]["model_flops"] > 1.5 * before["cost"]["model_flops"]
+    # What came after the last checkpoint, the page's own making among it, is no part of the resumed run.
+    assert after["cost"]["device_hours"] > read_state(kept)["device_seconds"] / 3600
+    (bleu,) = before["validations"][0]["scores"]["bleu"]
+    assert told[0] == pytest.approx((bleu, bleu), abs=1e-3)
+
+
+def test_a_run_that_was_stopped_says_so(go: Go, run: Path) -> None:
+    go("training.max_steps=50", stop_at=1)
+    assert content_of(run / "report.html")["state"] == "stopped"
+
+
+def test_the_cost_counts_every_token_and_every_device_and_stands_beside_the_papers(
+    go: Go, run: Path, dataset: Dataset, tiny: Callable[..., TrainConfig]
+) -> None:
+    _, events = go()
+    (spent,) = [event for event in events if isinstance(event, Spent)]
+    lines = lines_of(run)
+    source, target = (sum(line[f"{side}_tokens"] for line in lines) for side in ("source", "target"))
+    vocabulary = dataset.manifest["tokenizer"]["target_vocabulary"]
+    assert spent.model_flops == training_flops(tiny().model, vocabulary, source, target)
+    assert spent.device_hours == pytest.approx(spent.hours)
+    paper = content_of(run / "report.html")["cost"]["paper"]
+    assert [f"{paper[name]['flops']:.1e}" for name in ("base", "big")] == ["3.3e+18", "2.3e+19"]
+
+
+def test_hours_times_devices_are_those_of_all_parts(
+    report: Callable[..., HtmlReport], tmp_path: Path
+) -> None:
+    report(3)(DONE)
+    cost = content_of(tmp_path / "report.html")["cost"]
+    assert (cost["model_flops"], cost["hours"], cost["device_hours"]) == (1.5e15, 2.0, 8.0)
+    assert cost["flops"] == pytest.approx(paper_cost(2.0, 4), rel=1e-4)
+
+
+def test_nothing_is_loaded_from_elsewhere(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
+    report(3)(TRAINING)
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert "default-src 'none'" in page
+    assert re.findall(r"https?://[^\"'\s]*", page) == ["http://www.w3.org/2000/svg"]
+    assert re.findall(r"@import|url\((?!#)|<link(?! rel=\"icon\" href=\"data:,\")|\ssrc=\"", page) == []
+
+
+def test_what_was_translated_can_do_nothing_to_the_page(
+    report: Callable[..., HtmlReport], tmp_path: Path
+) -> None:
+    report(3)(TRAINING)
+    content = content_of(tmp_path / "report.html")
+    assert content["samples"][0]["sentences"][0]["translations"] == [NASTY]
+    assert (content["samples"][0]["set"], content["facts"]) == (NASTY, [["Dataset", NASTY]])
+    assert (tmp_path / "report.html").read_text("utf-8").count("</script>") == 2
+
+
+def test_a_long_run_makes_no_larger_file(report: Callable[..., HtmlReport], tmp_path: Path) -> None:
+    sizes = []
+    for steps in (2 * POINTS, 9 * POINTS):
+        report(steps)(TRAINING)
+        sizes.append((tmp_path / "report.html").stat().st_size)
+    assert sizes[1] < 1.1 * sizes[0] < 300_000
+
+
+def test_a_full_disk_leaves_the_page_before_and_is_no_more_than_a_warning(
+    report: Callable[..., HtmlReport],
+    tmp_path: Path,
+    full_disk: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    events: list[Event] = []
+    page = report(3, events.append)
+    page(TRAINING)
+    before = (tmp_path / "report.html").read_bytes()
+    with full_disk(1000):
+        page(DONE)
+    assert (tmp_path / "report.html").read_bytes() == before
+    assert [type(event) for event in events] == [Warned]
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html"}
+
+
+@pytest.mark.slow
+def test_a_browser_draws_it(
+    report: Callable[..., HtmlReport], tmp_path: Path, shown_by_browser: Callable[[Path], str]
+) -> None:
+    page = report(30)
+    page = replace(page, about=replace(page.about, facts={"Parameters": "63 M"}))
+    page(DONE)
+    shown = shown_by_browser(tmp_path / "report.html")
+    drawn = shown.split("<main>")[1].split("<script")[0]
+    assert len(re.findall(r'<path d="M[\d. ]', drawn)) >= 6
+    for told in ("Learning rate", "Gradient norm", "Throughput", "Perplexity", "63 M", "best 30.00"):
+        assert told in drawn
+    assert "ein Satz" in drawn
+    assert "&lt;/script&gt;" in drawn
+    assert "<img" not in drawn

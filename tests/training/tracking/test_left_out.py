@@ -1,0 +1,55 @@
+"""Pairs that are too long: told when an epoch has shown them all, and the same number only once."""
+
+from collections.abc import Callable
+
+import pytest
+
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.tracking.events import Event, Warned
+from nmt_cli.training.tracking.left_out import LeftOut
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        ([(0, 0), (1, 0)], []),
+        ([(0, 3), (0, 7)], ["7"]),
+        ([(0, 3), (0, 7), (1, 2)], ["7"]),
+        ([(0, 7), (1, 2), (1, 7), (2, 1)], ["7"]),
+        ([(0, 7), (1, 9), (2, 1)], ["7", "9"]),
+        ([(4, 2000)], ["2,000"]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_number_is_told_once_at_the_end_of_its_epoch(
+    tiny: Callable[..., TrainConfig], seen: list[tuple[int, int]], told: list[str], sampled: bool
+) -> None:
+    events: list[Event] = []
+    config = tiny("batch.longest=20", *(["sampling.source_dropout=0.1"] if sampled else []))
+    left_out = LeftOut(config, events.append)
+    for epoch, count in seen:
+        left_out.seen(epoch, count)
+    left_out.end()
+    texts = [event.text for event in events if isinstance(event, Warned)]
+    assert [text.split(" pairs")[0] for text in texts] == told
+    assert all(("segments them" in text) is sampled for text in texts)
+    assert all("more than 20 tokens on a side and are left out (batch.longest)" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("longest", "tokens", "told"),
+    [
+        (20, 30, "20 tokens on a side and are left out (batch.longest)"),
+        (30, 20, "20 tokens on a side and are left out (batch.tokens)"),
+    ],
+)
+def test_the_limit_that_left_them_out_is_named(
+    tiny: Callable[..., TrainConfig], longest: int, tokens: int, told: str
+) -> None:
+    events: list[Event] = []
+    left_out = LeftOut(tiny(f"batch.longest={longest}", f"batch.tokens={tokens}"), events.append)
+    left_out.seen(0, 5)
+    left_out.end()
+    (event,) = events
+    assert isinstance(event, Warned) and event.text.endswith(told)

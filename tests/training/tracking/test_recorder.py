@@ -1,0 +1,86 @@
+"""What a run writes down after its steps, and what it tells of them."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli.data.batching.loader import LocalBatch
+from nmt_cli.scoring.metrics import Score
+from nmt_cli.training.clock import Clock
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.position import Position
+from nmt_cli.training.tracking.events import Event, Logged, Progress, Validated
+from nmt_cli.training.tracking.history import History
+from nmt_cli.training.tracking.log import Log
+from nmt_cli.training.tracking.recorder import Recorder
+from nmt_cli.training.validation.metrics import Judgement
+
+
+@pytest.fixture
+def position() -> Position:
+    return Position(step=1)
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log.jsonl"
+
+
+@pytest.fixture
+def recorder(
+    tiny: Callable[..., TrainConfig], position: Position, events: list[Event], path: Path
+) -> Iterator[Recorder]:
+    config = tiny()
+    clock = Clock(position, config.training, devices=1)
+    with Log(path) as log:
+        yield Recorder(config, position, clock, log, History(), torch.device("cpu"), 30, events.append)
+
+
+def take(recorder: Recorder, position: Position, nll: float, tokens: int, bad: float = 0.0) -> None:
+    batch = LocalBatch(0, 0, [], pairs=2, source_tokens=5, target_tokens=tokens, dropped=0)
+    recorder.step(0.5, batch, torch.tensor([2 * nll, nll, 1.0, bad, 1.0]))
+    position.step += 1
+
+
+def test_losses_are_told_as_the_mean_of_all_tokens(
+    recorder: Recorder, position: Position, events: list[Event]
+) -> None:
+    take(recorder, position, nll=30.0, tokens=10)
+    take(recorder, position, nll=10.0, tokens=30)
+    assert len(recorder.flush(0.0)) == 2
+    (progress,) = [event for event in events if isinstance(event, Progress)]
+    assert (progress.nll, progress.loss, progress.skipped) == (1.0, 2.0, 0)
+
+
+def test_a_step_that_is_not_finite_hides_no_other(
+    recorder: Recorder, position: Position, events: list[Event], path: Path
+) -> None:
+    take(recorder, position, nll=20.0, tokens=10)
+    take(recorder, position, nll=float("nan"), tokens=10, bad=1.0)
+    recorder.flush(0.0)
+    (progress,) = [event for event in events if isinstance(event, Progress)]
+    assert (progress.nll, progress.skipped) == (2.0, 1)
+    assert [json.loads(line)["nll"] for line in path.read_text().splitlines()] == [2.0, None]
+
+
+def test_nothing_is_told_where_no_step_was_taken(recorder: Recorder, events: list[Event]) -> None:
+    assert recorder.flush(0.0) == []
+    assert events == []
+
+
+def test_a_validation_is_written_told_and_the_history_knows_it(
+    recorder: Recorder, events: list[Event], path: Path
+) -> None:
+    judgement = Judgement("dev", 1.0, 2.7, 3.0, [Score("bleu", "BLEU", "", 12.5, "", "")], ["a"])
+    recorder.validated([judgement], "weights", best=True, seconds=1.0)
+    (line,) = map(json.loads, path.read_text().splitlines())
+    assert (line["step"], line["valid"], line["bleu"], line["decoded"]) == (1, "dev", 12.5, "weights")
+    assert [type(event) for event in events] == [Logged, Validated]

@@ -1,0 +1,128 @@
+"""Which checkpoints of a run stay, and what a save that fails leaves behind."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from nmt_cli.checkpoints.finding import BEST, LAST, checkpoints
+from nmt_cli.checkpoints.model_folder import Identity, weights
+from nmt_cli.checkpoints.run_folder import Checkpoint
+from nmt_cli.training.clock import Clock
+from nmt_cli.training.config import CheckpointConfig, TrainConfig
+from nmt_cli.training.position import Position
+from nmt_cli.training.tracking import saver as saver_module
+from nmt_cli.training.tracking.events import Event, Saved
+from nmt_cli.training.tracking.saver import Moved, Saver, Snapshot
+
+Make = Callable[..., Saver]
+
+
+@pytest.fixture
+def position() -> Position:
+    return Position()
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def saving(
+    tmp_path: Path,
+    identity: Identity,
+    tiny: Callable[..., TrainConfig],
+    position: Position,
+    events: list[Event],
+) -> Make:
+    """A saver of a run in `tmp_path` whose checkpoints hold a tiny model, but no optimiser."""
+    model = identity.build()
+
+    def saving(first: bool = True, **config: int) -> Saver:
+        process = SimpleNamespace(first=first, world=1)
+        alone = {"meet": lambda doing: None, "from_first": lambda thing: thing}
+        trainer = SimpleNamespace(group=SimpleNamespace(process=process, **alone))
+        checkpoint = lambda: Checkpoint(position.step, weights(model), {}, {"epoch": 0})  # noqa: E731
+        snapshot = SimpleNamespace(
+            identity=identity, trainer=trainer, position=position, checkpoint=checkpoint
+        )
+        clock = Clock(position, tiny().training, devices=1)
+        return Saver(
+            tmp_path, cast(Snapshot, cast(Any, snapshot)), CheckpointConfig(**config), clock, events.append
+        )
+
+    return saving
+
+
+def save_at(saver: Saver, position: Position, step: int, score: float | None = None) -> None:
+    position.step = step
+    if score is not None:
+        position.scores[str(step)] = score
+    saver.save()
+    saver.wait()
+
+
+def test_the_newest_and_the_best_stay_and_links_lead_to_them(
+    tmp_path: Path, saving: Make, position: Position, events: list[Event]
+) -> None:
+    saver = saving(keep_last=2, keep_best=1)
+    for step, score in ((1, 10.0), (2, 30.0), (3, 20.0), (4, 30.0), (5, 5.0)):
+        save_at(saver, position, step, score)
+    assert list(checkpoints(tmp_path)) == [2, 4, 5]
+    assert (tmp_path / BEST).resolve().name == "step-00000002"
+    assert (tmp_path / LAST).resolve().name == "step-00000005"
+    assert [event.step for event in events if isinstance(event, Saved)] == [1, 2, 3, 4, 5]
+    assert saver.step == 5
+
+
+def test_without_validation_only_the_newest_stay(tmp_path: Path, saving: Make, position: Position) -> None:
+    saver = saving(keep_last=1)
+    for step in (1, 2, 3):
+        save_at(saver, position, step)
+    assert list(checkpoints(tmp_path)) == [3] and not (tmp_path / BEST).exists()
+
+
+def test_best_of_what_is_there_counts_not_what_was_removed(saving: Make, position: Position) -> None:
+    saver = saving(keep_best=2)
+    position.scores |= {"1": 50.0, "2": 40.0}
+    save_at(saver, position, 3, 1.0)
+    assert saver.best_steps() == {3}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_run_folder_that_is_gone_is_not_made_again(
+    tmp_path: Path, saving: Make, position: Position, replaced: bool
+) -> None:
+    saver = saving()
+    save_at(saver, position, 3)
+    moved = tmp_path.rename(tmp_path.with_name("elsewhere"))
+    if replaced:
+        tmp_path.mkdir()
+    with pytest.raises(Moved, match=r"was moved, .* step 1,400 is not saved; .* to resume from step 3\.$"):
+        save_at(saver, position, 1400)
+    assert [*tmp_path.parent.glob(f"{tmp_path.name}/*")] == []
+    assert list(checkpoints(moved)) == [3]
+    moved.rename(tmp_path)
+
+
+def test_other_ranks_write_nothing(tmp_path: Path, saving: Make, position: Position) -> None:
+    save_at(saving(first=False), position, 1)
+    assert not checkpoints(tmp_path)
+
+
+def test_after_a_save_that_failed_the_next_attempt_is_as_far_away_as_after_one_that_did_not(
+    saving: Make, position: Position, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = saving()
+    saver._began -= 1000.0
+
+    def full(*_: object) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saver_module, "save_checkpoint", full)
+    with pytest.raises(OSError, match="No space"):
+        save_at(saver, position, 1)
+    assert saver.age < 500 and saver.step == 0

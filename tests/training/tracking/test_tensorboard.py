@@ -1,0 +1,80 @@
+"""TensorBoard's files: the numbers of the log, where they are asked for and can be written."""
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from nmt_cli.errors import UserError
+from nmt_cli.training.tracking.events import Event, Warned
+from nmt_cli.training.tracking.tensorboard import Scalars
+
+Go = Callable[..., tuple[bool, list[Event]]]
+
+ON = "training.tensorboard=true"
+
+
+def curves_of(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard itself reads there."""
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return {
+        name: [(event.step, event.value) for event in found.Scalars(name)] for name in found.Tags()["scalars"]
+    }
+
+
+def single(value: float) -> float:
+    """As TensorBoard keeps it, in four bytes."""
+    return float(np.float32(value))
+
+
+def test_its_curves_are_those_of_the_log(go: Go, run: Path) -> None:
+    go(ON, "validation.every_steps=2")
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+    curves = curves_of(run / "tensorboard")
+    for name in ("loss", "nll", "gradient_norm", "learning_rate", "tokens_per_second", "filler"):
+        expected = [(line["step"], single(line[name])) for line in lines if "valid" not in line]
+        assert curves[f"training/{name}"] == expected
+    for name in ("nll", "perplexity", "bleu", "chrf"):
+        expected = [(line["step"], single(line[name])) for line in lines if "valid" in line]
+        assert curves[f"valid dev/{name}"] == expected
+
+
+def test_without_the_setting_there_are_none(go: Go, run: Path) -> None:
+    go()
+    assert not (run / "tensorboard").exists()
+
+
+def test_steps_that_are_taken_again_count_once(tmp_path: Path) -> None:
+    for stands_at, steps, loss in ((0, (1, 2, 3, 4), 1.0), (2, (3, 4, 5), 2.0)):
+        scalars = Scalars(tmp_path, stands_at, lambda event: None)
+        scalars.write([{"step": step, "loss": loss} for step in steps])
+        scalars.close()
+    assert curves_of(tmp_path) == {"training/loss": [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]}
+
+
+def test_where_it_is_not_installed_one_error_says_so_before_anything_is_begun(
+    go: Go, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(UserError, match=r"^training\.tensorboard needs .* pip install '\.\[tensorboard\]'"):
+        go(ON)
+    assert not run.exists()
+    assert go()[0]
+
+
+def test_a_full_disk_ends_its_curves_and_not_the_run(
+    go: Go, full_disk: Callable[[int], AbstractContextManager[None]], tmp_path: Path
+) -> None:
+    told: list[Event] = []
+    scalars = Scalars(tmp_path, 0, told.append)
+    with full_disk(500):
+        for step in range(1, 20):
+            scalars.write([{"step": step, "loss": 1.0}])
+    scalars.close()
+    assert [type(event) for event in told] == [Warned]

@@ -1,0 +1,282 @@
+"""The judge against float64, pair by pair, and against `scoring` on its own translations."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Barrier
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+from nmt_cli.checkpoints.model_folder import Identity
+from nmt_cli.data.batching.batch import assemble
+from nmt_cli.data.dataset import Dataset, Split, open_dataset
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.errors import UserError
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.scoring.metrics import score
+from nmt_cli.text.subword_models.subwords import UNKNOWN_TEXT
+from nmt_cli.training.config import ValidationConfig
+from nmt_cli.training.step.distributed import Group, Process
+from nmt_cli.training.step.trainer import MixedPrecision
+from nmt_cli.training.validation import metrics as validation
+from nmt_cli.training.validation.metrics import Judge, Judgement
+from tests.searching import translate_ids
+
+CPU = torch.device("cpu")
+ALONE = Group(Process(), CPU, 1.0)
+ALL = ValidationConfig()
+SEARCH = SearchConfig(beam=1)
+TRANSLATE = TranslateConfig(search=SEARCH)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def several_micro_batches() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(validation, "MAX_TOKENS", 150)
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(identity: Identity) -> Transformer:
+    torch.manual_seed(4)
+    return identity.build().eval()
+
+
+@pytest.fixture(scope="module")
+def valid(dataset: Dataset) -> Split:
+    return dataset.splits["dev"]
+
+
+@pytest.fixture(scope="module")
+def references(toy_dataset: Path) -> list[str]:
+    return (toy_dataset / "dev.target.raw.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def judge(dataset: Dataset, identity: Identity) -> Callable[..., Judge]:
+    """A judge of `toy_dataset`'s validation set."""
+
+    def judge(config: ValidationConfig = ALL, group: Group = ALONE) -> Judge:
+        return Judge(dataset, identity.tokenizers, config, TRANSLATE, group, MixedPrecision("fp32", CPU))
+
+    return judge
+
+
+@pytest.fixture(scope="module")
+def judgement(judge: Callable[..., Judge], model: Transformer, valid: Split) -> Judgement:
+    found: Judgement = judge().judge(model, valid)
+    return found
+
+
+def brute_force(model: Transformer, split: Split) -> float:
+    """The NLL of all target tokens, one pair at a time."""
+    exact, total = deepcopy(model).double(), 0.0
+    for pair in range(len(split)):
+        part = assemble(split, np.array([pair]))
+        with torch.no_grad():
+            decoded = exact(part.source_tokens, part.target_tokens, part.source, part.target)
+            log_p = exact.logits(decoded).log_softmax(-1)
+        total -= log_p.gather(1, part.target_tokens[:, None]).sum().item()
+    return total
+
+
+def test_the_loss_is_that_of_every_target_token_end_marks_too(
+    judgement: Judgement, model: Transformer, valid: Split
+) -> None:
+    nll = brute_force(model, valid) / len(valid.target.tokens)
+    assert judgement.nll == pytest.approx(nll, rel=1e-6)
+    assert judgement.perplexity == pytest.approx(math.exp(nll), rel=1e-5)
+
+
+def test_perplexity_is_told_per_word_of_the_raw_text_too(
+    judgement: Judgement, valid: Split, references: list[str]
+) -> None:
+    words = sum(len(line.split()) + 1 for line in references)
+    total = judgement.nll * len(valid.target.tokens)
+    assert judgement.word_perplexity == pytest.approx(math.exp(total / words), rel=1e-9)
+
+
+def test_scores_are_those_of_the_translations_against_the_raw_lines(
+    judgement: Judgement, references: list[str]
+) -> None:
+    assert judgement.name == "dev"
+    assert list(judgement.scores) == score(list(judgement.translations), [references])
+    assert [found.metric for found in judgement.scores] == ["bleu", "chrf"]
+    assert all("version:" in found.signature for found in judgement.scores)
+
+
+def test_scores_are_those_that_nmt_score_gives_for_the_language(
+    judge: Callable[..., Judge], model: Transformer, valid: Split
+) -> None:
+    judging = judge()
+    chinese = replace(judging.tokenizers.recipe, target_lang="zh-CN")
+    judging = replace(judging, tokenizers=replace(judging.tokenizers, recipe=chinese))
+    assert "tok:zh" in judging.judge(model, valid).scores[0].signature
+
+
+def test_translations_are_in_the_order_of_the_lines(
+    judgement: Judgement, model: Transformer, valid: Split, identity: Identity
+) -> None:
+    target = identity.tokenizers.target
+    alone = []
+    for pair in range(len(valid)):
+        part = assemble(valid, np.array([pair]))
+        source = part.source_tokens[:-1].tolist()
+        ((found, *_),) = translate_ids([model], [source], SEARCH)
+        alone.append(target.decode(found.tokens))
+    assert list(judgement.translations) == alone
+    assert len(set(alone)) > 5
+
+
+def test_only_so_many_sentences_are_translated_but_the_loss_is_that_of_all(
+    judge: Callable[..., Judge],
+    judgement: Judgement,
+    model: Transformer,
+    valid: Split,
+    references: list[str],
+) -> None:
+    some = judge(ValidationConfig(sentences=7)).judge(model, valid)
+    assert list(some.translations) == list(judgement.translations)[:7]
+    assert list(some.scores) == score(list(some.translations), [references[:7]])
+    assert some.nll == pytest.approx(judgement.nll, rel=1e-6)
+    assert some.word_perplexity == pytest.approx(judgement.word_perplexity, rel=1e-5)
+
+
+def test_a_translation_never_says_unknown(
+    judge: Callable[..., Judge], model: Transformer, valid: Split
+) -> None:
+    eager = deepcopy(model)
+    unknown = model.target_vocabulary.unknown
+    torch.manual_seed(1)
+    with torch.no_grad():
+        eager.output_matrix[unknown] = 20 * torch.randn(16)
+    sources = [assemble(valid, np.array([pair])).source_tokens[:-1].tolist() for pair in range(len(valid))]
+    said = translate_ids([eager], sources, replace(SEARCH, unknown=True))
+    assert unknown in {token for found in said for token in found[0].tokens}
+    assert UNKNOWN_TEXT not in "".join(judge().judge(eager, valid).translations)
+
+
+@pytest.mark.parametrize("sentences", [20, 1000])
+def test_more_sentences_than_there_are_are_all(
+    judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split, sentences: int
+) -> None:
+    config = ValidationConfig(sentences=sentences)
+    assert judge(config).judge(model, valid).translations == judgement.translations
+
+
+@dataclass
+class Thread:
+    """A rank that is a thread; `gather` and `meet` as `Group` has them."""
+
+    process: Process
+    everybodys: list[Any]
+    barrier: Barrier
+    device: torch.device = CPU
+
+    def gather(self, thing: Any) -> list[Any]:
+        self.everybodys[self.process.rank] = thing
+        self.barrier.wait(20)
+        return list(self.everybodys)
+
+    def meet(self, doing: str) -> None:
+        self.barrier.wait(20)
+
+
+@pytest.mark.parametrize("world", [2, 3, 40], ids="{} ranks".format)
+def test_ranks_share_the_work_and_all_learn_the_result_of_one(
+    judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split, world: int
+) -> None:
+    everybodys, barrier = [None] * world, Barrier(world)
+    ranks = [cast(Group, Thread(Process(rank, world), everybodys, barrier)) for rank in range(world)]
+    with ThreadPoolExecutor(world) as threads:
+        found = list(threads.map(lambda group: judge(ALL, group).judge(model, valid), ranks))
+    assert all(theirs.translations == judgement.translations for theirs in found)
+    assert all(theirs.scores == judgement.scores for theirs in found)
+    assert {theirs.nll for theirs in found} == {found[0].nll}
+    assert found[0].nll == pytest.approx(judgement.nll, rel=1e-12)
+    shares = [sum(tokens for _, tokens in losses) for losses, _ in cast(list[Any], everybodys)]
+    assert sum(shares) == len(valid.target.tokens)
+    assert max(shares) < sum(shares)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_judging_is_without_dropout_and_leaves_the_model_as_it_was(
+    judge: Callable[..., Judge],
+    judgement: Judgement,
+    identity: Identity,
+    model: Transformer,
+    valid: Split,
+    training: bool,
+) -> None:
+    dropping = deepcopy(model).train(training)
+    for module in dropping.modules():
+        if hasattr(module, "drop"):
+            setattr(module, "drop", 0.5)  # noqa: B010  # to mypy, what a module has is another module
+    assert judge().judge(dropping, valid) == judgement
+    assert dropping.training is training
+    assert not any(parameter.requires_grad is False for parameter in dropping.parameters())
+
+
+def test_the_sets_are_the_validation_sets_in_order_and_no_others(
+    tmp_path: Path, make: Callable[..., Outcome], toy: str, dev: str, identity: Identity
+) -> None:
+    second = tmp_path / "second"
+    for side in ("en", "de"):
+        Path(f"{second}.{side}").write_bytes(Path(f"{dev}.{side}").read_bytes())
+    make(tmp_path / "out", [toy], valid=[str(second), dev])
+    opened = open_dataset(tmp_path / "out")
+    precision = MixedPrecision("fp32", CPU)
+    sets = Judge(opened, identity.tokenizers, ALL, TRANSLATE, ALONE, precision).sets
+    assert [split.name for split in sets] == ["second", "dev"]
+
+
+def test_some_lines_are_judged_as_they_are_among_all(
+    judge: Callable[..., Judge], judgement: Judgement, model: Transformer, valid: Split
+) -> None:
+    lines = validation.longest_lines(valid, 3, among=20)
+    some = judge().judge(model, valid, lines)
+    assert list(some.translations) == [judgement.translations[line] for line in lines]
+    whole = brute_force(model, validation.picked(valid, lines))
+    assert some.nll == pytest.approx(
+        whole / sum(len(valid.target.tokens[a:b]) for a, b in bounds(valid, lines))
+    )
+
+
+def bounds(split: Split, lines: list[int]) -> list[tuple[int, int]]:
+    return [(int(split.target.offsets[line]), int(split.target.offsets[line + 1])) for line in lines]
+
+
+@pytest.mark.parametrize("lang", ["ja", "ko"])
+def test_a_language_whose_tokeniser_is_not_installed_is_counted_in_characters_and_told(
+    dataset: Dataset,
+    identity: Identity,
+    model: Transformer,
+    valid: Split,
+    monkeypatch: pytest.MonkeyPatch,
+    lang: str,
+) -> None:
+    for package in ("MeCab", "mecab_ko"):
+        monkeypatch.setitem(sys.modules, package, None)
+    recipe = replace(identity.tokenizers.recipe, target_lang=lang)
+    tokenizers, fp32 = replace(identity.tokenizers, recipe=recipe), MixedPrecision("fp32", CPU)
+    there = Judge(dataset, tokenizers, ALL, TRANSLATE, ALONE, fp32)
+    assert there.in_characters and f"pip install '.[{lang}]'" in there.in_characters
+    (bleu, _) = there.judge(model, valid).scores
+    assert "|tok:char|" in bleu.signature
+
+    named = ValidationConfig(bleu_tokenizer="13a")
+    chosen = Judge(dataset, tokenizers, named, TRANSLATE, ALONE, fp32)
+    assert chosen.in_characters is None
+    assert "|tok:13a|" in chosen.judge(model, valid).scores[0].signature
+
+    missing = ValidationConfig(bleu_tokenizer="ja-mecab" if lang == "ja" else "ko-mecab")
+    with pytest.raises(UserError, match=r"in training it is validation\.bleu_tokenizer"):
+        Judge(dataset, tokenizers, missing, TRANSLATE, ALONE, fp32).judge(model, valid)

@@ -1,0 +1,175 @@
+"""Patience and plateaus: what counts as an improvement, and runs that end or slow down for lack of one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.errors import UserError
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.tracking.events import Event, Note
+from nmt_cli.training.validation.stopping import Judged, improvements, patience_ended, plateaus
+
+Go = Callable[..., tuple[bool, list[Event]]]
+Tiny = Callable[..., TrainConfig]
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def rates_of(run: Path) -> list[float]:
+    return [line["learning_rate"] for line in lines_of(run) if "valid" not in line]
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "expected"),
+    [
+        ([], 0.0, ""),
+        ([1.0, 2.0, 3.0], 0.0, "+++"),
+        ([1.0, 1.0, 0.5], 0.0, "+--"),
+        ([-3.0, -4.0, -2.0], 0.0, "+-+"),
+        ([1.0, 1.5, 2.0, 3.0], 1.0, "+-++"),
+        ([1.0, 1.9, 1.8, 2.1], 1.0, "+--+"),
+        ([float("nan"), 1.0, float("nan"), 2.0], 0.0, "-+-+"),
+    ],
+    ids=str,
+)
+def test_an_improvement_is_over_the_last_one_by_at_least_the_least(
+    values: list[float], least: float, expected: str
+) -> None:
+    assert ["-+"[better] for better in improvements(values, least)] == list(expected)
+
+
+def history(metric: str, *values: float) -> Judged:
+    return {str(10 * number): {metric: value} for number, value in enumerate(values, start=1)}
+
+
+@pytest.mark.parametrize(
+    ("watched", "values", "ended"),
+    [
+        ("bleu", [5, 4, 4], True),
+        ("bleu", [5, 4], False),
+        ("bleu", [5, 4, 6], False),
+        ("bleu", [5, 6, 4, 5.5], True),
+        ("chrf", [1, 2, 3], False),
+        ("nll", [1, 2, 3], True),
+        ("nll", [3, 2, 1], False),
+        ("perplexity", [9, 9, 9], True),
+        ("perplexity", [9, 8, 7], False),
+        ("word-perplexity", [9, 9.5, 8], False),
+    ],
+    ids=str,
+)
+def test_patience_ends_after_so_many_validations_without_improvement(
+    tiny: Tiny, watched: str, values: list[float], ended: bool
+) -> None:
+    config = tiny("validation.every_steps=10", "validation.patience=2", f'validation.watched="{watched}"')
+    assert patience_ended(config, history(watched, *values)) is ended
+    without = tiny("validation.every_steps=10", f'validation.watched="{watched}"')
+    assert not patience_ended(without, history(watched, *values))
+
+
+def test_what_is_watched_is_the_runs_own_metric_unless_another_is_named(tiny: Tiny) -> None:
+    patient = ("validation.every_steps=10", "validation.patience=1", "validation.metric=nll")
+    worse_and_better = {"10": {"nll": 1.0, "bleu": 1.0}, "20": {"nll": 2.0, "bleu": 2.0}}
+    assert patience_ended(tiny(*patient), worse_and_better)
+    assert not patience_ended(tiny(*patient, "validation.watched=bleu"), worse_and_better)
+
+
+PLATEAU = ("schedule.kind=plateau", "schedule.warmup=15", "validation.every_steps=10")
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ([], 0),
+        ([9, 1, 1], 0),
+        ([9, 1, 1, 1], 1),
+        ([1, 9, 9, 9, 9, 9], 2),
+        ([1, 9, 9, 10, 9, 9], 1),
+        ([1, 9, 10, 11, 12], 0),
+    ],
+    ids=str,
+)
+def test_plateaus_are_counted_behind_the_warmup_and_patience_begins_anew(
+    tiny: Tiny, values: list[float], count: int
+) -> None:
+    config = tiny(*PLATEAU, "schedule.patience=2")
+    assert plateaus(config, history("bleu", *values)) == count
+
+
+HOPELESS = ("validation.every_steps=1", "validation.watched=nll", "validation.least_improvement=100")
+
+
+def test_a_run_ends_when_patience_does_and_stays_ended_until_there_is_more_of_it(go: Go, run: Path) -> None:
+    settings = (*HOPELESS, "training.max_steps=9")
+    complete, events = go(*settings, "validation.patience=2")
+    assert complete
+    told = "nll has not improved in 2 validations; the run ends at step 3 (validation.patience)"
+    assert notes(events)[-1] == told
+    assert (run / "last").resolve().name == "step-00000003"
+    assert notes(go(*settings, "validation.patience=2")[1])[-1] == told
+    assert len(rates_of(run)) == 3
+    go(*settings, "validation.patience=4")
+    assert len(rates_of(run)) == 5
+    go(*settings)
+    assert len(rates_of(run)) == 9
+
+
+def test_patience_outlives_a_stop(go: Go, run: Path) -> None:
+    settings = (*HOPELESS, "validation.patience=3", "training.max_steps=9", "training.log_every=1")
+    assert not go(*settings, stop_at=3)[0]
+    assert go(*settings)[0]
+    assert len(rates_of(run)) == 4
+
+
+LOWERING = (
+    *HOPELESS,
+    *("schedule.kind=plateau", "schedule.warmup=2", "schedule.peak=0.01", "schedule.decay=0.5"),
+    *("schedule.patience=2", "training.max_steps=9", "training.log_every=1"),
+)
+
+
+def test_the_plateau_schedule_lowers_the_rate_each_time_validation_stands_still(go: Go, run: Path) -> None:
+    _, events = go(*LOWERING)
+    expected = [0.005, 0.01, 0.01, 0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025]
+    assert rates_of(run) == pytest.approx(expected, rel=1e-12)
+    told = [text for text in notes(events) if text.startswith("a plateau: ")]
+    assert told == [
+        f"a plateau: the learning rate is {rate} from here on"
+        for rate in ("5.00e-03", "2.50e-03", "1.25e-03")
+    ]
+
+
+@pytest.mark.parametrize("step", [4, 5])
+def test_the_plateau_schedule_outlives_a_stop_bit_by_bit(go: Go, tmp_path: Path, step: int) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    go(*LOWERING, out=whole)
+    assert not go(*LOWERING, out=parts, stop_at=step)[0]
+    assert go(*LOWERING, out=parts)[0]
+    assert rates_of(parts) == rates_of(whole)
+    states = [read_state(folder / "last") for folder in (whole, parts)]
+    assert states[0]["judged"] == states[1]["judged"]
+    losses = [[line["nll"] for line in lines_of(folder)] for folder in (whole, parts)]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("setting", ["validation.patience=2", "schedule.kind=plateau"])
+def test_nothing_to_watch_is_told_before_anything_is_made(
+    go: Go, run: Path, tmp_path: Path, make: Callable[..., Outcome], toy: str, setting: str
+) -> None:
+    with pytest.raises(UserError, match=r"nothing to watch without validation; set validation\.every_steps"):
+        go(setting)
+    make(tmp_path / "data", [toy])
+    with pytest.raises(UserError, match=r"data has no validation set, so validation\.patience and "):
+        go(setting, "validation.every_steps=1", dataset=tmp_path / "data")
+    assert not run.exists()

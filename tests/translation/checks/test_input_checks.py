@@ -1,0 +1,169 @@
+"""Input that the model was not made for is warned about once, with the line where it begins."""
+
+import gzip
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+
+from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
+from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
+from nmt_cli.text.vocabulary import Numbering, Vocabulary
+from nmt_cli.translation.checks.input_checks import OddInput
+
+TRAINED = Numbering.new((), ["▁the", "@", "&", "ap", "▁quote"]).vocabulary
+UNKNOWN = TRAINED.unknown
+KNOWN = UNKNOWN + 1
+
+
+def odd_input() -> OddInput:
+    return OddInput("sentencepiece", TRAINED)
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        ("the lad@@ der is blue", '"@@"'),
+        ("▁the ▁lad der ▁is ▁blue", "U+2581"),
+        ("the man &apos;s ladder", '"&apos;"'),
+        ("he said &quot; no &quot;", '"&apos;"'),
+        ("this &amp; that", '"&apos;"'),
+        ("&#91; 1 &#93;", '"&apos;"'),
+    ],
+)
+def test_a_line_that_looks_tokenised_is_warned_about_once(text: str, sign: str) -> None:
+    odd = odd_input()
+    assert odd.warning(6, "the ladder is blue", [KNOWN] * 4) is None
+    warning = odd.warning(1007, text, [KNOWN] * 4)
+    assert warning is not None
+    assert f"line 1,007 holds {sign}" in warning
+    assert odd.warning(1008, text, [KNOWN] * 4) is None
+    assert odd.warning(1009, "the lad@@ der and ▁that &amp; this", [KNOWN] * 4) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mail me@@home", "@@ -1,4 +1,4 @@ def", "R&D; this & that;", "&apos without an end", "&nbsp;", ""],
+)
+def test_plain_text_is_not_warned_about(text: str) -> None:
+    assert odd_input().warning(1, text, [KNOWN]) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("the ladder".encode("utf-16"), "looks like UTF-16; turn it into UTF-8 first"),
+        (gzip.compress(b"the ladder\n"), "looks packed; unpack it first (gzip -dc), or name the file"),
+    ],
+    ids=["utf-16", "gzip"],
+)
+def test_an_input_that_begins_like_no_text_is_warned_about_once(first: bytes, told: str) -> None:
+    odd = odd_input()
+    warning = odd.warning(1, odd.text(1, first), [KNOWN])
+    assert warning is not None and told in warning
+    assert odd.warning(2, odd.text(2, first), [KNOWN]) is None
+    later = odd_input()
+    assert later.warning(2, later.text(2, first), [KNOWN]) is None
+
+
+JOINERS = "the lad@@ der is bl@@ ue and the wal@@ ls are too"
+BLANK_MARKS = "▁the ▁lad der ▁is ▁blue ▁and ▁the ▁walls"
+ESCAPES = "the man &apos;s ladder &quot; blue &quot; isn &apos;t &amp; was"
+PLAIN = "the ladder is blue, mail me@home & quote the apostle's words"
+
+
+def learnt(kind: Kind, line: str) -> Vocabulary:
+    """The vocabulary learnt of a text that holds `line` every now and then."""
+    recipe = Recipe(kind, True, "en", "de", TextConfig(words="raw"))
+    config = (
+        TokenizerConfig(vocab_size=70, sentencepiece_model="bpe")
+        if kind == "sentencepiece"
+        else TokenizerConfig(kind=kind, vocab_size=106)
+    )
+    other = "and another line with quite different words in it, so that there is something to learn from"
+    sample = [line, other] * 50
+    return learn_tokenizers(recipe, config, {"source": sample, "target": []}).source.vocabulary
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        *[("sentencepiece", JOINERS), ("bpe", JOINERS), ("word", JOINERS)],
+        *[("bpe", BLANK_MARKS), ("char", BLANK_MARKS), ("word", BLANK_MARKS)],
+        *[("sentencepiece", ESCAPES), ("bpe", ESCAPES), ("word", ESCAPES)],
+    ],
+)
+def test_a_model_that_was_trained_on_tokenised_text_takes_such(kind: Kind, line: str) -> None:
+    assert OddInput(kind, learnt(kind, line)).warning(1, line, [KNOWN]) is None
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("line", [JOINERS, BLANK_MARKS, ESCAPES], ids=["joiners", "blank marks", "escapes"])
+def test_a_model_that_was_trained_on_plain_text_does_not(kind: Kind, line: str) -> None:
+    assert OddInput(kind, learnt(kind, PLAIN)).warning(1, line, [KNOWN]) is not None
+
+
+def test_too_many_unknowns_are_warned_about_once_with_the_first_line_that_has_one() -> None:
+    odd = odd_input()
+    lines = [(1, 0), (2, 0), (3, 2), (4, 18), (5, 19), (6, 20), (7, 20)]
+    warnings = [odd.warning(number, "x", [KNOWN] * (50 - n) + [UNKNOWN] * n) for number, n in lines]
+    assert [warning is not None for warning in warnings] == [False] * 4 + [True] + [False] * 2
+    assert str(warnings[4]).startswith(
+        "16% of the input up to line 5 is unknown to the model, from line 3 on"
+    )
+
+
+def test_a_few_unknowns_at_the_start_are_no_reason_to_warn() -> None:
+    odd = odd_input()
+    assert odd.warning(1, "x", [UNKNOWN] * 20) is None
+    assert odd.warning(2, "x", [UNKNOWN]) is not None
+
+
+def test_unknowns_behind_the_first_thousand_lines_are_not_looked_at() -> None:
+    odd = odd_input()
+    for number in range(1, 1001):
+        assert odd.warning(number, "x", [KNOWN]) is None
+    assert odd.warning(1001, "x", [UNKNOWN] * 10_000) is None
+
+
+def test_a_tenth_of_unknowns_is_let_pass() -> None:
+    assert odd_input().warning(1, "x", [UNKNOWN] * 100 + [KNOWN] * 900) is None
+    assert odd_input().warning(1, "x", [UNKNOWN] * 101 + [KNOWN] * 899) is not None
+
+
+def test_bytes_that_are_no_utf8_are_replaced_and_their_lines_counted() -> None:
+    odd = odd_input()
+    assert odd.text(1, "für".encode()) == "für"
+    assert odd.report() is None
+    assert odd.text(2, b"f\xfcr") == "f\ufffdr"
+    assert odd.report() == "line 2: bytes that are not UTF-8 became U+FFFD"
+    for number in range(3, 10):
+        odd.text(number, b"\xc3")
+    assert odd.report() == "lines 2, 3, 4, 5, 6 and 3 more: bytes that are not UTF-8 became U+FFFD"
+
+
+def in_language(lang: str, lines: Sequence[str]) -> list[str]:
+    odd = OddInput("char", Numbering.new((), []).vocabulary, lang)
+    found = (odd.warning(number, line, [KNOWN]) for number, line in enumerate(lines, start=1))
+    return [warning for warning in found if warning]
+
+
+GERMAN = [
+    "Das Haus ist klein und der Hund ist nicht in dem Haus",
+    "Die Frau geht mit dem Hund auf die Straße",
+] * 9
+
+
+def test_input_in_another_language_is_warned_about_once_with_its_line() -> None:
+    (told,) = in_language("en", GERMAN)
+    assert told.startswith("the input up to line ")
+    assert "looks like language de, but the model translates from en" in told
+
+
+@pytest.mark.parametrize("lang", ["de", "de-AT", "xx", ""])
+def test_input_in_the_right_language_or_in_one_that_nobody_knows_is_not(lang: str) -> None:
+    assert in_language(lang, GERMAN) == []
+
+
+def test_a_few_foreign_words_are_no_other_language() -> None:
+    assert in_language("en", ["He said: das ist der Hund, and the dog was in the house with you."] * 20) == []

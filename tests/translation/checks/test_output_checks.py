@@ -1,0 +1,254 @@
+"""Translations that are none are flagged, and real ones are not."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.translation.checks.output_checks import Degenerate, Flag, flags
+
+SOURCE = "A man in a blue shirt is standing on a ladder cleaning a window."
+TRANSLATION = "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ein Fenster."
+
+
+def flagged(source: str, translation: str) -> tuple[Flag, ...]:
+    """The flags where each word is a piece."""
+    return flags(source, translation, len(source.split()), len(translation.split()))
+
+
+def test_a_good_translation_has_no_flag() -> None:
+    assert flagged(SOURCE, TRANSLATION) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("Hello", "", ("empty",)),
+        ("42", " ", ("empty",)),
+        ("日本", "", ("empty",)),
+        ("- . -", "", ()),
+        ("", "", ()),
+        ("Hello", "!", ()),
+    ],
+)
+def test_nothing_said_for_words_is_empty(source: str, translation: str, expected: tuple[Flag, ...]) -> None:
+    assert flagged(source, translation) == expected
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        " und" * 9,
+        " und der Mann" * 5,
+        " in einem blauen Hemd und" * 3,
+        " einer Leiter und einem Fenster in einem blauen Hemd, und" * 3,
+        "-und-ab" * 8,
+        "日本日本日本日本日本日本日本日本日本日本日本日本日本日本日本日本日",
+    ],
+)
+def test_a_translation_that_ends_in_a_loop_is_flagged(tail: str) -> None:
+    assert "looping" in flagged(SOURCE, "Ein Mann steht" + tail)
+
+
+@pytest.mark.parametrize(
+    "translation",
+    [
+        "Ha ha ha ha ha ha ha, lachte der Mann in dem blauen Hemd.",
+        "Das ist sehr, sehr, sehr, sehr, sehr, sehr gut, sagte der Mann.",
+        "New York, New York, New York ist der Name der Stadt.",
+        "Ein Mann in einem Hemd und ein Mann in einem Mantel und ein Mann in einer Jacke.",
+        "Der Mann putzt ein altes Fenster. Der Mann putzt ein altes Fenster. Der Mann lacht.",
+        "Rufen Sie an: 1000000000000 oder 0000 0000 0000 0000 auf der Leiter.",
+    ],
+)
+def test_what_people_repeat_is_no_loop(translation: str) -> None:
+    assert flagged(SOURCE, translation) == ()
+
+
+def test_a_passage_said_twice_with_a_phrase_that_comes_twice_is_no_loop() -> None:
+    passage = (
+        "Die Frau mit dem roten Hut steht vor dem großen Haus und wartet auf den Bus in die Stadt. "
+        "Ein Mann in einem blauen Hemd putzt ein Fenster, ein Mann in einem blauen Hemd putzt ein Dach. "
+    )
+    assert flags("Ein Wort", passage * 2, 50, 50) == ()
+
+
+@given(
+    unit=st.text("abc ", min_size=1, max_size=25),
+    times=st.integers(3, 10),
+    around=st.tuples(st.text("xyz", max_size=50), st.text("xyz", max_size=50)),
+)
+def test_a_loop_is_found_wherever_it_stands(unit: str, times: int, around: tuple[str, str]) -> None:
+    times = max(times, 2 + 30 // len(unit))
+    assert "looping" in flags("Ein Wort", f"x{around[0]}{unit * times}{around[1]}x", 50, 50)
+
+
+@given(words=st.lists(st.integers(0, 10**6), min_size=1, max_size=200, unique=True))
+def test_words_that_are_all_different_are_no_loop(words: list[int]) -> None:
+    assert flags("Ein Wort", " ".join(f"w{word}" for word in words), 50, 50) == ()
+
+
+@pytest.mark.parametrize("loop", ["ha " * 30, "." * 60])
+def test_a_loop_that_the_source_has_too_is_a_translation(loop: str) -> None:
+    assert flagged("Chapter 1 " + loop, "Kapitel 1 " + loop) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        (SOURCE, SOURCE),
+        (SOURCE, SOURCE.upper()),
+        (SOURCE, SOURCE.replace("window", "Fenster")),
+        ("这个人在梯子上。", "这个人在梯子上。"),
+        ("एक आदमी सीढ़ी पर खड़ा है", "एक आदमी सीढ़ी पर खड़ा है"),
+    ],
+    ids=["whole", "other case", "one word translated", "no blanks", "vowel signs"],
+)
+def test_a_source_that_comes_back_is_copied(source: str, translation: str) -> None:
+    assert flagged(source, translation) == ("copied",)
+
+
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        ("Angela Merkel, Emmanuel Macron, Boris Johnson", "Angela Merkel, Emmanuel Macron, Boris Johnson"),
+        ("12.03.2024 14:30 +49 30 1234567 12 13 14", "12.03.2024 14:30 +49 30 1234567 12 13 14"),
+        ("a hot-dog", "a hot-dog"),
+        ("Merkel and Macron meet with Johnson in Bonn", "Merkel und Macron treffen Johnson in Bonn"),
+        (
+            "he said no and she said no",
+            "no, er sagte no and sie wollte he said she said in dem Haus an der Ecke",
+        ),
+        ("हिन्दी विश्वविद्यालय", "हिन्दी विश्वविद्यालय"),
+        ("the man was in an old hotel in winter", "der mann war in einem alten hotel im winter"),
+    ],
+    ids=[
+        "names",
+        "numbers",
+        "few words",
+        "names in a sentence",
+        "quoted in a longer one",
+        "few words of many letters",
+        "related languages",
+    ],
+)
+def test_what_is_the_same_in_both_languages_is_not_copied(source: str, translation: str) -> None:
+    assert "copied" not in flagged(source, translation)
+
+
+@pytest.mark.parametrize(
+    ("source_pieces", "pieces", "expected"),
+    [
+        (20, 70, ()),
+        (20, 71, ("length",)),
+        (50, 18, ()),
+        (51, 18, ("length",)),
+        (1, 13, ()),
+        (7, 1, ()),
+        (8, 1, ("length",)),
+    ],
+)
+def test_far_too_many_or_too_few_pieces_are_flagged(
+    source_pieces: int, pieces: int, expected: tuple[Flag, ...]
+) -> None:
+    assert flags(SOURCE, TRANSLATION, source_pieces, pieces) == expected
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.3, ()), (1.0, ()), (1.5, ("length",))])
+def test_what_is_too_short_depends_on_the_languages(ratio: float, expected: tuple[Flag, ...]) -> None:
+    assert flags(SOURCE, TRANSLATION, 40, 16, ratio) == expected
+
+
+def test_all_flags_that_hold_are_raised() -> None:
+    source = "the man sees the dog"
+    assert flags(source, source, 5, 70) == ("copied", "length")
+    assert flags(source, "ab cd " * 40, 5, 70) == ("looping", "length")
+
+
+def test_the_report_counts_each_flag_and_names_its_first_lines() -> None:
+    tally = Degenerate()
+    numbers = list(range(1, 1001))
+    random.Random(1).shuffle(numbers)
+    for number in numbers:
+        raised: list[Flag] = ["looping"] if number in (17, 40, 512) else []
+        raised += ["empty"] if number == 1000 else []
+        raised += ["length"] if number % 100 == 40 else []
+        tally.add(number, raised)
+    assert tally.report() == [
+        "1 of 1,000 translations is empty: line 1,000",
+        "3 of 1,000 translations loop: lines 17, 40, 512",
+        "10 of 1,000 translations are far longer or shorter than their source: "
+        "lines 40, 140, 240, 340, 440 and 5 more",
+    ]
+
+
+def test_nothing_flagged_is_nothing_to_report() -> None:
+    tally = Degenerate()
+    tally.add(1, ())
+    assert tally.report() == []
+
+
+@pytest.mark.skipif("NMT_DATA" not in os.environ, reason="NMT_DATA names no folder of corpora")
+def test_human_translations_are_not_flagged() -> None:
+    folder = Path(os.environ["NMT_DATA"]) / "multi30k"
+    sources, references = (
+        (folder / f"train.{lang}").read_text(encoding="utf-8").splitlines() for lang in ("en", "de")
+    )
+    raised = [flagged(*pair) for pair in zip(sources, references, strict=True)]
+    assert len(raised) == 29_000
+    assert sum(map(bool, raised)) < 0.001 * len(raised)
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "pieces", "expected"),
+    [
+        ("One is. Two is. Three is.", "Eins ist.", (30, 10), True),
+        ("One is. Two is. Three is.", "Eins ist, zwei ist, drei ist.", (30, 25), False),
+        ("One is. Two is.", "Eins. Zwei.", (30, 10), False),
+        ("One is all there is.", "Eins.", (30, 12), False),
+    ],
+)
+def test_a_translation_that_lacks_sentences_is_flagged(
+    source: str, translation: str, pieces: tuple[int, int], expected: bool
+) -> None:
+    assert ("short" in flags(source, translation, *pieces)) is expected
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        *(
+            "<b>",
+            "</b>",
+            '<a href="x">',
+            "<br/>",
+            "{{name}}",
+            "{0}",
+            "${user.name}",
+            "%s",
+            "%1$s",
+            "%(name)d",
+        ),
+        *("https://example.org/a?b=c", "me.you@example.org"),
+    ],
+)
+def test_markup_placeholders_and_addresses_that_vanish_are_flagged(kept: str) -> None:
+    source = f"the house {kept} is small"
+    assert flags(source, "das Haus ist klein", 5, 5) == ("markup",)
+    assert flags(source, f"das Haus ist {kept} klein", 5, 5) == ()
+    assert flags(f"{source} {kept}", f"das Haus ist {kept} klein", 5, 5) == ("markup",)
+
+
+def test_placeholders_that_come_twice_are_flagged() -> None:
+    assert flags("the house {0} is small", "das Haus {0} ist klein {0}", 5, 6) == ("markup",)
+    assert flags("the house {0} is small", "das Haus {0} ist {1}", 5, 6) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["100% sure", "5 < 6 and 7 > 3", "a set {of, things}", "write me @home", "50 %"]
+)
+def test_ordinary_text_is_no_markup(text: str) -> None:
+    assert "markup" not in flags(text, "das Haus ist klein", 5, 5)

@@ -1,0 +1,60 @@
+"""Lines come as soon as they are whole, whatever pieces their bytes arrive in."""
+
+from collections.abc import Callable
+
+import pytest
+
+from nmt_cli.translation.incoming import lines_of
+
+
+def arriving(*chunks: bytes) -> Callable[[int], bytes]:
+    """Gives one chunk at a call, and then the end."""
+    left = iter(chunks)
+    return lambda most: next(left, b"")
+
+
+def refuse(number: int) -> None:
+    raise AssertionError(f"line {number} is too long")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([], []),
+        ([b"ab\n"], [b"ab"]),
+        ([b"a", b"b", b"\nc"], [b"ab", b"c"]),
+        ([b"a\n\n", b"b\n"], [b"a", b"", b"b"]),
+        ([b"\xef\xbb", b"\xbfa\n\xef\xbb\xbfb"], [b"a", b"\xef\xbb\xbfb"]),
+        ([b"\xef\xbb\xbf"], [b""]),
+        ([b"a\rb\x0bc\n"], [b"a\rb\x0bc"]),
+    ],
+)
+def test_only_line_feeds_end_lines_and_a_mark_is_dropped_at_the_start(
+    chunks: list[bytes], lines: list[bytes]
+) -> None:
+    assert list(lines_of(arriving(*chunks), refuse)) == lines
+
+
+@pytest.mark.parametrize("end", [[], [b"\n"], [b"d\n"], [b"dd", b"d\ne"]])
+def test_a_line_that_is_too_long_is_reported_once_and_empty(end: list[bytes]) -> None:
+    reported: list[int] = []
+    chunks = [b"\xef\xbb\xbfa\nbcd\nab", b"c", b"d", *end]
+    lines = list(lines_of(arriving(*chunks), reported.append, longest=3 + 1))
+    long = [b"abcd"] if end in ([], [b"\n"]) else [b""]
+    assert lines == [b"a", b"bcd", *long, *([b"e"] if len(end) > 1 else [])]
+    assert reported == ([] if long[0] else [3])
+    with pytest.raises(AssertionError, match="line 1"):
+        list(lines_of(arriving(b"abcd" * 9), refuse, longest=9))
+
+
+def test_a_line_is_given_before_the_next_one_is_asked_for() -> None:
+    asked: list[int] = []
+    chunks = iter([b"one\n", b"two\n"])
+
+    def read(most: int) -> bytes:
+        asked.append(most)
+        return next(chunks, b"")
+
+    lines = lines_of(read, refuse)
+    assert next(lines) == b"one"
+    assert len(asked) == 1

@@ -1,0 +1,56 @@
+"""Loading: what is put together for whom, and what does not go together."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.errors import UserError
+from nmt_cli.translation.loading import Where, load
+
+CONFIG = TranslateConfig()
+
+
+def on_cpu(threads: int = 1) -> Where:
+    return Where("cpu", 1, threads, "fp32")
+
+
+def test_there_is_a_worker_for_each_thread_and_they_share_the_weights(made_models: Path) -> None:
+    loaded = load([made_models / "copies"], CONFIG, on_cpu(threads=3))
+    assert len(loaded.workers) == 3
+    assert all(worker[0] is loaded.models[0] for worker in loaded.workers)
+
+
+def test_several_models_translate_together(made_models: Path) -> None:
+    loaded = load([made_models / "copies", made_models / "loops"], CONFIG, on_cpu())
+    assert len(loaded.models) == 2
+    assert list(loaded.ensemble.weights) == [0.5, 0.5]
+
+
+def test_models_of_two_vocabularies_are_refused(made_models: Path) -> None:
+    told = f"{made_models / 'other'} has another vocabulary than {made_models / 'copies'};"
+    with pytest.raises(UserError) as raised:
+        load([made_models / "copies", made_models / "other"], CONFIG, on_cpu())
+    assert str(raised.value).startswith(told)
+
+
+def test_settings_for_another_number_of_models_are_refused(made_models: Path) -> None:
+    config = TranslateConfig(search=SearchConfig(weights=(1.0, 2.0)))
+    with pytest.raises(UserError, match="has 2 numbers for 1 models"):
+        load([made_models / "copies"], config, on_cpu())
+
+
+@pytest.mark.parametrize("name", ["copies", "nowhere"])
+def test_pytorch_has_as_many_threads_as_before_whatever_happens(made_models: Path, name: str) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        if name == "copies":
+            load([made_models / name], CONFIG, on_cpu())
+        else:
+            with pytest.raises(UserError, match="is no model"):
+                load([made_models / name], CONFIG, on_cpu())
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,392 @@
+"""Lines in, translations out: in order, as they come, and with an end that leaves nothing behind."""
+
+import io
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt_cli.decoding import engine
+from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.decoding.search.search import Done, Search
+from nmt_cli.model.transformer import Transformer
+from nmt_cli.ragged import Layout
+from nmt_cli.runtime.kernels import standby
+from nmt_cli.runtime.threads import available_cores
+from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.translation.incoming import lines_of
+from nmt_cli.translation.loading import Loaded, Where, load
+from nmt_cli.translation.stream import stream
+from nmt_cli.translation.translator import Line, Translation, Translator
+from nmt_cli.translation.workers.pool import Workers
+from nmt_cli.translation.workers.queue import RequestQueue
+
+PATIENCE = 300.0
+GREEDY = TranslateConfig(search=SearchConfig(beam=1))
+
+
+@pytest.fixture(scope="module")
+def copier(made_models: Path) -> Loaded:
+    """What gives back its input."""
+    return load([made_models / "copies"], GREEDY, Where("cpu", 1, 1, "fp32"))
+
+
+Streamed = Callable[..., Iterator[Translation]]
+
+
+@pytest.fixture(scope="module")
+def streamed(copier: Loaded) -> Streamed:
+    """`streamed(lines, window=…, workers=…)`: what `stream` makes of raw lines."""
+
+    def streamed(
+        lines: Iterator[str],
+        window: int = 8192,
+        workers: int = 2,
+        before_waiting: Callable[[], None] = lambda: None,
+    ) -> Iterator[Translation]:
+        config = replace(GREEDY, input=InputConfig(window=window))
+        return through_workers(copier, lines, config, workers, before_waiting)
+
+    return streamed
+
+
+def through_workers(
+    copier: Loaded,
+    lines: Iterator[str],
+    config: TranslateConfig,
+    count: int = 3,
+    before_waiting: Callable[[], None] = lambda: None,
+) -> Iterator[Translation]:
+    """What so many workers that end with the stream make of the lines."""
+    translator = Translator(copier.translator.tokenizers, copier.models, config)
+    workers = Workers([copier.models] * count)
+    try:
+        yield from stream(translator, workers.queue, lines, config.search, before_waiting)
+    finally:
+        workers.close()
+
+
+def sentences(count: int) -> list[str]:
+    """From nothing to thirty letters."""
+    chosen = random.Random(1)
+    return ["".join(chosen.choices("abcdefgh", k=chosen.choice([0, 1, 4, 9, 30]))) for _ in range(count)]
+
+
+def answers(translations: Iterator[Translation]) -> list[str]:
+    return [translation.text for translation in translations]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("window", [1, 2, 7, 8192])
+def test_lines_keep_their_order(streamed: Streamed, window: int, workers: int) -> None:
+    lines = sentences(60)
+    found = list(streamed(iter(lines), window=window, workers=workers))
+    assert [translation.line.number for translation in found] == list(range(1, 61))
+    assert [translation.text for translation in found] == lines
+
+
+def test_no_line_gives_no_line(streamed: Streamed) -> None:
+    assert answers(streamed(iter([]))) == []
+
+
+ODD = st.sampled_from(
+    [
+        *(
+            b"\n",
+            b"\r",
+            b"\r\n",
+            b"\v",
+            b"\f",
+            b"\x1c",
+            b"\x85",
+            b"\xc2\x85",
+            b"\xe2\x80\xa8",
+            b"\xe2\x80\xa9",
+        ),
+        *(b"\x00", b"\xff", b"\xef\xbb\xbf", b" ", b"\t", b"a. B", "ä日本😀".encode()),
+    ]
+)
+BYTES = st.lists(st.one_of(ODD, st.binary(max_size=4)), max_size=40).map(b"".join)
+
+
+def in_small_chunks(data: bytes, sizes: Sequence[int]) -> Callable[[int], bytes]:
+    """Reads a few bytes at a time, as a pipe may give them."""
+    file, left = io.BytesIO(data), iter(sizes)
+    return lambda most: file.read(min(most, next(left, most)))
+
+
+@given(data=BYTES, sizes=st.lists(st.integers(1, 9), max_size=30))
+@settings(max_examples=200)
+def test_only_a_line_feed_ends_a_line_however_the_bytes_arrive(data: bytes, sizes: list[int]) -> None:
+    without_mark = data.removeprefix(b"\xef\xbb\xbf")
+    expected = without_mark.split(b"\n")
+    if data.endswith(b"\n") or not data:
+        expected.pop()
+    assert list(lines_of(in_small_chunks(data, sizes), print)) == expected
+
+
+@given(data=BYTES)
+@settings(max_examples=15)
+def test_any_bytes_come_out_as_one_line_for_each_line(streamed: Streamed, data: bytes) -> None:
+    lines = (raw.decode(errors="replace") for raw in lines_of(io.BytesIO(data).read, print))
+    found = answers(streamed(lines, window=5, workers=1))
+    assert len(found) == data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+
+
+@pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_what_others_take_for_the_end_of_a_line_is_a_blank(streamed: Streamed, end: str) -> None:
+    assert answers(streamed(iter([f"ab{end}cd", f"{end}", f"ef{end}"]))) == ["ab cd", "", "ef"]
+
+
+@given(said=st.text(alphabet="ab\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
+@settings(max_examples=15)
+def test_what_a_model_says_is_one_line(streamed: Streamed, said: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tokenizer, "restore", lambda tokenizer, text: said)
+        (found,) = answers(streamed(iter(["a"]), workers=1))
+    assert f"{found}.".splitlines() == [f"{found}."]
+    assert found.split() == said.split()
+
+
+@pytest.mark.parametrize("window", [1, 10])
+def test_no_more_than_a_window_is_between_input_and_output(streamed: Streamed, window: int) -> None:
+    """And one line in the hand of the reader."""
+    shown, far = 0, []
+
+    def lines() -> Iterator[str]:
+        for number, line in enumerate(sentences(100), start=1):
+            far.append(number - shown)
+            yield line
+
+    for translation in streamed(lines(), window=window):
+        shown = translation.line.number
+        time.sleep(0.002)  # the reader would run ahead if it could
+    assert window < max(far) <= window + 2
+
+
+def test_a_line_alone_is_answered_and_flushed_before_the_next_one_comes(streamed: Streamed) -> None:
+    seen: list[str] = []
+    flushed: list[str] = []
+    answered = threading.Semaphore(0)
+
+    def flush() -> None:
+        if len(seen) > len(flushed):
+            flushed[:] = seen
+            answered.release()
+
+    def lines() -> Iterator[str]:
+        for line in ("abc", "", "de", "f"):
+            yield line
+            assert answered.acquire(timeout=PATIENCE)
+
+    for translation in streamed(lines(), before_waiting=flush):
+        seen.append(translation.text)
+    assert seen == ["abc", "", "de", "f"]
+
+
+class Broken(Exception):
+    """Something nobody expects."""
+
+
+def test_an_error_of_the_reader_reaches_the_caller(streamed: Streamed) -> None:
+    def lines() -> Iterator[str]:
+        yield "abc"
+        raise Broken("the disk is gone")
+
+    with pytest.raises(Broken, match="the disk is gone"):
+        answers(streamed(lines()))
+
+
+@pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
+def test_an_error_of_a_worker_reaches_the_caller_though_more_input_may_come(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("no such instruction")
+
+    def lines() -> Iterator[str]:
+        yield "abc"
+        forever.wait(PATIENCE)
+
+    forever = threading.Event()
+    monkeypatch.setattr(Search, "step", fails)
+    with pytest.raises(error, match="no such instruction"):
+        answers(streamed(lines()))
+    forever.set()
+
+
+def flood() -> Iterator[str]:
+    while True:
+        yield from ("abc def", "gh", "ijklmnopqrstuvwxyz " * 2)
+
+
+def assert_gone(threads: set[threading.Thread]) -> None:
+    until = time.monotonic() + PATIENCE
+    while any(thread.is_alive() for thread in threads):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("seen", [1, 50])
+def test_an_early_end_sends_everybody_home(streamed: Streamed, seen: int) -> None:
+    before = set(threading.enumerate())
+    translations = streamed(flood(), window=20, workers=3)
+    for _ in range(seen):
+        next(translations)
+    started = set(threading.enumerate()) - before
+    assert len(started) == 4
+    translations.close()  # type: ignore[attr-defined]  # it is a generator
+    assert_gone(started)
+
+
+def test_an_error_of_the_caller_sends_everybody_home(streamed: Streamed) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(Broken):
+        for translation in streamed(flood(), window=20):
+            if translation.line.number == 30:
+                raise Broken
+    assert_gone(set(threading.enumerate()) - before)
+
+
+def test_work_that_is_under_way_is_given_up_when_all_is_over(
+    copier: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, close = Search.step, RequestQueue.close
+    under_way, over = threading.Event(), threading.Event()
+    steps: list[None] = []
+
+    def slow(search: Search) -> list[Done]:
+        steps.append(None)
+        under_way.set()
+        assert over.wait(PATIENCE)
+        return step(search)
+
+    def closed(queue: RequestQueue) -> None:
+        close(queue)
+        over.set()
+
+    def lines() -> Iterator[str]:
+        yield "abcdefghijklmnopqrstuvwxyz " * 2
+        assert under_way.wait(PATIENCE)
+        raise Broken
+
+    config = replace(GREEDY, search=SearchConfig(beam=1, rows=1))
+    before = set(threading.enumerate())
+    monkeypatch.setattr(Search, "step", slow)
+    monkeypatch.setattr(RequestQueue, "close", closed)
+    with pytest.raises(Broken):
+        answers(through_workers(copier, lines(), config, 1))
+    assert_gone(set(threading.enumerate()) - before)
+    assert len(steps) == 1
+
+
+def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Streamed) -> None:
+    def lines() -> Iterator[str]:
+        yield "abc"
+        forever.wait(PATIENCE)
+        given_up.set()
+
+    forever, given_up = threading.Event(), threading.Event()
+    translations = streamed(lines())
+    assert next(translations).text == "abc"
+    translations.close()  # type: ignore[attr-defined]  # it is a generator
+    assert not given_up.is_set()
+    forever.set()
+
+
+@pytest.mark.parametrize("late", ["read_lines", "_work"])
+def test_an_interrupt_while_a_thread_starts_leaves_it_nothing_to_do(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """Python would not wait for it, and to be in the tokeniser or in torch when Python ends is fatal."""
+    threads, worked = [], []
+
+    def start(thread: threading.Thread) -> None:
+        threads.append(thread)
+        if thread._target.__name__ == late:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(Translator, "line", lambda *_: worked.append("line"))
+    monkeypatch.setattr(engine, "Search", lambda *_: worked.append("search"))
+    with pytest.raises(KeyboardInterrupt):
+        list(streamed(iter(["abc"]), workers=1))
+    threads[-1].run()
+    assert not worked
+
+
+def test_the_end_waits_for_the_line_that_is_being_cut_into_tokens(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut, cutting, go_on, log = Translator.line, threading.Event(), threading.Event(), []
+
+    def slowly(translator: Translator, number: int, raw: str) -> Line:
+        if number == 2:
+            cutting.set()
+            go_on.wait(PATIENCE)
+            log.append("cut")
+        return cut(translator, number, raw)
+
+    monkeypatch.setattr(Translator, "line", slowly)
+    translations = streamed(iter(["abc"] * 100))
+    next(translations)
+    assert cutting.wait(PATIENCE)
+    threading.Timer(0.3, go_on.set).start()
+    translations.close()  # type: ignore[attr-defined]  # it is a generator
+    log.append("end")
+    assert log == ["cut", "end"]
+
+
+@pytest.mark.parametrize("line", ["abc", "ab" * 30], ids=["short", "long"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_line_that_comes_alone_has_the_threads_of_all_workers(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch, workers: int, line: str
+) -> None:
+    """A short one those that stand by, a long one PyTorch's, until it is encoded."""
+    others = [0]
+
+    def told(*_: object) -> None:
+        raise Broken(f"{torch.get_num_threads()} and {others[-1]} at work")
+
+    monkeypatch.setattr(Transformer, "encode", told)
+    monkeypatch.setattr(standby, "call", others.append)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        with pytest.raises(Broken) as raised:
+            answers(streamed(iter([line]), workers=workers))
+    finally:
+        torch.set_num_threads(before)
+    threads = min(workers, available_cores())
+    assert str(raised.value) == f"{1 if line == 'abc' else threads} and {threads - 1} at work"
+
+
+def test_lines_that_did_not_fit_together_still_come_out_in_order(
+    copier: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Transformer.encode
+
+    def cramped(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
+        if len(source.lengths) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return encode(model, source_S, source)
+
+    monkeypatch.setattr(Transformer, "encode", cramped)
+    lines = sentences(60)
+    assert answers(through_workers(copier, iter(lines), GREEDY)) == lines
+
+
+def test_a_model_that_computes_no_numbers_does_not_pass_for_one_that_says_nothing_wrong(
+    streamed: Streamed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Transformer.encode
+    monkeypatch.setattr(Transformer, "encode", lambda *given: encode(*given) * torch.nan)
+    found = list(streamed(iter(["abc", "", "de"])))
+    assert [(one.text, list(one.flags)) for one in found] == [("", ["empty"]), ("", []), ("", ["empty"])]

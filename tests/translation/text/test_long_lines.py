@@ -1,0 +1,271 @@
+"""Lines too long for a model are parted at the best places, and nothing of them is lost."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.decoding.config import InputConfig, TooLong
+from nmt_cli.errors import UserError
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.text.config import Kind, TextConfig, TokenizerConfig
+from nmt_cli.text.normalize import Normalizer
+from nmt_cli.text.subword_models.subwords import Subwords
+from nmt_cli.text.subword_models.units import Characters, Words
+from nmt_cli.text.tokenizer import Tokenizer
+from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
+from nmt_cli.text.vocabulary import Numbering
+from nmt_cli.translation.text.long_lines import joined, longest_source, parts, shortened, split
+
+LETTERS = "abcdefghijkl ABCDEFGHIJKL.!?;:,'\"。、日本"
+SAMPLE = ["abc abd abe, abc. Abd!", "fgh fgi: fgh? klm \"klm\" 'k'", "日本。日、 本 ABCDEFGHIJKL"] * 20
+SYMBOLS = ("<2de>", "<a-rather-long-symbol>")
+
+
+def around(model: Subwords, symbols: Sequence[str] = ()) -> Tokenizer:
+    return Tokenizer(Normalizer(TextConfig(), False), None, model, Numbering.new(symbols, model.entries))
+
+
+def characters(symbols: Sequence[str] = ()) -> Tokenizer:
+    return around(Characters(LETTERS, byte_fallback=True), symbols)
+
+
+def words() -> Tokenizer:
+    return around(Words([]))
+
+
+@cache
+def learnt(kind: Kind, vocab_size: int) -> Tokenizer:
+    byte_fallback = vocab_size > 256
+    recipe = Recipe(kind, True, "en", "de", TextConfig(words="raw"), SYMBOLS, byte_fallback=byte_fallback)
+    config = TokenizerConfig(kind=kind, vocab_size=vocab_size, byte_fallback=byte_fallback, symbols=SYMBOLS)
+    return learn_tokenizers(recipe, config, {"source": SAMPLE, "target": []}).source
+
+
+WORDS = st.one_of(
+    st.text(alphabet=LETTERS.replace(" ", "") + "é中😀", min_size=1, max_size=30),
+    st.sampled_from(SYMBOLS),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("entries", [48, 304], ids=["unknowns", "bytes"])
+@given(line=st.lists(WORDS, max_size=40), longest=st.integers(8, 60))
+def test_parts_are_never_empty_never_too_long_and_give_the_text_back(
+    kind: Kind, entries: int, line: list[str], longest: int
+) -> None:
+    tokenizer = learnt(kind, entries if kind != "bpe" else entries + 60)
+    head = ["<2de>"] if line[:1] == ["<2de>"] else []
+    rest = line[1:] if head else line
+    text = " ".join(["a", *rest])
+    found = list(parts(" ".join([*head, text]), longest, tokenizer))
+    assert max(len(tokenizer.encode(part)) for part in found) <= longest
+    assert all(part == " ".join(part.split()) != "" for part in found)
+    if head:
+        assert all(part.startswith("<2de> ") for part in found)
+        found = [part.removeprefix("<2de> ") for part in found]
+    place = 0
+    for part in found:
+        place += text[place : place + 1] == " "
+        assert text.startswith(part, place)
+        place += len(part)
+    assert place == len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "longest", "expected"),
+    [
+        ("Abc d. Ef, gh! Ij: kl, ab", 20, ["Abc d. Ef, gh!", "Ij: kl, ab"]),
+        ('Abc "d." Ef, gh ij kl ab', 18, ['Abc "d."', "Ef, gh ij kl ab"]),
+        ("Abc d 3.5 ef, gh ij kl ab", 18, ["Abc d 3.5 ef,", "gh ij kl ab"]),
+        ("abc de ef gh 3,5 ij kl", 15, ["abc de ef gh", "3,5 ij kl"]),
+        ("abc def ghi jkl abc", 10, ["abc def", "ghi jkl", "abc"]),
+        ("abcdefghijklabcdefgh", 10, ["abcdefghij", "klabcdefgh"]),
+        ("日本日本日本。日本、日本日本日本", 12, ["日本日本日本。", "日本、日本日本日本"]),
+        ("日本日本日本、日本日本日本日本", 12, ["日本日本日本、", "日本日本日本日本"]),
+    ],
+    ids=[
+        *("sentence", "closing quote", "clause, not a number", "no clause in a number", "word", "anywhere"),
+        *("sentence without blank", "clause without blank"),
+    ],
+)
+def test_a_line_is_parted_at_the_best_place_there_is(text: str, longest: int, expected: list[str]) -> None:
+    assert list(parts(text, longest, characters())) == expected
+
+
+def test_the_last_of_equally_good_places_is_taken_so_that_parts_are_few() -> None:
+    text = "A b. C d. E f. G h. I j. K l."
+    assert list(parts(text, 20, characters())) == ["A b. C d. E f. G h.", "I j. K l."]
+
+
+def test_a_sentence_that_ends_where_no_more_fits_is_whole() -> None:
+    assert list(parts("abc. efgh. hijklmnopqrs. xyz", 3, words())) == ["abc. efgh. hijklmnopqrs.", "xyz"]
+
+
+def test_an_early_end_of_a_sentence_does_not_leave_a_tiny_part() -> None:
+    text = "D. abc def, ghi jkl abc def ghi jkl abc def"
+    assert next(parts(text, 24, characters())) == "D. abc def,"
+
+
+def test_words_are_whole_where_they_fit() -> None:
+    assert list(parts("a bcdefghijkl ab", 12, characters())) == ["a", "bcdefghijkl", "ab"]
+    assert list(parts("a bcdefghijkl", 12, characters())) == ["a", "bcdefghijkl"]
+
+
+def test_a_symbol_at_the_start_starts_every_part() -> None:
+    found = list(parts("<2de> abc. def. ghi. jkl.", 12, characters(SYMBOLS)))
+    assert found == ["<2de> abc. def.", "<2de> ghi. jkl."]
+
+
+def test_a_line_of_nothing_but_symbols_is_parted_too() -> None:
+    found = list(parts(" ".join(["<2de>"] * 20), 8, characters(SYMBOLS)))
+    assert " ".join(found).split() == ["<2de>"] * 20
+    assert {len(characters(SYMBOLS).encode(part)) <= 8 for part in found} == {True}
+
+
+def test_many_symbols_at_the_start_leave_room_for_the_text() -> None:
+    text = " ".join(["<2de>"] * 6 + ["😀"] * 2)
+    assert " ".join(parts(text, 8, characters(SYMBOLS))) == text
+
+
+@pytest.mark.parametrize("text", ["abc def.", "<2de>", "<2de> abc.", "a. b. c."])
+def test_a_line_that_fits_stays_whole(text: str) -> None:
+    assert list(parts(text, 8, characters(SYMBOLS))) == [text]
+
+
+def test_a_part_fits_also_where_less_text_has_more_pieces() -> None:
+    tokenizer = around(_CostlyStops("ab."))
+    text = "ab. " * 50 + "a"
+    found = list(parts(text, 20, tokenizer))
+    assert " ".join(found) == text
+    assert max(len(tokenizer.encode(part)) for part in found) <= 20
+
+
+class _CostlyStops(Characters):
+    """A stop at the end of a text is ten pieces more."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(text) + [2] * (10 * text.endswith("."))
+
+
+def test_parts_are_well_filled_also_where_words_grow_longer_on_the_way() -> None:
+    line = ["ab"] * 1000 + ["abcdefghijkl"] * 1000 + ["b"] * 1000
+    found = list(parts(" ".join(line), 50, words()))
+    assert len(found) <= 3000 / 50 / 0.8
+
+
+def test_a_symbol_is_never_parted() -> None:
+    text = "abc <a-rather-long-symbol> def " * 20
+    found = list(parts(text.strip(), 8, characters(SYMBOLS)))
+    assert " ".join(found).split().count("<a-rather-long-symbol>") == 20
+
+
+def test_a_symbol_fits_though_its_first_character_alone_does_not() -> None:
+    assert list(parts("ab 😀abcdef ab", 2, characters(["😀abcdef"]))) == ["ab", "😀abcdef", "ab"]
+
+
+def test_a_character_that_does_not_fit_alone_is_left_out() -> None:
+    assert "".join(parts("abc 😀 def", 3, characters())) == "abcdef"
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("split", ["a b c.", "d e f.", "g"]), ("cut", ["a b c."]), ("skip", [])]
+)
+def test_a_long_line_is_split_or_cut_or_skipped(rule: TooLong, expected: list[str]) -> None:
+    assert shortened("a b c. d e f. g", 3, rule, words()) == expected
+
+
+@pytest.mark.parametrize(
+    ("lang", "expected"),
+    [("de", "ab cd ef  gh"), ("zh", "abcdef  gh"), ("zh-TW", "abcdef  gh"), ("jav", "ab cd ef  gh")],
+)
+def test_sentences_are_put_together_as_the_language_writes_them(lang: str, expected: str) -> None:
+    """One blank or none is a matter of the language, any others were meant."""
+    assert joined(["ab", "cd", "ef", "gh"], ["", " ", "  ", ""], lang) == expected
+
+
+@pytest.mark.parametrize("lang", ["de", "zh"])
+def test_blanks_around_sentences_and_line_breaks_stay(lang: str) -> None:
+    assert joined(["", "ab", "cd", "", "ef"], [" ", "\n\n ", " ", "\t", " "], lang) == " ab\n\n cd \tef "
+
+
+LEARNED = ModelConfig(positions="learned", longest=300)
+
+
+@pytest.mark.parametrize(
+    ("longest", "model", "trained", "expected"),
+    [
+        (0, ModelConfig(), 100, 99),
+        (0, ModelConfig(), None, BatchConfig().longest - 1),
+        (0, LEARNED, 100, 99),
+        (0, LEARNED, 400, 299),
+        (500, ModelConfig(), 100, 500),
+        (299, LEARNED, 100, 299),
+    ],
+)
+def test_a_line_may_be_as_long_as_in_training_or_as_is_set(
+    longest: int, model: ModelConfig, trained: int | None, expected: int
+) -> None:
+    assert longest_source(InputConfig(longest=longest), model, trained) == expected
+
+
+def test_more_pieces_than_the_model_has_positions_are_refused() -> None:
+    with pytest.raises(UserError, match="at most 299"):
+        longest_source(InputConfig(longest=300), LEARNED)
+
+
+@pytest.mark.parametrize("setting", [{"longest": -1}, {"window": 0}])
+def test_settings_out_of_range_are_refused(setting: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=next(iter(setting))):
+        InputConfig(**setting)  # type: ignore[arg-type]  # a table of settings of different types
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ab cd. " * 20_000 + "e",
+        "ab " * 45_000 + "c",
+        "a" * 140_000 + " b",
+        ".,;" * 45_000,
+        "a." + "'" * 140_000,
+    ],
+    ids=["sentences", "words", "one word", "punctuation", "quotes"],
+)
+def test_each_character_is_looked_at_a_few_times_only(text: str) -> None:
+    model = _Counting()
+    tokenizer = around(model)
+    assert sum(1 for _ in parts(text, 50, tokenizer)) > 2000
+    assert model.seen < 5 * len(text)
+
+
+def test_a_long_run_that_is_one_piece_does_not_make_what_follows_slow() -> None:
+    model = _Counting(merging="d")
+    tokenizer = around(model)
+    text = ("d" * 1000 + "abc" * 100) * 50
+    assert "".join(parts(text, 50, tokenizer)) == text
+    assert model.seen < 30 * len(text)
+
+
+class _Counting(Characters):
+    """Counts the characters that are encoded; runs of `merging` are one piece."""
+
+    def __init__(self, merging: str = "") -> None:
+        super().__init__("abcde")
+        self.seen = 0
+        self._run = re.compile(f"{merging}+") if merging else None
+
+    def encode(self, text: str) -> list[int]:
+        self.seen += len(text)
+        return super().encode(self._run.sub("d", text) if self._run else text)
+
+
+def test_each_sentence_starts_with_the_symbols_of_its_text() -> None:
+    text = " <2de> One.  Two.\nThree."
+    found = split(text, ("<2de>",), "en")
+    assert found == [("", " "), ("<2de> One.", "  "), ("<2de> Two.", "\n"), ("<2de> Three.", "")]

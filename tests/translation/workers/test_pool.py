@@ -1,0 +1,49 @@
+"""Workers begin and end with their model, and belong to the process that started them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nmt_cli.decoding.config import SearchConfig, TranslateConfig
+from nmt_cli.translation.loading import Loaded, Where, load
+from nmt_cli.translation.stream import stream
+from nmt_cli.translation.workers.pool import Workers
+
+
+@pytest.fixture(scope="module")
+def copier(made_models: Path) -> Loaded:
+    return load(
+        [made_models / "copies"], TranslateConfig(search=SearchConfig(beam=1)), Where("cpu", 1, 2, "fp32")
+    )
+
+
+@pytest.fixture(params=[1, 2], ids=["thread", "processes"])
+def workers(request: pytest.FixtureRequest, copier: Loaded) -> Iterator[Workers]:
+    workers = Workers(copier.workers[: request.param])
+    yield workers
+    workers.close()
+
+
+def test_they_translate_until_closed_and_leave_no_process(workers: Workers, copier: Loaded) -> None:
+    assert len(workers.processes) in (0, 2)
+    translated = stream(copier.translator, workers.queue, ["ab", "", "cd"], copier.translator.config.search)
+    assert [each.text for each in translated] == ["ab", "", "cd"]
+    assert workers.usable
+    for _ in range(2):  # closing once more does no harm
+        workers.close()
+        assert not workers.usable
+    assert not any(each.process.is_alive() for each in workers.processes)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_copy_can_not_end_them(workers: Workers, copier: Loaded) -> None:
+    child = os.fork()
+    if not child:
+        usable = workers.usable
+        workers.close()
+        os._exit(2 if usable else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    search = copier.translator.config.search
+    assert [each.text for each in stream(copier.translator, workers.queue, ["ab"], search)] == ["ab"]

@@ -1,0 +1,161 @@
+"""The queue: whose sentences go into a batch, and what becomes of a request that nobody wants any more."""
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.errors import UserError
+from nmt_cli.translation.translator import PARTS, Line
+from nmt_cli.translation.workers.queue import Closed, RequestQueue
+from nmt_cli.translation.workers.request import Queued, Request
+
+ONE, OTHER = SearchConfig(beam=1), SearchConfig(beam=2)
+ROOM = 1 << 20
+
+
+def a_line(number: int, length: int = 1) -> Line:
+    return Line(
+        number, "", [Sentence(number * PARTS, [2] * length)], length, too_long=False, prefix_unknown=False
+    )
+
+
+def request_of(queue: RequestQueue, search: SearchConfig, lines: int) -> Request:
+    request = queue.open(search, window=100)
+    for number in range(1, lines + 1):
+        queue.add(request, a_line(number))
+    return request
+
+
+def owners(sentences: Sequence[Sentence]) -> list[int]:
+    return [sentence.request for sentence in sentences if isinstance(sentence, Queued)]
+
+
+def test_each_request_gets_its_share_of_the_slots() -> None:
+    queue = RequestQueue(1)
+    for lines in (9, 1, 9):
+        request_of(queue, ONE, lines)
+    assert owners(queue.take(ONE, 9, ROOM, [])) == [0] * 3 + [1] + [2] * 5
+    assert owners(queue.take(ONE, 3, ROOM, [])) == [0] * 2 + [2]
+
+
+def test_workers_share_what_waits() -> None:
+    queue = RequestQueue(3)
+    request_of(queue, ONE, 7)
+    assert len(queue.take(ONE, 100, ROOM, [])) == 3
+
+
+def test_a_batch_runs_empty_when_it_is_the_turn_of_other_settings() -> None:
+    queue = RequestQueue(1)
+    request_of(queue, ONE, 4)
+    request_of(queue, OTHER, 4)
+    turn = queue.turn()
+    assert turn and turn.search == ONE
+    running = turn.take(2, ROOM, [])
+    assert owners(running) == [0, 0]
+    assert turn.take(2, ROOM, running) == []
+    after = queue.turn()
+    assert after and after.search == OTHER
+    assert owners(after.take(9, ROOM, [])) == [1] * 4
+    assert owners(turn.take(9, ROOM, [])) == [0] * 2
+
+
+def test_what_did_not_fit_is_taken_again_unless_its_request_is_closed() -> None:
+    queue = RequestQueue(1)
+    kept, closed = (request_of(queue, ONE, 2) for _ in range(2))
+    taken = queue.take(ONE, 4, ROOM, [])
+    queue.close_request(closed)
+    queue.put_back(taken)
+    queue.finish(taken[-1], None)
+    assert owners(queue.take(ONE, 4, ROOM, [])) == [kept.number] * 2
+
+
+def test_a_sentence_that_was_lost_twice_is_tried_alone_and_given_up_after_the_third_time() -> None:
+    queue = RequestQueue(1)
+    request, other = (request_of(queue, ONE, 2) for _ in range(2))
+    for _ in range(2):
+        turn = queue.turn()
+        assert turn
+        running = turn.take(9, ROOM, [])
+        assert len(running) == 4
+        queue.lost(running, "it was killed.")
+    late = request_of(queue, ONE, 1)
+    assert queue.take(ONE, 9, ROOM, []) == []  # so that batches run empty
+    for _ in range(4):
+        alone = queue.turn()
+        assert alone
+        running = alone.take(9, ROOM, [])
+        assert len(running) == 1
+        assert alone.take(9, ROOM, running) == []
+        if owners(running) == [request.number]:
+            queue.lost(running, "it was killed.")
+        else:
+            queue.finish(running[0], [])
+    with pytest.raises(UserError, match=r"line \d, 3 times in a row: it was killed"):
+        queue.next(request, lambda: None)
+    assert queue.next(other, lambda: None)
+    assert owners(queue.take(ONE, 9, ROOM, [])) == [late.number]
+
+
+def test_who_waits_to_be_tried_alone_is_not_lost_with_a_process_that_never_took_it() -> None:
+    queue = RequestQueue(1)
+    request = request_of(queue, ONE, 1)
+    for _ in range(2):
+        queue.lost(queue.take(ONE, 1, ROOM, []), "it was killed.")
+    turns = [queue.turn(), queue.turn()]
+    assert [owners(turn.take(1, ROOM, [])) for turn in turns if turn] == [[request.number], []]
+
+
+def test_a_worker_is_told_once_of_those_that_left() -> None:
+    queue = RequestQueue(1)
+    kept, closed = (request_of(queue, ONE, 2) for _ in range(2))
+    turn = queue.turn()
+    assert turn
+    running = turn.take(4, ROOM, [])
+    assert queue.unfinished == 4
+    assert list(turn.gone(running)) == []
+    queue.close_request(closed)
+    assert [owners([running[place]]) for place in turn.gone(running)] == [[closed.number]] * 2
+    assert list(turn.gone(running)) == []
+    assert queue.unfinished == 2
+    queue.finish(running[owners(running).index(kept.number)], [])
+    assert queue.unfinished == 1
+
+
+def test_processes_see_how_many_sentences_are_unfinished() -> None:
+    queue = RequestQueue(workers=2)
+    unfinished = queue.counts.unfinished
+    first, second = request_of(queue, ONE, 3), request_of(queue, ONE, 2)
+    assert unfinished.value == 5
+    taken = queue.take(ONE, 2, ROOM, [])
+    assert unfinished.value == 5, "what is being translated counts"
+    queue.finish(taken[0], [])
+    assert unfinished.value == 4
+    queue.drop(second if owners(taken)[0] == first.number else first)
+    assert unfinished.value == 4 - (2 if owners(taken)[0] == first.number else 3)
+
+
+def test_closing_it_wakes_callers_and_workers() -> None:
+    queue = RequestQueue(1)
+    request = request_of(queue, ONE, 0)
+    told: list[str] = []
+
+    def caller() -> None:
+        with pytest.raises(ValueError, match="why") as raised:
+            queue.next(request, lambda: None)
+        told.append(str(raised.value))
+
+    threads = [
+        threading.Thread(target=caller),
+        threading.Thread(target=lambda: told.append(str(queue.turn()))),
+    ]
+    for thread in threads:
+        thread.start()
+    queue.close(ValueError("why"))
+    for thread in threads:
+        thread.join(10)
+    assert sorted(told) == ["None", "why"]
+    with pytest.raises(Closed):
+        queue.take(ONE, 1, 1, [])
