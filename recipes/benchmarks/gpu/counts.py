@@ -32,8 +32,9 @@ from nmt_cli.data.batching.loader import Loader
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import LOOK_EVERY
 from nmt_cli.decoding.ensemble import Ensemble
-from nmt_cli.decoding.search import Search, steppers
+from nmt_cli.decoding.search import steppers
 from nmt_cli.decoding.search.hypotheses import Sentence
+from nmt_cli.decoding.search.search import Search
 from nmt_cli.model import cache, embedding, layers
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.pointwise import dispatch as pointwise
