@@ -2,6 +2,7 @@
 
 import ast
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -74,6 +75,7 @@ FORBIDDEN_NAMES = ("utils", "helpers", "common")
 
 FILE_BUDGET = 400
 FUNCTION_BUDGET, KERNEL_BUDGET = 50, 90
+FOLDER_BUDGET = 12
 
 TOP_LEVEL = {"nmt_cli", "recipes", "tests", "Makefile", "pyproject.toml", "README.md", "LICENSE"}
 
@@ -161,13 +163,22 @@ def unhashed(sources: Sources) -> Iterator[str]:
                 yield f"{module} imports {imported}, which is not in kernels.SOURCES"
 
 
+def crowded(modules: Sources) -> Iterator[str]:
+    """Yield each folder with more files than the budget. Folders inside it and `__init__` do not count."""
+    folders = {module.rpartition(".")[0] for module in modules}
+    counts = Counter(module.rpartition(".")[0] for module in modules if module not in folders)
+    for folder, count in counts.items():
+        if count > FOLDER_BUDGET:
+            yield f"{folder} has {count} files"
+
+
 def ill_named(modules: Sources) -> Iterator[str]:
     """Modules whose name says nothing."""
     return (module for module in modules if set(module.split(".")) & set(FORBIDDEN_NAMES))
 
 
 @pytest.mark.parametrize(
-    "rule", [climbing, climbing_inside, rings, strangers, oversized, ill_named, unhashed]
+    "rule", [climbing, climbing_inside, rings, strangers, oversized, crowded, ill_named, unhashed]
 )
 def test_the_package_keeps_to_the_rule(rule: Callable[[Sources], Iterator[str]]) -> None:
     assert list(rule(package_sources())) == []
@@ -374,3 +385,10 @@ def _rings_from(
         for imported in edges[module]:
             yield from _rings_from(imported, edges, [*path, module], done)
         done.add(module)
+
+
+def test_a_folder_over_budget_is_found() -> None:
+    modules = {f"nmt_cli.data.m{number}": "" for number in range(FOLDER_BUDGET)}
+    inside = {"nmt_cli.data": "", "nmt_cli.data.cleaning": "", "nmt_cli.data.cleaning.a": ""}
+    assert list(crowded({**modules, **inside})) == []
+    assert list(crowded({**modules, **inside, "nmt_cli.data.last": ""})) == ["nmt_cli.data has 13 files"]
