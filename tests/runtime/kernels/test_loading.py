@@ -154,7 +154,7 @@ def test_kernels_that_do_not_compile_are_done_without(monkeypatch: pytest.Monkey
         assert compiled_kernels.__wrapped__("loss") is None
 
 
-@pytest.mark.parametrize("room", ["attention", "loss", "text"])
+@pytest.mark.parametrize("room", ["attention", "loss", "text.subword_models"])
 def test_a_rooms_kernels_are_found_or_missed_without_an_error(
     room: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
