@@ -1,16 +1,17 @@
-"""Times our attention against what else there is for ragged batches. Prints a table to keep in README.md.
+"""Time our attention against others for ragged batches. Print a table for README.md.
 
 python -m recipes.benchmarks.attention            on a CUDA device, or else, with small batches, on the CPU
-python -m recipes.benchmarks.attention WORD ...   only rows whose names hold every word, as in: wmt big causal
+python -m recipes.benchmarks.attention WORD ...   only rows whose names contain all: wmt big causal
 """
 
 import statistics
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import click
 import numpy as np
@@ -21,13 +22,14 @@ from nmt_cli.attention import dispatch
 from nmt_cli.ragged import Layout
 from recipes.benchmarks import contestants
 from recipes.benchmarks.contestants import Contestant, Problem
+from recipes.benchmarks.gpu.device import device_name
 from recipes.benchmarks.lengths import Pairs, batches, multi30k, wmt_like
+from recipes.benchmarks.machine import print_head, print_row
 
 WIDTH = 64
 HEADS = {"base": 8, "big": 16}
 CASES = ("self", "causal", "cross")
 OURS, PADDED, ALREADY, FLEX = "ours", "padded", "padded already", "FlexAttention"
-ABSENT = "left out"
 ANYWHERE: dict[str, Callable[[Problem], Contestant]] = {
     PADDED: contestants.padded,
     ALREADY: contestants.padded_already,
@@ -37,18 +39,17 @@ ON_CUDA = {
     FLEX: contestants.flex,
     "flash-attn": contestants.flash_attention,
 }
-ON_CPU = {"one by one": contestants.one_by_one}
 
 Medians = tuple[float, float, float]
-"""Milliseconds of the forward pass, of forward and backward, and of the host launching the latter."""
+"""Milliseconds of the forward pass, of forward and backward, and of the host to launch the latter."""
 
 HEAD_START = 10_000_000
-"""Cycles the device sleeps while the host launches what is timed, so that only the device's time is taken."""
+"""Cycles that the device sleeps while the host launches, so that only the time of the device counts."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where it runs, and how large and how often."""
+    """The device, and the size and number of the measurements."""
 
     device: torch.device
     dtype: torch.dtype
@@ -56,12 +57,12 @@ class Bench:
     heads: dict[str, int]
     repeats: int
     tolerance: float
-    """How far contestants may be apart, as a share of the largest number."""
+    """Largest allowed difference between contestants, relative to the largest number."""
     scratch: Tensor
     """Larger than any cache."""
 
     def timed(self, call: Callable[[], object]) -> tuple[float, float]:
-        """Milliseconds of the device, whose caches are cold, and of the host, which need not wait."""
+        """Return milliseconds of the device with cold caches, and of the host, which does not wait."""
         self.scratch.zero_()
         if self.device.type == "cpu":
             seconds = -time.perf_counter()
@@ -78,35 +79,25 @@ class Bench:
         return start.elapsed_time(end), 1000 * seconds
 
     def median(self, call: Callable[[], object]) -> float:
-        """Milliseconds of the device."""
+        """Return the median milliseconds of the device."""
         call()
         return statistics.median(self.timed(call)[0] for _ in range(self.repeats))
-
-
-@dataclass
-class Times:
-    """What `Medians` are of."""
-
-    forward: list[float] = field(default_factory=list)
-    both: list[float] = field(default_factory=list)
-    host: list[float] = field(default_factory=list)
-
-    def medians(self) -> Medians:
-        """Of each."""
-        return statistics.median(self.forward), statistics.median(self.both), statistics.median(self.host)
 
 
 @click.command()
 @click.argument("words", nargs=-1)
 def main(words: Sequence[str]) -> None:
-    """Print the table, a row at a time, of all rows whose names hold every word."""
+    """Print a table of all rows whose names contain every word."""
     bench = _bench()
-    print(f"{date.today()}, {_machine(bench)}, {str(bench.dtype).removeprefix('torch.')}")
+    kernel = dispatch.implementation(bench.device, WIDTH, WIDTH, torch.float32)
+    triton = f"triton {version('triton')}" if find_spec("triton") else "no triton"
+    print(
+        f"{date.today()}, {device_name()}, torch {torch.__version__}, {triton}, ours is `{kernel}`", end=", "
+    )
+    print(bench.dtype)
     print(f"\n`{' '.join(['python -m recipes.benchmarks.attention', *words])}`", flush=True)
     bytes_per_ms = _bandwidth(bench)
-    print(
-        f"\nA copy reads and writes {bytes_per_ms / 1e6:,.0f} GB/s; the floor is what this takes to move all"
-    )
+    print(f"\nA copy reads and writes {bytes_per_ms / 1e6:,.0f} GB/s. The floor is the time to move all")
     print("inputs and outputs once.\n")
     left_out: dict[str, str] = {}
     gains: dict[str, list[tuple[float, float]]] = {"alike": [], "random": []}
@@ -116,17 +107,17 @@ def main(words: Sequence[str]) -> None:
         if not columns:
             columns = list(contest)
             _print_head(bench, columns)
-        medians = {contestant: times.medians() for contestant, times in _raced(bench, contest).items()}
+        medians = _raced(bench, contest)
         prepare = contest[FLEX].prepare if FLEX in contest else None
         mask = bench.median(prepare) if prepare else None
         sizes = f"{len(problem.q.lengths):,}: {len(problem.q.segments):,}, {problem.q.longest}"
         floor = _floor(problem, bytes_per_ms)
-        _print_row(bench, [name, sizes], columns, medians, floor, mask)
+        print_row(name, sizes, *_cells(bench, columns, medians, floor, mask))
         gains["random" if "random" in name else "alike"].append(_gains(medians, 1))
     for kind, ratios in gains.items():
         _print_summary(kind, ratios)
     for contestant, reason in left_out.items():
-        print(f"\nleft out: {contestant}: {reason}")
+        print(f"\nomitted: {contestant}: {reason}")
 
 
 def _bench() -> Bench:
@@ -137,20 +128,8 @@ def _bench() -> Bench:
     return Bench(torch.device("cpu"), torch.float32, 2048, {"base": HEADS["base"]}, 5, 1e-4, scratch)
 
 
-def _machine(bench: Bench) -> str:
-    try:
-        triton = f"triton {version('triton')}"
-    except PackageNotFoundError:
-        triton = "no triton"
-    where = f"CPU, {torch.get_num_threads()} threads"
-    if bench.device.type == "cuda":
-        where = torch.cuda.get_device_name()
-    kernel = dispatch.implementation(bench.device, WIDTH, WIDTH, torch.float32)
-    return f"{where}, torch {torch.__version__}, {triton}; ours is `{kernel}`"
-
-
 def _bandwidth(bench: Bench) -> float:
-    """Bytes a millisecond, read or written, of a large copy."""
+    """Return bytes per millisecond, read or written, of a large copy."""
     source = torch.ones(4 * len(bench.scratch), dtype=torch.int8, device=bench.device)
     target = torch.zeros_like(source)
     return 2 * len(source) / bench.median(lambda: target.copy_(source))
@@ -160,7 +139,7 @@ def _problems(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, Problem
     corpora = {"multi30k": multi30k(), "wmt": wmt_like()}
     for corpus, pairs in corpora.items():
         if pairs is None:
-            print(f"Without NMT_DATA, a folder that holds multi30k/, no rows of {corpus}.\n")
+            print(f"Without NMT_DATA, a folder that holds multi30k/, there are no rows of {corpus}.\n")
             continue
         for batch, cut in batches(pairs, bench.tokens).items():
             for heads, number in bench.heads.items():
@@ -171,7 +150,7 @@ def _problems(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, Problem
 
 
 def _problem(bench: Bench, pairs: Pairs, heads: int, case: str) -> Problem:
-    """The encoder's self-attention, the decoder's causal one, or the decoder's to the source."""
+    """Return the encoder's self-attention, the decoder's, or the decoder's to the source."""
     source, target = (Layout.of(np.ascontiguousarray(side)) for side in pairs.T)
     # As the loader makes them.
     source, target = source.grouped().to(bench.device), target.grouped(source).to(bench.device)
@@ -186,17 +165,15 @@ def _problem(bench: Bench, pairs: Pairs, heads: int, case: str) -> Problem:
 
 
 def _contest(bench: Bench, problem: Problem, left_out: dict[str, str]) -> dict[str, Contestant]:
-    """All who can do it and agree with us; why others can't is added to `left_out`."""
+    """Return all that work and agree with ours. Add the reason for others to `left_out`."""
     contest = {OURS: contestants.ours(problem)}
-    for name, make in (ANYWHERE | (ON_CUDA if bench.device.type == "cuda" else ON_CPU)).items():
+    for name, make in (ANYWHERE | (ON_CUDA if bench.device.type == "cuda" else {})).items():
         if name in left_out:
             continue
         try:
             contestant = make(problem)
             difference = contestant.difference(contest[OURS], problem)
-        except (
-            Exception
-        ) as error:  # theirs, whatever it is, must not end a contest that the others can go on with
+        except Exception as error:  # an error of one of them must not end the benchmark
             left_out[name] = textwrap.shorten(f"{type(error).__name__}: {error}", 160)
             continue
         if difference <= bench.tolerance:
@@ -206,22 +183,22 @@ def _contest(bench: Bench, problem: Problem, left_out: dict[str, str]) -> dict[s
     return contest
 
 
-def _raced(bench: Bench, contest: dict[str, Contestant]) -> dict[str, Times]:
-    """All take turns, so that whatever else happens on the machine happens to each."""
-    times = {name: Times() for name in contest}
-    for repeat in range(-1, bench.repeats):
+def _raced(bench: Bench, contest: dict[str, Contestant]) -> dict[str, Medians]:
+    """Time all in turns, so that other load on the machine affects all of them."""
+    turns: dict[str, list[Medians]] = {name: [] for name in contest}
+    for _ in range(bench.repeats + 1):
         for name, contestant in contest.items():
             forward, _ = bench.timed(contestant.forward)
-            both, host = bench.timed(contestant.both)
-            if repeat >= 0:
-                times[name].forward.append(forward)
-                times[name].both.append(both)
-                times[name].host.append(host)
-    return times
+            turns[name].append((forward, *bench.timed(contestant.both)))
+    medians = {}
+    for name, times in turns.items():
+        forward, both, host = (statistics.median(each) for each in zip(*times[1:], strict=True))
+        medians[name] = forward, both, host
+    return medians
 
 
 def _gains(medians: dict[str, Medians], which: int) -> tuple[float, float]:
-    """How many times as long padding takes, and the fastest of those that do not pad."""
+    """Return the time of padding, and of the fastest that does not pad, relative to ours."""
     ours = medians[OURS][which]
     others = [times[which] for name, times in medians.items() if name not in (OURS, PADDED, ALREADY)]
     padding = medians[PADDED][which] if PADDED in medians else float("nan")
@@ -229,7 +206,7 @@ def _gains(medians: dict[str, Medians], which: int) -> tuple[float, float]:
 
 
 def _floor(problem: Problem, bytes_per_ms: float) -> tuple[float, float]:
-    """Milliseconds to move what the forward pass, and what both, must read and write."""
+    """Return milliseconds to move all data of the forward pass, and of both passes."""
     per_query, per_key = (x.numel() * x.element_size() for x in (problem.q_THK, problem.k_SHK))
     forward = (2 * per_query + 2 * per_key) / bytes_per_ms
     backward = (3 * per_query + 4 * per_key) / bytes_per_ms
@@ -239,30 +216,27 @@ def _floor(problem: Problem, bytes_per_ms: float) -> tuple[float, float]:
 def _print_head(bench: Bench, columns: list[str]) -> None:
     cells = "forward / forward and backward"
     if bench.device.type == "cuda":
-        cells += " / what the latter takes the host to launch"
+        cells += " / the host's time to launch the latter"
     print(f"Milliseconds, medians of {bench.repeats} in turns: {cells}.\n")
-    head = ["batch, heads, attention", "segments: tokens, longest", *columns, "floor"]
-    head += ["mask of FlexAttention, apart"] if FLEX in columns else []
-    head += ["padded : ours", "best that does not pad : ours"]
-    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}", flush=True)
+    mask = ["mask of FlexAttention, separately"] if FLEX in columns else []
+    ratios = ("padded : ours", "best that does not pad : ours")
+    print_head("batch, heads, attention", "segments: tokens, longest", *columns, "floor", *mask, *ratios)
 
 
-def _print_row(
+def _cells(
     bench: Bench,
-    cells: list[str],
     columns: list[str],
     medians: dict[str, Medians],
     floor: tuple[float, float],
     mask: float | None,
-) -> None:
+) -> Iterator[str]:
     shown = 3 if bench.device.type == "cuda" else 2
     for times in (*map(medians.get, columns), floor):
-        cells.append(" / ".join(f"{time:.3f}" for time in times[:shown]) if times else ABSENT)
+        yield " / ".join(f"{time:.3f}" for time in times[:shown]) if times else "omitted"
     if FLEX in columns:
-        cells.append(f"{mask:.3f}" if mask is not None else ABSENT)
-    ratios = zip(_gains(medians, 0), _gains(medians, 1), strict=True)
-    cells += [f"{forward:.2f} / {both:.2f}" for forward, both in ratios]
-    print(f"| {' | '.join(cells)} |", flush=True)
+        yield f"{mask:.3f}" if mask is not None else "omitted"
+    for forward, both in zip(_gains(medians, 0), _gains(medians, 1), strict=True):
+        yield f"{forward:.2f} / {both:.2f}"
 
 
 def _print_summary(kind: str, ratios: list[tuple[float, float]]) -> None:

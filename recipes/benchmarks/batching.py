@@ -1,14 +1,11 @@
-"""Measures global batches: planning, cutting over ranks, filler. Prints tables to keep in README.md.
+"""Measure global batches: planning, cutting over ranks, filler. Print tables for README.md.
 
-python recipes/benchmarks/batching.py     planning, cutting of made-up lengths, and multi30k (needs NMT_DATA)
+python recipes/benchmarks/batching.py     planning, cutting of random lengths, and multi30k (needs NMT_DATA)
 """
 
 import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass
 from os import environ
-from pathlib import Path
 
 import click
 import numpy as np
@@ -19,11 +16,13 @@ from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import open_dataset
+from recipes.benchmarks.machine import make_dataset, print_head, print_row, scratch
 
 PLANNED_PAIRS = 36_000_000
 NEWS_PAIRS = 1_000_000
 BILLION = 1_000_000_000
 BUDGETS = (4096, 25_000)
+LONGEST = 250
 
 CHILD = """
 import sys, time
@@ -52,20 +51,11 @@ for number in range(min(shards, int(sys.argv[2]))):
     shard = plan_shard(source, target, config, 1, 0, number)
     seconds.append(time.perf_counter() - start)
     batches, pairs = batches + len(shard), pairs + len(shard.pairs) + shard.dropped
-print(f"{shards} | {len(seconds)} | {pairs:,} | {batches:,} | {seconds[0]:.2f} | {sum(seconds):.1f}", end="")
-print(f" | {peak():.0f} | {before:.0f}")
+print(shards, len(seconds), f"{pairs:,} {batches:,} {seconds[0]:.2f} {sum(seconds):.1f}")
+print(f"{peak():.0f} {before:.0f}")
 """
 
 Lengths = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Lengths of both sides."""
-
-    name: str
-    source: Lengths
-    target: Lengths
 
 
 @click.group(invoke_without_command=True)
@@ -79,71 +69,66 @@ def main(context: click.Context) -> None:
 
 @main.command()
 def planning() -> None:
-    """Plan an epoch of 36 million pairs, and the first shards of a billion, each in a process of its own."""
-    print(
-        "\n| pairs | shards | planned | pairs in them | batches | s, first shard | s, all of these ", end=""
+    """Plan an epoch of 36 million pairs, and the first shards of a billion, each in its own process."""
+    print()
+    print_head(
+        *("pairs", "shards", "planned", "pairs in them", "batches", "s, first shard", "s, all of these"),
+        *("peak MB", "of which Python and NumPy"),
     )
-    print("| peak MB | of which Python and NumPy |\n|---|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
-        files = [str(Path(folder) / f"{side}.npy") for side in ("source", "target")]
+    with scratch() as folder:
+        files = [str(folder / f"{side}.npy") for side in ("source", "target")]
         for seed, file in enumerate(files):
-            draw, longest = np.random.default_rng(seed), 250
-            lengths = draw.lognormal(np.log(28) - 0.25, 0.7, PLANNED_PAIRS).round().clip(1, longest)
-            np.save(file, _offsets(lengths.astype(np.int64)))
+            lengths = np.random.default_rng(seed).lognormal(np.log(28) - 0.25, 0.7, PLANNED_PAIRS)
+            np.save(file, _offsets(lengths.round().clip(1, LONGEST).astype(np.int64)))
         _plan(PLANNED_PAIRS, 1000, *files)
     _plan(BILLION, 5)
 
 
 @main.command()
 def cutting() -> None:
-    """Cut batches of a million pairs as long as newspaper sentences over one and eight ranks."""
+    """Cut batches of a million pairs, as long as newspaper sentences, over one and eight ranks."""
     draw = np.random.default_rng(1)
     source = draw.lognormal(np.log(28) - 0.25, 0.7, NEWS_PAIRS)
     target = source * draw.lognormal(0, 0.2, NEWS_PAIRS)
-    sides = (side.round().clip(1, 250).astype(np.int64) for side in (source, target))
-    _table(Corpus("log-normal, mean 28", *sides))
+    sides = (side.round().clip(1, LONGEST).astype(np.int64) for side in (source, target))
+    _print_table("log-normal, mean 28", *sides)
 
 
 @main.command()
 def multi30k() -> None:
     """Cut the batches of Multi30k, 10,000 joint subwords."""
-    if "NMT_DATA" not in environ:
-        raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.en and so on.")
-    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
-        out, train = Path(folder) / "dataset", Path(environ["NMT_DATA"]) / "multi30k" / "train"
-        command = [sys.executable, "-m", "nmt_cli", "preprocess", "--quiet", "--source-lang", "en"]
-        command += ["--target-lang", "de", "--train", str(train), "--vocab-size", "10000", "--out", str(out)]
-        subprocess.run(command, check=True)
-        split = open_dataset(out).splits["train"]
-        _table(Corpus("Multi30k", np.diff(split.source.offsets), np.diff(split.target.offsets)))
+    with scratch() as folder:
+        make_dataset(folder / "dataset", 10_000)
+        split = open_dataset(folder / "dataset").splits["train"]
+        _print_table("Multi30k", np.diff(split.source.offsets), np.diff(split.target.offsets))
 
 
 def _plan(pairs: int, shards: int, *files: str) -> None:
     command = [sys.executable, "-c", CHILD, str(pairs), str(shards), *files]
     limited = environ | {"OMP_NUM_THREADS": "1"}
     line = subprocess.run(command, check=True, capture_output=True, text=True, env=limited).stdout
-    print(f"| {pairs:,} | {line.strip()} |")
+    print_row(f"{pairs:,}", *line.split())
 
 
-def _table(corpus: Corpus) -> None:
-    print(
-        f"\n| {corpus.name}: tokens a batch | batches | ranks | slowest rank above mean: average, worst ",
-        end="",
+def _print_table(name: str, source: Lengths, target: Lengths) -> None:
+    print()
+    print_head(
+        *(f"{name}: tokens of a batch", "batches", "ranks", "slowest rank above mean: average, worst"),
+        *("filler", "shapes of a micro-batch"),
     )
-    print("| filler | shapes of a micro-batch |\n|---|---|---|---|---|---|")
     for tokens in BUDGETS:
         for ranks in (1, 8):
-            _row(corpus, tokens, ranks)
+            print_row(*_cells(source, target, tokens, ranks))
 
 
-def _row(corpus: Corpus, tokens: int, ranks: int) -> None:
-    """One epoch; each rank's share is one micro-batch."""
-    offsets = _offsets(corpus.source), _offsets(corpus.target)
-    config = BatchConfig(tokens=tokens, shard_pairs=2 * len(corpus.source))
-    shard, rounding = plan_shard(*offsets, config, 1, 0, 0), Rounding.of(tokens // ranks)
+def _cells(sources: Lengths, targets: Lengths, tokens: int, ranks: int) -> list[str]:
+    """Cut one epoch. The share of each rank is one micro-batch."""
+    config = BatchConfig(tokens=tokens, shard_pairs=2 * len(sources))
+    shard = plan_shard(_offsets(sources), _offsets(targets), config, 1, 0, 0)
+    rounding = Rounding.of(tokens // ranks)
     above, shapes, filler, whole = [], set(), 0, 0
     for number in range(len(shard)):
-        source, target = (side[shard.batch(number)] for side in (corpus.source, corpus.target))
+        source, target = (side[shard.batch(number)] for side in (sources, targets))
         shares = share(source, target, ranks)
         work = [costs(source, target)[mine].sum() for mine in shares]
         above.append(max(work) / np.mean(work) - 1)
@@ -155,8 +140,8 @@ def _row(corpus: Corpus, tokens: int, ranks: int) -> None:
             shapes.add((*shape, len(mine) + len(dummies[0]), longest))
             filler += sum(int(dummy.sum()) for dummy in dummies)
             whole += sum(shape)
-    print(f"| {tokens:,} | {len(shard):,} | {ranks} | {np.mean(above):.2%}, {max(above):.2%} ", end="")
-    print(f"| {filler / whole:.2%} | {len(shapes)} |")
+    slowest = f"{np.mean(above):.2%}, {max(above):.2%}"
+    return [f"{tokens:,}", f"{len(shard):,}", str(ranks), slowest, f"{filler / whole:.2%}", str(len(shapes))]
 
 
 def _offsets(lengths: Lengths) -> Lengths:

@@ -1,31 +1,32 @@
-"""Ways to compute attention over a ragged batch, ready to be timed against each other.
+"""Ways to compute attention over a ragged batch.
 
-T query tokens, S key tokens, H heads, K channels; B segments, M queries and N keys the longest of them has.
+T query tokens, S key tokens, H heads, K channels; B segments, M queries and N keys of the longest.
 """
 
 import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from nmt_cli.attention import dispatch
 from nmt_cli.ragged import Layout
 
 MULTIPLE = 8
-"""Padded lengths are rounded up to this, which PyTorch's kernels like."""
+"""Padded lengths are rounded up to this, which PyTorch's kernels prefer."""
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be computed: [T, H, K], [S, H, K], [S, H, K], and the gradient of the output, [T, H, K]."""
+    """Queries, keys, values, and the gradient of the output."""
 
     q_THK: Tensor
     k_SHK: Tensor
@@ -38,32 +39,32 @@ class Problem:
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to compute it, on inputs of the form it likes best."""
+    """One way to compute attention, with inputs in its own form."""
 
     attend: Attend
     inputs: tuple[Tensor, Tensor, Tensor]
     d_out: Tensor
     ragged: Callable[[Tensor, Layout], Tensor]
-    """From the form of its inputs and outputs to the ragged one."""
+    """Converts from its form to the ragged one."""
     prepare: Callable[[], object] | None = None
-    """What must be made anew for each batch, and is timed apart."""
+    """Makes what each batch needs. It is timed separately."""
 
     def forward(self) -> None:
-        """The output alone."""
+        """Compute the output only."""
         with torch.no_grad():
             self.attend(*self.inputs)
 
     def both(self) -> None:
-        """The output and all gradients."""
+        """Compute the output and all gradients."""
         self.results()
 
     def results(self) -> tuple[Tensor, ...]:
-        """The output, and the gradients of queries, keys and values."""
+        """Return the output, and the gradients of queries, keys and values."""
         out = self.attend(*self.inputs)
         return out, *torch.autograd.grad(out, self.inputs, self.d_out)
 
     def difference(self, other: "Contestant", problem: Problem) -> float:
-        """The largest one in any of the results, as a share of the largest number there."""
+        """Return the largest difference in any result, relative to its largest number."""
         layouts = (problem.q, problem.q, problem.k, problem.k)
         results = zip(self.results(), other.results(), layouts, strict=True)
         shares = []
@@ -74,13 +75,13 @@ class Contestant:
 
 
 def ours(problem: Problem) -> Contestant:
-    """What the model calls."""
+    """Return the attention of the model."""
     layouts, causal = (problem.q, problem.k), problem.causal
     return _on_ragged(problem, lambda q, k, v: dispatch.attend(q, k, v, *layouts, causal=causal))
 
 
 def padded(problem: Problem) -> Contestant:
-    """Scatter to a padded tensor, PyTorch's kernel, gather back."""
+    """Return PyTorch's kernel with padding before and its removal after."""
     attend = _padded_attend(problem)
     q, k = Padding(problem.q), Padding(problem.k)
 
@@ -91,7 +92,7 @@ def padded(problem: Problem) -> Contestant:
 
 
 def padded_already(problem: Problem) -> Contestant:
-    """PyTorch's kernel alone, on a padded tensor that is already there."""
+    """Return PyTorch's kernel alone, on a tensor that is already padded."""
     q, k = Padding(problem.q), Padding(problem.k)
     inputs = q.enter(problem.q_THK), k.enter(problem.k_SHK), k.enter(problem.v_SHK)
     d_out_BHMK = q.enter(problem.d_out_THK)
@@ -101,30 +102,42 @@ def padded_already(problem: Problem) -> Contestant:
 
 
 def varlen(problem: Problem) -> Contestant:
-    """FlashAttention as it comes with PyTorch."""
+    """Return the FlashAttention of PyTorch."""
     module: Any = importlib.import_module("torch.nn.attention.varlen")
     windows = "window_size" in inspect.signature(module.varlen_attn).parameters
     causal: dict[str, Any] = {"window_size": (-1, 0 if problem.causal else -1)} if windows else {}
     if problem.causal and not windows:
         causal = {"is_causal": True}
-    where = (problem.q.starts, problem.k.starts, problem.q.longest, problem.k.longest)
-    return _on_ragged(problem, lambda q, k, v: module.varlen_attn(q, k, v, *where, **causal))
+    return _varlen(problem, module.varlen_attn, causal)
 
 
 def flash_attention(problem: Problem) -> Contestant:
-    """The package of FlashAttention's authors."""
+    """Return the flash-attn package."""
     module: Any = importlib.import_module("flash_attn")
-    where = (problem.q.starts, problem.k.starts, problem.q.longest, problem.k.longest)
-    causal = problem.causal
-    return _on_ragged(problem, lambda q, k, v: module.flash_attn_varlen_func(q, k, v, *where, causal=causal))
+    return _varlen(problem, module.flash_attn_varlen_func, {"causal": problem.causal})
+
+
+def _varlen(problem: Problem, attend: Callable[..., Tensor], options: dict[str, Any]) -> Contestant:
+    layouts = (problem.q.starts, problem.k.starts, problem.q.longest, problem.k.longest)
+    return _on_ragged(problem, lambda q, k, v: attend(q, k, v, *layouts, **options))
 
 
 def flex(problem: Problem) -> Contestant:
-    """FlexAttention over all tokens as one sequence, compiled for these shapes."""
+    """Return FlexAttention over all tokens as one sequence, compiled for these shapes."""
     torch.compiler.reset()
-    make_mask = flex_mask(problem)
+    q_segments, k_segments, causal = problem.q.segments, problem.k.segments, problem.causal
+
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        same = q_segments[query] == k_segments[key]
+        return same & (query >= key) if causal else same
+
+    create: Any = create_block_mask
+    kernel: Any = flex_attention
+    if problem.q_THK.is_cuda:
+        create, kernel = (torch.compile(function, dynamic=False) for function in (create, kernel))
+    sizes = (len(q_segments), len(k_segments))
+    make_mask = partial(create, visible, None, None, *sizes, device=str(q_segments.device))
     mask = make_mask()
-    kernel: Any = torch.compile(flex_attention, dynamic=False) if problem.q_THK.is_cuda else flex_attention
 
     def attend(q_THK: Tensor, k_SHK: Tensor, v_SHK: Tensor) -> Tensor:
         q, k, v = (x.transpose(0, 1)[None] for x in (q_THK, k_SHK, v_SHK))
@@ -134,65 +147,34 @@ def flex(problem: Problem) -> Contestant:
     return replace(_on_ragged(problem, attend), prepare=make_mask)
 
 
-def flex_mask(problem: Problem) -> Callable[[], BlockMask]:
-    """Makes the mask that FlexAttention needs, anew for each batch."""
-    q_segments, k_segments, causal = problem.q.segments, problem.k.segments, problem.causal
-
-    def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        same = q_segments[query] == k_segments[key]
-        return same & (query >= key) if causal else same
-
-    create: Any = create_block_mask
-    if problem.q_THK.is_cuda:
-        create = torch.compile(create_block_mask, dynamic=False)
-    sizes = (len(q_segments), len(k_segments))
-    return lambda: create(seen, None, None, *sizes, device=str(q_segments.device))
-
-
-def one_by_one(problem: Problem) -> Contestant:
-    """PyTorch's kernel for each segment in turn."""
-    q_lengths, k_lengths = problem.q.lengths.tolist(), problem.k.lengths.tolist()
-
-    def attend(q_THK: Tensor, k_SHK: Tensor, v_SHK: Tensor) -> Tensor:
-        outputs = []
-        parts = (torch.split(q_THK, q_lengths), *(torch.split(x, k_lengths) for x in (k_SHK, v_SHK)))
-        for segment in zip(*parts, strict=True):
-            q, k, v = (x.transpose(0, 1)[None] for x in segment)
-            out_1HTK = F.scaled_dot_product_attention(q, k, v, is_causal=problem.causal)
-            outputs.append(out_1HTK[0].transpose(0, 1))
-        return torch.cat(outputs)
-
-    return _on_ragged(problem, attend)
-
-
 class Padding:
-    """The way of ragged tokens to [B, H, M, K] and back, as cheap as PyTorch's own operations make it."""
+    """Convert ragged tokens to [B, H, M, K] and back with PyTorch's operations."""
 
     def __init__(self, layout: Layout) -> None:
         self.segments, self.longest = len(layout.lengths), -(-layout.longest // MULTIPLE) * MULTIPLE
         self.rows_T = layout.segments.long() * self.longest + layout.positions
 
     def enter(self, x_THK: Tensor) -> Tensor:
-        """Zeros behind the end of each segment."""
+        """Pad each segment with zeros."""
         flat = x_THK.new_zeros((self.segments * self.longest, *x_THK.shape[1:]))
         flat = flat.index_copy(0, self.rows_T, x_THK)
         return flat.view(self.segments, self.longest, *x_THK.shape[1:]).transpose(1, 2)
 
     def leave(self, x_BHMK: Tensor) -> Tensor:
-        """The tokens without what was added."""
+        """Remove the padding."""
         flat = x_BHMK.transpose(1, 2).flatten(0, 1)
         out_THK: Tensor = _Taken.apply(flat, self.rows_T)  # type: ignore[no-untyped-call]  # torch's
         return out_THK
 
     def real(self) -> Tensor:
-        """[B, M]: where there are tokens."""
+        """Return a mask of the tokens, [B, M]."""
         real = torch.zeros(self.segments * self.longest, dtype=torch.bool, device=self.rows_T.device)
         real[self.rows_T] = True
         return real.view(self.segments, self.longest)
 
 
 class _Taken(torch.autograd.Function):
-    """Rows of x, none twice: the gradient need not be summed, as that of `index_select` is."""
+    """Take rows of x, none twice, so that the gradient needs no sum as in `index_select`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
@@ -207,7 +189,7 @@ class _Taken(torch.autograd.Function):
 
 
 def _padded_attend(problem: Problem) -> Attend:
-    """On [B, H, M, K]; a causal mask hides what is behind the end from all real queries, so it is enough."""
+    """Attend on [B, H, M, K]. A causal mask hides the padding from all real queries."""
     if problem.causal:
         return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
     mask_B11N = Padding(problem.k).real()[:, None, None]

@@ -1,26 +1,26 @@
-"""An imported model's speed: a random model of OPUS-MT's shape, by nmt, by transformers and by CTranslate2.
+"""Time an imported model: a random model of OPUS-MT's shape, with nmt, transformers and CTranslate2.
 
 python -m recipes.benchmarks.interop [--lines 64] [--rounds 3]
 
-All translate the same lines with a beam of 4, on one thread, in turns; who is not installed is left out.
-Random weights don't end sentences, so a translation is as long as its source. In nmt that is each line's own
-length. transformers computes all rows of a batch until its longest sentence ends, so there it is the longest
-of the batch; CTranslate2 drops sentences that ended, so there it is the mean of the batch, and no row is
-computed twice. Processor time is what counts on a machine that others use too. The floor is the products of
-all rows at the rate of nmt's own for the vocabulary, in the same run.
+All translate the same lines with a beam of 4, on one thread, in turns. A toolkit that is not installed is
+omitted. Random weights do not end sentences, so a translation is as long as its source. In nmt that is the
+length of each line. transformers computes all rows of a batch until its longest sentence ends, so there it is
+the longest of the batch. CTranslate2 drops finished sentences, so there it is the mean of the batch.
+Processor time counts if the machine has other work. The floor is the time of the products of all rows at the
+rate of nmt's product for the vocabulary, in the same run.
 """
 
-import argparse
+import importlib
 import importlib.util
 import json
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
@@ -30,6 +30,7 @@ from nmt_cli.decoding.fast.packed import TYPICAL_ROWS
 from nmt_cli.interop.foreign import Wanted, write
 from nmt_cli.interop.importers.importing import read
 from nmt_cli.runtime.kernels.torch_private import laid_out
+from recipes.benchmarks.machine import print_head, print_row, scratch
 
 ENTRIES = 58_100
 BEAM, BATCH = 4, 32
@@ -38,14 +39,14 @@ SHAPE = {"layers": 6, "attention_heads": 8, "ffn_dim": 2048}
 
 
 def made_up(count: int) -> list[str]:
-    """Lines of 4 to 24 made-up words."""
+    """Return lines of 4 to 24 random words."""
     chosen = random.Random(1)
     words = ["".join(chosen.choices("abcdefgiklmnoprstu", k=chosen.randint(1, 9))) for _ in range(2000)]
     return [" ".join(chosen.choices(words, k=chosen.randint(4, 24))) for _ in range(count)]
 
 
 def write_theirs(folder: Path, lines: list[str]) -> None:
-    """A folder as OPUS-MT's are, of random weights; words that no line has fill its vocabulary up."""
+    """Write a folder like those of OPUS-MT, with random weights and unused vocabulary entries."""
     prefix = folder / "source"
     marks: dict[str, Any] = {"bos_id": -1, "eos_id": 0, "unk_id": 1}
     SentencePieceTrainer.train(
@@ -58,8 +59,8 @@ def write_theirs(folder: Path, lines: list[str]) -> None:
     known += [f"filler{i}" for i in range(ENTRIES - len(known))]
     ids = {piece: i for i, piece in enumerate([*known, "<pad>"])}
     (folder / "vocab.json").write_text(json.dumps(ids))
-    told = {"source_lang": "en", "target_lang": "de", "tokenizer_class": "MarianTokenizer"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    settings = {"source_lang": "en", "target_lang": "de", "tokenizer_class": "MarianTokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     sides: dict[str, Any] = {
         f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in SHAPE.items()
     }
@@ -75,7 +76,7 @@ def write_theirs(folder: Path, lines: list[str]) -> None:
 
 
 def by_nmt(folder: Path, precision: Any) -> Translate:
-    """The imported model, for which a file is one piece of work."""
+    """Return the imported model, which gets all lines at once."""
     if not (folder / "ours").exists():
         write(read(str(folder), Wanted()), folder / "ours")
     search = SearchConfig(beam=BEAM, length_rule="power", length_penalty=1.0, cap_ratio=1.0, cap_extra=0)
@@ -84,7 +85,7 @@ def by_nmt(folder: Path, precision: Any) -> Translate:
 
 
 def by_transformers(folder: Path, size: int, alike: bool) -> Translate:
-    """`generate`, so many lines at a time: those of alike lengths, or as they come."""
+    """Return `generate` on `size` lines at a time, sorted by length or in their order."""
     tokenizer: Any = MarianTokenizer.from_pretrained(folder)
     model: Any = MarianMTModel.from_pretrained(folder)
 
@@ -99,7 +100,7 @@ def by_transformers(folder: Path, size: int, alike: bool) -> Translate:
 
 
 def by_ctranslate2(folder: Path, kind: str) -> Translate:
-    """Its own converter's model of the folder."""
+    """Return CTranslate2 with the model of its own converter."""
     package = importlib.import_module("ctranslate2")
     out = str(folder / f"ctranslate2-{kind}")
     package.converters.TransformersConverter(str(folder)).convert(out, quantization=kind)
@@ -112,25 +113,23 @@ def by_ctranslate2(folder: Path, kind: str) -> Translate:
             length = round(statistics.mean(map(len, some)))
             least = {"min_decoding_length": length, "max_decoding_length": length}
             ended = [[*each, "</s>"] for each in some]
-            for found in translator.translate_batch(ended, beam_size=BEAM, **least):
-                processor.decode(found.hypotheses[0])
+            for result in translator.translate_batch(ended, beam_size=BEAM, **least):
+                processor.decode(result.hypotheses[0])
 
     return translate
 
 
 def batches(lines: list[Any], size: int) -> Iterator[list[Any]]:
-    """So many at a time."""
+    """Yield `size` lines at a time."""
     return (lines[start : start + size] for start in range(0, len(lines), size))
 
 
 def floor_seconds(folder: Path, lines: list[str]) -> float:
-    """What the products of all rows take at the rate of the vocabulary's, a full batch at a time."""
+    """Return the time of the products of all rows at the rate of the product for the vocabulary."""
     processor = SentencePieceProcessor(model_file=str(folder / "source.spm"))
     tokens = [len(processor.encode(line)) + 1 for line in lines]
     layers, width, inner = SHAPE["layers"], 512, SHAPE["ffn_dim"]
-    encoded = layers * (
-        4 * width**2 + 2 * width * inner + 2 * width**2
-    )  # keys and values for the decoder too
+    encoded = layers * (6 * width**2 + 2 * width * inner)  # with keys and values for the decoder
     decoded = layers * (6 * width**2 + 2 * width * inner) + ENTRIES * width
     rows = sum(1 + BEAM * (length - 1) for length in tokens)  # at first there is one hypothesis
     compute = laid_out(torch.randn(ENTRIES, width), None, TYPICAL_ROWS)
@@ -145,51 +144,45 @@ def floor_seconds(folder: Path, lines: list[str]) -> float:
 
 
 def contestants(folder: Path) -> dict[str, Translate]:
-    """Whoever is installed, by name."""
-    found: dict[str, Translate] = {"nmt fp32": by_nmt(folder, "fp32"), "nmt int8": by_nmt(folder, "int8")}
+    """Return all installed toolkits by name."""
+    installed: dict[str, Translate] = {f"nmt {name}": by_nmt(folder, name) for name in ("fp32", "int8")}
     for name, size, alike in (
-        (f"transformers, {BATCH} lines of alike lengths together", BATCH, True),
-        (f"transformers, {BATCH} lines together as they come", BATCH, False),
+        (f"transformers, {BATCH} lines of similar lengths together", BATCH, True),
+        (f"transformers, {BATCH} lines together in their order", BATCH, False),
         ("transformers, a line at a time", 1, False),
     ):
-        found[name] = by_transformers(folder, size, alike)
+        installed[name] = by_transformers(folder, size, alike)
     for kind in ("float32", "int8") if importlib.util.find_spec("ctranslate2") else ():
-        found[f"CTranslate2 {kind}"] = by_ctranslate2(folder, kind)
-    return found
+        installed[f"CTranslate2 {kind}"] = by_ctranslate2(folder, kind)
+    return installed
 
 
-def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--lines", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+@click.command(context_settings={"show_default": True})
+@click.option("--lines", "count", default=64)
+@click.option("--rounds", default=3)
+def main(count: int, rounds: int) -> None:
+    """Measure processor time and lines per second."""
     torch.set_num_threads(1)
     every = made_up(4000)
-    lines = every[: given.lines]
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    lines, floors = every[:count], []
+    with scratch() as folder:
         write_theirs(folder, every)
-        who = contestants(folder)
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in who}
-        floors = []
-        for _ in range(given.rounds):
+        translators = contestants(folder)
+        runs: dict[str, list[tuple[float, float]]] = {name: [] for name in translators}
+        for _ in range(rounds):
             floors.append(floor_seconds(folder, lines))
-            for name, translate in who.items():
+            for name, translate in translators.items():
                 began = time.process_time(), time.perf_counter()
                 translate(lines)
-                taken[name].append((time.process_time() - began[0], time.perf_counter() - began[1]))
+                runs[name].append((time.process_time() - began[0], time.perf_counter() - began[1]))
     floor = statistics.median(floors)
-    middle = {
-        name: [statistics.median(each) for each in zip(*both, strict=True)] for name, both in taken.items()
-    }
-    print("| who | processor seconds | lines a second | nmt fp32 is | nmt int8 is | of the floor in fp32 |")
-    print("|---|---|---|---|---|---|")
-    for name, (cpu, wall) in middle.items():
-        ratios = " | ".join(f"{cpu / middle[ours][0]:.2f} x" for ours in ("nmt fp32", "nmt int8"))
-        print(f"| {name} | {cpu:.2f} | {len(lines) / wall:.2f} | {ratios} | {floor / cpu:.0%} |")
+    medians = {name: [*map(statistics.median, zip(*both, strict=True))] for name, both in runs.items()}
+    ours = ("nmt fp32", "nmt int8")
+    heads = ("", "processor seconds", "lines per second", *(f"{name} / this" for name in ours))
+    print_head(*heads, "of the floor in fp32")
+    for name, (cpu, wall) in medians.items():
+        ratios = (f"{cpu / medians[each][0]:.2f} x" for each in ours)
+        print_row(name, f"{cpu:.2f}", f"{count / wall:.2f}", *ratios, f"{floor / cpu:.0%}")
 
 
 if __name__ == "__main__":

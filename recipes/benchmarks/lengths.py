@@ -1,4 +1,4 @@
-"""Lengths of sentence pairs, real and drawn, and batches of them; a side's length counts its end mark."""
+"""Lengths of real and random sentence pairs, with end tokens, and batches of them."""
 
 import io
 from os import environ
@@ -20,13 +20,13 @@ WMT_LIKENESS = 0.9
 """Correlation of the logarithms of both sides."""
 
 WINDOWS = {"alike-short": 1 / 6, "alike-middle": 1 / 2, "alike-long": 5 / 6}
-"""Batches of like length, by the share of the corpus's tokens that are in shorter pairs."""
+"""Batches of similar lengths, by the share of tokens in shorter pairs."""
 NOISE = 1 / 8
-"""How far training raises the length that a pair is sorted by, at random."""
+"""Random noise in the lengths by which training sorts pairs."""
 
 
 def multi30k() -> Pairs | None:
-    """English to German, in pieces of a joint SentencePiece vocabulary; None without NMT_DATA."""
+    """Return English to German, in a joint SentencePiece vocabulary, or None without NMT_DATA."""
     if "NMT_DATA" not in environ:
         return None
     folder = Path(environ["NMT_DATA"]) / "multi30k"
@@ -42,7 +42,7 @@ def multi30k() -> Pairs | None:
 
 
 def wmt_like() -> Pairs:
-    """Log-normal lengths, drawn with a fixed seed."""
+    """Return log-normal lengths, drawn with a fixed seed."""
     draw = np.random.default_rng(1)
     common = draw.standard_normal((WMT_PAIRS, 1)) * WMT_LIKENESS**0.5
     apart = draw.standard_normal((WMT_PAIRS, 2)) * (1 - WMT_LIKENESS) ** 0.5
@@ -52,7 +52,7 @@ def wmt_like() -> Pairs:
 
 
 def batches(pairs: Pairs, tokens: int) -> dict[str, Pairs]:
-    """Batches of at most `tokens` on either side: cut from sorted pairs as in training, and a random one."""
+    """Return batches of up to `tokens` per side: three cut from sorted pairs as in training, one random."""
     draw = np.random.default_rng(2)
     shuffled = draw.permutation(pairs)
     key = shuffled.sum(1) * (1 + NOISE * draw.random(len(shuffled)))
@@ -65,5 +65,5 @@ def batches(pairs: Pairs, tokens: int) -> dict[str, Pairs]:
 
 
 def _fitting(pairs: Pairs, tokens: int) -> Pairs:
-    """The first pairs, as many as there is room for."""
+    """Return the first pairs, up to `tokens` per side."""
     return pairs[: int((pairs.cumsum(0).max(1) <= tokens).sum())]

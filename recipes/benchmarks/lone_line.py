@@ -1,21 +1,18 @@
-"""Times lines that come alone: ours and CTranslate2 with the same weights. Prints tables.
+"""Time single lines: ours and CTranslate2 with the same weights. Print tables.
 
 python -m recipes.benchmarks.lone_line --model MODEL                   needs NMT_DATA and ctranslate2
 
 MODEL translates English to German and is built like the base model. All search as in `translate.py`. Idle
-processes, each with one thread for a line or two, are given the same lines one at a time, in turns. Ours,
-with all threads, is compared with CTranslate2 of its precision, with whichever of its two processes is the
-faster one. Lines on which the two differ in length by a tenth or more say nothing of speed, and are left out
-there: rounding lets weak models end elsewhere.
+processes with one or two threads get the same lines one at a time, in turns. Ours, with all threads, is
+compared with the faster of two CTranslate2 processes of its precision. Lines whose two outputs differ in
+length by a tenth or more are not compared, because rounding lets weak models end at different lengths.
 
-A step of a lone line reads all weights of the decoder once. The floor is what that takes at the highest rate
-at which all threads were seen to read memory, between lines; nothing of the encoder, of attention, or of the
-search is in it.
+A decoder step reads all weights of the decoder once. The floor is the time for that at the highest rate at
+which all threads read memory between lines. It leaves out the encoder, attention and search.
 """
 
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -27,50 +24,40 @@ import torch
 
 from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.model.transformer import Transformer
-from recipes.benchmarks import train as machine
+from recipes.benchmarks import machine
+from recipes.benchmarks.machine import THREADS
 from recipes.benchmarks.translation_peers import BEAM, BEAMS, Ids
-from recipes.benchmarks.translation_processes import (
-    THREADS,
-    Contestant,
-    Process,
-    Run,
-    begin,
-    contestants,
-    prepare,
-    started,
-)
+from recipes.benchmarks.translation_processes import Process, Run, contestants, prepare, started
 from recipes.benchmarks.translation_texts import multi30k
 
 PAUSE_SECONDS = 0.1
-"""That all are left idle before each line."""
-
 READ_NUMBERS = 60_000_000
-"""More than any processor keeps near itself."""
+"""More than fit into the caches of a processor."""
 
 PEERS = {"nmt fp32": "CTranslate2 fp32", "nmt int8": "CTranslate2 int8"}
 ALIKE = 0.1
-"""By less than this share two outputs of a line may differ in length."""
+"""Two outputs of a line are compared if their lengths differ by less than this share."""
 
 BYTES = {"nmt fp32": 4, "nmt int8": 1}
-"""Of a weight."""
+"""Bytes of a weight."""
 
 Key = tuple[str, int]
-"""A contestant, and how many threads it has."""
+"""Name and number of threads of a translator."""
 
 
 @dataclass
 class Alone:
-    """What was measured of a contestant."""
+    """The measurements of one translator."""
 
     process: Process
     runs: dict[int, list[Run]] = field(default_factory=lambda: {beam: [] for beam in BEAMS})
-    """By beam: each line."""
+    """By beam, a run of each line."""
 
     bytes: int = 0
-    """What it held after them."""
+    """Memory after all runs."""
 
     def milliseconds(self, beam: int) -> float:
-        """Of the median line."""
+        """Return the time of the median line."""
         return 1000 * statistics.median(run.seconds for run in self.runs[beam])
 
 
@@ -78,29 +65,25 @@ class Alone:
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--lines", default=30)
 def main(model: Path, lines: int) -> None:
-    """Measure how long a line takes that comes alone."""
-    begin("lone_line")
-    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as scratch, ExitStack() as stack:
-        folder = Path(scratch)
+    """Measure the time of a single line."""
+    machine.begin("lone_line")
+    with machine.scratch() as folder, ExitStack() as stack:
         found = prepare(find_model(model), folder)
         text = multi30k(found.identity.tokenizers, lines)
         seen = {
             (one.name, threads): Alone(stack.enter_context(started(one, folder, workers)))
-            for one, threads, workers in _all(contestants(folder))
+            for one in contestants(folder)
+            for threads, workers in one.lone.items()
         }
         rates = _translated(seen, text.sources)
         for one in seen.values():
-            one.bytes = machine._memory_bytes(one.process.session)
+            one.bytes = machine.memory_bytes(one.process.session)
         _print_times(seen)
         _print_ratios(seen, found.transformer, max(rates))
 
 
-def _all(listed: Sequence[Contestant]) -> list[tuple[Contestant, int, int]]:
-    return [(one, threads, workers) for one in listed for threads, workers in one.lone.items()]
-
-
 def _translated(seen: Mapping[Key, Alone], sources: Ids) -> list[float]:
-    """Give all of them each line in turn; returns how many bytes a second could be read at times."""
+    """Give all translators each line in turn. Return rates of reading memory, in bytes per second."""
     rates, numbers = [], torch.ones(READ_NUMBERS)
     for one in seen.values():
         for beam in BEAMS:
@@ -120,20 +103,20 @@ def _print_times(seen: Mapping[Key, Alone]) -> None:
     print("\nThe median line, ms\n")
     heads = [f"beam {beam}, {_threads(count)}" for beam in BEAMS for count in range(1, THREADS + 1)]
     heads += ["start-up, s", "of which loading", "MB then"]
-    print(f"| | {' | '.join(heads)} |\n|{'---|' * (1 + len(heads))}")
+    machine.print_head("", *heads)
     for name in dict.fromkeys(name for name, _ in seen):
         each = [seen[name, count] for count in range(1, THREADS + 1)]
         cells = [f"{one.milliseconds(beam):.0f}" for beam in BEAMS for one in each]
         cells += [f"{each[-1].process.start_seconds:.1f}", f"{each[-1].process.load_seconds:.1f}"]
-        print(f"| {name} | {' | '.join([*cells, f'{each[-1].bytes / 1e6:,.0f}'])} |")
+        machine.print_row(name, *cells, f"{each[-1].bytes / 1e6:,.0f}")
 
 
 def _print_ratios(seen: Mapping[Key, Alone], model: Transformer, rate: float) -> None:
-    """Ours beside CTranslate2's, and the floor."""
+    """Print our times beside those of CTranslate2, and the floor."""
     weights = sum(each.numel() for each in model.decoder.parameters()) + model.output_matrix.numel()
-    print(f"\nMemory was read at {rate / 1e9:.1f} GB/s at most; a step reads {weights / 1e6:.1f} M weights\n")
-    heads = ["", "beam", "lines", "CTranslate2, ms", "ours, ms", "median ratio", "pieces a line", "floor, ms"]
-    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
+    print(f"\nMemory was read at up to {rate / 1e9:.1f} GB/s. A step reads {weights / 1e6:.1f} M weights\n")
+    heads = ["beam", "lines", "CTranslate2, ms", "ours, ms", "median ratio", "subwords per line", "floor, ms"]
+    machine.print_head("", *heads)
     for name in dict.fromkeys(name for name, _ in seen):
         plain = name.removesuffix(", own rule")
         for beam in BEAMS if plain in PEERS else ():
@@ -145,11 +128,11 @@ def _print_ratios(seen: Mapping[Key, Alone], model: Transformer, rate: float) ->
             cells += [f"{1000 * _median([mine.seconds for mine, _ in pairs]):.0f}"]
             cells += [f"{_median([mine.seconds / theirs.seconds for mine, theirs in pairs]):.2f} x"]
             cells += [f"{pieces:.0f}", f"{1000 * pieces * weights * BYTES[plain] / rate:.0f}"]
-            print(f"| {name} | {beam} | {' | '.join(cells)} |")
+            machine.print_row(name, beam, *cells)
 
 
 def _alike(ours: Sequence[Run], theirs: Sequence[Run]) -> list[tuple[Run, Run]]:
-    """The runs of each line of which both made about as much."""
+    """Return the pairs of runs whose outputs have similar lengths."""
     pairs = []
     for pair in zip(ours, theirs, strict=True):
         least, most = sorted(len(run.targets[0]) + 1 for run in pair)

@@ -1,6 +1,6 @@
-"""Times the loss against PyTorch's logits + cross_entropy, and what each holds. Prints tables for README.md.
+"""Time the loss against PyTorch's logits + cross_entropy, and compare memory. Print tables for README.md.
 
-python recipes/benchmarks/loss.py            speed and memory, on the GPU where there is one
+python recipes/benchmarks/loss.py            speed and memory, on a GPU or else on the CPU
 python recipes/benchmarks/loss.py speed      forward and backward, in turns
 python recipes/benchmarks/loss.py memory     the peak at 25,000 tokens and 37,000 entries, 11 GB on a CPU
 """
@@ -9,8 +9,7 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -20,6 +19,8 @@ from torch.nn import functional as F
 
 from nmt_cli.loss.dispatch import cross_entropy
 from nmt_cli.loss.reference import IGNORED
+from recipes.benchmarks.gpu.device import device_name, seconds_of
+from recipes.benchmarks.machine import print_head, print_row
 
 GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
@@ -43,46 +44,44 @@ def main(context: click.Context) -> None:
 @click.option("--repeats", default=11)
 @click.option("--threads", default=2, help="Of the CPU.")
 def speed(repeats: int, threads: int) -> None:
-    """Plain, ours, and the three matrix products that both need, in turns."""
+    """Time plain, ours, and the three matrix products that both need, in turns."""
     torch.set_num_threads(threads)
-    where = torch.cuda.get_device_name() if GPU else f"CPU, {threads} threads"
-    print(f"\n| tokens x entries x features, {DTYPE}, {where} | plain ms | ours ms | plain / ours |", end="")
-    print(" products ms | their TFLOP/s |\n|---|---|---|---|---|---|")
+    print()
+    title = f"tokens x entries x features, {DTYPE}, {device_name()}"
+    print_head(title, "plain ms", "ours ms", "plain / ours", "products ms", "their TFLOP/s")
     for shape in SPEED_SHAPES:
-        batch, ways = _batch(*shape), (_plain, _ours, _products)
-        for way in ways:
-            _seconds(way, batch)
-        turns = [[_seconds(way, batch) for way in ways] for _ in range(repeats)]
+        ways = [partial(way, _batch(*shape)) for way in (_plain, _ours, _products)]
+        turns = [[seconds_of([way]) for way in ways] for _ in range(repeats + 1)][1:]
         plain, ours, products = (statistics.median(column) for column in zip(*turns, strict=True))
         ratios = sorted(turn[0] / turn[1] for turn in turns)
         name = " x ".join(f"{size:,}" for size in shape)
-        print(f"| {name} | {1e3 * plain:.1f} | {1e3 * ours:.1f} | {statistics.median(ratios):.2f}", end="")
-        print(f" ({ratios[0]:.2f} to {ratios[-1]:.2f}) | {1e3 * products:.1f} |", end="")
-        print(f" {6e-12 * shape[0] * shape[1] * shape[2] / products:.2f} |")
+        ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        rate = f"{6e-12 * shape[0] * shape[1] * shape[2] / products:.2f}"
+        print_row(name, f"{1e3 * plain:.1f}", f"{1e3 * ours:.1f}", ratio, f"{1e3 * products:.1f}", rate)
 
 
 @main.command()
 def memory() -> None:
-    """The most that each holds beyond its inputs, each in a process of its own."""
-    print(
-        f"\n| {WMT[0]:,} tokens x {WMT[1]:,} entries x {WMT[2]}, {DTYPE}, {DEVICE} | peak MB beyond inputs |"
+    """Measure the peak memory of each beyond its inputs, each in its own process."""
+    print()
+    print_head(
+        f"{WMT[0]:,} tokens x {WMT[1]:,} entries x {WMT[2]}, {DTYPE}, {DEVICE}", "peak MB beyond inputs"
     )
-    print("|---|---|")
     peaks = []
     for name in ("plain", "ours"):
-        command = [sys.executable, str(Path(__file__)), "peak", name]
+        command = [sys.executable, "-m", "recipes.benchmarks.loss", "peak", name]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         peaks.append(float(output))
-        print(f"| {name} | {peaks[-1]:,.0f} |")
-    print(f"\nours holds {100 * peaks[1] / peaks[0]:.1f} % of what plain holds.")
+        print_row(name, f"{peaks[-1]:,.0f}")
+    print(f"\nours needs {100 * peaks[1] / peaks[0]:.1f} % of the memory of plain.")
 
 
 @main.command(hidden=True)
 @click.argument("name", type=click.Choice(["plain", "ours"]))
 def peak(name: str) -> None:
-    """Print the megabytes that one way holds; for a process that has done nothing else."""
+    """Print the megabytes that one way needs. The process must have done nothing else."""
     way = {"plain": _plain, "ours": _ours}[name]
-    way(_batch(100, 1000, WMT[2]))  # what PyTorch loads and allocates once
+    way(_batch(100, 1000, WMT[2]))  # PyTorch loads and allocates some things once
     batch = _batch(*WMT)
     before = _held()
     way(batch)
@@ -98,7 +97,7 @@ def _batch(tokens: int, entries: int, features: int) -> Batch:
 
 
 def _plain(batch: Batch) -> None:
-    """What a model does under autocast: the products in half precision, the losses in fp32."""
+    """Compute as a model under autocast does: products in half precision, losses in fp32."""
     x, weight, targets = batch
     logits = F.linear(x, weight.to(x.dtype)).float()
     loss = F.cross_entropy(logits, targets, ignore_index=IGNORED, label_smoothing=SMOOTHING, reduction="sum")
@@ -115,19 +114,6 @@ def _products(batch: Batch) -> None:
     x, weight = batch[0], batch[1].to(DTYPE)
     logits = x @ weight.mT
     logits @ weight, logits.mT @ x
-
-
-def _seconds(way: Callable[[Batch], None], batch: Batch) -> float:
-    _wait()
-    start = time.perf_counter()
-    way(batch)
-    _wait()
-    return time.perf_counter() - start
-
-
-def _wait() -> None:
-    if GPU:
-        torch.cuda.synchronize()
 
 
 def _held() -> float:

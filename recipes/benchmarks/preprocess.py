@@ -1,11 +1,12 @@
-"""Times `nmt preprocess`, and what others have for the same work. Prints tables to keep in README.md.
+"""Time `nmt preprocess` and other tools for the same work. Print tables for README.md.
 
-python recipes/benchmarks/preprocess.py                        multi30k, scale and opening
+python recipes/benchmarks/preprocess.py                        multi30k and scale
 python recipes/benchmarks/preprocess.py learning               byte-pair merges, against subword-nmt's learner
-python recipes/benchmarks/preprocess.py peers --fairseq BIN    against subword-nmt and fairseq in BIN, a
-                                                               virtual environment's bin folder
+python recipes/benchmarks/preprocess.py peers --fairseq BIN    against subword-nmt and fairseq, BIN being the
+                                                               bin folder of fairseq's virtual environment
 """
 
+import gzip
 import json
 import random
 import shutil
@@ -15,40 +16,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from os import environ
 from pathlib import Path
 
 import click
-import numpy as np
 
-from nmt_cli.data.dataset import FILTER_REPORT, MANIFEST, side_path
-from nmt_cli.text.languages.moses import Moses
+from nmt_cli.data.dataset import FILTER_REPORT
 from nmt_cli.text.subword_models.merges import learn_compiled, learn_plain
+from recipes.benchmarks import machine
+from recipes.benchmarks.machine import LANGUAGES, data_folder, print_head, print_row, scratch
 
-LANGUAGES = ("en", "de")
-NMT = [sys.executable, "-m", "nmt_cli", "preprocess", "--quiet", "--source-lang", "en", "--target-lang", "de"]
+NMT = [*machine.NMT, "preprocess", "--quiet", "--source-lang", "en", "--target-lang", "de"]
 POLL_SECONDS = 0.05
-OPENED_PAIRS = 36_000_000
-OPENING = """
-import sys, time
-from pathlib import Path
-import numpy
-from nmt_cli.data.dataset import open_dataset
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
-before, start = resident(), time.perf_counter()
-dataset = open_dataset(Path(sys.argv[1]))
-assert len(dataset.splits["train"]) == int(sys.argv[2])
-print(f"{time.perf_counter() - start:.4f} {resident() - before:.1f}")
-"""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One command: how long it took, and the most memory that any one of its processes held."""
+    """Time of a command, and the highest memory of one of its processes."""
 
     seconds: float
     peak_mb: float
@@ -59,19 +44,19 @@ class Run:
 def main(context: click.Context) -> None:
     """Measure `nmt preprocess`."""
     if context.invoked_subcommand is None:
-        for command in (multi30k, scale, opening):
+        for command in (multi30k, scale):
             context.invoke(command)
 
 
 @main.command()
 @click.option("--repeats", default=3)
 def multi30k(repeats: int) -> None:
-    """The whole command on Multi30k, joint vocabulary of 10,000, and what Moses detokenising gives back."""
-    data = _data() / "multi30k"
-    print("\n| Multi30k, 10k joint | seconds (median) | peak MB of a process | read = kept + dropped |")
-    print("|---|---|---|---|")
+    """Preprocess Multi30k with a joint vocabulary of 10,000."""
+    data = data_folder() / "multi30k"
+    print()
+    print_head("Multi30k, 10k joint", "seconds (median)", "peak MB of a process", "read = kept + dropped")
     for tokenizer in ("sentencepiece", "bpe"):
-        with _scratch() as folder:
+        with scratch() as folder:
             out = folder / "dataset"
             sets = ["--train", data / "train", "--valid", data / "valid", "--test", data / "test_2016_flickr"]
             command = [*NMT, *sets, "--tokenizer", tokenizer, "--vocab-size", 10_000, "--out", out]
@@ -80,28 +65,18 @@ def multi30k(repeats: int) -> None:
                 shutil.rmtree(out, ignore_errors=True)
                 runs.append(_measured(command))
             account = _account(out)
-        peak = max(run.peak_mb for run in runs)
-        print(f"| {tokenizer} | {statistics.median(r.seconds for r in runs):.1f} | {peak:.0f} | {account} |")
-    for lang in LANGUAGES:
-        lines = [" ".join(line.split()) for line in _lines(data / f"train.{lang}")]
-        moses = Moses(lang)
-        same = sum(moses.detokenize(moses.tokenize(line)) == line for line in lines)
-        print(
-            f"\nMoses words of train.{lang}, detokenised: {same:,} of {len(lines):,} lines come back", end=""
-        )
-        print(f" ({100 * same / len(lines):.2f} %)")
+        seconds, peak = statistics.median(run.seconds for run in runs), max(run.peak_mb for run in runs)
+        print_row(tokenizer, f"{seconds:.1f}", f"{peak:.0f}", account)
 
 
 @main.command()
 @click.option("--merges", default=10_000)
 @click.option("--repeats", default=3)
 def learning(merges: int, repeats: int) -> None:
-    """Learning merges from both sides of Multi30k: seconds of the processor, in turns, and whether codes are
-    the same."""
+    """Learn merges from both sides of Multi30k, in turns with subword-nmt, and compare the codes."""
     from nmt_cli.text.subword_models import compiled
 
-    data = _data() / "multi30k"
-    texts = [(data / f"train.{language}").read_text() for language in LANGUAGES]
+    texts = [(data_folder() / "multi30k" / f"train.{language}").read_text() for language in LANGUAGES]
     words = Counter(word for text in texts for word in text.split())
     learn_compiled(compiled, {"ab": 2}, 1)  # compiles
     spent: dict[str, list[float]] = {"subword-nmt": [], "nmt": []}
@@ -113,50 +88,41 @@ def learning(merges: int, repeats: int) -> None:
         spent["subword-nmt"].append(middle - start)
         spent["nmt"].append(time.process_time() - middle)
         assert ours == theirs
-    print(f"\n| {merges:,} merges of {len(words):,} words | CPU seconds (median of {repeats}) |\n|---|---|")
-    for learner, seconds in spent.items():
-        print(f"| {learner} | {statistics.median(seconds):.2f} |")
-    print(
-        f"\nThe same codes; {statistics.median(spent['subword-nmt']) / statistics.median(spent['nmt']):.1f}x"
-    )
+    print()
+    print_head(f"{merges:,} merges of {len(words):,} words", f"CPU seconds (median of {repeats})")
+    medians = {learner: statistics.median(seconds) for learner, seconds in spent.items()}
+    for learner, median in medians.items():
+        print_row(learner, f"{median:.2f}")
+    print(f"\nThe codes are the same. nmt is {medians['subword-nmt'] / medians['nmt']:.1f} times as fast.")
 
 
 @main.command()
 @click.option("--pairs", default=4_500_000)
 def scale(pairs: int) -> None:
-    """A tenth of the pairs, then all: memory must stay, time must grow in proportion."""
-    print("\n| pairs (Multi30k with 2 words a line changed) | seconds | pairs/s | peak MB of a process |")
-    print("|---|---|---|---|")
+    """Preprocess a tenth of the pairs, then all. Memory must stay, time must grow in proportion."""
+    print()
+    print_head("pairs (Multi30k with 2 words a line changed)", "seconds", "pairs/s", "peak MB of a process")
     for number in (pairs // 10, pairs):
-        with _scratch() as folder:
-            _vary(_data() / "multi30k" / "train", folder / "corpus", number)
-            command = [
-                *NMT,
-                "--train",
-                folder / "corpus",
-                "--vocab-size",
-                10_000,
-                "--out",
-                folder / "dataset",
-            ]
-            run = _measured(command)
-        print(f"| {number:,} | {run.seconds:.1f} | {number / run.seconds:,.0f} | {run.peak_mb:.0f} |")
+        with scratch() as folder:
+            _vary(data_folder() / "multi30k" / "train", folder / "corpus", number)
+            options = ["--vocab-size", 10_000, "--out", folder / "dataset"]
+            run = _measured([*NMT, "--train", folder / "corpus", *options])
+        speed = f"{number / run.seconds:,.0f}"
+        print_row(f"{number:,}", f"{run.seconds:.1f}", speed, f"{run.peak_mb:.0f}")
 
 
 @main.command()
-@click.option(
-    "--fairseq", type=click.Path(exists=True, path_type=Path), help="bin folder with fairseq-preprocess."
-)
+@click.option("--fairseq", type=machine.BIN, help="Bin folder with fairseq-preprocess.")
 @click.option("--pairs", default=580_000)
 @click.option("--repeats", default=3)
 def peers(fairseq: Path | None, pairs: int, repeats: int) -> None:
-    """Tokenised text and codes given: who binarises faster, in turns on the same cores."""
-    with _scratch() as folder:
-        _vary(_data() / "multi30k" / "tok" / "train.lc.norm.tok", folder / "corpus", pairs, packed=True)
+    """Encode tokenised text with given codes, in turns on the same cores."""
+    with scratch() as folder:
+        _vary(data_folder() / "multi30k" / "tok" / "train.lc.norm.tok", folder / "corpus", pairs, packed=True)
         _learn_codes(folder)
         commands = {
             "`nmt preprocess`, the whole command": _ours(folder),
-            "`subword-nmt apply-bpe`, a side a core": _apply_bpe(folder),
+            "`subword-nmt apply-bpe`, one side per core": _apply_bpe(folder),
         }
         if fairseq:
             usual = _fairseq(fairseq, folder, workers=2)
@@ -165,60 +131,27 @@ def peers(fairseq: Path | None, pairs: int, repeats: int) -> None:
             _measured(usual)
             shutil.move(folder / "fairseq" / "dict.en.txt", folder / "dict.txt")
             # Of its N workers N - 1 work at a time, so 3 keep two cores busy.
-            commands["`fairseq-preprocess --workers 3`, dictionary given"] = _fairseq(
-                fairseq, folder, workers=3
-            )
-        seconds = _in_turns(commands, repeats, folder)
-    print(f"\n| {pairs:,} tokenised pairs, two cores | seconds: each run | pairs/s (median) |")
-    print("|---|---|---|")
+            best = _fairseq(fairseq, folder, workers=3)
+            commands["`fairseq-preprocess --workers 3`, with a dictionary"] = best
+        seconds: dict[str, list[float]] = {name: [] for name in commands}
+        for _ in range(repeats):
+            for name, command in commands.items():
+                for made in ("dataset", "fairseq"):
+                    shutil.rmtree(folder / made, ignore_errors=True)
+                seconds[name].append(_measured(command).seconds)
+    print()
+    print_head(f"{pairs:,} tokenised pairs, two cores", "seconds: each run", "pairs/s (median)")
     medians = {name: statistics.median(runs) for name, runs in seconds.items()}
     for name, runs in seconds.items():
-        print(f"| {name} | {', '.join(f'{run:.1f}' for run in runs)} | {pairs / medians[name]:,.0f} |")
-    ours, bpe, *rest = medians.values()
-    for name, median in zip(list(medians)[2:], rest, strict=True):
-        print(
-            f"\nnmt does {(bpe + median) / ours:.1f} times the pairs a second of apply-bpe and then {name}."
-        )
-
-
-def _in_turns(commands: dict[str, list[object]], repeats: int, folder: Path) -> dict[str, list[float]]:
-    seconds: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(repeats):
-        for name, command in commands.items():
-            for made in ("dataset", "fairseq"):
-                shutil.rmtree(folder / made, ignore_errors=True)
-            seconds[name].append(_measured(command).seconds)
-    return seconds
-
-
-@main.command()
-def opening() -> None:
-    """Open a made dataset of 36 million pairs."""
-    with _scratch() as folder:
-        _make_large(folder)
-        output = subprocess.run(
-            [sys.executable, "-c", OPENING, folder, str(OPENED_PAIRS)],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.split()
-    print(f"\nopening a dataset of {OPENED_PAIRS:,} pairs: {output[0]} s, {output[1]} MB more memory")
-
-
-def _data() -> Path:
-    if "NMT_DATA" not in environ:
-        raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.en and so on.")
-    return Path(environ["NMT_DATA"])
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
-        yield Path(folder)
+        print_row(name, ", ".join(f"{run:.1f}" for run in runs), f"{pairs / medians[name]:,.0f}")
+    ours, bpe, *_ = medians.values()
+    for name in list(medians)[2:]:
+        times = (bpe + medians[name]) / ours
+        print(f"\nnmt encodes {times:.1f} times the pairs per second of apply-bpe and then {name}.")
 
 
 def _measured(command: Sequence[object]) -> Run:
-    """Run a command, watching the peak memory of it and of every process below it."""
+    """Run a command, and watch the peak memory of its process and of all below it."""
     start, peaks = time.perf_counter(), {0: 0}
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=errors)
@@ -234,7 +167,7 @@ def _measured(command: Sequence[object]) -> Run:
 
 
 def _family(pid: int) -> list[int]:
-    """A process and all below it."""
+    """Return a process and all below it."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -260,21 +193,15 @@ def _account(dataset: Path) -> str:
     return "; ".join(parts)
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-
-
 def _vary(source: Path, target: Path, pairs: int, packed: bool = False) -> None:
-    """Repeat a corpus up to `pairs` pairs, two random words of each line replaced by random words."""
+    """Repeat a corpus up to `pairs` pairs, with two random words of each line replaced by random words."""
     for lang in LANGUAGES:
         path = Path(f"{source}.{lang}")
         if packed:
             unpacked = Path(f"{target}.given.{lang}")
-            unpacked.write_bytes(
-                subprocess.run(["gzip", "-dc", f"{path}.gz"], check=True, capture_output=True).stdout
-            )
+            unpacked.write_bytes(gzip.decompress(Path(f"{path}.gz").read_bytes()))
             path = unpacked
-        lines = [line.split() for line in _lines(path)]
+        lines = [line.split() for line in path.read_text("utf-8").removesuffix("\n").split("\n")]
         words = [word for line in lines for word in line]
         draw = random.Random(lang)
         with Path(f"{target}.{lang}").open("w", encoding="utf-8", newline="\n") as file:
@@ -297,7 +224,7 @@ def _ours(folder: Path) -> list[object]:
 
 
 def _apply_bpe(folder: Path) -> list[object]:
-    """Both sides at once, since one process uses one core."""
+    """Return a command that segments both sides at once, since one process uses one core."""
     sides = [f"{_subword_nmt()} apply-bpe -c codes < corpus.{lang} > bpe.{lang} &" for lang in LANGUAGES]
     return ["sh", "-c", f"cd {folder}; {' '.join(sides)} wait"]
 
@@ -307,29 +234,13 @@ def _subword_nmt() -> str:
 
 
 def _fairseq(fairseq: Path, folder: Path, workers: int) -> list[object]:
-    """fairseq's command; it takes a dictionary that is there already."""
+    """Return fairseq's command. It uses the dictionary if there is one."""
     command = ["env", "OMP_WAIT_POLICY=PASSIVE", fairseq / "fairseq-preprocess", "--source-lang", "en"]
     command += ["--target-lang", "de", "--trainpref", folder / "bpe", "--workers", workers]
     dictionary = folder / "dict.txt"
-    given = (
-        ["--srcdict", dictionary, "--tgtdict", dictionary] if dictionary.exists() else ["--joined-dictionary"]
-    )
-    return [*command, *given, "--destdir", folder / "fairseq"]
-
-
-def _make_large(folder: Path) -> None:
-    """A dataset folder of the right names and sizes; its token files are holes."""
-    length = 28
-    offsets = np.arange(OPENED_PAIRS + 1, dtype=np.int64) * length
-    written: dict[str, dict[str, int]] = {}
-    for side in ("source", "target"):
-        path = side_path(folder, "train", side, "offsets.npy")
-        np.save(path, offsets)
-        tokens = side_path(folder, "train", side, "tokens.npy")
-        np.lib.format.open_memmap(tokens, "w+", np.uint16, (OPENED_PAIRS * length,)).flush()
-        written |= {file.name: {"bytes": file.stat().st_size} for file in (path, tokens)}
-    manifest = {"format": 1, "splits": {"train": {"role": "train"}}, "files": written}
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    known: list[object] = ["--srcdict", dictionary, "--tgtdict", dictionary]
+    known = known if dictionary.exists() else ["--joined-dictionary"]
+    return [*command, *known, "--destdir", folder / "fairseq"]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Times `nmt score` against sacrebleu's own command. Prints tables to keep in README.md.
+"""Time `nmt score` against sacrebleu's command. Print tables for README.md.
 
 python recipes/benchmarks/score.py                           speed and agreement
 python recipes/benchmarks/score.py size --lines 1000000      a text of any length, one metric at a time
@@ -18,10 +18,13 @@ from pathlib import Path
 
 import click
 
-LINES = 3003
-"""As many as newstest2014 has."""
+from recipes.benchmarks import machine
+from recipes.benchmarks.machine import print_head, print_row, scratch
 
-NMT = [sys.executable, "-m", "nmt_cli", "score", "--quiet"]
+LINES = 3003
+"""The length of newstest2014."""
+
+NMT = [*machine.NMT, "score", "--quiet"]
 SACREBLEU = [sys.executable, "-m", "sacrebleu", "--quiet"]
 
 
@@ -37,7 +40,7 @@ def main(context: click.Context) -> None:
 @main.command()
 @click.option("--repeats", default=5)
 def speed(repeats: int) -> None:
-    """Whole commands, start-up included, in turns; sentences about as long as those of newstest2014."""
+    """Time whole commands in turns. Sentences are about as long as those of newstest2014."""
     with _texts() as (ref, hyp, other):
         ours, theirs = [*NMT, "--reference", ref], [*SACREBLEU, ref, "-i", hyp]
         paired = [*SACREBLEU, ref, "-i", hyp, other, "-m", "bleu", "--paired-bs", "-f", "text"]
@@ -59,73 +62,68 @@ def speed(repeats: int) -> None:
                 _output(command)
                 seconds[name].append(time.perf_counter() - start)
         words = len(ref.read_text(encoding="utf-8").split()) / LINES
-    print(f"\n| {LINES:,} lines of {words:.0f} words | seconds (median) | seconds (least) |")
-    print("|---|---|---|")
+    print()
+    print_head(f"{LINES:,} lines of {words:.0f} words", "seconds (median)", "seconds (least)")
     for name, runs in seconds.items():
-        print(f"| {name} | {statistics.median(runs):.2f} | {min(runs):.2f} |")
+        print_row(name, f"{statistics.median(runs):.2f}", f"{min(runs):.2f}")
 
 
 @main.command()
 def agreement() -> None:
-    """The same files scored by both commands, to twelve digits."""
+    """Score the same files with both commands, to twelve digits."""
     with _texts() as (ref, hyp, _):
         metrics = ["bleu", "chrf", "ter"]
         flags = [flag for metric in metrics for flag in ("--metric", metric)]
         (system,) = json.loads(_output([*NMT, "--reference", ref, hyp, "--json", *flags]))["systems"]
         theirs = json.loads(_output([*SACREBLEU, ref, "-i", hyp, "-w", "12", "-m", *metrics]))
-    print("\n| metric | `nmt score` | `sacrebleu` | same signature |")
-    print("|---|---|---|---|")
+    print()
+    print_head("metric", "`nmt score`", "`sacrebleu`", "same signature")
     expected = {found["name"]: found for found in theirs}
     for found in system["scores"]:
         other = expected[found["name"].split(" ")[0]]
         same = "yes" if found["signature"] == other["signature"] else "no"
-        print(f"| {found['name']} | {found['score']:.12f} | {other['score']:.12f} | {same} |")
+        print_row(found["name"], f"{found['score']:.12f}", f"{other['score']:.12f}", same)
 
 
 @main.command()
-@click.option(
-    "--lines", default=100_000, help="How many captions, each with a word changed where they recur."
-)
+@click.option("--lines", default=100_000, help="Number of captions, repeated ones with a word changed.")
 @click.option(
     "--metric", "metrics", multiple=True, default=("bleu", "chrf"), type=click.Choice(["bleu", "chrf"])
 )
-@click.option(
-    "--alone", is_flag=True, help="Without sacrebleu, which takes 6 KB a line for BLEU, 26 for chrF."
-)
+@click.option("--alone", is_flag=True, help="Skip sacrebleu: 6 KB per line for BLEU, 26 for chrF.")
 def size(lines: int, metrics: Sequence[str], alone: bool) -> None:
-    """Processor seconds and memory of one metric, whole commands in turns, and whether both say the same."""
-    print(f"\n| {lines:,} lines | processor seconds | peak MB | score |\n|---|---|---|---|")
-    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
-        ref, hyp = Path(folder) / "ref.de", Path(folder) / "hyp.de"
+    """Measure processor seconds and memory of one metric, whole commands in turns, and compare scores."""
+    print()
+    print_head(f"{lines:,} lines", "processor seconds", "peak MB", "score")
+    with scratch() as folder:
+        ref, hyp = folder / "ref.de", folder / "hyp.de"
         _write_captions(ref, hyp, lines)
         for metric in metrics:
-            print(
-                _row(
-                    f"`nmt score --metric {metric}`",
-                    [*NMT, "--json", "--metric", metric, "--reference", ref, hyp],
-                )
-            )
+            ours = [*NMT, "--json", "--metric", metric, "--reference", ref, hyp]
+            _print_size(f"`nmt score --metric {metric}`", ours)
             if not alone:
-                print(
-                    _row(f"`sacrebleu -m {metric}`", [*SACREBLEU, ref, "-i", hyp, "-w", "12", "-m", metric])
+                _print_size(
+                    f"`sacrebleu -m {metric}`", [*SACREBLEU, ref, "-i", hyp, "-w", "12", "-m", metric]
                 )
 
 
-def _row(name: str, command: Sequence[object]) -> str:
+def _print_size(name: str, command: Sequence[object]) -> None:
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=subprocess.DEVNULL)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
-        told = json.load(out) if not process.returncode else None
-    if not told:
-        return f"| {name} | failed | | |"
-    score = told["systems"][0]["scores"][0]["score"] if "systems" in told else told["score"]
-    return f"| {name} | {used.ru_utime + used.ru_stime:.1f} | {used.ru_maxrss // 1024:,} | {score:.12f} |"
+        result = json.load(out) if not process.returncode else None
+    if not result:
+        print_row(name, "failed", "", "")
+        return
+    score = result["systems"][0]["scores"][0]["score"] if "systems" in result else result["score"]
+    seconds = used.ru_utime + used.ru_stime
+    print_row(name, f"{seconds:.1f}", f"{used.ru_maxrss // 1024:,}", f"{score:.12f}")
 
 
 def _write_captions(ref: Path, hyp: Path, count: int) -> None:
-    """Captions of Multi30k again and again, later with a word changed; in `hyp` one word in ten is lost."""
+    """Repeat captions of Multi30k, later with a word changed. `hyp` loses one word in ten."""
     captions = [line.split() for line in _captions() if line.strip()]
     draw = random.Random(1)
     with ref.open("w", encoding="utf-8") as references, hyp.open("w", encoding="utf-8") as hypotheses:
@@ -138,22 +136,19 @@ def _write_captions(ref: Path, hyp: Path, count: int) -> None:
 
 
 def _captions() -> list[str]:
-    if "NMT_DATA" not in os.environ:
-        raise click.ClickException("set NMT_DATA to a folder that holds multi30k/train.de.")
-    path = Path(os.environ["NMT_DATA"]) / "multi30k" / "train.de"
-    return path.read_text(encoding="utf-8").split("\n")
+    return (machine.data_folder() / "multi30k" / "train.de").read_text(encoding="utf-8").split("\n")
 
 
 @contextmanager
 def _texts() -> Iterator[tuple[Path, Path, Path]]:
-    """Two captions of Multi30k a line, and the same with one word in ten and in eight lost."""
+    """Provide lines of two captions, and the same without one word in ten and without one in eight."""
     captions = _captions()[: 2 * LINES]
     lines = [
         f"{one.strip().removesuffix('.')}, {two.strip()}"
         for one, two in zip(captions[::2], captions[1::2], strict=True)
     ]
-    with tempfile.TemporaryDirectory(prefix="nmt-benchmark-") as folder:
-        files = tuple(Path(folder) / name for name in ("ref.de", "hyp.de", "other.de"))
+    with scratch() as folder:
+        files = tuple(folder / name for name in ("ref.de", "hyp.de", "other.de"))
         for file, lost in zip(files, (0, 1 / 10, 1 / 8), strict=True):
             draw = random.Random(file.name)
             kept = (" ".join(word for word in line.split() if draw.random() >= lost) for line in lines)

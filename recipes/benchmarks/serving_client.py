@@ -1,12 +1,9 @@
-"""A server to be measured, and clients that cost it little: plain HTTP over asyncio's streams."""
+"""A server to measure, and cheap clients: plain HTTP over asyncio's streams."""
 
 import asyncio
 import json
-import os
-import random
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -15,61 +12,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recipes.benchmarks.machine import NMT, memory_bytes, used_seconds
+
 ENOUGH = 1 << 26
-"""Bytes of an answer."""
+"""Maximum bytes of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`nmt serve` in a process of its own."""
+    """`nmt serve` in its own session."""
 
     process: subprocess.Popen[bytes]
     host: str
     port: int
     log: Path
-    """What it has said so far."""
 
     @property
     def workers(self) -> list[int]:
-        """Its worker processes."""
-        lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")  # each thread has those it forked
+        """The worker processes, listed under the threads that forked them."""
+        lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(pid) for path in lists for pid in path.read_text().split()]
 
     @property
     def seconds(self) -> float:
-        """Of processors, that it and its workers have taken so far."""
-        ticks = 0
-        for pid in (self.process.pid, *self.workers):
-            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-        return ticks / os.sysconf("SC_CLK_TCK")
+        """The processor seconds of all its processes."""
+        return used_seconds(self.process.pid)
 
     @property
-    def kilobytes(self) -> int:
-        """Of memory, where what processes share is shared out among them."""
-        found = 0
-        for pid in (self.process.pid, *self.workers):
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            found += int(re.findall(r"^Pss:\s+(\d+) kB", rollup, re.M)[0])
-        return found
+    def megabytes(self) -> float:
+        """The memory of all its processes."""
+        return memory_bytes(self.process.pid) / (1 << 20)
 
 
 @contextmanager
 def server(models: Sequence[Path], threads: int, *settings: str) -> Iterator[Server]:
-    """A server that listens."""
-    command = [sys.executable, "-m", "nmt_cli", "serve", *map(str, models), "--port", "0"]
+    """Start a server, wait until it listens, and kill it at the end."""
+    command = [*NMT, "serve", *map(str, models), "--port", "0"]
     command += ["--threads", str(threads), "--device", "cpu"]
     command += [word for setting in settings for word in ("--set", setting)]
     with (
-        tempfile.NamedTemporaryFile("w+") as told,
-        subprocess.Popen(command, stderr=told) as process,
+        tempfile.NamedTemporaryFile("w+") as file,
+        subprocess.Popen(command, stderr=file, start_new_session=True) as process,
     ):
         try:
-            log, place = Path(told.name), None
-            while not (place := re.search(r"http://(\S+):(\d+)/", log.read_text())):
+            log, address = Path(file.name), None
+            while not (address := re.search(r"http://(\S+):(\d+)/", log.read_text())):
                 if process.poll() is not None:
-                    raise SystemExit(f"the server did not begin: {log.read_text()}")
+                    raise SystemExit(f"the server did not start: {log.read_text()}")
                 time.sleep(0.05)
-            yield Server(process, place[1], int(place[2]), log)
+            yield Server(process, address[1], int(address[2]), log)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -77,31 +68,31 @@ def server(models: Sequence[Path], threads: int, *settings: str) -> Iterator[Ser
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """Of the body."""
+        """Parse the body."""
         return json.loads(self.body)
 
 
 class Connection:
-    """One client's; stays open from one request to the next, and is opened anew where it was closed."""
+    """A client's connection, which stays open between requests and opens again if it was closed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, fields: Mapping[str, Any]) -> Answer:
-        """Send JSON."""
+        """Send a request with JSON."""
         return await self.send("POST", path, json.dumps(fields).encode(), "application/json")
 
     async def send(self, method: str, path: str, body: bytes = b"", kind: str = "text/plain") -> Answer:
-        """Send a request; `ConnectionError` where it is not answered."""
-        if self._streams and self._streams[0].at_eof():  # closed by the server, as nobody used it
+        """Send a request. Raise `ConnectionError` if it is not answered."""
+        if self._streams and self._streams[0].at_eof():  # the server closes idle ones
             await self.close()
         if not self._streams:
             self._streams = await asyncio.open_connection(self._server.host, self._server.port, limit=ENOUGH)
@@ -131,14 +122,14 @@ class Connection:
         return Answer(int(first.split()[1]), headers, body)
 
     async def close(self) -> None:
-        """Without a word."""
+        """Close the connection."""
         if self._streams:
             self._streams[1].close()
         self._streams = None
 
 
 async def clients(count: int, server: Server, work: Callable[[Connection], Awaitable[None]]) -> None:
-    """So many at the same time, each with a connection of its own."""
+    """Run `work` for `count` clients at the same time, each with its own connection."""
 
     async def one() -> None:
         connection = Connection(server)
@@ -146,47 +137,3 @@ async def clients(count: int, server: Server, work: Callable[[Connection], Await
         await connection.close()
 
     await asyncio.gather(*(one() for _ in range(count)))
-
-
-def random_body(chosen: random.Random) -> bytes:
-    """What a broken or hostile client might send: bytes, JSON, forms, and what looks nearly like them."""
-    values: list[Any] = [
-        None,
-        True,
-        -1,
-        1e308,
-        "",
-        "a dog",
-        "\ud800",
-        [],
-        {},
-        ["a", 1],
-        [["a", "b"]],
-        "9" * 5000,
-    ]
-    names = (
-        "q source target format alternatives stream text target_lang messages model n pairs api_key".split()
-    )
-    likely = {"q": "A dog.", "source": "auto", "target": "de", "text": "a", "model": "en-de"}
-    match chosen.randrange(4):
-        case 0:
-            return chosen.randbytes(chosen.randrange(60))
-        case 1:
-            body = json.dumps(
-                likely | {name: chosen.choice(values) for name in chosen.sample(names, 2)}
-            ).encode()
-            place = chosen.randrange(len(body))
-            return body if chosen.random() < 0.5 else body[:place] + chosen.randbytes(1) + body[place + 1 :]
-        case 2:
-            return "&".join(
-                f"{name}={chosen.randbytes(3).hex()}%{name}" for name in chosen.sample(names, 3)
-            ).encode()
-        case _:
-            parts = [
-                b"--x\r\n",
-                b'Content-Disposition: form-data; name="q"\r\n\r\n',
-                b"a\r\n",
-                b"--x--\r\n",
-                b"\xff",
-            ]
-            return b"".join(chosen.choices(parts, k=5))

@@ -1,10 +1,12 @@
-"""Who can be trained: commands that train the same model on the same pieces, and how they tell what they did.
+"""Commands of several toolkits that train the same model on the same subwords.
 
-python -m recipes.benchmarks.training_peers DATASET PRESET     trains Hugging Face's Marian, as one of them
+python -m recipes.benchmarks.training_peers DATASET PRESET     trains Hugging Face's Marian
 """
 
 import json
+import os
 import re
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -27,65 +29,62 @@ from nmt_cli.data.dataset import TOKENIZERS, Dataset, Sentences, open_dataset
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.text.tokenizers import load_tokenizers
 from nmt_cli.text.vocabulary import NEW_MARKS
+from nmt_cli.training.config import TrainConfig
+from recipes.benchmarks.machine import LANGUAGES, NMT, ROOT
 
 TOKENS = 4096
-"""Most tokens of a batch on either side; most others count filler in."""
+"""Maximum tokens of a batch on either side. Most other toolkits count filler too."""
 
 PRESETS = {"small": "small", "base": "vaswani2017-base"}
-LANGUAGES = ("en", "de")
 ENDLESS = "1000000"
 SMOOTHING, PEAK, WARMUP, BETAS, EPSILON = 0.1, 7e-4, 4000, (0.9, 0.98), 1e-9
 IGNORED = -100
-ROOT = Path(__file__).parents[2]
 
 FAIRSEQ_ON_NEW_NUMPY = "import numpy\nnumpy.float, numpy.int = float, int\n"
 STUBS = {"fairseq": {"sitecustomize.py": FAIRSEQ_ON_NEW_NUMPY}, "onmt": {"spacy.py": "", "fasttext.py": ""}}
-"""What these need in order to be imported at all."""
+"""Modules without which these toolkits cannot be imported."""
+
+Tokens = Callable[[str, float], float | None]
+"""Return the real target tokens of the update that a log line reports, or None if it reports no update.
+The second argument is the seconds since the update before."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A command that trains in `window`, a folder emptied for it, until it is killed."""
+    """A command that trains in `Given.window`, an empty folder, until it is killed."""
 
     name: str
     command: Sequence[object]
     log: Path
-    """Where it tells of each update; a file of its own, or what it prints."""
-
-    tokens: Callable[[str, float], float | None]
-    """Real target tokens of the update that a line of the log tells of, if it does, the seconds since the
-    one before being known."""
-
+    tokens: Tokens
     python_path: Path = ROOT
 
 
 @dataclass(frozen=True)
 class Given:
-    """What all contestants of a size start from."""
+    """A folder with `dataset`, `train.en` and `train.de` in subwords, and `entries`, and a size."""
 
     folder: Path
-    """Holds `dataset`, `train.en` and `train.de` in pieces, and `entries`, the vocabulary."""
-
     size: str
 
     @property
     def window(self) -> Path:
-        """Emptied before each window."""
+        """A folder that is emptied before each window."""
         return self.folder / "window"
 
     @property
     def printed(self) -> Path:
-        """What the command of a window prints."""
+        """The output of the command of a window."""
         return self.window / "printed"
 
     @property
     def model(self) -> ModelConfig:
         """The architecture."""
-        return ModelConfig(**tomllib.loads(preset_path(PRESETS[self.size]).read_text())["model"])
+        return _architecture(PRESETS[self.size])
 
 
 def write_pieces(folder: Path) -> None:
-    """Write the pairs of `dataset` as pieces with blanks between, and the vocabulary."""
+    """Write the pairs of `dataset` as subwords with spaces between, and the vocabulary."""
     dataset = open_dataset(folder / "dataset")
     entries = load_tokenizers(dataset.folder / TOKENIZERS).target.vocabulary.entries
     for split in dataset.splits.values():
@@ -102,9 +101,9 @@ def write_pieces(folder: Path) -> None:
 
 
 def ours(given: Given, precision: str = "fp32") -> Contestant:
-    """`nmt train` as it is; its log has the tokens."""
+    """Return `nmt train`."""
     run = given.window / "run"
-    command = [sys.executable, "-m", "nmt_cli", "train", given.folder / "dataset", "--out", run, "--quiet"]
+    command = [*NMT, "train", given.folder / "dataset", "--out", run, "--quiet"]
     command += ["--preset", PRESETS[given.size], "--batch-tokens", TOKENS, "--max-steps", ENDLESS]
     command += ["--validate-every", 0, "--set", "training.log_every=1"]
     command += ["--set", f"training.precision={precision}"]
@@ -115,47 +114,67 @@ def ours(given: Given, precision: str = "fp32") -> Contestant:
 
 
 def marian(given: Given) -> Contestant:
-    """The model of `transformers` in a plain loop, on our batches."""
+    """Return the Marian model of `transformers` in a plain loop, on our batches."""
     command = [sys.executable, "-m", __spec__.name, given.folder / "dataset", PRESETS[given.size]]
     return Contestant("Hugging Face Marian", command, given.printed, _number_after(r"update of (\d+)"))
 
 
-def fairseq_data(bin_folder: Path, folder: Path) -> Sequence[object]:
-    """The command that prepares the pieces for `fairseq`."""
-    command = [bin_folder / "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de"]
-    return [*command, "--trainpref", folder / "train", "--joined-dictionary", "--destdir", folder / "fairseq"]
+def prepare_fairseq(bin_folder: Path, folder: Path, *options: object) -> None:
+    """Make fairseq's dataset of the segmented pairs."""
+    command = [bin_folder / "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", *options]
+    command += ["--trainpref", folder / "train", "--joined-dictionary", "--destdir", folder / "fairseq"]
+    environment = os.environ | {"PYTHONPATH": str(folder / "stubs" / "fairseq")}
+    subprocess.run(list(map(str, command)), check=True, capture_output=True, env=environment)
 
 
-def fairseq_model(model: ModelConfig) -> Sequence[object]:
-    """The architecture in fairseq's options."""
-    options: list[object] = ["--cpu", "--arch", "transformer", "--share-all-embeddings"]
+def fairseq_train(bin_folder: Path, folder: Path, config: TrainConfig, updates: object) -> list[object]:
+    """Return a command that trains on the data in `folder`, with model, loss and optimiser of `config`."""
+    model, schedule, optimizer = config.model, config.schedule, config.optimizer
+    command: list[object] = [
+        bin_folder / "fairseq-train",
+        folder / "fairseq",
+        "--cpu",
+        "--arch",
+        "transformer",
+    ]
+    command += ["--share-all-embeddings", "--dropout", model.residual_dropout]
+    command += ["--encoder-layers", model.encoder_layers, "--decoder-layers", model.decoder_layers]
     for side in ("encoder", "decoder"):
-        options += [f"--{side}-embed-dim", model.width, f"--{side}-ffn-embed-dim", model.feed_forward]
-        options += [f"--{side}-attention-heads", model.heads]
-    options += ["--encoder-layers", model.encoder_layers, "--decoder-layers", model.decoder_layers]
-    return [*options, "--dropout", model.residual_dropout]
+        command += [f"--{side}-embed-dim", model.width, f"--{side}-ffn-embed-dim", model.feed_forward]
+        command += [f"--{side}-attention-heads", model.heads]
+        command += [f"--{side}-normalize-before"] * (model.norm == "pre")
+    command += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", config.loss.smoothing]
+    command += ["--optimizer", "adam", "--adam-betas", str((optimizer.beta1, optimizer.beta2))]
+    command += ["--adam-eps", optimizer.epsilon, "--lr", schedule.peak, "--lr-scheduler", "inverse_sqrt"]
+    command += ["--warmup-updates", schedule.warmup, "--max-update", updates, "--no-save"]
+    return [*command, "--log-interval", 1, "--log-format", "json"]
 
 
 def fairseq(given: Given, bin_folder: Path) -> Contestant:
-    """fairseq-train, which pads batches of alike lengths."""
-    command = [bin_folder / "fairseq-train", given.folder / "fairseq", *fairseq_model(given.model)]
-    command += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", SMOOTHING]
-    command += ["--optimizer", "adam", "--adam-betas", str(BETAS), "--adam-eps", EPSILON, "--lr", PEAK]
-    command += ["--lr-scheduler", "inverse_sqrt", "--warmup-updates", WARMUP, "--max-tokens", TOKENS]
-    command += ["--max-update", ENDLESS, "--no-save", "--disable-validation", "--seed", 1]
-    command += ["--log-interval", 1, "--log-format", "json", "--save-dir", given.window / "run"]
+    """Return fairseq-train, which pads batches of similar lengths."""
+    command = fairseq_train(bin_folder, given.folder, TrainConfig(model=given.model), ENDLESS)
+    command += [
+        "--max-tokens",
+        TOKENS,
+        "--disable-validation",
+        "--seed",
+        1,
+        "--save-dir",
+        given.window / "run",
+    ]
     path = given.folder / "stubs" / "fairseq"
     return Contestant("fairseq", command, given.printed, _number_after(r'"wpb": "([\d.]+)"'), path)
 
 
 def opennmt(given: Given, bin_folder: Path) -> Contestant:
-    """OpenNMT-py, which pads batches cut from sorted pools."""
-    model, config = given.model, given.window / "config.yaml"
+    """Return OpenNMT-py, which pads batches cut from sorted pools."""
+    model = given.model
+    sides = list(zip(("src", "tgt"), LANGUAGES, strict=True))
     settings = {
         "save_data": given.window / "run",
         "save_model": given.window / "model",
-        "data": {"corpus": {f"path_{side}": given.folder / f"train.{lang}" for side, lang in _sides()}},
-        **{f"{side}_vocab": given.folder / "entries" for side in ("src", "tgt")},
+        "data": {"corpus": {f"path_{side}": given.folder / f"train.{lang}" for side, lang in sides}},
+        **{f"{side}_vocab": given.folder / "entries" for side, _ in sides},
         **{"share_vocab": True, "share_embeddings": True, "share_decoder_embeddings": True},
         **{"encoder_type": "transformer", "decoder_type": "transformer", "position_encoding": True},
         **{"enc_layers": model.encoder_layers, "dec_layers": model.decoder_layers, "heads": model.heads},
@@ -165,19 +184,18 @@ def opennmt(given: Given, bin_folder: Path) -> Contestant:
         **{"learning_rate": 1.0, "decay_method": "noam", "warmup_steps": WARMUP, "param_init": 0.0},
         **{"param_init_glorot": True, "label_smoothing": SMOOTHING, "normalization": "tokens"},
         **{"batch_type": "tokens", "batch_size": TOKENS, "accum_count": [1], "report_every": 1},
-        **{"bucket_size": 29_000, "num_workers": 1, "prefetch_factor": 4},  # else it reads nine epochs first
+        # The corpus size. Otherwise it reads nine epochs first.
+        **{"bucket_size": 29_000, "num_workers": 1, "prefetch_factor": 4},
         **{"train_steps": int(ENDLESS), "save_checkpoint_steps": int(ENDLESS), "seed": 1},
     }
-    command: list[object] = ["sh", "-c", 'printf %s "$1" > "$2"; exec "$3" --config "$2"', "sh"]
-    command += [json.dumps(settings, default=str), config, bin_folder / "onmt_train"]
+    command = _configured(given, settings, '"$3" --config "$2"', bin_folder / "onmt_train")
     path = given.folder / "stubs" / "onmt"
     return Contestant("OpenNMT-py", command, given.printed, _number_after(r"bsz: *\d+/ *(\d+)/"), path)
 
 
 def joeynmt(given: Given, bin_folder: Path) -> Contestant:
-    """JoeyNMT, which pads batches in random order; it tells tokens per second only."""
-    model, config = given.model, given.window / "config.yaml"
-    corpus = given.folder / "train"
+    """Return JoeyNMT, which pads batches in random order and reports only tokens per second."""
+    model, corpus = given.model, given.folder / "train"
     side = {"level": "word", "lowercase": False, "max_length": 250, "voc_file": given.folder / "entries"}
     embeddings = {"embedding_dim": model.width, "scale": True, "dropout": model.embedding_dropout}
     stack = {"type": "transformer", "num_heads": model.heads, "hidden_size": model.width}
@@ -204,42 +222,47 @@ def joeynmt(given: Given, bin_folder: Path) -> Contestant:
             "decoder": {**stack, "num_layers": model.decoder_layers},
         },
     }
-    command: list[object] = [
-        "sh",
-        "-c",
-        'printf %s "$1" > "$2"; exec "$3" -m joeynmt train "$2" --skip-test',
-        "sh",
-    ]
-    command += [json.dumps(settings, default=str), config, bin_folder / "python"]
+    command = _configured(given, settings, '"$3" -m joeynmt train "$2" --skip-test', bin_folder / "python")
     rate = _number_after(r"Tokens per Sec: *(\d+)")
 
     def tokens(line: str, seconds: float) -> float | None:
-        found = rate(line, seconds)
-        return None if found is None else found * seconds
+        per_second = rate(line, seconds)
+        return None if per_second is None else per_second * seconds
 
     return Contestant("JoeyNMT", command, given.printed, tokens)
 
 
-def _sides() -> list[tuple[str, str]]:
-    return list(zip(("src", "tgt"), LANGUAGES, strict=True))
+OTHERS = {"fairseq": fairseq, "opennmt": opennmt, "joeynmt": joeynmt}
+"""Toolkits that have their own virtual environment."""
 
 
-def _number_after(pattern: str) -> Callable[[str, float], float | None]:
-    """Reads the number of the pattern's one group."""
+def _configured(given: Given, settings: object, command: str, program: Path) -> list[object]:
+    """Return a shell command that writes the settings ("$2") and then runs the program ("$3") with them."""
+    written = json.dumps(settings, default=str)
+    script = f'printf %s "$1" > "$2"; exec {command}'
+    return ["sh", "-c", script, "sh", written, given.window / "config.yaml", program]
+
+
+def _number_after(pattern: str) -> Tokens:
+    """Return a reader of the number in the pattern's one group."""
     compiled = re.compile(pattern)
 
     def read(line: str, _: float) -> float | None:
-        found = compiled.search(line)
-        return float(found[1]) if found else None
+        match = compiled.search(line)
+        return float(match[1]) if match else None
 
     return read
 
 
+def _architecture(preset: str) -> ModelConfig:
+    return ModelConfig(**tomllib.loads(preset_path(preset).read_text())["model"])
+
+
 def train_marian(dataset: Dataset, preset: str) -> None:
-    """Train for ever, telling the target tokens of each update."""
+    """Train forever, and print the target tokens of each update."""
     from transformers import MarianConfig, MarianMTModel
 
-    config = ModelConfig(**tomllib.loads(preset_path(preset).read_text())["model"])
+    config = _architecture(preset)
     vocabulary = load_tokenizers(dataset.folder / TOKENIZERS).target.vocabulary
     entries = len(vocabulary)
     both = {"layers": config.encoder_layers, "attention_heads": config.heads, "ffn_dim": config.feed_forward}
@@ -270,7 +293,7 @@ def train_marian(dataset: Dataset, preset: str) -> None:
 
 
 def _padded(side: Sentences, pairs: Indices, filler: int) -> Tensor:
-    """[pairs, longest of them]."""
+    """Return the ids of one side, [pairs, longest]."""
     ids = [torch.from_numpy(side.tokens[side.offsets[i] : side.offsets[i + 1]].astype(int)) for i in pairs]
     return pad_sequence(ids, batch_first=True, padding_value=filler)
 

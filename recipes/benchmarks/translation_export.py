@@ -1,4 +1,4 @@
-"""The same weights as each toolkit wants them, for `translation_peers`."""
+"""Write the same weights in the form of each toolkit, for `translation_peers`."""
 
 import json
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from recipes.benchmarks.translation_peers import (
 
 
 def export(model: Transformer, folder: Path) -> None:
-    """Write the weights for all others into `folder`; `ValueError` for a model that not all of them have."""
+    """Write the weights for all others. Raise `ValueError` if not all of them support the architecture."""
     config = model.config
     asked = (config.norm, config.activation, config.positions, config.tie, config.attention_bias)
     if (
@@ -44,7 +44,7 @@ def export(model: Transformer, folder: Path) -> None:
 
 
 def _usual_names(model: Transformer) -> Iterator[tuple[str, Tensor]]:
-    """The tensors as fairseq and `transformers` call them, who also want biases everywhere."""
+    """Yield the tensors by their names in fairseq and `transformers`, which also need biases."""
     yield EMBEDDING, model.output_matrix.detach()
     yield POSITIONS, sinusoids(LONGEST, model.config.width)
     for name, value in model.named_parameters():
@@ -74,7 +74,7 @@ USUAL_NAMES = {
 
 
 def export_ctranslate2(model: Transformer, kind: str, folder: Path) -> None:
-    """Write a model whose pieces are the ids in digits."""
+    """Write a model whose vocabulary entries are the ids in digits."""
     spec = filled(model)
     pieces = list(map(str, range(len(model.target_vocabulary))))
     spec.register_source_vocabulary(pieces)

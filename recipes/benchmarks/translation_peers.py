@@ -1,10 +1,9 @@
-"""Who can translate: processes that do so on command.
+"""A process that translates with one of several toolkits.
 
-python translation_peers.py KIND FOLDER WORKERS     loads, then answers a request a line
+python translation_peers.py KIND FOLDER WORKERS     loads, then answers one request per line
 
-FOLDER holds what `translation_export` writes, and `model`, ours. Sources hold the end mark, translations do
-not. A toolkit that has a virtual environment of its own runs this file there, so ours is imported where it is
-used, and only there.
+FOLDER holds our model and the files of `translation_export`. Sources contain the end token, translations do
+not. This file also runs in the virtual environments of other toolkits, so it imports nmt_cli when needed.
 """
 
 import importlib
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
     from nmt_cli.runtime.devices import Precision
 
 END, BANNED = 0, 1
-"""The end mark starts translations too. What no translation holds, nor any source here, is filler."""
+"""The end token also starts translations. The banned token is in no text and serves as padding."""
 
 BEAMS = (4, 1)
 BEAM, ALPHA, CAP = BEAMS[0], 0.6, 50
-"""Hypotheses; the power of a hypothesis' length, end mark included, that its score is divided by; tokens that
-a translation may have more than its source, or where that can't be said, than the longest of its batch."""
+"""Beam size, the power of the length penalty, and the tokens by which a translation may be longer than its
+source, or than the longest source of its batch."""
 
 LONGEST = 1024
 CTRANSLATE2 = ("ctranslate2-float32", "ctranslate2-int8")
 FAIRSEQ, MARIAN = "fairseq", "marian"
 OWN_RULE = "-own-rule"
-"""Ours by its own rule, its default. The others end at BEAM endings."""
+"""Ours with its default rule. All others end at BEAM finished hypotheses."""
 
 MODEL, WEIGHTS, SHAPE = "model", "weights.pt", "shape.json"
 EMBEDDING, POSITIONS = "embedding", "positions"
@@ -51,7 +50,7 @@ Ids = list[list[int]]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a model is, besides its weights."""
+    """The architecture of a model."""
 
     encoder_layers: int
     decoder_layers: int
@@ -63,19 +62,19 @@ class Shape:
 
 
 class Counted:
-    """Steps of the decoder, and rows altogether that went through it; 0 where nobody tells."""
+    """Decoder steps, and the sum of their rows, over all processes. 0 if a toolkit does not report them."""
 
     def __init__(self) -> None:
-        self._counted = multiprocessing.Array("q", 2)  # by whatever process does it
+        self._counted = multiprocessing.Array("q", 2)
 
     def add(self, rows: int) -> None:
-        """A step with so many."""
+        """Count a step."""
         with self._counted:
             self._counted[0] += 1
             self._counted[1] += rows
 
     def taken(self) -> dict[str, int]:
-        """What was counted; counting begins anew."""
+        """Return the counts, and reset them."""
         with self._counted:
             counted = {"steps": self._counted[0], "rows": self._counted[1]}
             self._counted[:] = [0, 0]
@@ -83,11 +82,11 @@ class Counted:
 
 
 Translate = Callable[[Ids, int, int], Ids]
-"""Translates sentences, so many at a time, with a beam; batches are cut from sorted ones."""
+"""Translates sources with a batch size and a beam size."""
 
 
 def serve(kind: str, folder: Path, workers: int) -> None:
-    """Load, say so, and answer each line of standard input; nothing else reaches standard output."""
+    """Load, report it, and answer each line of standard input. Redirect other output to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     began = time.perf_counter()
@@ -100,9 +99,8 @@ def serve(kind: str, folder: Path, workers: int) -> None:
         began = time.perf_counter()
         targets = translate(request["sources"], request["batch"], request["beam"])
         seconds = time.perf_counter() - began
-        print(
-            json.dumps({"seconds": seconds, "targets": targets, **counted.taken()}), file=answers, flush=True
-        )
+        answer = {"seconds": seconds, "targets": targets, **counted.taken()}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 def _loaded(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
@@ -116,7 +114,7 @@ def _loaded(kind: str, folder: Path, workers: int, counted: Counted) -> Translat
 
 
 def _in_batches(sources: Ids, size: int, translate: Callable[[Ids], Ids]) -> Ids:
-    """The longest first, so that what runs out of memory does so at once."""
+    """Translate in batches, the longest sentences first."""
     order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     targets: Ids = [[] for _ in sources]
     for start in range(0, len(order), size):
@@ -136,8 +134,7 @@ def _cap(sources: Ids) -> int:
 
 
 def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
-    """Our engine, under the others' rules. Each worker has a process, as in `nmt translate`; a line alone has
-    none of its own, for there it is ready when the line comes."""
+    """Return our engine with the others' rules and a process per worker. A single line uses this process."""
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.decoding.config import BeamConfig, SearchConfig
     from nmt_cli.decoding.engine import ListQueue
@@ -150,7 +147,7 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     from nmt_cli.translation.workers.worker_process import WorkerProcess
 
     torch.set_num_threads(1)
-    for room in ("attention", "decoding.search"):  # before any process is forked, as `nmt translate` has it
+    for room in ("attention", "decoding.search"):  # before any fork, as in `nmt translate`
         compiled_kernels(room)
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)
@@ -173,25 +170,25 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
         targets: Ids = [[] for _ in sources]
 
         class Share(ListQueue):
-            """What one worker translates."""
+            """The sentences of one worker."""
 
             search = config
 
             def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-                """Keep the best."""
+                """Store the best."""
                 assert hypotheses
                 targets[sentence.key] = list(hypotheses[0].tokens)
 
             def gone(self, running: Sequence[Sentence]) -> Sequence[int]:
-                """All are wanted to the end."""
+                """Cancel none."""
                 return ()
 
             def alone(self, count: int) -> bool:
-                """Other workers have nothing to do where a line comes alone."""
+                """Return whether other workers are idle."""
                 return len(sources) == 1
 
             def lost(self, sentences: Sequence[Sentence], how: str) -> None:
-                """No figure is to be had of a process that died."""
+                """Fail if a process ends."""
                 raise RuntimeError(how)
 
         def work_on(work: Callable[[NextTurn], None], share: Sequence[int]) -> None:
@@ -213,12 +210,12 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
 
 
 def precision(kind: str) -> str:
-    """Of a kind of CTranslate2."""
+    """Return the precision of a kind of CTranslate2."""
     return kind.rpartition("-")[2]
 
 
 def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
-    """The threads are shared out among so many workers, who take a batch each."""
+    """Return CTranslate2, with the threads divided among its workers."""
     threads = int(os.environ["OMP_NUM_THREADS"]) // workers
     translator = importlib.import_module("ctranslate2").Translator(
         str(folder / kind), compute_type=precision(kind), inter_threads=workers, intra_threads=threads
@@ -246,14 +243,14 @@ def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
 
 
 def _count(owner: Any, name: str, place: int, counted: Counted) -> None:
-    """Let a function tell of each step, from as many rows as its argument there has."""
+    """Let a function count each call, with the rows of its argument at `place`."""
     does = getattr(owner, name)
 
-    def told(*inputs: Any, **settings: Any) -> Any:
+    def counting(*inputs: Any, **settings: Any) -> Any:
         counted.add(len(inputs[place] if inputs else settings["input_ids"]))
         return does(*inputs, **settings)
 
-    setattr(owner, name, told)
+    setattr(owner, name, counting)
 
 
 def _with_our_norms(model: nn.Module, shape: Shape) -> None:
@@ -263,7 +260,7 @@ def _with_our_norms(model: nn.Module, shape: Shape) -> None:
 
 
 def _marian(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Translate:
-    """`generate` of `transformers`; positions are put in as ours, so channels can stay where they are."""
+    """Return `generate` of `transformers`, with our position embeddings."""
     from transformers import MarianConfig, MarianMTModel
 
     both = {"attention_heads": shape.heads, "ffn_dim": shape.feed_forward}
@@ -280,9 +277,7 @@ def _marian(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Trans
     tensors = {f"model.{name}": value for name, value in weights.items()}
     names = ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head")
     tensors |= dict.fromkeys((f"{name}.weight" for name in names), matrix)
-    tensors |= dict.fromkeys(
-        (f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")), positions
-    )
+    tensors |= {f"model.{side}.embed_positions.weight": positions for side in ("encoder", "decoder")}
     tensors["final_logits_bias"] = torch.zeros(1, shape.vocabulary)
     tensors["final_logits_bias"][0, BANNED] = float("-inf")
     model.load_state_dict(tensors)
@@ -305,7 +300,7 @@ def _marian(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Trans
 
 
 def _fairseq(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Translate:
-    """Its `SequenceGenerator`, without its command; positions are put in as ours."""
+    """Return the `SequenceGenerator` of fairseq, with our position embeddings."""
     transformer = importlib.import_module("fairseq.models.transformer")
     entries = importlib.import_module("fairseq.data").Dictionary(add_special_symbols=False)
     for number in range(shape.vocabulary):

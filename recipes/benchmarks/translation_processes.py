@@ -1,4 +1,4 @@
-"""Who translates, each in a process of its own that has loaded and waits."""
+"""Translators, each in its own process, which loads once and then waits for requests."""
 
 import json
 import os
@@ -9,22 +9,20 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import click
-import torch
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.cli.main import WAITING
-from recipes.benchmarks import train as machine
 from recipes.benchmarks import translation_peers as peers
-from recipes.benchmarks.training_peers import ROOT, STUBS
+from recipes.benchmarks.machine import ROOT, THREADS
+from recipes.benchmarks.training_peers import STUBS
 from recipes.benchmarks.translation_export import export
 from recipes.benchmarks.translation_peers import BEAM, Ids
 
-THREADS = 2
 BATCHES = (32, 64, 128)
 
 OURS = {"nmt fp32": "fp32", "nmt int8": "int8"}
@@ -32,19 +30,16 @@ OURS = {"nmt fp32": "fp32", "nmt int8": "int8"}
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who translates in a process of its own."""
+    """A translator. The trial takes the fastest of its numbers of workers and batch sizes."""
 
     name: str
     kind: str
     workers: Sequence[int] = (1,)
-    """What it may share the threads out among."""
-
     lone: Mapping[int, int] = field(default_factory=dict)
-    """How many workers there are where a line that comes alone may have so many threads."""
+    """Number of threads for a single line, to number of workers."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     batches: Sequence[int] = BATCHES
-    """What it tries."""
 
     python: Path = Path(sys.executable)
     python_path: Path = ROOT
@@ -52,7 +47,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Run:
-    """A text, translated."""
+    """The translation of a text, and its measurements."""
 
     seconds: float
     targets: Ids
@@ -62,11 +57,11 @@ class Run:
     core_seconds: float = 0.0
     product_rate: float = 0.0
     others: float = 0.0
-    """Share of the cores that other processes took."""
+    """Share of the cores that other processes used."""
 
 
 class Process:
-    """A contestant that has loaded, and waits."""
+    """A running translator."""
 
     def __init__(self, contestant: Contestant, folder: Path, workers: int) -> None:
         began = time.perf_counter()
@@ -74,10 +69,10 @@ class Process:
         environment = os.environ | contestant.environment | {"PYTHONPATH": str(contestant.python_path)}
         with (folder / f"{contestant.kind}.log").open("w") as log:
             self._process = subprocess.Popen(
-                command,
+                *(command,),
+                stdin=PIPE,
+                stdout=PIPE,
                 env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 start_new_session=True,
@@ -88,18 +83,18 @@ class Process:
 
     @property
     def session(self) -> int:
-        """All its processes have this."""
+        """The session of all its processes."""
         return self._process.pid
 
     def ask(self, sources: Ids, batch: int, beam: int = BEAM) -> Run:
-        """Let it translate."""
+        """Translate the sources."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps({"sources": sources, "batch": batch, "beam": beam}) + "\n")
         self._process.stdin.flush()
         return Run(**self._answer())
 
     def stop(self) -> None:
-        """Nothing more is asked."""
+        """Let the process end."""
         self._process.communicate()
 
     def _answer(self) -> Any:
@@ -110,24 +105,9 @@ class Process:
         return json.loads(line)
 
 
-def begin(name: str) -> None:
-    """Take the threads that all have, and say what is measured by the benchmark of this name, and where."""
-    if "NMT_DATA" not in os.environ:
-        raise click.ClickException(
-            "set NMT_DATA to a folder that holds multi30k/test_2016_flickr.en and so on."
-        )
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
-    torch.set_num_threads(THREADS)
-    os.environ |= {"OMP_NUM_THREADS": str(THREADS)}
-    print(f"{date.today()}, {machine._processor()}, {THREADS} threads, torch {torch.__version__}")
-    asked = " ".join(machine._anonymous(sys.argv[1:]))
-    print(f"`python -m recipes.benchmarks.{name} {asked}`\n", flush=True)
-
-
-def prepare(place: Path, folder: Path) -> Model:
-    """Read the model, and give it to everybody; a run that goes on may remove it meanwhile."""
-    shutil.copytree(place, folder / peers.MODEL, ignore=shutil.ignore_patterns("optimizer*", "state.json"))
+def prepare(source: Path, folder: Path) -> Model:
+    """Copy the model, since a running training may remove it, and write it for all translators."""
+    shutil.copytree(source, folder / peers.MODEL, ignore=shutil.ignore_patterns("optimizer*", "state.json"))
     model = read_model(folder / peers.MODEL)
     export(model.transformer, folder)
     for name, content in STUBS["fairseq"].items():
@@ -136,7 +116,7 @@ def prepare(place: Path, folder: Path) -> Model:
 
 
 def contestants(folder: Path, fairseq: Path | None = None, transformers: bool = False) -> list[Contestant]:
-    """All that are asked for, and CTranslate2."""
+    """Return ours, CTranslate2 and the requested others."""
     kinds = OURS | {"nmt fp32, own rule": "fp32" + peers.OWN_RULE}
     ours = {1: 1, THREADS: THREADS}
     listed = [Contestant(name, kind, (THREADS,), ours, WAITING) for name, kind in kinds.items()]
@@ -146,7 +126,7 @@ def contestants(folder: Path, fairseq: Path | None = None, transformers: bool = 
         Contestant("CTranslate2 int8", "ctranslate2-int8", (1, THREADS), theirs),
     ]
     if transformers:
-        # It is slow: more trials would take longer than all else.
+        # It is slow. More trials would take longer than everything else.
         listed.append(Contestant("transformers Marian", peers.MARIAN, batches=(64,)))
     if fairseq:
         listed.append(Contestant("fairseq", peers.FAIRSEQ, python=fairseq / "python", python_path=folder))
@@ -155,7 +135,7 @@ def contestants(folder: Path, fairseq: Path | None = None, transformers: bool = 
 
 @contextmanager
 def started(contestant: Contestant, folder: Path, workers: int) -> Iterator[Process]:
-    """A process of it."""
+    """Start a translator, and stop it at the end."""
     process = Process(contestant, folder, workers)
     try:
         yield process

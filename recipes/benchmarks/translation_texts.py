@@ -1,27 +1,26 @@
-"""What is translated: captions of Multi30k, English to German, alone and joined to longer sentences."""
+"""Texts to translate: captions of Multi30k, English to German, single and joined to longer sentences."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from os import environ
-from pathlib import Path
 
 import click
 import numpy as np
 
 from nmt_cli.text.tokenizers import Tokenizers
+from recipes.benchmarks.machine import data_folder
 
 CAPTIONS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 WMT_MEAN, WMT_SPREAD, WMT_LONGEST = 27, 0.6, 100
-"""Of pieces; the spread is that of the logarithm."""
+"""Subwords. The spread is that of the logarithm."""
 
 Ids = list[list[int]]
 Caption = tuple[str, list[int], str]
-"""A line, its pieces, and its translation."""
+"""A line, its ids, and its reference."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """Lines to translate, as ids with the end mark too, and their references."""
+    """Lines to translate, their ids with the end token, and their references."""
 
     name: str
     lines: Sequence[str]
@@ -29,20 +28,20 @@ class Text:
     references: Sequence[str]
 
     def part(self, count: int) -> Ids:
-        """So many of middling length."""
+        """Return `count` sources of medium length."""
         ordered = sorted(self.sources, key=len)
         first = max(0, (len(ordered) - count) // 2)
         return ordered[first : first + count]
 
 
 def multi30k(tokenizers: Tokenizers, count: int) -> Text:
-    """The first captions of a test set."""
+    """Return the first captions of a test set."""
     captions = list(_captions(tokenizers, CAPTIONS[0]))
     return _text("Multi30k", [[caption] for caption in captions[:count]], tokenizers)
 
 
 def wmt_like(tokenizers: Tokenizers, count: int) -> Text:
-    """Neighbouring captions joined until they are nearest to a length drawn from a log-normal."""
+    """Join neighbouring captions until they are nearest to a length drawn from a log-normal."""
     draw = np.random.default_rng(1)
     groups: list[list[Caption]] = []
     pieces, wanted = 0, 0.0
@@ -68,7 +67,7 @@ def _text(name: str, groups: Sequence[Sequence[Caption]], tokenizers: Tokenizers
 
 
 def _captions(tokenizers: Tokenizers, name: str) -> Iterator[Caption]:
-    folder = Path(environ["NMT_DATA"]) / "multi30k"
+    folder = data_folder() / "multi30k"
     english, german = (
         (folder / f"{name}.{lang}").read_text("utf-8").removesuffix("\n").split("\n") for lang in ("en", "de")
     )
@@ -76,6 +75,6 @@ def _captions(tokenizers: Tokenizers, name: str) -> Iterator[Caption]:
         ids = tokenizers.source.encode(tokenizers.source.prepare(line))
         if tokenizers.source.vocabulary.unknown in ids:
             raise click.ClickException(
-                "a source has unknown pieces, which are filler to others; take another MODEL."
+                "a source has unknown tokens, which are padding to others. Use another MODEL."
             )
         yield line, ids, reference

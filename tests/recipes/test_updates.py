@@ -35,25 +35,23 @@ def train() -> Split:
 def test_padded_batches_hold_each_pair_once_within_the_budget_filler_included(
     train: Split, budget: int
 ) -> None:
-    batches = updates._padded_batches(train, budget)
-    assert sorted(map(tuple, np.concatenate(batches))) == sorted(map(tuple, updates._lengths(train)))
+    batches = updates.padded_batches(train, budget)
+    assert sorted(map(tuple, np.concatenate(batches))) == sorted(map(tuple, updates.lengths(train)))
     assert all(len(batch) * int(batch.max()) <= budget for batch in batches)
     full = pairwise(batches)
     assert all((len(one) + 1) * max(one.max(), following[0].max()) > budget for one, following in full)
 
 
 def test_the_padded_budget_gives_an_epoch_as_many_updates_as_ours_has(train: Split) -> None:
-    ours, budget = len(updates._our_batches(train, 300)), updates._padded_budget(train, 300)
-    assert (
-        len(updates._padded_batches(train, budget)) <= ours < len(updates._padded_batches(train, budget - 1))
-    )
+    ours, budget = len(updates.our_batches(train, 300)), updates.padded_budget(train, 300)
+    assert len(updates.padded_batches(train, budget)) <= ours < len(updates.padded_batches(train, budget - 1))
 
 
 def test_a_longer_run_covers_a_shorter_one_of_the_same_kind_alone() -> None:
     done = {"model": "tiny", "trainer": "fairseq", "seed": 1, "updates": 600, "tokens": 600, "every": 100}
-    assert updates._covers(done, RUN)
-    assert not updates._covers(done | {"updates": 200}, RUN)
-    assert not updates._covers(done | {"seed": 2}, RUN)
+    assert updates.covers(done, RUN)
+    assert not updates.covers(done | {"updates": 200}, RUN)
+    assert not updates.covers(done | {"seed": 2}, RUN)
 
 
 def test_a_log_of_fairseq_is_read_in_nats_without_the_time_of_validation_and_for_the_same_pieces_alone(
@@ -68,12 +66,12 @@ def test_a_log_of_fairseq_is_read_in_nats_without_the_time_of_validation_and_for
         f"2026-01-02 00:00:20 | INFO | valid | {json.dumps(valid | {'valid_num_updates': '3'})}",
     ]
     (tmp_path / "printed").write_text("\n".join(lines), "utf-8")
-    seen = updates._read_fairseq(tmp_path / "printed", valid_tokens=40)
+    seen = updates.read_fairseq(tmp_path / "printed", valid_tokens=40)
     assert seen.train_tokens == [11, 13, 12]
     assert seen.valid == {2: pytest.approx(3 * math.log(2)), 3: pytest.approx(3 * math.log(2))}
     assert seen.seconds == {2: 2, 3: 2 + 4}
     with pytest.raises(SystemExit, match="fairseq validates on 40 pieces, we on 41"):
-        updates._read_fairseq(tmp_path / "printed", valid_tokens=41)
+        updates.read_fairseq(tmp_path / "printed", valid_tokens=41)
 
 
 def test_our_log_is_read_with_the_seconds_that_steps_took(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_our_log_is_read_with_the_seconds_that_steps_took(tmp_path: Path) -> Non
         {"step": 2, "valid": "valid", "nll": 4.5, "signatures": {}},
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    seen = updates._read_nmt(tmp_path / "log.jsonl")
+    seen = updates.read_nmt(tmp_path / "log.jsonl")
     assert (seen.train_tokens, seen.valid) == ([10, 10], {2: 4.5})
     assert seen.seconds == {2: pytest.approx(10 / 2.5 + 10 / 5)}
 
@@ -105,15 +103,13 @@ def test_a_table_has_each_trainer_s_mean_and_the_time_of_the_runs_that_were_time
     untimed = run | {"seed": 2, "valid": {"100": 2.0, "200": 0.0}}
     (tmp_path / "updates.jsonl").write_text(f"{json.dumps(timed)}\n{json.dumps(untimed)}\n", "utf-8")
     monkeypatch.setattr(updates, "RESULTS", tmp_path / "updates.jsonl")
-    updates._print_table("tiny", 600)
+    updates.print_table("tiny", 600)
     header, _, row, *_ = capsys.readouterr().out.splitlines()
     assert header == "| tiny | update 100 | update 200 | ms an update |"
     assert row == "| fairseq | 5.05 (2: 2.72 to 7.39) | 1.00 (2: 1.00 to 1.00) | 50.00 |"
-    [(trainer, curve)] = updates._curves_by_seconds("tiny", 600)
-    assert trainer == "fairseq" and curve == pytest.approx({6.0: math.e, 10.0: 1.0})
 
 
-@pytest.mark.parametrize("trainer", list(updates.TRAINERS))
+@pytest.mark.parametrize("trainer", updates.TRAINERS)
 @pytest.mark.parametrize("model", list(updates.MODELS))
 def test_every_run_is_one_that_training_takes(model: str, trainer: str) -> None:
     config = Run(model, trainer, seed=1, updates=300, tokens=600, every=100).config

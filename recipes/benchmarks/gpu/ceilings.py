@@ -1,4 +1,4 @@
-"""What the device can do, by which all else is judged: copies, products of matrices, launches.
+"""Measure the limits of the device: copies, matrix products, launches.
 
 python -m recipes.benchmarks.gpu.ceilings OUT.json
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import torch
 
-from recipes.benchmarks.gpu.device import the_device, wait
+from recipes.benchmarks.gpu.device import seconds_of, the_device, wait
 
 SHAPES = {
     "square": (8192, 8192, 8192),
@@ -25,49 +25,43 @@ SHAPES = {
     "logits, gradient": (37000, 512, 4096),
     "big: feed-forward, inner": (25088, 4096, 1024),
 }
-"""Rows, columns and what is summed over, in base and big at 25,000 tokens a side."""
+"""Rows, columns and inner dimension, as in base and big at 25,000 tokens per side."""
 
 LAUNCHES = 2000
 
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--scale", default=1, help="Divides every size, to try the script where there is no GPU.")
+@click.option("--scale", default=1, help="Divides every size, to try the script without a GPU.")
 def main(out: Path, scale: int) -> None:
     """Measure, and write OUT."""
     device = the_device()
     x = torch.randn((1 << 29) // scale**2, device=device)
     y = torch.empty_like(x)
-    told = {
-        "copy_GBps": round(2 * x.numel() * 4 / seconds(lambda: y.copy_(x)) / 1e9),
+    measured = {
+        "copy_GBps": round(2 * x.numel() * 4 / _seconds(lambda: y.copy_(x)) / 1e9),
         "TFLOPs": {name: _products(tuple(n // scale for n in shape)) for name, shape in SHAPES.items()},
         "launch_us": _launch(),
     }
-    print(json.dumps(told, indent=1))
-    out.write_text(json.dumps(told, indent=1))
+    print(json.dumps(measured, indent=1))
+    out.write_text(json.dumps(measured, indent=1))
 
 
-def seconds(work: Callable[[], object], repeats: int = 20) -> float:
-    """Of one call, the device's work included."""
-    for _ in range(3):
-        work()
-    wait()
-    began = time.perf_counter()
-    for _ in range(repeats):
-        work()
-    wait()
-    return (time.perf_counter() - began) / repeats
+def _seconds(work: Callable[[], object], repeats: int = 20) -> float:
+    """Return the time of one call."""
+    seconds_of([work] * 3)
+    return seconds_of([work] * repeats) / repeats
 
 
 def _products(shape: tuple[int, ...]) -> float:
     rows, columns, inner = shape
     a, b = (torch.randn(n, inner, device=the_device(), dtype=torch.bfloat16) for n in (rows, columns))
     c = torch.empty(rows, columns, device=the_device(), dtype=torch.bfloat16)
-    return round(2e-12 * rows * columns * inner / seconds(lambda: torch.mm(a, b.t(), out=c)), 1)
+    return round(2e-12 * rows * columns * inner / _seconds(lambda: torch.mm(a, b.t(), out=c)), 1)
 
 
 def _launch() -> float:
-    """Microseconds of the host for an operation that is next to nothing for the device."""
+    """Return the host's microseconds for an operation with next to no work for the device."""
     one = torch.zeros(1, device=the_device())
     wait()
     began = time.perf_counter()

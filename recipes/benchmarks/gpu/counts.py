@@ -1,11 +1,10 @@
-"""What a step of the plain model asks of a GPU, counted without one: operations, and the bytes they touch.
+"""Count the operations of a step on a GPU, and the bytes they touch, without a GPU.
 
 python -m recipes.benchmarks.gpu.counts [base|big|toy] [--tokens 25000] [--residual-stream bf16]
 python -m recipes.benchmarks.gpu.counts [attention|search]
 
-Nothing is computed: tensors have a shape and no content. Operations are those of PyTorch, eager, before a
-compiler fuses any; the attention and the loss are one each, whatever they launch: what the attention does is
-counted by `attention`.
+Nothing is computed: tensors have a shape and no content. Operations are those of eager PyTorch, before a
+compiler fuses any. Attention and loss count as one operation each. `attention` counts launches of attention.
 """
 
 import json
@@ -41,26 +40,22 @@ from nmt_cli.model.pointwise import dispatch as pointwise
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
-from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.step import flat
-from nmt_cli.training.step.distributed import Group, Process
-from nmt_cli.training.step.optimizer import Optimizer
-from nmt_cli.training.step.trainer import MixedPrecision, Trainer
-from recipes.benchmarks.gpu.step import ENTRIES, SIZES, _batches, _local
+from recipes.benchmarks.gpu.step import ENTRIES, SIZES, local_batch, micro_batches, trainer
 from recipes.benchmarks.lengths import batches, wmt_like
 
 GB = 1e9
 WIDTH = 64
-"""Channels of a head."""
+"""Channels per head."""
 
 OF_LOGITS = ("log_softmax", "_log_softmax", "amax", "topk", "to", "_to_copy")
-"""What reads or writes all logits of a step; what bans or picks some of them touches a few."""
+"""Operations that read or write all logits of a step."""
 
 Stream = Literal["fp32", "bf16"]
 
 
 class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Operations by name, and the bytes of what they read and write, views not counted."""
+    """Count operations by name, and the bytes that they read and write, without views."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -83,36 +78,33 @@ class Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's 
 
 @click.command()
 @click.argument("size", type=click.Choice([*SIZES, "attention", "search"]), default="base")
-@click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
+@click.option("--tokens", default=25_000, show_default=True, help="Tokens of each side of a batch.")
 @click.option("--residual-stream", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True)
 def main(size: str, tokens: int, residual_stream: Stream) -> None:
-    """Print the counts of the micro-batch of a step, forward, loss and backward, and of what is done once; or
-    what attention alone launches, or a step of search."""
+    """Print the counts of a training step, of attention, or of a step of search."""
     if size == "attention":
-        told: dict[str, Any] = attention(tokens)
+        result: dict[str, Any] = attention(tokens)
     else:
-        told = search() if size == "search" else counts(size, tokens, residual_stream)
-    print(json.dumps(told, indent=1))
+        result = search() if size == "search" else counts(size, tokens, residual_stream)
+    print(json.dumps(result, indent=1))
 
 
 def counts(size: str, tokens: int, residual_stream: Stream = "fp32") -> dict[str, Any]:
-    """Of the one micro-batch of a step in bf16, as a GPU would be given it."""
-    part = _batches(tokens, None, ENTRIES[size])[1]
+    """Count the forward pass, loss and backward pass of a micro-batch in bf16, and the work once per step."""
+    part = micro_batches(tokens, None, ENTRIES[size])[1]
     with _as_on_a_gpu(), FakeTensorMode(allow_non_fake_inputs=True):
-        one = _trainer(replace(SIZES[size], residual_stream=residual_stream), ENTRIES[size])
+        shape = replace(SIZES[size], residual_stream=residual_stream)
+        one = trainer(shape, ENTRIES[size], device=torch.device("cpu"))
         with Counted() as counted:
             one._forward_backward(part, part.real_target_tokens, first=True)
         with Counted() as once:
-            one.step(1, 1e-3, replace(_local(part), micro_batches=[]), cast(Loader, None))
+            one.step(1, 1e-3, replace(local_batch(part), micro_batches=[]), cast(Loader, None))
     return {
         "size": size,
         "tokens": tokens,
         "operations": counted.operations.total(),
         "GB": round(counted.bytes.total() / GB, 2),
-        "once a step": {
-            "operations": once.operations.total(),
-            "GB": round(once.bytes.total() / GB, 2),
-        },
+        "once a step": {"operations": once.operations.total(), "GB": round(once.bytes.total() / GB, 2)},
         "by name": {
             name: {"operations": count, "GB": round(counted.bytes[name] / GB, 3)}
             for name, count in counted.operations.most_common()
@@ -122,10 +114,10 @@ def counts(size: str, tokens: int, residual_stream: Stream = "fp32") -> dict[str
 
 @contextmanager
 def _as_on_a_gpu() -> Iterator[None]:
-    """What is chosen by device is what a GPU would be given."""
+    """Choose by device as if there was a GPU."""
     with ExitStack() as stack:
-        for room in (dispatch, pointwise):
-            stack.enter_context(patch.object(room, "implementation", lambda *_: "fused"))
+        for module in (dispatch, pointwise):
+            stack.enter_context(patch.object(module, "implementation", lambda *_: "fused"))
         for module in (layers, embedding, pointwise):
             stack.enter_context(patch.object(module, "dropout", _dropout))
         stack.enter_context(patch.object(flat, "has_own_memory", lambda _: True))
@@ -137,19 +129,18 @@ def _dropout(x: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def attention(tokens: int) -> dict[str, dict[str, Any]]:
-    """Of a layer's attention in batches with lengths as in WMT: launches, and how full their tiles are.
+    """Count launches of a layer's attention with lengths as in WMT, and the filled share of their tiles.
 
-    Heads are of 64 channels in 16 bits. Filler is among the segments, and rows of queries and keys count
-    alike.
+    Heads have 64 channels in 16 bits. Filler counts as segments, and rows of keys count like rows of queries.
     """
-    told: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for name, pairs in batches(wmt_like(), tokens).items():
         filler = Rounding.of(tokens).dummies(pairs[:, 0], pairs[:, 1])
         both = (np.concatenate((pairs[:, side], filler[side])) for side in (0, 1))
         source, target = (Layout.of(lengths) for lengths in both)
         cases = {"self": (source, source), "causal": (target, target), "cross": (target, source)}
-        told |= {f"{name} {case}": _launches(*sides) for case, sides in cases.items()}
-    return told
+        result |= {f"{name} {case}": _launches(*sides) for case, sides in cases.items()}
+    return result
 
 
 def _launches(q: Layout, k: Layout) -> dict[str, Any]:
@@ -168,10 +159,9 @@ def _launches(q: Layout, k: Layout) -> dict[str, Any]:
 
 
 def search(beam: int = 4, steps: int = 16) -> dict[str, Any]:
-    """A step of beam search with six layers in bf16: as on a GPU, of fixed shape, attention and its end
-    a kernel each; so, but by every log-probability; and as on a CPU.
+    """Count a step of beam search with six layers in bf16, as on a CPU, and as on a GPU with fixed shapes.
 
-    A narrow model has as many operations as a wide one, and for each logit the same bytes.
+    A narrow model has the same number of operations as a wide one, and the same bytes per logit.
     """
     return {
         "as on a CPU": _search(beam, steps, Masked, 1),
@@ -206,30 +196,22 @@ def _search(beam: int, steps: int, attention: type, look_every: int, few: bool =
 
 
 def _likeliest(logits_RV: Tensor, count: int, *_: Tensor) -> tuple[Tensor, Tensor]:
-    """Stands for the kernel: one operation that reads them once."""
+    """Replace the kernel by one operation that reads the logits once."""
     best, tokens = torch.topk(logits_RV, count)
     return best.float(), tokens
 
 
 class _Launched:
-    """Stands for the kernel, which needs a GPU: one operation, and its result has no content."""
+    """Replaces the kernel, which needs a GPU, by one operation without content."""
 
     @staticmethod
     def attend(query_RHK: Tensor, keys_BHMK: Tensor, values_BHMV: Tensor) -> Tensor:
-        """See `Seen`."""
+        """Return zeros."""
         return query_RHK.new_zeros(len(query_RHK), query_RHK.shape[1] * values_BHMV.shape[3])
 
 
 def _seen_by(kind: type, rows: Rows, seen_BNM: Tensor, dtype: torch.dtype, widths: tuple[int, int]) -> Seen:
     return Masked.of(rows, seen_BNM, dtype, 0) if kind is Masked else _Launched()
-
-
-def _trainer(shape: ModelConfig, size: int) -> Trainer:
-    entries = Vocabulary(("",) * size, end=0, start=0, unknown=1)
-    model = Transformer(shape, entries, entries, joint=True)
-    config, cpu = TrainConfig(model=shape), torch.device("cpu")
-    precision, group = MixedPrecision("bf16", cpu), Group(Process(), cpu, 60)
-    return Trainer(model, Optimizer(model, config.optimizer), config, precision, group, model)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The device that is measured: a GPU where there is one; the CPU only to try a script."""
+"""The device that is measured: a GPU, or the CPU to try a script."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -8,18 +8,24 @@ import torch
 
 
 def the_device() -> torch.device:
-    """Where everything is computed."""
+    """Return the device of all computations."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
 
+def device_name() -> str:
+    """Return the name of the GPU, or the number of CPU threads."""
+    on_gpu = torch.cuda.is_available()
+    return torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
+
+
 def wait() -> None:
-    """Until the device has done all that it was asked for."""
+    """Wait until the device has finished everything."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def seconds_of(works: Iterable[Callable[[], object]]) -> float:
-    """Of all these, one after the other, the device's work included."""
+    """Return the time of a sequence of calls, with the work of the device."""
     wait()
     began = time.perf_counter()
     for work in works:
@@ -29,7 +35,7 @@ def seconds_of(works: Iterable[Callable[[], object]]) -> float:
 
 
 def kernels_of(work: Callable[[], object], most: int = 40) -> dict[str, Any]:
-    """How many kernels the device runs for `work`, for how long, and the longest of them."""
+    """Return the number and time of the kernels that `work` runs on the device, and the longest of them."""
     if not torch.cuda.is_available():
         return {}
     from torch.profiler import ProfilerActivity, profile
@@ -39,11 +45,9 @@ def kernels_of(work: Callable[[], object], most: int = 40) -> dict[str, Any]:
         wait()
     events = [event for event in seen.key_averages() if str(event.device_type).endswith("CUDA")]
     events.sort(key=lambda event: -event.self_device_time_total)
+    times = [(event.key[:90], event.count, event.self_device_time_total / 1e3) for event in events]
     return {
         "kernels": sum(event.count for event in events),
-        "kernel_ms": round(sum(event.self_device_time_total for event in events) / 1e3, 2),
-        "longest": [
-            [event.key[:90], event.count, round(event.self_device_time_total / 1e3, 3)]
-            for event in events[:most]
-        ],
+        "kernel_ms": round(sum(ms for *_, ms in times), 2),
+        "longest": [[name, count, round(ms, 3)] for name, count, ms in times[:most]],
     }

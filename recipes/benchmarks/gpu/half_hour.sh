@@ -31,7 +31,7 @@ keep() { # FOLDER
     local to
     to=recipes/benchmarks/gpu/$(date +%F)
     mkdir -p "$to" && cp "$1"/* "$to"/ && python3 -m $bench.gpu.report "$to"
-    echo "now show $to/report.md in recipes/benchmarks/README.md, and commit both"
+    echo "now show $to/report.md in recipes/benchmarks/gpu/README.md, and commit both"
 }
 
 setup() { # CALL

@@ -1,4 +1,4 @@
-"""What was predicted before anything ran on a GPU, what was measured there, and whether goals are met.
+"""Compare predictions and goals with measurements on a GPU.
 
 python -m recipes.benchmarks.gpu.report FOLDER     reads its JSON files, and writes report.md beside them
 """
@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-Told = Mapping[str, Any]
+Measured = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure of one file."""
+    """A number of one file."""
 
     what: str
     file: str
@@ -28,7 +28,7 @@ class Row:
     larger_is_better: bool = False
 
     def line(self, value: float) -> str:
-        """Of the table."""
+        """Return the row of the table."""
         met = value >= self.goal if self.larger_is_better else value <= self.goal
         sign = ">=" if self.larger_is_better else "<="
         verdict = "met" if met else "missed"
@@ -50,13 +50,13 @@ ROWS = (
     ),
     Row("big, compiled: share of 798 TFLOP/s", "big-compiled", "798", "0.58 to 0.62", 0.5, True),
 )
-"""Of steps with 25,000 tokens on either side."""
+"""For steps with 25,000 tokens per side."""
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 def main(folder: Path) -> None:
-    """Print the report, and keep it in FOLDER."""
+    """Print the report, and write it to FOLDER."""
     text = "\n".join(
         report({path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))})
     )
@@ -64,26 +64,26 @@ def main(folder: Path) -> None:
     (folder / "report.md").write_text(f"{text}\n")
 
 
-def report(told: Mapping[str, Told]) -> Iterator[str]:
-    """Lines of Markdown for what the files, by name, tell; what was not measured is said to be missing."""
+def report(measured: Mapping[str, Measured]) -> Iterator[str]:
+    """Yield lines of Markdown for the measurements by file name."""
     yield "| what | predicted | measured | goal | verdict |"
     yield "|---|---|---|---|---|"
     for row in ROWS:
-        found = told.get(row.file)
-        if found is None:
+        numbers = measured.get(row.file)
+        if numbers is None:
             yield f"| {row.what} | {row.predicted} | not measured | | |"
         else:
-            yield row.line(float({**found, **found["share_of_peak"]}[row.key]))
-    if check := told.get("check"):
+            yield row.line(float({**numbers, **numbers["share_of_peak"]}[row.key]))
+    if check := measured.get("check"):
         yield ""
         right = "yes" if check["right"] else "NO"
         yield f"Kernels and compiled code give what plain code gives: {right} (off by {check['off_by']})."
-    if ceilings := told.get("ceilings"):
+    if ceilings := measured.get("ceilings"):
         yield ""
         yield f"The device copies {ceilings['copy_GBps']:,} GB/s; a launch takes {ceilings['launch_us']} us."
         yield "TFLOP/s of its products of matrices:"
         yield from (f"- {name}: {rate}" for name, rate in ceilings["TFLOPs"].items())
-    searches = [told[name] for name in ("search-nmt", "search-ctranslate2") if name in told]
+    searches = [measured[name] for name in ("search-nmt", "search-ctranslate2") if name in measured]
     if searches:
         yield ""
         yield "| search | text | sentences/s | tokens/s |"

@@ -1,4 +1,4 @@
-"""Beam search alone, from ids to ids, with a trained model; ours or CTranslate2's.
+"""Time beam search from ids to ids with a trained model, ours or CTranslate2's.
 
 python -m recipes.benchmarks.gpu.search OUT.json MODEL nmt|ctranslate2     needs NMT_DATA
 """
@@ -30,39 +30,36 @@ from recipes.benchmarks.translation_export import export_ctranslate2
 from recipes.benchmarks.translation_peers import ALPHA, BEAM, END
 from recipes.benchmarks.translation_texts import Ids, multi30k, wmt_like
 
-ROWS = (1024, 2048, 4096)
-"""Hypotheses at a time, ours."""
-
-BATCHES = (64, 256, 512)
-"""Sentences at a time, CTranslate2's."""
+ROWS = (1024, 2048, 4096)  # hypotheses at a time, ours
+BATCHES = (64, 256, 512)  # sentences at a time, CTranslate2's
 
 Translate = Callable[[Ids], list[int]]
-"""Sources to the lengths of their translations, end marks counted."""
+"""Returns the lengths of translations, with end tokens."""
 
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("model", type=click.Path(path_type=Path, exists=True))
 @click.argument("kind", type=click.Choice(["nmt", "ctranslate2"]))
-@click.option("--sentences", default=3000, show_default=True, help="Of each text.")
+@click.option("--sentences", default=3000, show_default=True, help="Sentences of each text.")
 def main(out: Path, model: Path, kind: str, sentences: int) -> None:
-    """Measure, and write OUT, a row after each run."""
+    """Measure, and write OUT after each run."""
     read = read_model(find_model(model))
     tokenizers = read.identity.tokenizers
     texts = {text.name: text.sources for text in (multi30k(tokenizers, 1000), wmt_like(tokenizers, 500))}
-    told: dict[str, Any] = {"kind": kind, "runs": []}
+    result: dict[str, Any] = {"kind": kind, "runs": []}
     for name, translate in (ours if kind == "nmt" else ctranslate2)(read.transformer):
         for text, sources in texts.items():
             some = (sources * -(-sentences // len(sources)))[:sentences]
-            told["runs"].append({"how": name, "text": text, **_timed(translate, some)})
-            print(json.dumps(told["runs"][-1]), flush=True)
-            out.write_text(json.dumps(told, indent=1))
+            result["runs"].append({"how": name, "text": text, **_timed(translate, some)})
+            print(json.dumps(result["runs"][-1]), flush=True)
+            out.write_text(json.dumps(result, indent=1))
         if kind == "nmt":
-            told["step"] = kernels_of(partial(translate, next(iter(texts.values()))[:512]))
+            result["step"] = kernels_of(partial(translate, next(iter(texts.values()))[:512]))
 
 
 def ours(model: Transformer) -> Iterator[tuple[str, Translate]]:
-    """Our search in each precision."""
+    """Yield our search in each precision."""
     precisions: tuple[Precision, ...] = ("fp16", "bf16") if torch.cuda.is_available() else ("fp32",)
     for precision in precisions:
         here = deepcopy(model).to(the_device()).eval()
@@ -81,7 +78,7 @@ def _ours(model: Transformer, config: SearchConfig, sources: Ids) -> list[int]:
 
 
 def ctranslate2(model: Transformer) -> Iterator[tuple[str, Translate]]:
-    """CTranslate2's search with the same weights."""
+    """Yield CTranslate2's search with the same weights."""
     with tempfile.TemporaryDirectory() as folder:
         export_ctranslate2(model, "ctranslate2-float32", Path(folder))
         translator = importlib.import_module("ctranslate2").Translator

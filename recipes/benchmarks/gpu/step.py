@@ -1,4 +1,4 @@
-"""Whole training steps, with lengths as in WMT; or whether kernels and compiler give what plain code gives.
+"""Time training steps with lengths as in WMT, or check that kernels and compiler agree with plain code.
 
 python -m recipes.benchmarks.gpu.step OUT.json base|big|toy compiled|eager|check [--tokens 25000]
 """
@@ -39,47 +39,37 @@ SIZES = {
     "toy": ModelConfig(encoder_layers=1, decoder_layers=1, width=32, feed_forward=32, heads=2),
 }
 ENTRIES = {"base": 37_000, "big": 37_000, "toy": 97}
-"""Of the vocabulary that both sides share."""
+"""Size of the joint vocabulary."""
 TURNS = 3
-PEAK_TFLOPS = {"989": "of the data sheet", "798": "of products of this kind, as others measured"}
-"""bf16 on an H100 or H200."""
-
-How = Callable[[Transformer], Callable[..., Any]]
-
-
-def _eager(model: Transformer) -> Callable[..., Any]:
-    return model
-
-
-def _compiled(model: Transformer) -> Callable[..., Any]:
-    return torch.compile(model, dynamic=True)
+PEAK_TFLOPS = {"989": "of the data sheet", "798": "of such products, as others measured"}
+"""Peak rates of bf16 on an H100 or H200."""
 
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.argument("size", type=click.Choice(list(SIZES)))
 @click.argument("mode", type=click.Choice(["compiled", "eager", "check"]))
-@click.option("--tokens", default=25_000, show_default=True, help="Of each side of a batch.")
+@click.option("--tokens", default=25_000, show_default=True, help="Tokens of each side of a batch.")
 def main(out: Path, size: str, mode: str, tokens: int) -> None:
     """Measure or compare, and write OUT."""
-    told = {"size": size, "mode": mode, "tokens": tokens}
-    told |= check(size, tokens) if mode == "check" else measure(size, mode, tokens)
-    print(json.dumps({key: value for key, value in told.items() if key != "longest"}))
-    out.write_text(json.dumps(told, indent=1))
+    measured = {"size": size, "mode": mode, "tokens": tokens}
+    measured |= check(size, tokens) if mode == "check" else measure(size, mode, tokens)
+    print(json.dumps({key: value for key, value in measured.items() if key != "longest"}))
+    out.write_text(json.dumps(measured, indent=1))
 
 
 def check(size: str, tokens: int) -> dict[str, Any]:
-    """Loss and gradients of our kernels and of compiled code, beside padded attention and eager code."""
+    """Compare loss and gradients of our kernels and of compiled code with padded attention and eager code."""
     shape = replace(SIZES[size], residual_dropout=0.0, embedding_dropout=0.0)
-    part = _batches(tokens, Rounding.of(tokens), ENTRIES[size])[1]
+    part = micro_batches(tokens, Rounding.of(tokens), ENTRIES[size])[1]
     chosen, found = dispatch.implementation, {}
-    for name, how, padded in (
-        ("padded eager", _eager, True),
-        ("kernels eager", _eager, False),
-        ("kernels compiled", _compiled, False),
+    for name, compiled, padded in (
+        ("padded eager", False, True),
+        ("kernels eager", False, False),
+        ("kernels compiled", True, False),
     ):
         dispatch.implementation = (lambda *_: "padded") if padded else chosen
-        one = _trainer(shape, ENTRIES[size], how)
+        one = trainer(shape, ENTRIES[size], compiled)
         one._refresh()
         one._forward_backward(part, part.real_target_tokens, first=True)
         found[name] = (float(one.gradients.losses[0]) / part.real_target_tokens, one.gradients.flat.clone())
@@ -94,12 +84,12 @@ def check(size: str, tokens: int) -> dict[str, Any]:
 
 
 def measure(size: str, mode: str, tokens: int) -> dict[str, Any]:
-    """The time of a step over batches of all lengths, and what the host and the device do in it."""
+    """Measure the time of a step over batches of all lengths, and the work of host and device."""
     shape, entries = SIZES[size], ENTRIES[size]
-    few = mode != "eager"
-    one = _trainer(shape, entries, _compiled if few else _eager)
-    parts = _batches(tokens, Rounding.of(tokens) if few else None, entries)
-    steps = [partial(one.step, 1, 1e-4, _local(part), cast(Loader, None)) for part in parts]
+    compiled = mode != "eager"
+    one = trainer(shape, entries, compiled)
+    parts = micro_batches(tokens, Rounding.of(tokens) if compiled else None, entries)
+    steps = [partial(one.step, 1, 1e-4, local_batch(part), cast(Loader, None)) for part in parts]
     first = [round(seconds_of([step]), 2) for step in steps]
     seconds_of(steps)
     seconds = seconds_of(steps * TURNS) / TURNS
@@ -107,7 +97,7 @@ def measure(size: str, mode: str, tokens: int) -> dict[str, Any]:
         sum(getattr(part, f"real_{side}_tokens") for part in parts) for side in ("source", "target")
     )
     rate = training_flops(shape, entries, source, target) / seconds / 1e12
-    told = {
+    measured = {
         "ms_a_step": round(1e3 * seconds / len(parts), 2),
         "target_tokens_per_second": round(target / seconds),
         "TFLOPs": round(rate, 1),
@@ -117,12 +107,12 @@ def measure(size: str, mode: str, tokens: int) -> dict[str, Any]:
         "loss": float(steps[-1]()[0]) / parts[-1].real_target_tokens,
     }
     if torch.cuda.is_available():
-        told["peak_GB"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
-    return told | kernels_of(steps[1])
+        measured["peak_GB"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
+    return measured | kernels_of(steps[1])
 
 
 def _host_ms(step: Callable[[], object]) -> float:
-    """How long the host takes to ask for a step that the device has not begun."""
+    """Return the host's time to launch a step while the device is idle."""
     wait()
     began = time.perf_counter()
     step()
@@ -131,8 +121,8 @@ def _host_ms(step: Callable[[], object]) -> float:
     return 1e3 * asked
 
 
-def _batches(tokens: int, rounding: Rounding | None, entries: int) -> list[MicroBatch]:
-    """Of short, middling and long pairs, and one of all lengths."""
+def micro_batches(tokens: int, rounding: Rounding | None, entries: int) -> list[MicroBatch]:
+    """Return batches of short, medium and long pairs, and one of all lengths."""
     return [_batch(pairs, rounding, entries) for pairs in batches(wmt_like(), tokens).values()]
 
 
@@ -154,7 +144,8 @@ def _batch(pairs: Pairs, rounding: Rounding | None, entries: int) -> MicroBatch:
     return part.to(the_device())
 
 
-def _local(part: MicroBatch) -> LocalBatch:
+def local_batch(part: MicroBatch) -> LocalBatch:
+    """Return a batch of one micro-batch."""
     return LocalBatch(
         epoch=0,
         number=0,
@@ -166,15 +157,20 @@ def _local(part: MicroBatch) -> LocalBatch:
     )
 
 
-def _trainer(shape: ModelConfig, size: int, how: How) -> Trainer:
+def trainer(
+    shape: ModelConfig, size: int, compiled: bool = False, device: torch.device | None = None
+) -> Trainer:
+    """Return a trainer in bf16 of a random model with a joint vocabulary of `size`."""
     torch.manual_seed(1)
-    device = the_device()
+    device = device or the_device()
     entries = Vocabulary(("",) * size, end=0, start=0, unknown=1)
-    model = Transformer(shape, entries, entries, joint=True).to(device)
+    model = Transformer(shape, entries, entries, joint=True)
+    if device.type != "cpu":  # fake tensors cannot move
+        model.to(device)
     config = TrainConfig(model=shape)
-    optimizer = Optimizer(model, config.optimizer)
-    group = Group(Process(), device, 60)
-    return Trainer(model, optimizer, config, MixedPrecision("bf16", device), group, how(model))
+    optimizer, group = Optimizer(model, config.optimizer), Group(Process(), device, 60)
+    run = torch.compile(model, dynamic=True) if compiled else model
+    return Trainer(model, optimizer, config, MixedPrecision("bf16", device), group, cast(Transformer, run))
 
 
 if __name__ == "__main__":
