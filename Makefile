@@ -70,7 +70,7 @@ format: install
 	$(VENV)/ruff check --fix .
 
 bench: install  ## needs NMT_DATA; see recipes/benchmarks/README.md
-	$(VENV)/python recipes/benchmarks/preprocess.py
+	$(VENV)/python -m recipes.benchmarks.preprocess
 	$(VENV)/python -m recipes.benchmarks.attention
 	$(VENV)/python -m recipes.benchmarks.loss speed
 	$(VENV)/python -m recipes.benchmarks.batching

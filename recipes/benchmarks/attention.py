@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from importlib.util import find_spec
+from os import environ
 
 import click
 import numpy as np
@@ -136,7 +137,7 @@ def _bandwidth(bench: Bench) -> float:
 
 
 def _problems(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, Problem]]:
-    corpora = {"multi30k": multi30k(), "wmt": wmt_like()}
+    corpora = {"multi30k": multi30k() if "NMT_DATA" in environ else None, "wmt": wmt_like()}
     for corpus, pairs in corpora.items():
         if pairs is None:
             print(f"Without NMT_DATA, a folder that holds multi30k/, there are no rows of {corpus}.\n")
@@ -189,7 +190,7 @@ def _raced(bench: Bench, contest: dict[str, Contestant]) -> dict[str, Medians]:
     for _ in range(bench.repeats + 1):
         for name, contestant in contest.items():
             forward, _ = bench.timed(contestant.forward)
-            turns[name].append((forward, *bench.timed(contestant.both)))
+            turns[name].append((forward, *bench.timed(contestant.results)))
     medians = {}
     for name, times in turns.items():
         forward, both, host = (statistics.median(each) for each in zip(*times[1:], strict=True))
@@ -244,8 +245,8 @@ def _print_summary(kind: str, ratios: list[tuple[float, float]]) -> None:
         return
     print(f"\n{kind}, forward and backward, geometric means of {len(ratios)} rows:")
     for rival, gains in zip(("padded", "the best that does not pad"), zip(*ratios, strict=True), strict=True):
-        mean = statistics.geometric_mean(gains)
-        print(f"ours is {mean:.2f} times as fast as {rival} ({min(gains):.2f} to {max(gains):.2f})")
+        if (mean := statistics.geometric_mean(gains)) > 0:  # NaN without such a rival
+            print(f"ours is {mean:.2f} times as fast as {rival} ({min(gains):.2f} to {max(gains):.2f})")
 
 
 if __name__ == "__main__":

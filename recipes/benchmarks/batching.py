@@ -1,6 +1,6 @@
 """Measure global batches: planning, cutting over ranks, filler. Print tables for README.md.
 
-python recipes/benchmarks/batching.py     planning, cutting of random lengths, and multi30k (needs NMT_DATA)
+python -m recipes.benchmarks.batching     planning, cutting of random lengths, and multi30k (needs NMT_DATA)
 """
 
 import subprocess
@@ -15,8 +15,8 @@ from nmt_cli.data.batching.cut import costs, share
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.plan import plan_shard
 from nmt_cli.data.config import BatchConfig
-from nmt_cli.data.dataset import open_dataset
-from recipes.benchmarks.machine import make_dataset, print_head, print_row, scratch
+from recipes.benchmarks import lengths
+from recipes.benchmarks.machine import print_head, print_row, scratch
 
 PLANNED_PAIRS = 36_000_000
 NEWS_PAIRS = 1_000_000
@@ -78,8 +78,8 @@ def planning() -> None:
     with scratch() as folder:
         files = [str(folder / f"{side}.npy") for side in ("source", "target")]
         for seed, file in enumerate(files):
-            lengths = np.random.default_rng(seed).lognormal(np.log(28) - 0.25, 0.7, PLANNED_PAIRS)
-            np.save(file, _offsets(lengths.round().clip(1, LONGEST).astype(np.int64)))
+            drawn = np.random.default_rng(seed).lognormal(np.log(28) - 0.25, 0.7, PLANNED_PAIRS)
+            np.save(file, _offsets(drawn.round().clip(1, LONGEST).astype(np.int64)))
         _plan(PLANNED_PAIRS, 1000, *files)
     _plan(BILLION, 5)
 
@@ -97,10 +97,7 @@ def cutting() -> None:
 @main.command()
 def multi30k() -> None:
     """Cut the batches of Multi30k, 10,000 joint subwords."""
-    with scratch() as folder:
-        make_dataset(folder / "dataset", 10_000)
-        split = open_dataset(folder / "dataset").splits["train"]
-        _print_table("Multi30k", np.diff(split.source.offsets), np.diff(split.target.offsets))
+    _print_table("Multi30k", *lengths.multi30k().T)
 
 
 def _plan(pairs: int, shards: int, *files: str) -> None:
@@ -144,8 +141,8 @@ def _cells(sources: Lengths, targets: Lengths, tokens: int, ranks: int) -> list[
     return [f"{tokens:,}", f"{len(shard):,}", str(ranks), slowest, f"{filler / whole:.2%}", str(len(shapes))]
 
 
-def _offsets(lengths: Lengths) -> Lengths:
-    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
+def _offsets(side: Lengths) -> Lengths:
+    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(side)))
 
 
 if __name__ == "__main__":

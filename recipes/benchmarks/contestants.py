@@ -54,10 +54,6 @@ class Contestant:
         with torch.no_grad():
             self.attend(*self.inputs)
 
-    def both(self) -> None:
-        """Compute the output and all gradients."""
-        self.results()
-
     def results(self) -> tuple[Tensor, ...]:
         """Return the output, and the gradients of queries, keys and values."""
         out = self.attend(*self.inputs)

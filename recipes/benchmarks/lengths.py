@@ -1,12 +1,10 @@
 """Lengths of real and random sentence pairs, with end tokens, and batches of them."""
 
-import io
-from os import environ
-from pathlib import Path
-
 import numpy as np
-import sentencepiece
 from numpy.typing import NDArray
+
+from nmt_cli.data.dataset import Split, open_dataset
+from recipes.benchmarks.machine import make_dataset, scratch
 
 Pairs = NDArray[np.int64]
 """[pairs, 2]: the tokens of source and target."""
@@ -25,20 +23,16 @@ NOISE = 1 / 8
 """Random noise in the lengths by which training sorts pairs."""
 
 
-def multi30k() -> Pairs | None:
-    """Return English to German, in a joint SentencePiece vocabulary, or None without NMT_DATA."""
-    if "NMT_DATA" not in environ:
-        return None
-    folder = Path(environ["NMT_DATA"]) / "multi30k"
-    sides = [
-        (folder / f"train.{lang}").read_text("utf-8").removesuffix("\n").split("\n") for lang in ("en", "de")
-    ]
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sides[0] + sides[1]), model_writer=model, vocab_size=VOCABULARY, minloglevel=2
-    )
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    return np.array([[len(line) + 1 for line in pieces.encode(side)] for side in sides]).T
+def of_split(split: Split) -> Pairs:
+    """Return the lengths of all pairs of a dataset."""
+    return np.stack([np.diff(side.offsets) for side in (split.source, split.target)], axis=1)
+
+
+def multi30k() -> Pairs:
+    """Return English to German, in a joint SentencePiece vocabulary."""
+    with scratch() as folder:
+        make_dataset(folder / "dataset", VOCABULARY)
+        return of_split(open_dataset(folder / "dataset").splits["train"])
 
 
 def wmt_like() -> Pairs:

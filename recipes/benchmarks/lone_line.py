@@ -101,8 +101,10 @@ def _translated(seen: Mapping[Key, Alone], sources: Ids) -> list[float]:
 
 def _print_times(seen: Mapping[Key, Alone]) -> None:
     print("\nThe median line, ms\n")
-    heads = [f"beam {beam}, {_threads(count)}" for beam in BEAMS for count in range(1, THREADS + 1)]
-    heads += ["start-up, s", "of which loading", "MB then"]
+    heads = [
+        f"beam {beam}, {count} thread{'s' * (count > 1)}" for beam in BEAMS for count in range(1, THREADS + 1)
+    ]
+    heads += ["start-up, s", "of which loading", "MB after"]
     machine.print_head("", *heads)
     for name in dict.fromkeys(name for name, _ in seen):
         each = [seen[name, count] for count in range(1, THREADS + 1)]
@@ -143,10 +145,6 @@ def _alike(ours: Sequence[Run], theirs: Sequence[Run]) -> list[tuple[Run, Run]]:
 
 def _median(numbers: Sequence[float]) -> float:
     return statistics.median(numbers) if numbers else math.inf
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread{'s' * (count > 1)}"
 
 
 if __name__ == "__main__":

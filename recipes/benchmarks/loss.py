@@ -1,8 +1,8 @@
 """Time the loss against PyTorch's logits + cross_entropy, and compare memory. Print tables for README.md.
 
-python recipes/benchmarks/loss.py            speed and memory, on a GPU or else on the CPU
-python recipes/benchmarks/loss.py speed      forward and backward, in turns
-python recipes/benchmarks/loss.py memory     the peak at 25,000 tokens and 37,000 entries, 11 GB on a CPU
+python -m recipes.benchmarks.loss            speed and memory, on a GPU or else on the CPU
+python -m recipes.benchmarks.loss speed      forward and backward, in turns
+python -m recipes.benchmarks.loss memory     the peak at 25,000 tokens and 37,000 entries, 11 GB on a CPU
 """
 
 import resource

@@ -1,6 +1,7 @@
 """Describe the machine of a benchmark: its data, speed and load, and what other processes use.
 
-Functions with a session as argument cover all processes of that Unix session.
+Functions with a session as argument cover all processes of that Unix session. PyTorch is imported only when
+needed, because the peak memory of a child process includes the memory of its parent.
 """
 
 import os
@@ -16,9 +17,6 @@ from datetime import date
 from pathlib import Path
 
 import click
-import torch
-
-from nmt_cli.runtime.kernels.torch_private import products_by_onednn
 
 THREADS = 2
 LANGUAGES = ("en", "de")
@@ -57,6 +55,8 @@ def make_dataset(out: Path, vocabulary: int, *options: object) -> None:
 
 def begin(name: str, note: str = "") -> None:
     """Use `THREADS` cores from here on, and print the date, the processor and the command."""
+    import torch
+
     data_folder()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
@@ -80,6 +80,8 @@ def print_head(*titles: str) -> None:
 
 def product_rates() -> tuple[float, float]:
     """Return operations per second of matrix products, with the faster library and with PyTorch's default."""
+    from nmt_cli.runtime.kernels.torch_private import products_by_onednn
+
     usual = _product_rate()
     with products_by_onednn():
         return max(usual, _product_rate()), usual
@@ -149,6 +151,8 @@ def watched_memory(session: int) -> Iterator[list[int]]:
 
 def _product_rate() -> float:
     """Return the rate of the median product, since other processes may slow some down."""
+    import torch
+
     factor, other = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE)
     product, times = torch.mm(factor, other), []
     for _ in range(PRODUCTS):

@@ -1,13 +1,11 @@
 """Time `nmt preprocess` and other tools for the same work. Print tables for README.md.
 
-python recipes/benchmarks/preprocess.py                        multi30k and scale
-python recipes/benchmarks/preprocess.py learning               byte-pair merges, against subword-nmt's learner
-python recipes/benchmarks/preprocess.py peers --fairseq BIN    against subword-nmt and fairseq, BIN being the
+python -m recipes.benchmarks.preprocess                        multi30k and scale
+python -m recipes.benchmarks.preprocess peers --fairseq BIN    against subword-nmt and fairseq, BIN being the
                                                                bin folder of fairseq's virtual environment
 """
 
 import gzip
-import json
 import random
 import shutil
 import statistics
@@ -15,15 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from nmt_cli.data.dataset import FILTER_REPORT
-from nmt_cli.text.subword_models.merges import learn_compiled, learn_plain
 from recipes.benchmarks import machine
 from recipes.benchmarks.machine import LANGUAGES, data_folder, print_head, print_row, scratch
 
@@ -54,7 +49,7 @@ def multi30k(repeats: int) -> None:
     """Preprocess Multi30k with a joint vocabulary of 10,000."""
     data = data_folder() / "multi30k"
     print()
-    print_head("Multi30k, 10k joint", "seconds (median)", "peak MB of a process", "read = kept + dropped")
+    print_head("Multi30k, 10k joint", "seconds (median)", "peak MB of a process")
     for tokenizer in ("sentencepiece", "bpe"):
         with scratch() as folder:
             out = folder / "dataset"
@@ -64,36 +59,8 @@ def multi30k(repeats: int) -> None:
             for _ in range(repeats):
                 shutil.rmtree(out, ignore_errors=True)
                 runs.append(_measured(command))
-            account = _account(out)
         seconds, peak = statistics.median(run.seconds for run in runs), max(run.peak_mb for run in runs)
-        print_row(tokenizer, f"{seconds:.1f}", f"{peak:.0f}", account)
-
-
-@main.command()
-@click.option("--merges", default=10_000)
-@click.option("--repeats", default=3)
-def learning(merges: int, repeats: int) -> None:
-    """Learn merges from both sides of Multi30k, in turns with subword-nmt, and compare the codes."""
-    from nmt_cli.text.subword_models import compiled
-
-    texts = [(data_folder() / "multi30k" / f"train.{language}").read_text() for language in LANGUAGES]
-    words = Counter(word for text in texts for word in text.split())
-    learn_compiled(compiled, {"ab": 2}, 1)  # compiles
-    spent: dict[str, list[float]] = {"subword-nmt": [], "nmt": []}
-    for _ in range(repeats):
-        start = time.process_time()
-        theirs = learn_plain(words, merges)
-        middle = time.process_time()
-        ours = learn_compiled(compiled, words, merges)
-        spent["subword-nmt"].append(middle - start)
-        spent["nmt"].append(time.process_time() - middle)
-        assert ours == theirs
-    print()
-    print_head(f"{merges:,} merges of {len(words):,} words", f"CPU seconds (median of {repeats})")
-    medians = {learner: statistics.median(seconds) for learner, seconds in spent.items()}
-    for learner, median in medians.items():
-        print_row(learner, f"{median:.2f}")
-    print(f"\nThe codes are the same. nmt is {medians['subword-nmt'] / medians['nmt']:.1f} times as fast.")
+        print_row(tokenizer, f"{seconds:.1f}", f"{peak:.0f}")
 
 
 @main.command()
@@ -181,16 +148,6 @@ def _peak_kb(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in status if line.startswith("VmHWM")), 0)
-
-
-def _account(dataset: Path) -> str:
-    parts = []
-    for corpus in json.loads((dataset / FILTER_REPORT).read_text()):
-        dropped = {reason: found["pairs"] for reason, found in corpus["dropped"].items()}
-        assert corpus["read"] == corpus["kept"] + sum(dropped.values())
-        reasons = "".join(f" + {count} {reason}" for reason, count in dropped.items())
-        parts.append(f"{corpus['name']} {corpus['read']:,} = {corpus['kept']:,}{reasons}")
-    return "; ".join(parts)
 
 
 def _vary(source: Path, target: Path, pairs: int, packed: bool = False) -> None:

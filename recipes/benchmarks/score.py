@@ -1,7 +1,7 @@
 """Time `nmt score` against sacrebleu's command. Print tables for README.md.
 
-python recipes/benchmarks/score.py                           speed and agreement
-python recipes/benchmarks/score.py size --lines 1000000      a text of any length, one metric at a time
+python -m recipes.benchmarks.score                           speed and agreement
+python -m recipes.benchmarks.score size --lines 1000000      a text of any length, one metric at a time
 """
 
 import json

@@ -1,8 +1,8 @@
 """Time commands with next to no work: the time is that of their start. Print tables for README.md.
 
-python recipes/benchmarks/startup.py translate MODEL    one line, also by CTranslate2 if it is installed
-python recipes/benchmarks/startup.py texts              ten lines, scored and preprocessed
-python recipes/benchmarks/startup.py loading MODEL      memory while a model is loaded, and after
+python -m recipes.benchmarks.startup translate MODEL    one line, also by CTranslate2 if it is installed
+python -m recipes.benchmarks.startup texts              ten lines, scored and preprocessed
+python -m recipes.benchmarks.startup loading MODEL      memory while a model is loaded, and after
 """
 
 import importlib.util

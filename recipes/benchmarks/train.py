@@ -164,10 +164,7 @@ def _print_table(given: Given, windows: dict[str, list[Window]]) -> None:
     all_windows = [window for each in windows.values() for window in each]
     rates = [window.product_rate / 1e9 for window in all_windows]
     usual = statistics.median(window.usual_rate / 1e9 for window in all_windows)
-    print(
-        f"{given.size}: {per_token / 1e6:.0f} MFLOP per target token. Products of 1024 x 1024 matrices: ",
-        end="",
-    )
+    print(f"{given.size}: {per_token / 1e6:.0f} MFLOP per target token. Products of 1024 x 1024 matrices at")
     print(f"{min(rates):.0f} to {max(rates):.0f} GFLOP/s, median {statistics.median(rates):.0f}, ", end="")
     print(f"with PyTorch's default library {usual:.0f}\n")
     machine.print_head(

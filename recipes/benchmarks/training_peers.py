@@ -130,14 +130,8 @@ def prepare_fairseq(bin_folder: Path, folder: Path, *options: object) -> None:
 def fairseq_train(bin_folder: Path, folder: Path, config: TrainConfig, updates: object) -> list[object]:
     """Return a command that trains on the data in `folder`, with model, loss and optimiser of `config`."""
     model, schedule, optimizer = config.model, config.schedule, config.optimizer
-    command: list[object] = [
-        bin_folder / "fairseq-train",
-        folder / "fairseq",
-        "--cpu",
-        "--arch",
-        "transformer",
-    ]
-    command += ["--share-all-embeddings", "--dropout", model.residual_dropout]
+    command: list[object] = [bin_folder / "fairseq-train", folder / "fairseq", "--cpu"]
+    command += ["--arch", "transformer", "--share-all-embeddings", "--dropout", model.residual_dropout]
     command += ["--encoder-layers", model.encoder_layers, "--decoder-layers", model.decoder_layers]
     for side in ("encoder", "decoder"):
         command += [f"--{side}-embed-dim", model.width, f"--{side}-ffn-embed-dim", model.feed_forward]
@@ -153,15 +147,8 @@ def fairseq_train(bin_folder: Path, folder: Path, config: TrainConfig, updates: 
 def fairseq(given: Given, bin_folder: Path) -> Contestant:
     """Return fairseq-train, which pads batches of similar lengths."""
     command = fairseq_train(bin_folder, given.folder, TrainConfig(model=given.model), ENDLESS)
-    command += [
-        "--max-tokens",
-        TOKENS,
-        "--disable-validation",
-        "--seed",
-        1,
-        "--save-dir",
-        given.window / "run",
-    ]
+    command += ["--max-tokens", TOKENS, "--disable-validation", "--seed", 1]
+    command += ["--save-dir", given.window / "run"]
     path = given.folder / "stubs" / "fairseq"
     return Contestant("fairseq", command, given.printed, _number_after(r'"wpb": "([\d.]+)"'), path)
 

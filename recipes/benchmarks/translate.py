@@ -29,17 +29,10 @@ from nmt_cli.checkpoints.model_folder import Model
 from nmt_cli.model.cost import training_flops
 from recipes.benchmarks import machine
 from recipes.benchmarks import translation_peers as peers
+from recipes.benchmarks import translation_processes as processes
 from recipes.benchmarks.machine import NMT, THREADS
-from recipes.benchmarks.translation_peers import BEAM, Ids
-from recipes.benchmarks.translation_processes import (
-    OURS,
-    Contestant,
-    Process,
-    Run,
-    contestants,
-    prepare,
-    started,
-)
+from recipes.benchmarks.translation_peers import BEAM
+from recipes.benchmarks.translation_processes import OURS, Contestant, Process, Run
 from recipes.benchmarks.translation_texts import Text, multi30k, wmt_like
 
 TRIED = 256
@@ -73,14 +66,14 @@ def main(model: Path, fairseq: Path | None, transformers: bool, rounds: int, sen
     """Measure sentences and tokens per second, and memory."""
     machine.begin("translate")
     with machine.scratch() as folder:
-        found = prepare(find_model(model), folder)
+        found = processes.prepare(find_model(model), folder)
         tokenizers = found.identity.tokenizers
         texts = [multi30k(tokenizers, sentences), wmt_like(tokenizers, sentences // 2)]
         for text in texts:
             lengths = [len(source) - 1 for source in text.sources]
             mean = statistics.mean(lengths)
             print(f"{text.name}: {len(lengths):,} sentences of {mean:.1f} subwords, at most {max(lengths)}")
-        seen = _compared(contestants(folder, fairseq, transformers), folder, texts, rounds)
+        seen = _compared(processes.contestants(folder, fairseq, transformers), folder, texts, rounds)
         for text in texts:
             _print_table(found, text, seen)
         for text in texts:
@@ -93,14 +86,15 @@ def _compared(
     """Return the measurements by name. All processes live at the same time, one of them works."""
     seen = {one.name: Seen(_tried(one, folder, texts)) for one in listed}
     with ExitStack() as stack:
-        processes = {
-            one.name: stack.enter_context(started(one, folder, seen[one.name].plan.workers)) for one in listed
+        running = {
+            one.name: stack.enter_context(processes.started(one, folder, seen[one.name].plan.workers))
+            for one in listed
         }
-        for process in processes.values():
+        for process in running.values():
             process.ask(texts[0].part(BEAM), BEAM)
         for _ in range(rounds):
             for text in texts:
-                for name, process in processes.items():
+                for name, process in running.items():
                     batch = seen[name].plan.batches[text.name]
                     seen[name].runs.setdefault(text.name, []).append(_watched(name, process, text, batch))
     return seen
@@ -116,7 +110,7 @@ def _tried(contestant: Contestant, folder: Path, texts: Sequence[Text]) -> Faste
     for workers in contestant.workers:
         batches: dict[str, int] = {}
         total = 0.0
-        with started(contestant, folder, workers) as process:
+        with processes.started(contestant, folder, workers) as process:
             for text in texts:
                 some = text.part(TRIED)
                 process.ask(text.part(BEAM), BEAM)
@@ -149,11 +143,11 @@ def _watched(name: str, process: Process, text: Text, batch: int) -> Run:
 def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
     """Print speeds, relative to ours and to the floor."""
     ours = {name: seen[name].runs[text.name] for name in OURS}
-    exact = ours["nmt fp32"][0].targets
+    exact, tokenizer = ours["nmt fp32"][0].targets, model.identity.tokenizers.target
     print(f"\n{text.name}\n")
     machine.print_head(
         *("", "sentences/s: each round", "median", "output tokens/s"),
-        *(*(f"`{name}` / this" for name in OURS), "share of floor", "core seconds", "steps", "rows"),
+        *(*(f"`{name}` / this" for name in OURS), "share of floor", "core seconds"),
         *("batch", "BLEU", "same as `nmt fp32`", "MB, sampled every 2 s", "others' share of the cores"),
     )
     for name, one in seen.items():
@@ -168,9 +162,8 @@ def _print_table(model: Model, text: Text, seen: Mapping[str, Seen]) -> None:
             cells += [f"{statistics.median(other.seconds / mine.seconds for mine, other in pairs):.2f} x"]
         cells += [f"{statistics.median(_floor_seconds(model, text, run) / run.seconds for run in runs):.0%}"]
         cells += [f"{statistics.median(run.core_seconds for run in runs):.0f}"]
-        cells += [f"{count:,}" if count else "unknown" for count in (runs[0].steps, runs[0].rows)]
         cells += [f"{one.plan.workers} x {one.plan.batches[text.name]}"]
-        cells += [f"{_bleu(text, _lines(model, runs[0].targets)):.2f}"]
+        cells += [f"{_bleu(text, [tokenizer.restore(tokenizer.decode(ids)) for ids in runs[0].targets]):.2f}"]
         cells += [f"{same:,} of {len(text.sources):,}", f"{max(run.peak_bytes for run in runs) / 1e6:,.0f}"]
         cells += [f"{max(run.others for run in runs):.0%}"]
         machine.print_row(*cells)
@@ -183,11 +176,6 @@ def _floor_seconds(model: Model, text: Text, run: Run) -> float:
     vocabulary = len(model.transformer.target_vocabulary)
     flops = training_flops(model.identity.config, vocabulary, read, BEAM * written) / 3
     return flops / run.product_rate
-
-
-def _lines(model: Model, targets: Ids) -> list[str]:
-    tokenizer = model.identity.tokenizers.target
-    return [tokenizer.restore(tokenizer.decode(target)) for target in targets]
 
 
 def _bleu(text: Text, lines: Sequence[str]) -> float:

@@ -2,13 +2,12 @@
 
 python translation_peers.py KIND FOLDER WORKERS     loads, then answers one request per line
 
-FOLDER holds our model and the files of `translation_export`. Sources contain the end token, translations do
-not. This file also runs in the virtual environments of other toolkits, so it imports nmt_cli when needed.
+FOLDER holds our model and the files of `translation_processes`. Only sources contain the end token. This
+file also runs in the virtual environments of other toolkits, so it imports nmt_cli when needed.
 """
 
 import importlib
 import json
-import multiprocessing
 import os
 import sys
 import time
@@ -61,26 +60,6 @@ class Shape:
     vocabulary: int
 
 
-class Counted:
-    """Decoder steps, and the sum of their rows, over all processes. 0 if a toolkit does not report them."""
-
-    def __init__(self) -> None:
-        self._counted = multiprocessing.Array("q", 2)
-
-    def add(self, rows: int) -> None:
-        """Count a step."""
-        with self._counted:
-            self._counted[0] += 1
-            self._counted[1] += rows
-
-    def taken(self) -> dict[str, int]:
-        """Return the counts, and reset them."""
-        with self._counted:
-            counted = {"steps": self._counted[0], "rows": self._counted[1]}
-            self._counted[:] = [0, 0]
-        return counted
-
-
 Translate = Callable[[Ids, int, int], Ids]
 """Translates sources with a batch size and a beam size."""
 
@@ -90,27 +69,25 @@ def serve(kind: str, folder: Path, workers: int) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     began = time.perf_counter()
-    counted = Counted()
-    translate = _loaded(kind, folder, workers, counted)
+    translate = _loaded(kind, folder, workers)
     print(json.dumps({"load_seconds": time.perf_counter() - began}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
-        counted.taken()
         began = time.perf_counter()
         targets = translate(request["sources"], request["batch"], request["beam"])
         seconds = time.perf_counter() - began
-        answer = {"seconds": seconds, "targets": targets, **counted.taken()}
+        answer = {"seconds": seconds, "targets": targets}
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _loaded(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
+def _loaded(kind: str, folder: Path, workers: int) -> Translate:
     if kind.removesuffix(OWN_RULE) in ("fp32", "int8"):
-        return _ours(kind, folder, workers, counted)
+        return _ours(kind, folder, workers)
     if kind in CTRANSLATE2:
         return _ctranslate2(kind, folder, workers)
     shape = Shape(**json.loads((folder / SHAPE).read_text()))
     weights = torch.load(folder / WEIGHTS, weights_only=True)
-    return _marian(shape, weights, counted) if kind == MARIAN else _fairseq(shape, weights, counted)
+    return _marian(shape, weights) if kind == MARIAN else _fairseq(shape, weights)
 
 
 def _in_batches(sources: Ids, size: int, translate: Callable[[Ids], Ids]) -> Ids:
@@ -129,16 +106,19 @@ def _until_end(ids: Sequence[int]) -> list[int]:
     return some[: some.index(END)] if END in some else some
 
 
+def _padded(sources: Ids) -> Tensor:
+    return pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
+
+
 def _cap(sources: Ids) -> int:
     return max(map(len, sources)) - 1 + CAP
 
 
-def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
+def _ours(kind: str, folder: Path, workers: int) -> Translate:
     """Return our engine with the others' rules and a process per worker. A single line uses this process."""
     from nmt_cli.checkpoints.model_folder import read_model
     from nmt_cli.decoding.config import BeamConfig, SearchConfig
     from nmt_cli.decoding.engine import ListQueue
-    from nmt_cli.decoding.ensemble import Ensemble
     from nmt_cli.decoding.fast.packed import pack
     from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
     from nmt_cli.runtime.kernels.loading import compiled_kernels
@@ -151,21 +131,13 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
         compiled_kernels(room)
     model = read_model(folder / MODEL).transformer
     pack(model, cast("Precision", kind.removesuffix(OWN_RULE)), workers)
-    _count(Ensemble, "step", 1, counted)
-    _count(Ensemble, "logits", 1, counted)
 
     own = kind.endswith(OWN_RULE)
 
     def translate(sources: Ids, size: int, beam: int) -> Ids:
-        config = SearchConfig(
-            beam=beam,
-            length_rule="power",
-            length_penalty=ALPHA,
-            cap_extra=CAP,
-            rows=beam * size,
-            reach=BeamConfig().reach if own else 1000.0,
-            stop_early=not own,
-        )
+        rule: dict[str, Any] = {"length_rule": "power", "length_penalty": ALPHA, "cap_extra": CAP}
+        reach = BeamConfig().reach if own else 1000.0
+        config = SearchConfig(beam=beam, rows=beam * size, reach=reach, stop_early=not own, **rule)
         order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         targets: Ids = [[] for _ in sources]
 
@@ -209,16 +181,11 @@ def _ours(kind: str, folder: Path, workers: int, counted: Counted) -> Translate:
     return translate
 
 
-def precision(kind: str) -> str:
-    """Return the precision of a kind of CTranslate2."""
-    return kind.rpartition("-")[2]
-
-
 def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
     """Return CTranslate2, with the threads divided among its workers."""
     threads = int(os.environ["OMP_NUM_THREADS"]) // workers
     translator = importlib.import_module("ctranslate2").Translator(
-        str(folder / kind), compute_type=precision(kind), inter_threads=workers, intra_threads=threads
+        str(folder / kind), compute_type=kind.rpartition("-")[2], inter_threads=workers, intra_threads=threads
     )
 
     def translate(sources: Ids, size: int, beam: int) -> Ids:
@@ -226,14 +193,9 @@ def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
         waiting = []
         for start in range(0, len(order), size):
             some = [sources[i] for i in order[start : start + size]]
-            waiting += translator.translate_batch(
-                [list(map(str, source)) for source in some],
-                beam_size=beam,
-                length_penalty=ALPHA,
-                disable_unk=True,
-                max_decoding_length=_cap(some),
-                asynchronous=True,
-            )
+            rules = {"beam_size": beam, "length_penalty": ALPHA, "max_decoding_length": _cap(some)}
+            pieces = [list(map(str, source)) for source in some]
+            waiting += translator.translate_batch(pieces, disable_unk=True, asynchronous=True, **rules)
         targets: Ids = [[] for _ in sources]
         for i, one in zip(order, waiting, strict=True):
             targets[i] = list(map(int, one.result().hypotheses[0]))
@@ -242,24 +204,13 @@ def _ctranslate2(kind: str, folder: Path, workers: int) -> Translate:
     return translate
 
 
-def _count(owner: Any, name: str, place: int, counted: Counted) -> None:
-    """Let a function count each call, with the rows of its argument at `place`."""
-    does = getattr(owner, name)
-
-    def counting(*inputs: Any, **settings: Any) -> Any:
-        counted.add(len(inputs[place] if inputs else settings["input_ids"]))
-        return does(*inputs, **settings)
-
-    setattr(owner, name, counting)
-
-
 def _with_our_norms(model: nn.Module, shape: Shape) -> None:
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = shape.epsilon
 
 
-def _marian(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Translate:
+def _marian(shape: Shape, weights: dict[str, Tensor]) -> Translate:
     """Return `generate` of `transformers`, with our position embeddings."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -282,24 +233,17 @@ def _marian(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Trans
     tensors["final_logits_bias"][0, BANNED] = float("-inf")
     model.load_state_dict(tensors)
     _with_our_norms(model, shape)
-    _count(model.model.decoder, "forward", 0, counted)
 
     def batch(beam: int, sources: Ids) -> Ids:
-        padded = pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
-        found = model.generate(
-            input_ids=padded,
-            attention_mask=(padded != BANNED).long(),
-            num_beams=beam,
-            length_penalty=ALPHA,
-            early_stopping=True,
-            max_new_tokens=_cap(sources),
-        )
-        return [_until_end(row[1:]) for row in found.tolist()]
+        padded = _padded(sources)
+        rules = {"num_beams": beam, "length_penalty": ALPHA, "max_new_tokens": _cap(sources)}
+        rows = model.generate(padded, attention_mask=(padded != BANNED).long(), early_stopping=True, **rules)
+        return [_until_end(row[1:]) for row in rows.tolist()]
 
     return lambda sources, size, beam: _in_batches(sources, size, partial(batch, beam))
 
 
-def _fairseq(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Translate:
+def _fairseq(shape: Shape, weights: dict[str, Tensor]) -> Translate:
     """Return the `SequenceGenerator` of fairseq, with our position embeddings."""
     transformer = importlib.import_module("fairseq.models.transformer")
     entries = importlib.import_module("fairseq.data").Dictionary(add_special_symbols=False)
@@ -307,17 +251,11 @@ def _fairseq(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Tran
         entries.add_symbol(str(number))
     entries.bos_index = entries.eos_index = END
     entries.pad_index = entries.unk_index = BANNED
-    settings = SimpleNamespace(
-        encoder_layers=shape.encoder_layers,
-        decoder_layers=shape.decoder_layers,
-        encoder_embed_dim=shape.width,
-        encoder_ffn_embed_dim=shape.feed_forward,
-        encoder_attention_heads=shape.heads,
-        decoder_attention_heads=shape.heads,
-        share_all_embeddings=True,
-        max_source_positions=LONGEST,
-        max_target_positions=LONGEST,
-    )
+    sizes = {"encoder_layers": shape.encoder_layers, "decoder_layers": shape.decoder_layers}
+    sizes |= {f"{side}_attention_heads": shape.heads for side in ("encoder", "decoder")}
+    sizes |= {"encoder_embed_dim": shape.width, "encoder_ffn_embed_dim": shape.feed_forward}
+    sizes |= {f"max_{side}_positions": LONGEST for side in ("source", "target")}
+    settings = SimpleNamespace(share_all_embeddings=True, **sizes)
     transformer.base_architecture(settings)
     task = SimpleNamespace(source_dictionary=entries, target_dictionary=entries)
     model = transformer.TransformerModel.build_model(settings, task).eval()
@@ -328,7 +266,6 @@ def _fairseq(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Tran
     for side in (model.encoder, model.decoder):
         before = torch.zeros(BANNED + 1, shape.width)
         side.embed_positions.weights = torch.cat([before, positions])
-    _count(model.decoder, "forward", 0, counted)
     generator = importlib.import_module("fairseq.sequence_generator").SequenceGenerator
     of_beam = {
         beam: generator([model], entries, beam_size=beam, max_len_a=1, max_len_b=CAP - 1, len_penalty=ALPHA)
@@ -337,9 +274,9 @@ def _fairseq(shape: Shape, weights: dict[str, Tensor], counted: Counted) -> Tran
 
     def batch(beam: int, sources: Ids) -> Ids:
         lengths = torch.tensor([len(source) for source in sources])
-        padded = pad_sequence([torch.tensor(ids) for ids in sources], True, BANNED)
-        found = of_beam[beam].generate([model], {"net_input": {"src_tokens": padded, "src_lengths": lengths}})
-        return [_until_end(hypotheses[0]["tokens"].tolist()) for hypotheses in found]
+        inputs = {"src_tokens": _padded(sources), "src_lengths": lengths}
+        results = of_beam[beam].generate([model], {"net_input": inputs})
+        return [_until_end(hypotheses[0]["tokens"].tolist()) for hypotheses in results]
 
     return lambda sources, size, beam: _in_batches(sources, size, partial(batch, beam))
 

@@ -1,4 +1,4 @@
-"""Translators, each in its own process, which loads once and then waits for requests."""
+"""Translators, each in its own process that waits for requests, and the same weights in their forms."""
 
 import json
 import os
@@ -8,19 +8,23 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import click
+import torch
+from torch import Tensor
 
 from nmt_cli.checkpoints.model_folder import Model, read_model
 from nmt_cli.cli.main import WAITING
+from nmt_cli.interop.exporters.ctranslate2 import filled
+from nmt_cli.model.positions import sinusoids
+from nmt_cli.model.transformer import Transformer
 from recipes.benchmarks import translation_peers as peers
 from recipes.benchmarks.machine import ROOT, THREADS
 from recipes.benchmarks.training_peers import STUBS
-from recipes.benchmarks.translation_export import export
 from recipes.benchmarks.translation_peers import BEAM, Ids
 
 BATCHES = (32, 64, 128)
@@ -51,8 +55,6 @@ class Run:
 
     seconds: float
     targets: Ids
-    steps: int
-    rows: int
     peak_bytes: int = 0
     core_seconds: float = 0.0
     product_rate: float = 0.0
@@ -68,15 +70,8 @@ class Process:
         command = [str(contestant.python), "-P", peers.__file__, contestant.kind, str(folder), str(workers)]
         environment = os.environ | contestant.environment | {"PYTHONPATH": str(contestant.python_path)}
         with (folder / f"{contestant.kind}.log").open("w") as log:
-            self._process = subprocess.Popen(
-                *(command,),
-                stdin=PIPE,
-                stdout=PIPE,
-                env=environment,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+            pipes: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "stderr": log, "text": True}
+            self._process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
         self._name, self._log = contestant.name, Path(log.name)
         self.load_seconds: float = self._answer()["load_seconds"]
         self.start_seconds = time.perf_counter() - began
@@ -141,3 +136,65 @@ def started(contestant: Contestant, folder: Path, workers: int) -> Iterator[Proc
         yield process
     finally:
         process.stop()
+
+
+def export(model: Transformer, folder: Path) -> None:
+    """Write the weights for all others. Raise `ValueError` if not all of them support the architecture."""
+    config = model.config
+    asked = (config.norm, config.activation, config.positions, config.tie, config.attention_bias)
+    if (
+        asked != ("post", "relu", "sinusoidal", "all", False)
+        or config.encoder_window
+        or config.decoder_window
+    ):
+        raise ValueError("the model is not built as the paper's base model is")
+    sizes = (config.encoder_layers, config.decoder_layers, config.width, config.feed_forward, config.heads)
+    shape = peers.Shape(*sizes, config.norm_epsilon, len(model.target_vocabulary))
+    (folder / peers.SHAPE).write_text(json.dumps(asdict(shape)))
+    torch.save(dict(_usual_names(model)), folder / peers.WEIGHTS)
+    for kind in peers.CTRANSLATE2:
+        export_ctranslate2(model, kind, folder)
+
+
+def _usual_names(model: Transformer) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors by their names in fairseq and `transformers`, which also need biases."""
+    yield peers.EMBEDDING, model.output_matrix.detach()
+    yield peers.POSITIONS, sinusoids(peers.LONGEST, model.config.width)
+    for name, value in model.named_parameters():
+        if name == "output_matrix":
+            continue
+        stack, number, *inner, kind = name.split(".")
+        parts = USUAL_NAMES[".".join(inner)]
+        rows = [value.detach()] if len(parts) == 1 else value.detach().chunk(len(parts))
+        for part, row in zip(parts, rows, strict=True):
+            yield f"{stack}.layers.{number}.{part}.{kind}", row.clone()
+            if part.endswith("_proj"):
+                yield f"{stack}.layers.{number}.{part}.bias", torch.zeros(len(row))
+
+
+USUAL_NAMES = {
+    "attention.query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.output": ("self_attn.out_proj",),
+    "after_attention.norm": ("self_attn_layer_norm",),
+    "cross.query": ("encoder_attn.q_proj",),
+    "cross.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross.output": ("encoder_attn.out_proj",),
+    "after_cross.norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "after_feed_forward.norm": ("final_layer_norm",),
+}
+
+
+def export_ctranslate2(model: Transformer, kind: str, folder: Path) -> None:
+    """Write a model whose vocabulary entries are the ids in digits."""
+    spec = filled(model)
+    pieces = list(map(str, range(len(model.target_vocabulary))))
+    spec.register_source_vocabulary(pieces)
+    spec.register_target_vocabulary(pieces)
+    spec.config.unk_token = pieces[peers.BANNED]
+    spec.config.bos_token = spec.config.eos_token = spec.config.decoder_start_token = pieces[peers.END]
+    spec.validate()
+    spec.optimize(quantization=kind.rpartition("-")[2])
+    (folder / kind).mkdir()
+    spec.save(str(folder / kind))

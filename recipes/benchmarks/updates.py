@@ -33,7 +33,7 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.history import read_history
 from recipes.benchmarks import machine
 from recipes.benchmarks import training_peers as peers
-from recipes.benchmarks.lengths import Pairs
+from recipes.benchmarks.lengths import Pairs, of_split
 
 RESULTS = Path(__file__).with_name("updates.jsonl")
 PIECES = 4_000
@@ -129,7 +129,6 @@ def main(
     with machine.scratch() as scratch:
         folder = (work or scratch).resolve()
         _prepare(folder, fairseq)
-        _print_batches(folder, tokens)
         for seed, model, trainer in product(seeds, models, trainers):
             run = Run(model, trainer, seed, updates, tokens, every)
             if not any(covers(result, run) for result in results()):
@@ -239,20 +238,16 @@ def read_fairseq(printed: Path, valid_tokens: int) -> Seen:
     return seen
 
 
-def lengths(train: Split) -> Pairs:
-    return np.stack([np.diff(side.offsets) for side in (train.source, train.target)], axis=1)
-
-
 def our_batches(train: Split, tokens: int) -> list[Pairs]:
     """Return the lengths in each of our batches of the first epoch."""
     shard = plan_shard(train.source.offsets, train.target.offsets, BatchConfig(tokens=tokens), 1, 0, 0)
-    pairs = lengths(train)
+    pairs = of_split(train)
     return [pairs[shard.batch(number)] for number in range(len(shard))]
 
 
 def padded_batches(train: Split, budget: int) -> list[Pairs]:
     """Return the same of fairseq, which sorts by source, then by target, and counts padding."""
-    pairs = lengths(train)
+    pairs = of_split(train)
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
     batches, start, longest = [], 0, 0
     for end, length in enumerate(pairs.max(axis=1).tolist()):
@@ -271,25 +266,6 @@ def padded_budget(train: Split, tokens: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if len(padded_batches(train, middle)) <= wanted else (middle + 1, high)
     return low
-
-
-def _print_batches(folder: Path, tokens: int) -> None:
-    """Print the number, size and length spread of both kinds of batches."""
-    train = open_dataset(folder / "dataset").splits["train"]
-    budget = padded_budget(train, tokens)
-    machine.print_head(
-        *("batches of an epoch", "budget", "batches", "pairs", "target tokens"),
-        *("length spread in a batch: source", "target"),
-    )
-    both = {"nmt": (tokens, our_batches(train, tokens)), "fairseq": (budget, padded_batches(train, budget))}
-    for name, (most, batches) in both.items():
-        sums = [int(batch[:, 1].sum()) for batch in batches]
-        spreads = np.mean([batch.std(axis=0) for batch in batches], axis=0)
-        pairs = f"{statistics.mean(map(len, batches)):.1f}"
-        tokens_of_a_batch = f"{statistics.mean(sums):.0f} ± {statistics.stdev(sums):.0f}"
-        cells = (f"{spread:.2f}" for spread in spreads)
-        machine.print_row(name, f"{most:,}", f"{len(batches):,}", pairs, tokens_of_a_batch, *cells)
-    print(flush=True)
 
 
 def print_table(model: str, tokens: int) -> None:

@@ -26,8 +26,8 @@ from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.runtime.devices import Precision
 from recipes.benchmarks.gpu.device import kernels_of, the_device, wait
-from recipes.benchmarks.translation_export import export_ctranslate2
 from recipes.benchmarks.translation_peers import ALPHA, BEAM, END
+from recipes.benchmarks.translation_processes import export_ctranslate2
 from recipes.benchmarks.translation_texts import Ids, multi30k, wmt_like
 
 ROWS = (1024, 2048, 4096)  # hypotheses at a time, ours
@@ -91,15 +91,9 @@ def ctranslate2(model: Transformer) -> Iterator[tuple[str, Translate]]:
 
 def _theirs(translator: Any, size: int, sources: Ids) -> list[int]:
     pieces = [[*map(str, ids[:-1]), str(END)] for ids in sorted(sources, key=len, reverse=True)]
-    found = translator.translate_batch(
-        pieces,
-        beam_size=BEAM,
-        length_penalty=ALPHA,
-        disable_unk=True,
-        max_decoding_length=150,
-        max_batch_size=size,
-    )
-    return [len(each.hypotheses[0]) + 1 for each in found]
+    rules = {"beam_size": BEAM, "length_penalty": ALPHA, "disable_unk": True, "max_decoding_length": 150}
+    results = translator.translate_batch(pieces, max_batch_size=size, **rules)
+    return [len(each.hypotheses[0]) + 1 for each in results]
 
 
 def _timed(translate: Translate, sources: Ids) -> dict[str, float]:

@@ -146,15 +146,8 @@ def _batch(pairs: Pairs, rounding: Rounding | None, entries: int) -> MicroBatch:
 
 def local_batch(part: MicroBatch) -> LocalBatch:
     """Return a batch of one micro-batch."""
-    return LocalBatch(
-        epoch=0,
-        number=0,
-        micro_batches=[part],
-        pairs=len(part.pairs),
-        source_tokens=part.real_source_tokens,
-        target_tokens=part.real_target_tokens,
-        dropped=0,
-    )
+    tokens = {f"{side}_tokens": getattr(part, f"real_{side}_tokens") for side in ("source", "target")}
+    return LocalBatch(epoch=0, number=0, micro_batches=[part], pairs=len(part.pairs), dropped=0, **tokens)
 
 
 def trainer(
