@@ -65,7 +65,7 @@ SLOW = (
     *("translation/test_stream.py", "cli/commands/test_average_checkpoints.py", "training/test_loop.py"),
     *("training/step/test_trainer.py", "training/step/test_ema.py", "training/setup/", "test_api.py"),
     *("cli/commands/test_score_model.py", "text/test_sampling.py", "text/test_normalize.py"),
-    *("text/subword_models/test_learn.py", "training/validation/", "decoding/fast/test_compiled.py"),
+    *("text/subword_models/test_learn.py", "training/validation/", "model/test_torch_compile.py"),
     *("training/test_compiled.py", "loss/test_fused.py"),
 )
 """Where tests train, translate, start processes or interpret kernels; others are marked one by one."""

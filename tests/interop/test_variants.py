@@ -40,7 +40,8 @@ def test_a_variant_comes_back_as_it_was_or_is_refused(
         assert variant != "none", lost
         return
     export(model, form, tmp_path / "theirs")
-    returned = read(str(tmp_path / "theirs"), Wanted("en", "de"))
+    wanted = Wanted("en", "de") if form == "marian" else Wanted()
+    returned = read(str(tmp_path / "theirs"), wanted)
     # Marian's start is a padding whose vector is zero, so both ways to say it are right.
     start = model.identity.config.start if form == "marian" else returned.config.start
     assert replace(returned.config, start=start) == model.identity.config

@@ -64,9 +64,8 @@ def test_it_ends_with_the_last_epoch(go: Go, run: Path) -> None:
     [
         ("training.max_steps=6",),
         ("training.max_epochs=2", "training.max_steps=1000", "batch.tokens=2000"),
-        ("training.max_hours=1e-9", "training.max_steps=1000"),
     ],
-    ids=["steps", "epochs", "hours"],
+    ids=["steps", "epochs"],
 )
 def test_the_time_left_is_nothing_at_the_last_step(go: Go, limits: tuple[str, ...]) -> None:
     _, events = go(*limits, "training.log_every=1")

@@ -23,13 +23,13 @@ DETERMINISTIC = "training.deterministic=true"
 @pytest.fixture
 def with_put(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model one of whose operations gives other bits each time, as PyTorch knows."""
-    encode = Transformer.encode
+    forward = Transformer.forward
 
     def putting(self: Transformer, *arguments: Any) -> torch.Tensor:
         torch.zeros(3).put_(torch.tensor([0]), torch.tensor([1.0]))
-        return encode(self, *arguments)
+        return forward(self, *arguments)
 
-    monkeypatch.setattr(Transformer, "encode", putting)
+    monkeypatch.setattr(Transformer, "forward", putting)
 
 
 @pytest.mark.usefixtures("with_put")
