@@ -57,7 +57,7 @@ class KernelFiles:
         roots = chosen, PACKAGE / "runtime" / "kernels" / "__pycache__", cached if cached[:1] == "/" else ""
         folders = [Path(root, f"{PREFIX}{digest.hexdigest()[:16]}") for root in roots if root]
         found = next(
-            (folder for usable in (Path.is_dir, _make) for folder in folders if usable(folder)), None
+            (folder for usable in (_is_trusted, _make) for folder in folders if usable(folder)), None
         )
         if not found:
             raise OSError("no folder for compiled code can be written; set NUMBA_CACHE_DIR to one")
@@ -84,11 +84,19 @@ class KernelFiles:
                 staging.unlink(missing_ok=True)
 
 
-def _make(folder: Path) -> bool:
-    """Make a folder; return whether it can be written. Of its kind, the least recently used are removed."""
+def _is_trusted(folder: Path) -> bool:
+    """Return whether only the user or root can write to this folder: loading compiled code runs it."""
     with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        status = folder.stat()
+        return status.st_uid in (0, os.getuid()) and not status.st_mode & 0o022
+    return False
+
+
+def _make(folder: Path) -> bool:
+    """Make a folder, and return whether it can be used. Of its kind, remove the least recently used."""
+    with suppress(OSError):
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         found = sorted(folder.parent.glob(f"{PREFIX}*"), key=lambda path: path.stat().st_mtime)
         for old in found[:-FOLDERS]:
             shutil.rmtree(old, ignore_errors=True)
-    return os.access(folder, os.W_OK)
+    return _is_trusted(folder) and os.access(folder, os.W_OK)

@@ -123,6 +123,19 @@ def test_the_environment_and_all_sources_name_the_folder(
     assert sorted(chosen.iterdir()) == sorted(left)
 
 
+def test_a_folder_that_others_can_write_to_is_not_used(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "PACKAGE", package)
+    chosen = package / "chosen"
+    KernelFiles(str(chosen), "here").write("a", b"theirs")
+    (folder,) = chosen.iterdir()
+    folder.chmod(0o777)
+    assert KernelFiles(str(chosen), "here").read("a") is None
+    folder.chmod(0o755)
+    assert KernelFiles(str(chosen), "here").read("a") == b"theirs"
+
+
 def test_a_folder_that_can_only_be_read_is_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "PACKAGE", package)
     KernelFiles("", "here").write("a", b"installed")
