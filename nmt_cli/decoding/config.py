@@ -70,9 +70,9 @@ class BeamConfig:
     """See cap_ratio."""
 
     reach: float = setting(1.5, least=1)
-    """A live hypothesis is given up if, grown to this many times its own or the source's length at no cost,
-    it would not be among the best. 1000 misses nothing, but takes longer, much so where the length penalty is
-    high."""
+    """Prunes the search. A hypothesis is dropped if it could not be among the best even after growing, at no
+    cost, to this many times its own length or the source's. The default loses nothing at usual length
+    penalties, but changed 49 of 500 lines at a penalty of 2.0. 1000 never loses anything and takes longer."""
 
     stop_early: bool = setting(False)
     """End when as many hypotheses have ended as the beam is wide, as fairseq and CTranslate2 do, though a

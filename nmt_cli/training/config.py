@@ -125,10 +125,11 @@ class TrainingConfig:
     """Refuse operations on the GPU whose results differ from run to run."""
 
     tensorboard: bool = False
-    """Write the curves for TensorBoard too, in tensorboard/ of the run; needs nmt-cli[tensorboard]."""
+    """Write the curves for TensorBoard too, in tensorboard/ of the run. Needs the extra '.[tensorboard]'."""
 
     wandb: bool = False
-    """Send the curves to Weights & Biases too (WANDB_MODE=offline: keep them); needs nmt-cli[wandb]."""
+    """Send the curves to Weights & Biases too, or keep them with WANDB_MODE=offline. Needs the extra
+    '.[wandb]'."""
 
     log_every: int = setting(100, least=1)
     """Steps between two lines on the screen; log.jsonl has them all."""

@@ -18,6 +18,7 @@ from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.runtime.atomic import file_written_whole, resolved
 from nmt_cli.runtime.garbage import nothing_to_collect
 from nmt_cli.runtime.threads import set_own_threads
+from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.incoming import lines_of
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def translate(
         shown = pages.enter_context(file_written_whole(page)) if page else None
         attention = AttentionPage(shown, model)
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
-        lines, segments = _lines(source, model.languages[0], config, stack)
+        skipped = Noted()
+        lines, segments = _lines(source, model.languages[0], config, stack, skipped)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
         translations = _translations(model, lines, report, _nothing if target else outgoing.flush)
         # These put more on a line than a test set or a column has room for.
@@ -116,7 +118,7 @@ def translate(
         _write(outgoing, done, written, None if form == "json" else config.search.n_best, attention)
         stack.close()  # the translations are safe by now, whatever becomes of the page
         attention.write()
-        if report.failed.count:
+        if report.failed.count or skipped.count:
             sys.exit(1)
 
 
@@ -180,9 +182,9 @@ def _refuse_same(page: Path | None, target: Path | None) -> None:
 
 
 def _lines(
-    source: Path | None, lang: str, config: TranslateConfig, stack: ExitStack
+    source: Path | None, lang: str, config: TranslateConfig, stack: ExitStack, skipped: Noted
 ) -> tuple[Iterable[bytes], Sequence[sgm.Segment]]:
-    """The lines to translate, and of a test set the segments that they are."""
+    """Return the lines to translate and the segments of a test set. Lines left out go to `skipped`."""
     kind = kind_of(source)
     if source and kind in TEST_SETS:
         segments = sgm.segments(source, "source", lang)
@@ -194,11 +196,12 @@ def _lines(
         return lines_of(
             _reader(stream), lambda number: refuse_large(LONGEST_BYTES + 1, f"{source} line {number:,}")
         ), ()
-    return lines_of(_reader(None), _skip, LONGEST_HELD), ()
+    return lines_of(_reader(None), partial(_skip, skipped), LONGEST_HELD), ()
 
 
-def _skip(number: int) -> None:
-    """Report a line of stdin that is too long to hold; those after it are translated."""
+def _skip(skipped: Noted, number: int) -> None:
+    """Report and note a line of stdin that is too long to hold. The lines after it are translated."""
+    skipped.add(number)
     limit = f"is longer than {LONGEST_HELD:,} bytes, the limit on stdin"
     click.echo(f"Error: line {number:,} {limit}; an empty line replaces its translation.", err=True)
 

@@ -93,9 +93,8 @@ def build_trainer(
 
 
 def tell_slow_ways(config: TrainConfig, device: torch.device, report: Report, ranks: int = 1) -> None:
-    """Warn about what makes training slow on `device`, which `ranks` processes of this machine share."""
-    if not is_gpu(device) and ranks > (cores := available_cores()):
-        report(Warned(f"{ranks} processes share {cores} CPU cores, which is slower than --devices {cores}."))
+    """Warn about settings that make training slow on `device`, which `ranks` local processes share."""
+    warn_if_crowded(device, report, ranks)
     if config.training.precision == "bf16" and "bf16" not in translating_precisions(device):
         report(Warned("this CPU has no instructions for bf16; training.precision=fp32 is much faster here."))
     d_k, d_v = config.model.d_k, config.model.d_v
@@ -104,6 +103,12 @@ def tell_slow_ways(config: TrainConfig, device: torch.device, report: Report, ra
         most = f"up to {WIDEST[2]} (fp32: {WIDEST[4]})"
         told = f"heads have {d_k} and {d_v} channels, but our kernel takes multiples of 8 {most}"
         report(Warned(f"{told}; PyTorch's own attention on padded batches is used instead."))
+
+
+def warn_if_crowded(device: torch.device, report: Report, ranks: int) -> None:
+    """Warn if more ranks than cores share a CPU."""
+    if not is_gpu(device) and ranks > (cores := available_cores()):
+        report(Warned(f"{ranks} processes share {cores} CPU cores, which is slower than --devices {cores}."))
 
 
 def precision_for(wanted: str, device: torch.device) -> str:

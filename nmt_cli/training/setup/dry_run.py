@@ -17,7 +17,7 @@ from nmt_cli.data.dataset import TRAIN, Split, open_dataset
 from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.runtime.atomic import resolved
 from nmt_cli.training.config import TrainConfig
-from nmt_cli.training.setup.build import build_trainer, cut_for, identity_of
+from nmt_cli.training.setup.build import build_trainer, cut_for, identity_of, warn_if_crowded
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.preflight import Tried, checkpoints_at_most, estimate, try_longest
 from nmt_cli.training.setup.resume import refuse_going_on
@@ -92,6 +92,7 @@ def forecast(
     split, identity = dataset.splits[TRAIN], identity_of(dataset, config)
     if step := refuse_going_on(run, config, identity):
         report(Note(f"{run} stands at step {step:,} of this plan"))
+    warn_if_crowded(device, report, devices)
     alone = Group(Process(), device, timeout=0.0)
     with repeatable(config, device):
         trainer = build_trainer(identity, config, alone, device, report, fresh=True)

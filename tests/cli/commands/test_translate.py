@@ -1,5 +1,7 @@
 """`nmt translate`: its flags, its help, what it prints, and what it refuses."""
 
+import importlib
+import io
 import json
 import shutil
 import subprocess
@@ -111,6 +113,18 @@ def test_a_line_that_does_not_fit_into_memory_makes_the_command_fail(run: Run) -
     assert "Error: 1 of 2 lines did not fit into memory, and have empty translations: line 1." in (
         result.stderr
     )
+
+
+def test_a_line_of_stdin_that_is_too_long_to_hold_makes_the_command_fail(
+    nmt: Run, made_models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = importlib.import_module("nmt_cli.cli.commands.translate")
+    monkeypatch.setattr(command, "LONGEST_HELD", 10)
+    text = io.BytesIO(b"abc\n" + b"x" * 50 + b"\nde\n")
+    monkeypatch.setattr(command, "_reader", lambda file: lambda most: text.read(8))
+    result = nmt("translate", made_models / "copies", "--device", "cpu", "--quiet")
+    assert (result.returncode, result.stdout) == (1, "abc\n\nde\n")
+    assert result.stderr.startswith("Error: line 2 is longer than 10 bytes, the limit on stdin;")
 
 
 def test_a_model_cannot_ask_for_a_search_that_no_flag_could(

@@ -61,6 +61,12 @@ def test_stdout_is_settings_that_config_takes_back(
     assert weights[0] == weights[1]
 
 
+def test_more_ranks_than_cores_are_warned_about(dry_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt_cli.training.setup.build.available_cores", lambda: 2)
+    result = dry_run("--dry-run", "--devices", "4")
+    assert "4 processes share 2 CPU cores, which is slower than --devices 2." in result.stderr
+
+
 def test_quiet_leaves_the_settings_alone(dry_run: Run) -> None:
     result = dry_run("--dry-run", "--quiet")
     assert (result.returncode, result.stderr) == (0, "")
