@@ -48,6 +48,7 @@ torture: install  ## faults for twenty minutes; TORTURE="--seed 2" for others
 	$(VENV)/python3 -m recipes.torture.training --minutes 10 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.files --mutations 3000 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.foreign --mutations 200 $(TORTURE)
+	$(VENV)/python3 -m recipes.torture.caches $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.pipe --lines 20000 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.pages --rounds 5 $(TORTURE)
 	$(VENV)/python3 -m recipes.torture.connections --rounds 4 $(TORTURE)

@@ -61,12 +61,12 @@ def main(pairs: int, kills: int, workers: int, tokenizer: str, seed: int, out: P
                 f"| {size:,} | {run.seconds:.0f} | {run.cpu_seconds:.0f} | {rate:,.0f} | {run.peak_mb:.0f} |",
                 flush=True,
             )
-            expected = _digest(folder / "plain")
+            expected = digest(folder / "plain")
             shutil.rmtree(folder / "plain")
         same = _by_shards(command, folder / "sharded") == expected
         print(f"\ntwo shards at once, and a merge: {'the same bytes' if same else 'OTHER BYTES'}", flush=True)
         stopped = _killed(command, folder / "killed", kills, random.Random(seed), run.seconds)
-        again = _digest(folder / "killed") == expected
+        again = digest(folder / "killed") == expected
         print(f"{stopped} kills: {'the same bytes' if again else 'OTHER BYTES'}", flush=True)
         sys.exit(not (same and again))
 
@@ -133,7 +133,7 @@ def _by_shards(command: Sequence[str], out: Path) -> str:
     if any([shard.wait() for shard in shards]):
         raise click.ClickException("a shard failed")
     subprocess.run([*command, "--out", str(out)], check=True)
-    return _digest(out)
+    return digest(out)
 
 
 def _killed(command: Sequence[str], out: Path, kills: int, chance: random.Random, whole: float) -> int:
@@ -157,8 +157,8 @@ def _killed(command: Sequence[str], out: Path, kills: int, chance: random.Random
     return stopped
 
 
-def _digest(folder: Path) -> str:
-    """Of the names and contents of all files."""
+def digest(folder: Path) -> str:
+    """Return a checksum of the names and contents of all files."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(folder)}\n".encode())
