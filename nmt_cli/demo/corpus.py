@@ -1,49 +1,47 @@
-"""The corpus of `nmt demo`: English and German sentences from a small grammar, nothing downloaded."""
+"""The corpus of `nmt demo`: English and German sentences from a small grammar, without a download."""
 
 import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from random import Random
 
 from nmt_cli.demo.lexicon import Pair
+from nmt_cli.demo.phrases import RandomPhrases
 from nmt_cli.demo.sentences import sentence
 
 SIZES = {"train": 20_000, "valid": 500, "test": 500}
 
 PATIENCE = 100_000
-"""How many sentences in a row may be of no use before we say that the grammar has no more to give."""
+"""Number of useless sentences in a row after which the grammar counts as exhausted."""
 
 
 def split_of(english: str) -> str:
-    """The one set an English sentence may be in, whatever the seed and the sizes."""
-    # Not Python's own hash, which differs from process to process.
+    """Return the one set that an English sentence may belong to, for all seeds and sizes."""
+    # Python's own hash differs between processes.
     shard = zlib.crc32(english.encode("utf-8")) % 40
     return {0: "test", 1: "valid"}.get(shard, "train")
 
 
 def corpus(split: str, size: int, seed: int) -> list[Pair]:
-    """As many pairs as asked for, no English sentence twice; a larger size begins with the smaller one."""
+    """Return distinct pairs, `size` of them. A larger size begins with the pairs of a smaller one."""
     pairs = list(islice(_drawn(split, seed), size))
     if len(pairs) < size:
-        raise ValueError(
-            f"--{split} is {size}, but the grammar gave only {len(pairs)} different sentences; ask for fewer"
-        )
+        raise ValueError(f"--{split} must be at most {len(pairs)}, the size of the grammar (got {size}).")
     return pairs
 
 
 def write(pairs: Sequence[Pair], folder: Path, split: str) -> None:
-    """FOLDER/split.en and FOLDER/split.de, one sentence a line."""
+    """Write `split`.en and `split`.de to the folder, one sentence per line."""
     for language, lines in (("en", [pair.en for pair in pairs]), ("de", [pair.de for pair in pairs])):
         (folder / f"{split}.{language}").write_text("".join(f"{x}\n" for x in lines), "utf-8", newline="\n")
 
 
 def _drawn(split: str, seed: int) -> Iterator[Pair]:
-    rng, seen, in_vain = Random(f"{split} {seed}"), set[str](), 0
-    while in_vain < PATIENCE:
-        pair = sentence(rng)
-        in_vain += 1
+    draw, seen, useless = RandomPhrases(f"{split} {seed}"), set[str](), 0
+    while useless < PATIENCE:
+        pair = sentence(draw)
+        useless += 1
         if split_of(pair.en) == split and pair.en not in seen:
             seen.add(pair.en)
-            in_vain = 0
+            useless = 0
             yield pair

@@ -1,8 +1,8 @@
-"""Draws the parts of a sentence: numbers, times, dates, prices, people and things."""
+"""Draw the phrases of a sentence at random: numbers, prices, times, days, people and things."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from nmt_cli.demo import lexicon, numerals
 from nmt_cli.demo.lexicon import Noun, Pair, Subject
@@ -10,172 +10,90 @@ from nmt_cli.demo.lexicon import Noun, Pair, Subject
 Item = TypeVar("Item")
 
 
-def pick(rng: Random, items: Sequence[Item]) -> Item:
-    """One item, all equally likely."""
-    # Only random() itself is promised to give the same numbers in every version of Python.
-    return items[int(rng.random() * len(items))]
+class RandomPhrases:
+    """A source of random phrases. The same seed gives the same phrases in every version of Python."""
 
+    def __init__(self, seed: str) -> None:
+        # Python promises the same numbers in every version for random() only.
+        self._random = Random(seed).random
 
-def integer(rng: Random, low: int, high: int) -> int:
-    """A whole number from low to high, both included."""
-    return low + int(rng.random() * (high - low + 1))
+    def pick(self, items: Sequence[Item]) -> Item:
+        """Return one of the items, all equally likely."""
+        return items[int(self._random() * len(items))]
 
+    def integer(self, low: int, high: int) -> int:
+        """Return an integer from low to high, both included."""
+        return low + int(self._random() * (high - low + 1))
 
-def chance(rng: Random, probability: float) -> bool:
-    """True with the given probability."""
-    return rng.random() < probability
+    def cardinal(self) -> Pair:
+        """Return a number for a calculation, mostly below ten thousand."""
+        ranges = [(0, 20)] * 4 + [(21, 99)] * 5 + [(100, 999)] * 6 + [(1000, 9999)] * 4 + [(10_000, 999_999)]
+        return numerals.cardinal(self.integer(*self.pick(ranges)))
 
+    def _plural_number(self, low: int, high: int) -> int:
+        """Return a number for a plural noun. Skip 1, 101, 201 ...: German has no settled form for those."""
+        number = self.integer(low, high)
+        return number + 1 if number % 100 == 1 else number
 
-def two_different(draw: Callable[[Random], Item], rng: Random) -> tuple[Item, Item]:
-    """Two draws that are not the same."""
-    first = second = draw(rng)
-    while second == first:
-        second = draw(rng)
-    return first, second
+    def price(self) -> Pair:
+        """Return a price, in the German accusative."""
+        euros = self.pick([1] + 30 * [self._plural_number(2, self.pick([20, 99, 999]))])
+        return numerals.price(euros, self.pick([0, 5 * self.integer(1, 19)]))
 
+    def clock(self) -> Pair:
+        """Return a clock time, for use after "at" and "um"."""
+        return numerals.clock(self.integer(1, 12), 5 * self.integer(0, 11))
 
-def city(rng: Random) -> Pair:
-    """The name of a city."""
-    return pick(rng, lexicon.CITIES)
+    def year(self) -> Pair:
+        """Return a year of birth."""
+        return numerals.year(self.integer(1900, 2024))
 
+    def date(self) -> Pair:
+        """Return a day of any month with its preposition: "on the third of March", "am dritten März"."""
+        day, month = numerals.ordinal(self.integer(1, 28)), self.pick(lexicon.MONTHS)
+        return Pair(f"on the {day.en} of {month.en}", f"am {day.de}n {month.de}")
 
-NUMBER_RANGES = [(0, 20)] * 4 + [(21, 99)] * 5 + [(100, 999)] * 6 + [(1000, 9999)] * 4 + [(10_000, 999_999)]
+    def weekday(self) -> Pair:
+        """Return a day of the week with its preposition: "on Monday evening", "am Montagabend"."""
+        day, part = self.pick(lexicon.WEEKDAYS), self.pick(lexicon.DAY_PARTS)
+        return Pair(f"on {day.en}{part.en}", f"am {day.de}{part.de}")
 
+    def past(self) -> Pair:
+        """Return a time in the past: a date, a weekday, "yesterday" or "three weeks ago"."""
+        count, span = numerals.cardinal(self.integer(2, 12)), self.pick(lexicon.TIME_SPANS)
+        ago = Pair(f"{count.en} {span.en} ago", f"vor {count.de} {span.de}")
+        return self.pick([self.date(), self.weekday(), self.pick(lexicon.PAST_DAYS), ago])
 
-def cardinal(rng: Random) -> Pair:
-    """A number that stands alone, mostly below ten thousand."""
-    number = integer(rng, *pick(rng, NUMBER_RANGES))
-    return Pair(numerals.english_cardinal(number), numerals.german_cardinal(number))
+    def person(self) -> Subject:
+        """Return a pronoun or a name as a subject."""
+        return self.pick(self.pick([lexicon.PRONOUNS, lexicon.NAMES]))
 
+    def subject(self) -> Subject:
+        """Return any subject: a pronoun, a name, a relative or a group."""
+        owner, relative = self.pick(lexicon.OWNERS), self.pick(lexicon.RELATIVES)
+        german = f"{owner.de}{relative.gender.nominative} {relative.de}"
+        family = Subject(f"{owner.en} {relative.en}", german, 1)
+        return self.pick([self.person(), self.person(), family, self.pick(lexicon.GROUPS)])
 
-def before_noun(rng: Random, low: int, high: int, step: int = 1) -> Pair:
-    """A multiple of step from low to high to stand before a plural noun, so never one, 101, 201, ..."""
-    number = _not_one(step * integer(rng, low // step, high // step))
-    return Pair(numerals.english_cardinal(number), numerals.german_before_noun(number))
+    def receiver(self) -> Pair:
+        """Return a relative as a receiver, in the German dative: "my brother", "meinem Bruder"."""
+        owner, relative = self.pick(lexicon.OWNERS), self.pick(lexicon.RELATIVES)
+        return Pair(f"{owner.en} {relative.en}", f"{owner.de}{relative.gender.dative} {relative.de}")
 
+    def the_thing(self) -> tuple[Noun, Pair]:
+        """Return a noun, and a phrase with it in the nominative: "the red book", "das rote Buch"."""
+        noun, adjective = self.pick(lexicon.THINGS), self.pick(lexicon.ADJECTIVES)
+        return noun, Pair(f"the {adjective.en} {noun.en}", f"{noun.article} {adjective.de}e {noun.de}")
 
-def _not_one(number: int) -> int:
-    return number + 1 if number % 100 == 1 else number  # see `german_before_noun`
+    def a_thing(self) -> Pair:
+        """Return a thing in the German accusative: "an old chair", "einen alten Stuhl"."""
+        noun, adjective = self.pick(lexicon.THINGS), self.pick(lexicon.ADJECTIVES)
+        article = "an" if adjective.en == "old" else "a"
+        german = f"ein{noun.gender.accusative} {adjective.de}{noun.gender.adjective} {noun.de}"
+        return Pair(f"{article} {adjective.en} {noun.en}", german)
 
-
-def few(rng: Random) -> Pair:
-    """How many things somebody buys: mostly few, at times hundreds."""
-    return before_noun(rng, *pick(rng, [(2, 12), (2, 12), (2, 99), (2, 999)]))
-
-
-def crowd(rng: Random) -> Pair:
-    """How many people live in a city: thousands to millions, mostly round."""
-    return before_noun(
-        rng, *pick(rng, [(1000, 9999, 1), (2000, 900_000, 1000), (2000, 90_000, 100), (10**6, 10**7, 10**5)])
-    )
-
-
-def year(rng: Random, first: int) -> Pair:
-    """A year from the first one to 2024."""
-    number = integer(rng, first, 2024)
-    return Pair(numerals.english_year(number), numerals.german_year(number))
-
-
-def clock(rng: Random) -> Pair:
-    """A clock time; the German needs "um" before it where the English has "at"."""
-    hour = integer(rng, 1, 12)
-    minute = integer(rng, 0, 59) if chance(rng, 0.2) else 5 * integer(rng, 0, 11)
-    return Pair(numerals.english_clock(hour, minute), numerals.german_clock(hour, minute))
-
-
-def price(rng: Random) -> Pair:
-    """A price, in German in the accusative."""
-    euros = 1 if chance(rng, 0.03) else _not_one(integer(rng, *pick(rng, [(2, 20), (2, 99), (100, 999)])))
-    cents = 5 * integer(rng, 1, 19) if chance(rng, 0.6) else 0
-    return Pair(numerals.english_price(euros, cents), numerals.german_price(euros, cents))
-
-
-def day_of_year(rng: Random) -> Pair:
-    """A day to stand after "on" and "am": "the third of March" and "dritten März"."""
-    # Every month has a twenty-eighth.
-    day, month = integer(rng, 1, 28), pick(rng, lexicon.MONTHS)
-    return Pair(
-        f"the {numerals.english_ordinal(day)} of {month.en}", f"{numerals.german_ordinal(day)}n {month.de}"
-    )
-
-
-def named_day(rng: Random) -> Pair:
-    """A day of the week, often with its part: "on Monday evening" and "am Montagabend"."""
-    day, part = pick(rng, lexicon.WEEKDAYS), pick(rng, lexicon.DAY_PARTS)
-    if chance(rng, 0.5):
-        return Pair(f"on {day.en}", f"am {day.de}")
-    return Pair(f"on {day.en} {part.en}", f"am {day.de}{part.de}")
-
-
-def past(rng: Random) -> Pair:
-    """When something happened."""
-    kind = integer(rng, 1, 4)
-    if kind == 1:
-        count, span = before_noun(rng, 2, 12), pick(rng, lexicon.SPANS)
-        return Pair(f"{count.en} {span.en} ago", f"vor {count.de} {span.de}")
-    if kind == 2:
-        day = day_of_year(rng)
-        return Pair(f"on {day.en}", f"am {day.de}")
-    return named_day(rng) if kind == 3 else pick(rng, lexicon.PAST_DAYS)
-
-
-def future(rng: Random) -> Pair:
-    """When something is going to happen."""
-    kind = integer(rng, 1, 3)
-    if kind == 1:
-        count, span = before_noun(rng, 2, 12), pick(rng, lexicon.SPANS)
-        return Pair(f"in {count.en} {span.en}", f"in {count.de} {span.de}")
-    return named_day(rng) if kind == 2 else pick(rng, lexicon.FUTURE_DAYS)
-
-
-class Relative(NamedTuple):
-    """Somebody's relative; the German in all four cases."""
-
-    en: str
-    nominative: str
-    accusative: str
-    dative: str
-    genitive: str
-
-
-def relative(rng: Random) -> Relative:
-    """A relative with a possessive: "my brother"."""
-    owner, kin = pick(rng, lexicon.POSSESSIVES), pick(rng, lexicon.KIN)
-    endings = ("e", "e", "er", "er") if kin.feminine else ("", "en", "em", "es")
-    nouns = (kin.de, kin.de, kin.de, kin.de_genitive)
-    cases = (f"{owner.de}{ending} {noun}" for ending, noun in zip(endings, nouns, strict=True))
-    return Relative(f"{owner.en} {kin.en}", *cases)
-
-
-def subject(rng: Random) -> Subject:
-    """Who does something: a pronoun, a name, a relative or several people."""
-    kind = integer(rng, 1, 10)
-    if kind <= 4:
-        return pick(rng, lexicon.PRONOUN_SUBJECTS)
-    if kind <= 7:
-        person = relative(rng)
-        return Subject(person.en, person.nominative, 1)
-    return _name(rng) if kind <= 9 else pick(rng, lexicon.GROUP_SUBJECTS)
-
-
-def pronoun_or_name(rng: Random) -> Subject:
-    """Who does something to a relative, and so had better not be a relative too."""
-    return pick(rng, lexicon.PRONOUN_SUBJECTS) if chance(rng, 0.5) else _name(rng)
-
-
-def _name(rng: Random) -> Subject:
-    name = pick(rng, lexicon.NAMES)
-    return Subject(name, name, 1)
-
-
-def described(rng: Random, determiner: str) -> tuple[Noun, Pair]:
-    """A thing with an adjective and article; `determiner` is a key of `lexicon.ARTICLES`."""
-    noun, adjective = pick(rng, lexicon.THINGS), pick(rng, lexicon.ADJECTIVES)
-    article = "the" if determiner.startswith("d") else "an" if adjective.en[0] in "aeiou" else "a"
-    return noun, Pair(f"{article} {adjective.en} {noun.en}", noun.with_ending(adjective.de, determiner))
-
-
-def several(rng: Random) -> Pair:
-    """A number of things: "three books"."""
-    count, noun = few(rng), pick(rng, lexicon.THINGS)
-    return Pair(f"{count.en} {noun.en_plural}", f"{count.de} {noun.de_plural}")
+    def several_things(self) -> Pair:
+        """Return several things: "three books", "drei Bücher"."""
+        count = numerals.cardinal(self._plural_number(2, self.pick([12, 99, 999])))
+        noun = self.pick(lexicon.THINGS)
+        return Pair(f"{count.en} {noun.en}s", f"{count.de} {noun.de_plural}")

@@ -1,4 +1,4 @@
-"""The corpus of the demo: the same for a seed, and no sentence of one set in another."""
+"""The corpus of the demo: reproducible, and without a sentence in two sets."""
 
 import pytest
 
@@ -6,8 +6,11 @@ from nmt_cli.demo import corpus as grammar
 from nmt_cli.demo.lexicon import Pair
 
 
-def test_another_seed_gives_another_corpus() -> None:
-    assert grammar.corpus("train", 10, seed=1) != grammar.corpus("train", 10, seed=2)
+def test_the_grammar_fills_the_demo_with_distinct_sentences_of_one_translation() -> None:
+    pairs = [pair for split, size in grammar.SIZES.items() for pair in grammar.corpus(split, size, seed=1)]
+    assert len({pair.en for pair in pairs}) == len(pairs) == sum(grammar.SIZES.values())
+    pairs += grammar.corpus("train", 5000, seed=2)
+    assert len({pair.en for pair in pairs}) == len(set(pairs)) > sum(grammar.SIZES.values())
 
 
 def test_a_sentence_belongs_to_one_set_whatever_the_seed() -> None:
@@ -21,8 +24,10 @@ def test_a_larger_corpus_begins_with_the_smaller_one() -> None:
     assert grammar.corpus("train", 300, seed=1)[:100] == grammar.corpus("train", 100, seed=1)
 
 
-def test_asking_for_more_than_the_grammar_has_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar, "sentence", lambda rng: Pair(f"{rng.random():.1f}", "eins"))
+def test_a_size_beyond_the_grammar_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar, "sentence", lambda draw: Pair(f"number {draw.integer(1, 9)}", "Zahl"))
     monkeypatch.setattr(grammar, "PATIENCE", 1000)
-    with pytest.raises(ValueError, match=r"--train is 50, but the grammar gave only \d+ different sentences"):
+    with pytest.raises(
+        ValueError, match=r"^--train must be at most \d, the size of the grammar \(got 50\)\.$"
+    ):
         grammar.corpus("train", 50, seed=1)

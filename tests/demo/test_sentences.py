@@ -1,88 +1,125 @@
 """Whole sentences of the demo: word order and agreement."""
 
+import re
 from collections.abc import Callable
-from random import Random
 
 import pytest
 
 from nmt_cli.demo import sentences
+from nmt_cli.demo.corpus import corpus
 from nmt_cli.demo.lexicon import Pair
+from nmt_cli.demo.phrases import RandomPhrases
+
+
+@pytest.fixture(scope="module")
+def german() -> str:
+    """German sentences of the corpus, one per line."""
+    return "\n".join(pair.de for pair in corpus("train", 8000, seed=3))
 
 
 @pytest.mark.parametrize(
-    ("pattern", "seed", "english", "german"),
+    ("pattern", "seed", "expected"),
     [
         (
+            sentences.calculation,
+            "3",
+            (
+                "how much is six thousand two hundred and fifty-one plus one hundred and thirty-one?",
+                "wie viel ist sechstausendzweihunderteinundfünfzig plus einhunderteinunddreißig?",
+            ),
+        ),
+        (
             sentences.departure,
-            2,
-            "the plane to London leaves on Saturday at ten to two.",
-            "das Flugzeug nach London fliegt am Samstag um zehn vor zwei ab.",
+            "3",
+            (
+                "the taxi to Hanover leaves on Friday at twenty-five past four.",
+                "das Taxi nach Hannover fährt am Freitag um fünf vor halb fünf ab.",
+            ),
         ),
         (
-            sentences.errand,
-            1,
-            "they should go home because the bus leaves at a quarter to seven.",
-            "sie sollten nach Hause gehen, weil der Bus um Viertel vor sieben abfährt.",
+            sentences.hurry,
+            "5",
+            (
+                "the students can get up early because the taxi leaves at five to eight.",
+                "die Studenten können früh aufstehen, weil das Taxi um fünf vor acht abfährt.",
+            ),
         ),
         (
-            sentences.bought,
-            3,
-            "she ordered sixty-three chairs eleven weeks ago.",
-            "sie hat vor elf Wochen dreiundsechzig Stühle bestellt.",
-        ),
-        (
-            sentences.bought_for,
-            3,
-            "on the seventh of December she bought a green shirt for two euros.",
-            "am siebten Dezember hat sie ein grünes Hemd für zwei Euro gekauft.",
-        ),
-        (
-            sentences.condition,
-            2,
-            "if the old chair costs less than seven hundred and two euros and sixty cents, "
-            "the students will buy it.",
-            "wenn der alte Stuhl weniger als siebenhundertzwei Euro sechzig kostet, "
-            "kaufen die Studenten ihn.",
-        ),
-        (
-            sentences.which_cost,
-            4,
-            "the old blanket that I bought yesterday cost ninety-one euros.",
-            "die alte Decke, die ich gestern gekauft habe, hat einundneunzig Euro gekostet.",
+            sentences.action,
+            "6",
+            (
+                "I packed twenty-nine travel bags twelve weeks ago.",
+                "ich habe vor zwölf Wochen neunundzwanzig Reisetaschen eingepackt.",
+            ),
         ),
         (
             sentences.present,
-            2,
-            "Felix gave my brother a white children's book on Wednesday afternoon.",
-            "Felix hat meinem Bruder am Mittwochnachmittag ein weißes Kinderbuch geschenkt.",
+            "3",
+            (
+                "the day before yesterday Maria bought his uncle a new chair "
+                "for fifteen euros and fifteen cents.",
+                "vorgestern hat Maria seinem Onkel einen neuen Stuhl für fünfzehn Euro fünfzehn gekauft.",
+            ),
         ),
         (
-            sentences.born,
-            4,
-            "I was born on the twelfth of February nineteen oh eight.",
-            "ich wurde am zwölften Februar neunzehnhundertacht geboren.",
+            sentences.condition,
+            "2",
+            (
+                "if the green kitchen table costs less than fourteen euros and eighty cents, we will buy it.",
+                "wenn der grüne Küchentisch weniger als vierzehn Euro achtzig kostet, kaufen wir ihn.",
+            ),
         ),
         (
-            sentences.event,
-            2,
-            "the book fair takes place in front of the church on Monday morning at a quarter past nine.",
-            "die Buchmesse findet am Montagmorgen um Viertel nach neun vor der Kirche statt.",
+            sentences.relative_clause,
+            "4",
+            (
+                "the big umbrella that Julia bought yesterday evening cost twenty euros.",
+                "der große Regenschirm, den Julia gestern Abend gekauft hat, hat zwanzig Euro gekostet.",
+            ),
         ),
         (
-            sentences.inhabitants,
-            3,
-            "thirty-four thousand five hundred people lived in Cologne in nineteen forty.",
-            "im Jahr neunzehnhundertvierzig lebten in Köln vierunddreißigtausendfünfhundert Menschen.",
-        ),
-        (
-            sentences.number_of,
-            4,
-            "my father's room number is one.",
-            "die Zimmernummer meines Vaters ist eins.",
+            sentences.birth,
+            "3",
+            (
+                "her sister was born on the twenty-third of April nineteen seventy-three.",
+                "ihre Schwester wurde am dreiundzwanzigsten April neunzehnhundertdreiundsiebzig geboren.",
+            ),
         ),
     ],
 )
-def test_whole_sentences_with_german_word_order(
-    pattern: Callable[[Random], Pair], seed: int, english: str, german: str
+def test_german_word_order(
+    pattern: Callable[[RandomPhrases], Pair], seed: str, expected: tuple[str, str]
 ) -> None:
-    assert pattern(Random(seed)) == (english, german)
+    assert pattern(RandomPhrases(seed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("noun", "article", "relative", "pronoun", "accusative"),
+    [
+        ("Koffer", "der", "den", "ihn", r"einen \w+en"),
+        ("Lampe", "die", "die", "sie", r"eine \w+e"),
+        ("Hemd", "das", "das", "es", r"ein \w+es"),
+    ],
+)
+def test_articles_adjectives_and_pronouns_agree_with_the_noun(
+    german: str, noun: str, article: str, relative: str, pronoun: str, accusative: str
+) -> None:
+    assert set(re.findall(rf"^Wenn (.+) \w+e {noun} weniger .* (\w+)\.$", german, re.M)) == {
+        (article, pronoun)
+    }
+    assert set(re.findall(rf"^(\w+) \w+e {noun}, (\w+) ", german, re.M)) == {(article.title(), relative)}
+    bought = re.findall(rf"(\w+ \w+) {noun} für", german)
+    assert bought and all(re.fullmatch(accusative, words) for words in bought)
+
+
+def test_possessives_agree_in_nominative_and_dative(german: str) -> None:
+    nominative = {"mein", "unser", "sein", "ihr"}
+    receivers = re.findall(r"(\w+) (Sohn|Tante) ein", german)
+    assert {owner for owner, noun in receivers if noun == "Sohn"} == {f"{owner}em" for owner in nominative}
+    assert {owner for owner, noun in receivers if noun == "Tante"} == {f"{owner}er" for owner in nominative}
+    born = {match.lower() for match in re.findall(r"(\w+ (?:Sohn|Tante)) wurde", german)}
+    assert born == {f"{owner} sohn" for owner in nominative} | {f"{owner}e tante" for owner in nominative}
+
+
+def test_no_number_before_a_noun_ends_in_eins(german: str) -> None:
+    assert not re.search(r"eins [A-ZÄÖÜ]", german)
