@@ -11,6 +11,7 @@ import pytest
 from nmt_cli.data.arrays import Offsets
 from nmt_cli.data.dataset import Sentences, Split
 from recipes.benchmarks import updates
+from recipes.benchmarks.lengths import of_split
 from recipes.benchmarks.updates import Run
 
 RUN = Run("tiny", "fairseq", seed=1, updates=300, tokens=600, every=100)
@@ -36,7 +37,7 @@ def test_padded_batches_hold_each_pair_once_within_the_budget_filler_included(
     train: Split, budget: int
 ) -> None:
     batches = updates.padded_batches(train, budget)
-    assert sorted(map(tuple, np.concatenate(batches))) == sorted(map(tuple, updates.of_split(train)))
+    assert sorted(map(tuple, np.concatenate(batches))) == sorted(map(tuple, of_split(train)))
     assert all(len(batch) * int(batch.max()) <= budget for batch in batches)
     full = pairwise(batches)
     assert all((len(one) + 1) * max(one.max(), following[0].max()) > budget for one, following in full)

@@ -105,9 +105,8 @@ def translate(
     with ExitStack() as pages, loaded as model, ExitStack() as stack:
         set_own_threads(1)  # what this thread computes, alignments, shall not slow the workers down
         shown = pages.enter_context(file_written_whole(page)) if page else None
-        attention = AttentionPage(shown, model)
+        attention, skipped = AttentionPage(shown, model), Noted()
         outgoing = stack.enter_context(file_written_whole(target)) if target else sys.stdout.buffer
-        skipped = Noted()
         lines, segments = _lines(source, model.languages[0], config, stack, skipped)
         report = stack.enter_context(Reporter(quiet, prompt=not source and sys.stdin.isatty()))
         translations = _translations(model, lines, report, _nothing if target else outgoing.flush)
