@@ -87,7 +87,7 @@ class KernelFiles:
 def _is_trusted(folder: Path) -> bool:
     """Return whether only the user or root can write to this folder: loading compiled code runs it."""
     with suppress(OSError):
-        status = folder.stat()
+        status = folder.lstat()  # the owner of a link could change its target after this check
         return status.st_uid in (0, os.getuid()) and not status.st_mode & 0o022
     return False
 

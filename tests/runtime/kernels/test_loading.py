@@ -37,8 +37,9 @@ def _python(
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """A copy of the package, without compiled code."""
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the package, without compiled code, and use no cache of the user."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     origin = Path(nmt_cli.__file__).parent
     return Path(shutil.copytree(origin, tmp_path / "nmt_cli", ignore=shutil.ignore_patterns("__pycache__")))
 
@@ -123,17 +124,28 @@ def test_the_environment_and_all_sources_name_the_folder(
     assert sorted(chosen.iterdir()) == sorted(left)
 
 
-def test_a_folder_that_others_can_write_to_is_not_used(
-    package: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", ["group", "world", "link"])
+def test_a_folder_that_others_can_change_is_not_used(
+    package: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     monkeypatch.setattr(kernels, "PACKAGE", package)
     chosen = package / "chosen"
     KernelFiles(str(chosen), "here").write("a", b"theirs")
     (folder,) = chosen.iterdir()
-    folder.chmod(0o777)
-    assert KernelFiles(str(chosen), "here").read("a") is None
-    folder.chmod(0o755)
     assert KernelFiles(str(chosen), "here").read("a") == b"theirs"
+    if change == "link":
+        folder.symlink_to(folder.rename(package / "target"))
+    else:
+        folder.chmod(0o775 if change == "group" else 0o757)
+    assert KernelFiles(str(chosen), "here").read("a") is None
+
+
+def test_a_folder_of_another_user_is_not_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "PACKAGE", package)
+    status = os.stat_result((0o40755, 0, 0, 1, os.getuid() + 1, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(Path, "lstat", lambda folder: status)
+    with pytest.raises(OSError, match="no folder for compiled code"):
+        KernelFiles(str(package / "chosen"), "here")
 
 
 def test_a_folder_that_can_only_be_read_is_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
