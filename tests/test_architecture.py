@@ -1,4 +1,4 @@
-"""The house of `nmt_cli`: who may import whom, who owns which library, and how large anything may get."""
+"""Check the architecture of `nmt_cli`: levels of imports, owners of libraries, and budgets of size."""
 
 import ast
 import subprocess
@@ -15,7 +15,7 @@ from nmt_cli.runtime.kernels import loading as kernels
 PACKAGE = Path(nmt_cli.__file__).parent
 ROOT = PACKAGE.parent
 
-FLOORS = {
+LEVELS = {
     "__main__": 10,
     "cli": 9,
     "serving": 8,
@@ -34,12 +34,12 @@ FLOORS = {
     "corpus": 1,
     "demo": 1,
 }
-GROUND = (
+LOWEST = (
     *("__init__", "config", "errors", "html", "language", "other_toolkits", "ragged", "runtime"),
     *("setting_values", "units"),
 )
 
-FLOORS_INSIDE = {
+LEVELS_INSIDE = {
     "cli": ({"options"}, {"reports"}, {"commands"}, {"main"}),
     "training": ({"config", "settings"}, {"step"}, {"validation"}, {"tracking"}, {"loop"}, {"setup"}),
     "decoding": ({"config", "ensemble", "forced", "attention_maps"}, {"fast"}, {"search"}, {"engine"}),
@@ -47,7 +47,7 @@ FLOORS_INSIDE = {
     "text": (set[str](), {"subword_models"}, {"tokenizer"}, {"sampling", "tokenizers", "variation"}),
     "runtime": ({"kernels"},),
 }
-"""The levels inside a subpackage. A part that is not named is on the lowest one."""
+"""The levels inside a subpackage, lowest first. A part that is not listed is on the lowest level."""
 
 OWNERS = {
     "click": "nmt_cli.cli.*",
@@ -76,11 +76,48 @@ FORBIDDEN_NAMES = ("utils", "helpers", "common")
 FILE_BUDGET = 400
 FUNCTION_BUDGET, KERNEL_BUDGET = 50, 90
 FOLDER_BUDGET = 12
+NESTING_BUDGET = 3
+CLASS_BUDGET, FIELD_BUDGET = 150, 10
+
+OVER_BUDGET = {
+    "nmt_cli.attention.compiled.take_nodes",
+    "nmt_cli.corpus.arrow.count",
+    "nmt_cli.corpus.arrow.pairs",
+    "nmt_cli.data.batching.resegment._write",
+    "nmt_cli.data.cleaning.duplicates._deal",
+    "nmt_cli.data.preprocessing.evaluation_sets.write_evaluation_set",
+    "nmt_cli.data.preprocessing.hold_out._usable",
+    "nmt_cli.data.preprocessing.merge.merge_parts",
+    "nmt_cli.data.preprocessing.training_set.encode_parts",
+    "nmt_cli.decoding.search.compiled.go_on",
+    "nmt_cli.interop.exporters.argos.write",
+    "nmt_cli.interop.exporters.ctranslate2._fill_stack",
+    "nmt_cli.runtime.atomic.file_written_whole",
+    "nmt_cli.runtime.kernels.torch_private.step_unless",
+    "nmt_cli.runtime.processes.let_go_of_sockets",
+    "nmt_cli.serving.apis.bodies._multipart",
+    "nmt_cli.serving.translating.stream",
+    "nmt_cli.training.setup.launch.run_on_devices",
+    "nmt_cli.translation.stream.read_lines",
+    "nmt_cli.api.model.Model",
+    "nmt_cli.corpus.parallel.Corpus",
+    "nmt_cli.decoding.search.beams.Beams",
+    "nmt_cli.decoding.search.compiled.BeamState",
+    "nmt_cli.model.cache.DecodingCache",
+    "nmt_cli.model.transformer.Transformer",
+    "nmt_cli.training.setup.dry_run.Forecast",
+    "nmt_cli.training.tracking.events.Progress",
+    "nmt_cli.translation.workers.queue.RequestQueue",
+    "nmt_cli.translation.workers.request.Request",
+}
+"""Functions and classes that exceed the budget of nesting, lines or fields. This set may only shrink."""
+
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
 TOP_LEVEL = {"nmt_cli", "recipes", "tests", "Makefile", "pyproject.toml", "README.md", "LICENSE"}
 
 Sources = Mapping[str, str]
-"""Python text by the dotted name of its module; a package's own text has the package's name."""
+"""Source text by module name. The key of an `__init__` file is the name of its package."""
 
 
 def package_sources() -> Sources:
@@ -88,59 +125,59 @@ def package_sources() -> Sources:
 
 
 def climbing(sources: Sources) -> Iterator[str]:
-    """Imports that do not go downward, each in words."""
+    """Yield a message for each import that does not go to a lower level."""
     for module, source in sources.items():
-        if _floor(_room(module)) is None:
-            yield f"{module} has no floor"
+        if _level(_subpackage(module)) is None:
+            yield f"{module} has no level"
         for imported in _imports(source):
             if imported.startswith("."):
                 yield f"{module} imports {imported} relatively"
             if imported.split(".")[0] != "nmt_cli":
                 continue
-            here, there = _room(module), _room(imported)
-            floor, other = _floor(here), _floor(there)
-            if floor is not None and other is not None and other > floor:
-                yield f"{module} climbs to {imported}"
-            elif floor == other and here != there:
-                yield f"{module} goes next door to {imported}"
+            source_package, target_package = _subpackage(module), _subpackage(imported)
+            level, target = _level(source_package), _level(target_package)
+            if level is not None and target is not None and target > level:
+                yield f"{module} imports a higher level: {imported}"
+            elif level == target and source_package != target_package:
+                yield f"{module} imports its own level: {imported}"
 
 
 def climbing_inside(sources: Sources) -> Iterator[str]:
-    """Imports of a room's own modules that do not go downward in it, each in words."""
+    """Yield a message for each import inside a subpackage that does not go to a lower level of it."""
     for module, source in sources.items():
         for imported in _imports(source):
-            here, there = _room(module), _room(imported)
-            if here != there or here not in FLOORS_INSIDE:
+            subpackage = _subpackage(module)
+            if subpackage != _subpackage(imported) or subpackage not in LEVELS_INSIDE:
                 continue
-            part, other = _part(module), _part(imported)
-            floor, below = _floor_inside(here, part), _floor_inside(here, other)
-            if below > floor:
-                yield f"{module} climbs to {imported}"
-            elif below == floor > 0 and part != other:
-                yield f"{module} goes next door to {imported}"
+            part, target_part = _part(module), _part(imported)
+            level, target = _level_inside(subpackage, part), _level_inside(subpackage, target_part)
+            if target > level:
+                yield f"{module} imports a higher level: {imported}"
+            elif target == level > 0 and part != target_part:
+                yield f"{module} imports its own level: {imported}"
 
 
-def rings(sources: Sources) -> Iterator[str]:
-    """Modules that import each other in a ring, each ring in words."""
-    edges = {module: sorted(_inside(module, source, sources)) for module, source in sources.items()}
+def cycles(sources: Sources) -> Iterator[str]:
+    """Yield each import cycle as `a -> b -> a`."""
+    edges = {module: sorted(_imported_modules(module, source, sources)) for module, source in sources.items()}
     done: set[str] = set()
     for start in edges:
-        yield from _rings_from(start, edges, [], done)
+        yield from _cycles_from(start, edges, [], done)
 
 
-def strangers(sources: Sources) -> Iterator[str]:
-    """Outside libraries imported by others than their owners, each in words."""
+def foreign_imports(sources: Sources) -> Iterator[str]:
+    """Yield a message for each library that a module imports without being its owner."""
     for module, source in sources.items():
         for imported in _imports(source):
             for library, owner in OWNERS.items():
                 if f"{imported}.".startswith(f"{library}.") and not fnmatch(module, owner):
                     yield f"{module} imports {imported}, which belongs to {owner}"
-            if imported.split(".")[0] == "torch" and _room(module) in WITHOUT_TORCH:
+            if imported.split(".")[0] == "torch" and _subpackage(module) in WITHOUT_TORCH:
                 yield f"{module} imports torch"
 
 
 def oversized(sources: Sources) -> Iterator[str]:
-    """Files and functions over budget, each in words."""
+    """Yield a message for each file and function that is longer than its budget."""
     for module, source in sources.items():
         lines = len(source.splitlines())
         if lines > FILE_BUDGET:
@@ -153,8 +190,30 @@ def oversized(sources: Sources) -> Iterator[str]:
                     yield f"{module}.{node.name} has {length} lines"
 
 
+def nested_or_large(sources: Sources) -> Iterator[str]:
+    """Yield the functions and classes that exceed a budget, and the entries of OVER_BUDGET that do not.
+
+    Settings, whose classes end in `Config`, may have any number of fields.
+    """
+    exceeding = set()
+    for module, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                exceeds = _nesting(node) > NESTING_BUDGET
+            elif isinstance(node, ast.ClassDef):
+                fields = sum(isinstance(child, ast.AnnAssign) for child in node.body)
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                exceeds = lines > CLASS_BUDGET or (fields > FIELD_BUDGET and not node.name.endswith("Config"))
+            else:
+                continue
+            if exceeds:
+                exceeding.add(f"{module}.{node.name}")
+    yield from exceeding - OVER_BUDGET
+    yield from (f"{name} keeps its budget: remove it" for name in OVER_BUDGET - exceeding if len(sources) > 1)
+
+
 def unhashed(sources: Sources) -> Iterator[str]:
-    """Imports of compiled code from files whose changes its cache ignores, each in words."""
+    """Yield a message for each import of compiled code whose changes the kernel cache would ignore."""
     hashed = [f"nmt_cli.{path[:-3].replace('/', '.').replace('**.', '*')}.*" for path in kernels.SOURCES]
     for module, source in sources.items():
         for imported in _imports(source) if module.endswith(".compiled") else ():
@@ -173,38 +232,64 @@ def crowded(modules: Sources) -> Iterator[str]:
 
 
 def ill_named(modules: Sources) -> Iterator[str]:
-    """Modules whose name says nothing."""
+    """Return the modules with a name that says nothing."""
     return (module for module in modules if set(module.split(".")) & set(FORBIDDEN_NAMES))
 
 
 @pytest.mark.parametrize(
-    "rule", [climbing, climbing_inside, rings, strangers, oversized, crowded, ill_named, unhashed]
+    "rule",
+    [
+        climbing,
+        climbing_inside,
+        cycles,
+        foreign_imports,
+        oversized,
+        nested_or_large,
+        crowded,
+        ill_named,
+        unhashed,
+    ],
 )
-def test_the_package_keeps_to_the_rule(rule: Callable[[Sources], Iterator[str]]) -> None:
+def test_the_package_follows_the_rule(rule: Callable[[Sources], Iterator[str]]) -> None:
     assert list(rule(package_sources())) == []
 
 
-def test_every_module_of_the_package_is_looked_at() -> None:
+def test_the_rules_see_every_module() -> None:
     assert {"nmt_cli", "nmt_cli.__main__", "nmt_cli.cli.main", "nmt_cli.data"} <= set(package_sources())
 
 
 @pytest.mark.parametrize(
     ("sources", "expected"),
     [
-        ({"nmt_cli.text.tokenizer": "import nmt_cli.model.layers"}, "nmt_cli.text.tokenizer climbs to"),
-        ({"nmt_cli.config": "from nmt_cli.text import bpe"}, "nmt_cli.config climbs to"),
-        ({"nmt_cli": "from nmt_cli import cli"}, "nmt_cli climbs to nmt_cli.cli"),
-        ({"nmt_cli.data.a": "def f():\n    from nmt_cli.cli import main"}, "nmt_cli.data.a climbs to"),
-        ({"nmt_cli.data.a": "if x:\n    from nmt_cli import training"}, "climbs to nmt_cli.training"),
-        ({"nmt_cli.data.a": "from nmt_cli.model.layers import Layer"}, "nmt_cli.data.a goes next door to"),
-        ({"nmt_cli.text.a": "import os, nmt_cli.corpus.files as f"}, "next door to nmt_cli.corpus.files"),
+        (
+            {"nmt_cli.text.tokenizer": "import nmt_cli.model.layers"},
+            "nmt_cli.text.tokenizer imports a higher level:",
+        ),
+        ({"nmt_cli.config": "from nmt_cli.text import bpe"}, "nmt_cli.config imports a higher level:"),
+        ({"nmt_cli": "from nmt_cli import cli"}, "nmt_cli imports a higher level: nmt_cli.cli"),
+        (
+            {"nmt_cli.data.a": "def f():\n    from nmt_cli.cli import main"},
+            "nmt_cli.data.a imports a higher level:",
+        ),
+        (
+            {"nmt_cli.data.a": "if x:\n    from nmt_cli import training"},
+            "imports a higher level: nmt_cli.training",
+        ),
+        (
+            {"nmt_cli.data.a": "from nmt_cli.model.layers import Layer"},
+            "nmt_cli.data.a imports its own level:",
+        ),
+        (
+            {"nmt_cli.text.a": "import os, nmt_cli.corpus.files as f"},
+            "imports its own level: nmt_cli.corpus.files",
+        ),
         ({"nmt_cli.text.a": "from ..data import arrays"}, "imports ..data.arrays relatively"),
-        ({"nmt_cli.kitchen.a": ""}, "nmt_cli.kitchen.a has no floor"),
-        ({"nmt_cli.tools": ""}, "nmt_cli.tools has no floor"),
+        ({"nmt_cli.unlisted.a": ""}, "nmt_cli.unlisted.a has no level"),
+        ({"nmt_cli.tools": ""}, "nmt_cli.tools has no level"),
     ],
 )
-def test_an_import_that_does_not_go_downward_is_found(sources: Sources, expected: str) -> None:
-    assert [expected in found for found in climbing(sources)] == [True]
+def test_an_import_of_the_same_or_a_higher_level_is_reported(sources: Sources, expected: str) -> None:
+    assert [expected in message for message in climbing(sources)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +304,9 @@ def test_an_import_that_does_not_go_downward_is_found(sources: Sources, expected
         ("nmt_cli.data.a", "nmt_cli.data.b.c", 0),
     ],
 )
-def test_an_import_that_climbs_inside_a_room_is_found(module: str, imported: str, count: int) -> None:
+def test_an_import_of_a_higher_level_inside_a_subpackage_is_reported(
+    module: str, imported: str, count: int
+) -> None:
     package, _, name = imported.rpartition(".")
     assert len(list(climbing_inside({module: f"from {package} import {name}"}))) == count
 
@@ -260,8 +347,8 @@ def test_an_import_that_goes_downward_is_allowed(module: str, source: str) -> No
     ],
     ids=["itself", "three modules", "through __init__", "none"],
 )
-def test_rings_of_imports_are_found(sources: Sources, expected: list[str]) -> None:
-    assert list(rings(sources)) == expected
+def test_import_cycles_are_reported(sources: Sources, expected: list[str]) -> None:
+    assert list(cycles(sources)) == expected
 
 
 @pytest.mark.parametrize(
@@ -281,8 +368,10 @@ def test_rings_of_imports_are_found(sources: Sources, expected: list[str]) -> No
         ("nmt_cli.cli.a", "import sacrebleu.metrics", 1),
     ],
 )
-def test_a_library_imported_by_another_than_its_owner_is_found(module: str, source: str, count: int) -> None:
-    assert len(list(strangers({module: source}))) == count
+def test_a_library_imported_by_another_module_than_its_owner_is_reported(
+    module: str, source: str, count: int
+) -> None:
+    assert len(list(foreign_imports({module: source}))) == count
 
 
 @pytest.mark.parametrize(
@@ -299,18 +388,20 @@ def test_a_library_imported_by_another_than_its_owner_is_found(module: str, sour
         ),
     ],
 )
-def test_files_and_functions_over_budget_are_found(module: str, lines: int, expected: list[str]) -> None:
+def test_files_and_functions_over_budget_are_reported(module: str, lines: int, expected: list[str]) -> None:
     body = "    x = 1\n" * (lines - 1)
     assert list(oversized({module: f"def f():\n{body}"})) == expected
 
 
-def test_an_import_that_the_cache_of_compiled_code_ignores_is_found() -> None:
+def test_an_import_that_the_kernel_cache_ignores_is_reported() -> None:
     source = "from nmt_cli.ragged import A\nfrom nmt_cli.loss.compiled import b\nimport numpy"
-    assert ["nmt_cli.ragged.A" in found for found in unhashed({"nmt_cli.loss.compiled": source})] == [True]
+    assert ["nmt_cli.ragged.A" in message for message in unhashed({"nmt_cli.loss.compiled": source})] == [
+        True
+    ]
     assert list(unhashed({"nmt_cli.loss.rows": source})) == []
 
 
-def test_modules_named_for_nothing_are_found() -> None:
+def test_modules_with_empty_names_are_reported() -> None:
     names = ("nmt_cli.utils", "nmt_cli.data.helpers", "nmt_cli.common.a", "nmt_cli.data.uncommon")
     assert list(ill_named(dict.fromkeys(names, ""))) == list(names[:3])
 
@@ -330,13 +421,24 @@ def _top_level() -> set[str]:
     return {p.name for p in ROOT.iterdir() if p.name not in built and p.suffix != ".egg-info"}
 
 
+def _nesting(node: ast.AST) -> int:
+    """Return the number of blocks around the most deeply nested statement. `elif` does not nest."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        is_elif = isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
+        deepest = max(deepest, _nesting(child) + (isinstance(child, BLOCKS) and not is_elif))
+    return deepest
+
+
 def _module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _imports(source: str) -> Iterator[str]:
-    """Dotted names of all that is imported, wherever it is; `torch.distributed` also where it is used."""
+    """Yield the dotted names that a source imports at any depth, and `torch.distributed` per use."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -347,48 +449,63 @@ def _imports(source: str) -> Iterator[str]:
             yield "torch.distributed"
 
 
-def _room(name: str) -> str:
-    """The part of the house a dotted name is in; the ground floor is one room."""
+def _subpackage(name: str) -> str:
+    """Return the subpackage of a dotted name. All modules of the lowest level count as one, `lowest`."""
     head = [*name.split("."), "__init__"][1]
-    return "ground" if head in GROUND or head == "__version__" else head
+    return "lowest" if head in LOWEST or head == "__version__" else head
 
 
 def _part(name: str) -> str:
-    """What of its room a dotted name is in."""
+    """Return the part of its subpackage that a dotted name belongs to."""
     return [*name.split("."), "", ""][2]
 
 
-def _floor_inside(room: str, part: str) -> int:
-    return next((n for n, parts in enumerate(FLOORS_INSIDE[room]) if part in parts), 0)
+def _level_inside(subpackage: str, part: str) -> int:
+    return next((n for n, parts in enumerate(LEVELS_INSIDE[subpackage]) if part in parts), 0)
 
 
-def _floor(room: str) -> int | None:
-    return 0 if room == "ground" else FLOORS.get(room)
+def _level(subpackage: str) -> int | None:
+    return 0 if subpackage == "lowest" else LEVELS.get(subpackage)
 
 
-def _inside(module: str, source: str, sources: Sources) -> set[str]:
-    """The modules that `module` imports, and the packages that this brings in."""
-    found = set()
+def _imported_modules(module: str, source: str, sources: Sources) -> set[str]:
+    """Return the modules of the package that `module` imports, with the packages that contain them."""
+    imported = set()
     for name in _imports(source):
         parts = name.split(".")
-        known = [p for n in range(len(parts)) if (p := ".".join(parts[: n + 1])) in sources]
-        found |= {p for p in known if p != module or p == known[-1]}
-    return found
+        modules = [p for n in range(len(parts)) if (p := ".".join(parts[: n + 1])) in sources]
+        imported |= {p for p in modules if p != module or p == modules[-1]}
+    return imported
 
 
-def _rings_from(
+def _cycles_from(
     module: str, edges: Mapping[str, Sequence[str]], path: list[str], done: set[str]
 ) -> Iterator[str]:
     if module in path:
         yield " -> ".join([*path[path.index(module) :], module])
     elif module not in done:
         for imported in edges[module]:
-            yield from _rings_from(imported, edges, [*path, module], done)
+            yield from _cycles_from(imported, edges, [*path, module], done)
         done.add(module)
 
 
-def test_a_folder_over_budget_is_found() -> None:
+def test_a_folder_over_budget_is_reported() -> None:
     modules = {f"nmt_cli.data.m{number}": "" for number in range(FOLDER_BUDGET)}
     inside = {"nmt_cli.data": "", "nmt_cli.data.cleaning": "", "nmt_cli.data.cleaning.a": ""}
     assert list(crowded({**modules, **inside})) == []
     assert list(crowded({**modules, **inside, "nmt_cli.data.last": ""})) == ["nmt_cli.data has 13 files"]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("def f():\n for a in b:\n  if a:\n   with a:\n    c()", []),
+        ("def f():\n for a in b:\n  if a:\n   with a:\n    if b: c()", ["nmt_cli.data.a.f"]),
+        ("def f():\n if a: b()\n elif c: d()\n elif e: f()\n elif g: h()", []),
+        ("class A:\n" + " x: int\n" * 11, ["nmt_cli.data.a.A"]),
+        ("class AConfig:\n" + " x: int\n" * 11, []),
+        ("class A:\n x: int\n" + "\n" * 148 + " y: int", ["nmt_cli.data.a.A"]),
+    ],
+)
+def test_nested_functions_and_large_classes_are_reported(source: str, names: list[str]) -> None:
+    assert list(nested_or_large({"nmt_cli.data.a": source})) == names
