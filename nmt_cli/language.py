@@ -1,4 +1,4 @@
-"""What languages are called: "de", or "de-AT" with a region, or "zh_Hant_TW"; ISO 639-3 says "deu"."""
+"""Language names: "de", or "de-AT" with a region, or "zh_Hant_TW" with a script. ISO 639-3 has "deu"."""
 
 import re
 
@@ -21,23 +21,32 @@ THREE_LETTERS = dict(
         "zu:zul"
     ).split()
 )
-"""The codes of ISO 639-3, by those of two letters that mean the same language."""
+"""ISO 639-3 codes by the two-letter code of the same language."""
 
 TWO_LETTERS = {three: two for two, three in THREE_LETTERS.items()}
+"""Two-letter codes by the ISO 639-3 code of the same language."""
 
 
 def without_region(lang: str) -> str:
-    """`lang` without its region or script, in lower case."""
+    """Return `lang` in lower case without its region or script."""
     return re.split("[-_]", lang.lower())[0]
 
 
-def fits(marked: str, lang: str) -> bool:
-    """Whether text marked as `marked` may be taken for `lang`: de or deu for de-AT and back, not de-DE for
-    it."""
-    marked, lang = (_in_two_letters(name.lower().replace("_", "-")) for name in (marked, lang))
-    return marked in (lang, without_region(lang)) or without_region(marked) == lang
+def iso_code(lang: str) -> str:
+    """Return `lang` without region or script, as a two-letter code if it has one: "de" for "deu-AT"."""
+    code = without_region(lang)
+    return TWO_LETTERS.get(code, code)
 
 
-def _in_two_letters(lang: str) -> str:
+def fits(label: str, lang: str) -> bool:
+    """Return whether text labelled `label` can be used as `lang`.
+
+    A region matters only if both have one: "de" and "deu" fit "de-AT" and vice versa, "de-DE" does not.
+    """
+    label, lang = (_with_iso_code(name.lower().replace("_", "-")) for name in (label, lang))
+    return label in (lang, without_region(lang)) or without_region(label) == lang
+
+
+def _with_iso_code(lang: str) -> str:
     language, dash, region = lang.partition("-")
-    return TWO_LETTERS.get(language, language) + dash + region
+    return iso_code(language) + dash + region

@@ -14,8 +14,8 @@ from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.refused import Refused
-from nmt_cli.serving.texts.detection import Detection
 from nmt_cli.serving.texts.documents import Documents, Made, Wanted, cut
+from nmt_cli.text.languages.identify import LanguageDetector
 from nmt_cli.translation.async_stream import AT_ONCE
 from nmt_cli.translation.translator import Translation
 
@@ -30,7 +30,7 @@ class Desk:
 
     def __init__(self, directions: Directions, config: ServerConfig) -> None:
         self.directions, self.config = directions, config
-        self.detection = Detection(directions.languages)
+        self.detection = LanguageDetector(directions.languages)
         self.metrics = Metrics()
         self.waiting = 0
         """Sentences that were taken in and are not translated."""

@@ -1,11 +1,11 @@
-"""Which language a text is in, by its commonest words; sure enough to tell a wrong file from a right one."""
+"""A guess at the language of a text from its most frequent words. It notices a wrong file without extras."""
 
 import re
 from collections import Counter
 
-from nmt_cli.language import without_region
+from nmt_cli.language import iso_code
 
-COMMONEST = {
+FREQUENT_WORDS = {
     "cs": "se je na že to jsem ale jako by si ve pro které jsou",
     "da": "og at det er ikke en på til af den der med har jeg",
     "de": "der die und das ist nicht ein den mit zu von sich auf für auch",
@@ -24,31 +24,35 @@ COMMONEST = {
     "tr": "bir ve bu da de için ne çok ile olarak var değil",
     "uk": "і в не на що я з це у як та до він є",
 }
-"""Of each language a few words that make up a fifth of any text in it."""
+"""A few words of each language that make up a fifth of any text in it."""
 
 LANGUAGES_OF = {
-    word: [lang for lang, others in COMMONEST.items() if word in others.split()]
-    for words in COMMONEST.values()
+    word: [lang for lang, frequent in FREQUENT_WORDS.items() if word in frequent.split()]
+    for words in FREQUENT_WORDS.values()
     for word in words.split()
 }
 WORD = re.compile(r"[^\W\d_]+")
-ENOUGH, TIMES = 20, 3
-"""Words of another language that must have been seen, and how many times as many as of the right one."""
+
+MIN_WORDS, MIN_FACTOR = 20, 3
+"""Minimum count of another language's words, and its minimum ratio to the count of the expected ones."""
 
 
 class LanguageGuess:
-    """Looks at lines until it is sure that they are in another language than they should be."""
+    """A check of a text, line by line, for another language than the expected one."""
 
     def __init__(self, lang: str) -> None:
-        self._lang = without_region(lang)
-        self._seen: Counter[str] = Counter()
+        self._lang = iso_code(lang)
+        self._counts: Counter[str] = Counter()
 
     def other(self, line: str) -> str | None:
-        """The language of the text up to this line, where it is not the right one."""
-        if self._lang not in COMMONEST:
+        """Count the words of one more line. Return the language of the text if it is not the expected one.
+
+        The result is None while this is uncertain, and always for an expected language without a word list.
+        """
+        if self._lang not in FREQUENT_WORDS:
             return None
         for word in WORD.findall(line.casefold()):
-            self._seen.update(LANGUAGES_OF.get(word, ()))
-        best, count = max(self._seen.items(), key=lambda item: item[1], default=("", 0))
-        sure = count >= ENOUGH and count > TIMES * self._seen[self._lang]
-        return best if sure and best != self._lang else None
+            self._counts.update(LANGUAGES_OF.get(word, ()))
+        best, count = max(self._counts.items(), key=lambda item: item[1], default=("", 0))
+        certain = count >= MIN_WORDS and count > MIN_FACTOR * self._counts[self._lang]
+        return best if certain and best != self._lang else None

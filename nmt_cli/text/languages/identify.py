@@ -1,55 +1,87 @@
-"""Which language a text is in, by py3langid, whose wheel brings its data along."""
+"""Language identification by py3langid, whose wheel contains its model."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from nmt_cli.errors import UserError
-from nmt_cli.language import THREE_LETTERS, without_region
+from nmt_cli.language import iso_code
 
-ALIKE = ("nb nn no da", "bs hr sr sh", "id ms", "wuu yue zh", "cs sk", "gl pt", "mk bg", "af nl", "be uk")
-"""Languages that are told apart badly: a text in one may be taken for another of its row."""
+SIMILAR = ("nb nn no da", "bs hr sr sh", "id ms", "wuu yue zh", "cs sk", "gl pt", "mk bg", "af nl", "be uk")
+"""Groups of languages that py3langid confuses. A text in one is accepted as any other of its group."""
 
-SURE = 0.9
-"""Least probability of another language that is believed; of Multi30k's sentences not one reached it."""
+MIN_PROBABILITY = 0.9
+"""Minimum probability of another language to reject a text. No sentence of Multi30k reaches it."""
 
-ENOUGH = 20
-"""Letters that a text must have; below, names and loans decide."""
+MIN_LETTERS = 20
+"""Minimum letters of a text to reject it. The language of a shorter one depends on names and loanwords."""
 
-MOST = 1000
-"""Characters that are looked at."""
+MAX_CHECKED, MAX_RANKED = 1000, 2000
+"""Maximum characters of a text that `LanguageCheck` and `LanguageDetector` read."""
 
 
-def identifier(languages: Sequence[str] | None = None, install: str = "filters") -> Any:
-    """py3langid's identifier, of all languages or some of them; takes a second and 80 MB.
+class LanguageCheck:
+    """A check for texts that are certainly not in the language `lang`."""
 
-    `UserError` names the extra `install` where it is missing.
+    def __init__(self, lang: str) -> None:
+        code = iso_code(lang)
+        groups = [group.split() for group in SIMILAR if code in group.split()]
+        self._accepted = {code, *(similar for group in groups for similar in group)}
+        self._identifier = _identifier()
+        self._supported = any(iso_code(label) in self._accepted for label in self._identifier.labels)
+
+    def wrong(self, text: str) -> bool:
+        """Return True if `text` is long enough to judge and certainly in another language.
+
+        The result is always False if py3langid does not support `lang`.
+        """
+        text = text[:MAX_CHECKED]
+        if not self._supported or sum(map(str.isalpha, text)) < MIN_LETTERS:
+            return False
+        label, probability = self._identifier.classify(text)
+        return iso_code(label) not in self._accepted and float(probability) >= MIN_PROBABILITY
+
+
+class LanguageDetector:
+    """A detector for a fixed set of languages. The first text loads it: one second and 80 MB."""
+
+    def __init__(self, languages: Sequence[str]) -> None:
+        self._languages = languages
+        self._names = {iso_code(language): language for language in reversed(languages)}
+        self._loading = threading.Lock()
+        self._identifier: Any = None
+
+    @property
+    def loaded(self) -> bool:
+        """True if `ranked` takes about a millisecond, False if it must load the model first."""
+        return self._identifier is not None
+
+    def ranked(self, text: str) -> list[tuple[str, float]]:
+        """Return all languages with their probabilities, the likeliest first.
+
+        Languages that py3langid does not support come last, with probability 0.
+        """
+        with self._loading:
+            self._identifier = self._identifier or _identifier(self._names)
+        ranking = {
+            self._names[code]: float(probability)
+            for label, probability in self._identifier.rank(text[:MAX_RANKED])
+            if (code := iso_code(label)) in self._names
+        }
+        unsupported = [language for language in self._languages if language not in ranking]
+        return [*ranking.items(), *((language, 0.0) for language in unsupported)]
+
+
+def _identifier(codes: Collection[str] | None = None) -> Any:
+    """Load py3langid's identifier for the languages with these ISO codes, or for all languages.
+
+    If it supports none of them, the identifier covers all. Raises `UserError` if py3langid is missing.
     """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
-        raise UserError(f"languages are told by py3langid; pip install '.[{install}]'.") from error
-    made = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    if languages is not None:
-        made.set_languages([code for code in made.labels if code in languages] or None)
-    return made
-
-
-class LanguageCheck:
-    """Looks for texts that are surely in another language than `lang`."""
-
-    def __init__(self, lang: str) -> None:
-        code = without_region(lang)
-        code = {three: two for two, three in THREE_LETTERS.items()}.get(code, code)
-        rows = [row.split() for row in ALIKE if code in row.split()]
-        self._right = {code, *(like for row in rows for like in row)}
-        self._identifier = identifier()
-        self.known = bool(self._right & {str(label) for label in self._identifier.labels})
-        """Whether there is anything to go by; of other languages no text is ever found wrong."""
-
-    def wrong(self, text: str) -> bool:
-        """Whether the text is long enough to tell, and surely in another language."""
-        text = text[:MOST]
-        if not self.known or sum(map(str.isalpha, text)) < ENOUGH:
-            return False
-        found, probability = self._identifier.classify(text)
-        return str(found) not in self._right and float(probability) >= SURE
+        raise UserError("language identification needs py3langid. Run: pip install '.[filters]'") from error
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    if codes is not None:
+        identifier.set_languages([label for label in identifier.labels if iso_code(label) in codes] or None)
+    return identifier
