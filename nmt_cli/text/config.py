@@ -1,9 +1,10 @@
 """What the text room needs to be told."""
 
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from nmt_cli.config import changed, check, setting
+from nmt_cli.config import Gone, changed, check, setting
 from nmt_cli.errors import UserError
 from nmt_cli.text.placeholders import OURS, family
 
@@ -89,8 +90,9 @@ class TokenizerConfig:
     """Lines that subwords are learnt from, both sides together, drawn evenly over the corpus. SentencePiece
     needs about 25 bytes of memory for each of their characters."""
 
-    seed: int = 1
-    """Which sample is drawn."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "seed": Gone("the sample of lines is always the same for a corpus; shuffle the corpus for another", 1)
+    }
 
     def __post_init__(self) -> None:
         check(self)
@@ -144,15 +146,12 @@ class SamplingConfig:
     target_alpha: float = setting(0.0, least=0, kind="whole run")
     """The same for the target side."""
 
-    nbest: int = setting(
-        0, least=2, most=512, or_zero=True, kind="whole run", needs="sampling.source_alpha=0.2"
-    )
-    """Draw from this many of a line's likeliest segmentations; 0 for all there are."""
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "nbest": Gone("all segmentations of a line are drawn from; a larger alpha prefers the likeliest", 0)
+    }
 
     def __post_init__(self) -> None:
         check(self)
-        if self.nbest and not (self.source_alpha or self.target_alpha):
-            raise UserError("nbest has no effect without source_alpha or target_alpha; set one of them.")
 
     def wants(self, side: str) -> bool:
         """Whether a side is segmented anew."""

@@ -36,7 +36,7 @@ def _of_subwords(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Dr
             cure = f"set sampling.{side}_{works} instead" if works else "leave it out"
             raise UserError(f"sampling.{side}_{name} has no effect on {_described(subwords)}; {cure}.")
     if isinstance(subwords, Pieces) and works == "alpha":
-        return UnigramSampling(subwords, settings["alpha"], config.nbest).encode
+        return UnigramSampling(subwords, settings["alpha"]).encode
     if isinstance(subwords, Bpe | Pieces) and works:
         model = subwords if isinstance(subwords, Bpe) else PieceMerging(subwords)
         return BpeDropout(model, settings["dropout"]).encode

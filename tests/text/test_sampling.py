@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import sentencepiece
 
+from nmt_cli.config import read
+from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.errors import UserError
 from nmt_cli.text.config import SamplingConfig, TextConfig, TokenizerConfig
 from nmt_cli.text.sampling import sampler
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Recipe, Tokenizers, learn_tokenizers
+from nmt_cli.training.config import TrainConfig
 
 ENDINGS = ["", "er", "est", "ly", "ness", "s", "ed", "ing"]
 WORDS = [stem + ending for stem in "low new wide strong warm help talk play".split() for ending in ENDINGS]
@@ -84,16 +87,15 @@ def test_a_run_started_anew_draws_the_same(tmp_path: Path) -> None:
     assert processes[0].stdout == processes[1].stdout
 
 
-@pytest.mark.parametrize("nbest", [0, 2])
-def test_unigram_segmentations_are_as_frequent_as_their_probability_to_the_power_of_alpha(nbest: int) -> None:
+def test_unigram_segmentations_are_as_frequent_as_their_probability_to_the_power_of_alpha() -> None:
     tokenizer, times = learnt("unigram"), 5000
-    draw = sampler(tokenizer, "source", SamplingConfig(source_alpha=0.1, nbest=nbest))
+    draw = sampler(tokenizer, "source", SamplingConfig(source_alpha=0.1))
     assert isinstance(tokenizer.subwords, Pieces)
     counts = Counter(tuple(draw("lowest", seed)) for seed in range(times))
     model = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.subwords.files()["model"])
-    ways = model.nbest_encode("lowest", nbest_size=nbest or 500)
+    ways = model.nbest_encode("lowest", nbest_size=500)
     weights = {tuple(way): math.exp(0.1 * sum(map(model.get_score, way))) for way in ways}
-    assert len(weights) == nbest if nbest else len(weights) > 2
+    assert len(weights) > 2
     assert max(weights.values()) < 0.9 * sum(weights.values())
     assert counts.keys() <= weights.keys()
     for way, weight in weights.items():
@@ -126,13 +128,28 @@ def test_what_would_have_no_effect_is_refused(kind: str, config: SamplingConfig,
         ({"source_dropout": 1.0}, "source_dropout is 1.0; take at least 0 and less than 1"),
         ({"target_dropout": -0.1}, "target_dropout is -0.1"),
         ({"target_alpha": -1.0}, "target_alpha is -1.0; take at least 0"),
-        ({"nbest": 1, "source_alpha": 0.2}, "nbest is 1; take 0, or 2 to 512"),
-        ({"nbest": 64}, "nbest has no effect without source_alpha or target_alpha"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=told):
         SamplingConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("config", "default", "other", "remedy"),
+    [
+        (TrainConfig, "sampling.nbest=0", "sampling.nbest=64", "a larger alpha prefers the likeliest"),
+        (PreprocessConfig, "tokenizer.seed=1", "tokenizer.seed=2", "shuffle the corpus"),
+    ],
+)
+def test_removed_settings_are_ignored_at_their_default_and_refused_otherwise(
+    config: type[TrainConfig | PreprocessConfig], default: str, other: str, remedy: str
+) -> None:
+    notes: list[str] = []
+    assert read(config, None, [default], note=notes.append) == config()
+    assert default.partition("=")[0] in notes[0]
+    with pytest.raises(UserError, match=remedy):
+        read(config, None, [other])
 
 
 def test_symbols_stay_whole_and_what_is_between_them_is_drawn_apart() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from nmt_cli.corpus import files
 from nmt_cli.corpus.parallel import Corpus, find, spool
@@ -188,10 +188,13 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What is compared, as text; files by content, so that they may be moved."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
+    sections = get_type_hints(PreprocessConfig)
     for section, defaults in asdict(PreprocessConfig()).items():
-        # What an older version made lacks settings that came later, and may stay as it is.
+        removed = getattr(sections[section], "gone", {})
+        # A dataset of an older version lacks settings that were added later, and may have removed ones.
         for key, value in {**defaults, **description["settings"].get(section, {})}.items():
-            yield f"{section}.{key}", toml_literal(value)
+            if key not in removed or value != removed[key].meant:
+                yield f"{section}.{key}", toml_literal(value)
     for number, item in enumerate(description["inputs"], start=1):
         hashes = " ".join(file["sha256"][:12] for file in item["files"])
         own = (f", {key} {toml_literal(item[key])}" for key in item if key not in COMMON)

@@ -17,7 +17,7 @@ MODEL = "config.json"
 """The file of a model folder that, as `dataset.json` of a dataset, names the tokenisers' fingerprint."""
 
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
-    "bpe": ("symbols", "placeholders", "byte_fallback", "sample_lines", "seed"),
+    "bpe": ("symbols", "placeholders", "byte_fallback", "sample_lines"),
     "sentencepiece": ("symbols", "placeholders"),
     "word": ("symbols", "placeholders", "byte_fallback"),
 }

@@ -33,6 +33,9 @@ from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers
 
+SAMPLE_SEED = 1
+"""Seed of the sample of lines that subwords are learnt from."""
+
 BLOCK_PAIRS = 10_000
 """Pairs that a worker takes at a time."""
 
@@ -97,7 +100,7 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
     """
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
-    places = np.arange(pairs) + np.random.default_rng(config.seed).random(pairs)
+    places = np.arange(pairs) + np.random.default_rng(SAMPLE_SEED).random(pairs)
     chosen = np.minimum((places * (sum(sizes) / pairs)).astype(np.int64), sum(sizes) - 1)
     sample: dict[Side, list[str]] = {side: [] for side in SIDES}
     first = 0

@@ -76,12 +76,6 @@ class Pieces:
             return "dropout"
         return "alpha"
 
-    def likeliest(self, text: str, count: int) -> list[tuple[float, list[int]]]:
-        """At most `count` segmentations of `text` by a unigram model, the likeliest first, each with the
-        logarithm of its probability."""
-        found = self.processor.nbest_encode_as_proto(text, count).nbests
-        return [(way.score, self.split([piece.id for piece in way.pieces])) for way in found]
-
     def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
         unknown, size = self.processor.unk_id(), len(self.entries)

@@ -20,11 +20,9 @@ before it does; that of the last one, which is 1, is left out."""
 
 
 class UnigramSampling:
-    """Draws segmentations by their probability to the power of `alpha`, of all of them or of the likeliest
-    `nbest` of a line."""
+    """Draws segmentations by their probability to the power of `alpha`."""
 
-    def __init__(self, pieces: Pieces, alpha: float, nbest: int = 0) -> None:
-        self._pieces, self._alpha, self._nbest = pieces, alpha, nbest
+    def __init__(self, pieces: Pieces, alpha: float) -> None:
         self._surfaces = Surfaces(pieces)
         # As SentencePiece has it: more than any other way to put together the same text.
         scores = self._surfaces.scores | {piece: 0.1 * (len(piece) - 1) for piece in self._surfaces.defined}
@@ -38,8 +36,6 @@ class UnigramSampling:
     def encode(self, text: str, seed: int) -> list[int]:
         """The pieces of prepared `text`: a pure function of text and seed."""
         self._random.seed(seed)
-        if self._nbest:
-            return self._one_of_the_likeliest(text)
         parts: list[str] = []
         for word in self._surfaces.words(text):
             parts += self._drawn(self._words.get(word) or self._word(word))
@@ -74,9 +70,3 @@ class UnigramSampling:
             self._room -= more
             self._words[word] = choices
         return choices
-
-    def _one_of_the_likeliest(self, text: str) -> list[int]:
-        ways = self._pieces.likeliest(text, self._nbest)
-        most = max(score for score, _ in ways)
-        weights = [math.exp(self._alpha * (score - most)) for score, _ in ways]
-        return self._random.choices(ways, weights)[0][1]

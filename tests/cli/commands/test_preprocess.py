@@ -54,7 +54,7 @@ def manifest_settings(out: Path) -> dict[str, dict[str, object]]:
 
 def test_flags_win_over_set_and_set_over_the_file(nmt: Run, tmp_path: Path, toy: str) -> None:
     file = tmp_path / "settings.toml"
-    file.write_text('[tokenizer]\nkind = "char"\nvocab_size = 20\nseed = 3\n[filter]\nmax_words = 7\n')
+    file.write_text('[tokenizer]\nkind = "char"\nvocab_size = 20\nmin_count = 3\n[filter]\nmax_words = 7\n')
     languages = ("--source-lang", "en", "--target-lang", "de", "--workers", "1")
     given = (
         "--config",
@@ -62,7 +62,7 @@ def test_flags_win_over_set_and_set_over_the_file(nmt: Run, tmp_path: Path, toy:
         "--set",
         "tokenizer.kind=bpe",
         "--set",
-        "tokenizer.seed=4",
+        "tokenizer.min_count=1",
         "--tokenizer",
         "word",
     )
@@ -70,7 +70,7 @@ def test_flags_win_over_set_and_set_over_the_file(nmt: Run, tmp_path: Path, toy:
     assert result.returncode == 0
     settings = manifest_settings(tmp_path / "out")
     tokenizer = settings["tokenizer"]
-    assert (tokenizer["kind"], tokenizer["seed"], tokenizer["vocab_size"]) == ("word", 4, 20)
+    assert (tokenizer["kind"], tokenizer["min_count"], tokenizer["vocab_size"]) == ("word", 1, 20)
     assert settings["filter"]["max_words"] == 7
     assert settings["filter"]["max_subwords"] == FilterConfig().max_subwords
 

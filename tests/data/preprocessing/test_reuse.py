@@ -98,7 +98,6 @@ def test_another_tokeniser_is_a_named_difference(
         "tokenizer.joint=false",
         "tokenizer.vocab_size=100",
         "tokenizer.min_count=2",
-        "tokenizer.seed=7",
         'tokenizer.symbols=["<BT>"]',
         "text.unicode=nfkc",
         "text.words=moses",
