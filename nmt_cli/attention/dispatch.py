@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nmt_cli.attention import padded
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, attend_segments, kernels
+from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.ways import reference as ways
 from nmt_cli.ragged import Layout
@@ -37,11 +38,7 @@ def attend(
     v_SHV: Tensor,
     q: Layout,
     k: Layout,
-    *,
-    causal: bool = False,
-    window: int = 0,
-    drop: float = 0.0,
-    seed: Tensor | None = None,
+    options: Options = PLAIN,
 ) -> Tensor:
     """Attend within each segment of a ragged batch; no query sees another segment's keys.
 
@@ -52,19 +49,19 @@ def attend(
     """
     if len(q.starts) != len(k.starts):
         raise ValueError(f"q holds {len(q.starts) - 1} segments, but k holds {len(k.starts) - 1}")
-    if (causal or window) and q.starts is not k.starts:
+    if (options.causal or options.window) and q.starts is not k.starts:
         raise ValueError("causal attention and windows need one layout for queries and keys")
-    if drop and seed is None:
+    if options.drop and options.seed is None:
         raise ValueError("dropout needs a seed")
     if implementation(q_THK.device, q_THK.shape[2], v_SHV.shape[2], q_THK.dtype) == "fused":
         from nmt_cli.attention import fused  # Triton is absent on machines without a GPU
 
-        return fused.attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
+        return fused.attend(q_THK, k_SHK, v_SHV, q, k, options)
     part = PART.get(q_THK.device.type, len(q.lengths))
-    if part >= len(q.lengths) or drop or torch.is_grad_enabled():
-        return padded.attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
+    if part >= len(q.lengths) or options.drop or torch.is_grad_enabled():
+        return padded.attend(q_THK, k_SHK, v_SHV, q, k, options)
     each = [
-        padded.attend(q_THK[mine], k_SHK[theirs], v_SHV[theirs], some, others, causal=causal, window=window)
+        padded.attend(q_THK[mine], k_SHK[theirs], v_SHV[theirs], some, others, options)
         for (mine, some), (theirs, others) in zip(q.parts(part), k.parts(part), strict=True)
     ]
     return torch.cat(each)
@@ -75,11 +72,7 @@ def attend_projected(
     heads: Heads,
     q: Layout,
     k: Layout,
-    *,
-    causal: bool = False,
-    window: int = 0,
-    drop: float = 0.0,
-    seed: Tensor | None = None,
+    options: Options = PLAIN,
 ) -> Tensor:
     """`attend` to what `parts_of` finds in the projections, whose gradients come whole: nobody has to put
     them together.
@@ -87,7 +80,7 @@ def attend_projected(
     Without gradients, one thread of a CPU computes each segment to the same bits whatever the others are.
     """
     used_later = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    plain = len(projections) == 1 and not (causal or window or drop or used_later)
+    plain = len(projections) == 1 and not (any(options[:3]) or used_later)
     tokens_TC = projections[0]
     if (
         plain
@@ -102,10 +95,8 @@ def attend_projected(
     if implementation(q_THK.device, heads.keys, heads.values, q_THK.dtype) == "fused":
         from nmt_cli.attention import fused
 
-        return fused.attend_projected(
-            projections, heads, q, k, causal=causal, window=window, drop=drop, seed=seed
-        )
-    return attend(q_THK, k_SHK, v_SHV, q, k, causal=causal, window=window, drop=drop, seed=seed)
+        return fused.attend_projected(projections, heads, q, k, options)
+    return attend(q_THK, k_SHK, v_SHV, q, k, options)
 
 
 def implementation(device: torch.device, key_width: int, value_width: int, dtype: torch.dtype) -> str:

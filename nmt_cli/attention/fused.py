@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nmt_cli.attention import dropout
 from nmt_cli.attention.one_tile import fused as one_tile
+from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.streaming import fused as streaming
 from nmt_cli.ragged import ROWS, Groups, Layout
@@ -30,7 +31,7 @@ TILE_BYTES = 16 * 1024
 WARP_BYTES, MOST_WARPS = 128, 8
 """The numbers of warps here are for rows of so many bytes; wider rows get more, up to a limit."""
 
-Options = dict[str, int]
+Launch = dict[str, int]
 """The arguments of one launch: which groups it computes, and with what tiles or blocks."""
 
 
@@ -38,7 +39,7 @@ class Tiles(NamedTuple):
     """A launch of `one_tile` for so many groups."""
 
     groups: int
-    options: Options
+    options: Launch
 
 
 class Blocks(NamedTuple):
@@ -47,7 +48,7 @@ class Blocks(NamedTuple):
     groups: int
     queries: int
     keys: int
-    options: Options
+    options: Launch
 
 
 FAR = 1 << 30
@@ -60,16 +61,12 @@ def attend(
     v_SHV: Tensor,
     q: Layout,
     k: Layout,
-    *,
-    causal: bool = False,
-    window: int = 0,
-    drop: float = 0.0,
-    seed: Tensor | None = None,
+    options: Options = PLAIN,
 ) -> Tensor:
     """Do what `dispatch.attend` promises, for heads of 8, 16, ... 512 channels in 16 bits, 256 in 32."""
     heads = Heads(q_THK.shape[1], q_THK.shape[2], v_SHV.shape[2])
     flat = [x.flatten(1) for x in (q_THK, k_SHK, v_SHV)]
-    return attend_projected(flat, heads, q, k, causal=causal, window=window, drop=drop, seed=seed)
+    return attend_projected(flat, heads, q, k, options)
 
 
 def attend_projected(
@@ -77,17 +74,12 @@ def attend_projected(
     heads: Heads,
     q: Layout,
     k: Layout,
-    *,
-    causal: bool = False,
-    window: int = 0,
-    drop: float = 0.0,
-    seed: Tensor | None = None,
+    options: Options = PLAIN,
 ) -> Tensor:
     """Do what `dispatch.attend_projected` promises, for the heads that `attend` takes."""
-    segments = (q.segments, k.segments, q.positions, k.positions)
     groups = _groups(q, k)
-    plan = (groups.places, groups.counts)
-    out_THV: Tensor = _attend(list(projections), *heads, *segments, *plan, causal, window, drop, seed)[0]
+    batch = [groups.places, q.segments, k.segments, q.positions, k.positions, groups.counts]
+    out_THV: Tensor = _attend(list(projections), heads, batch, *options)[0]
     return out_THV
 
 
@@ -106,33 +98,25 @@ def _groups(q: Layout, k: Layout) -> Groups:
 @torch.library.custom_op("nmt::attend", mutates_args=())
 def _attend(
     projections: Sequence[Tensor],
-    heads: int,
-    keys: int,
-    values: int,
-    q_segments: Tensor,
-    k_segments: Tensor,
-    q_positions: Tensor,
-    k_positions: Tensor,
-    places: Tensor,
-    counts: Tensor,
+    heads: Sequence[int],
+    batch: Sequence[Tensor],
     causal: bool,
     window: int,
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The output, and [T, H] the logarithms to base 2 of the softmax's divisors, for the backward pass."""
-    q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(heads, keys, values))
-    out_THV, lse_TH = _outputs(q_THK, heads, values)
-    where = (places, q_segments, k_segments, q_positions, k_positions)
-    arguments = _arguments(q_THK, k_SHK, v_SHV, where, causal, window, drop, seed)
+    q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
+    out_THV, lse_TH = _outputs(q_THK, heads)
+    arguments = _arguments(q_THK, k_SHK, v_SHV, batch, Options(causal, window, drop, seed))
     arguments |= {"out": out_THV, "lse": lse_TH}
-    tiles, blocks = plan(counts, _widest(q_THK, v_SHV), q_THK.element_size())
+    tiles, blocks = plan(batch[-1], _widest(q_THK, v_SHV), q_THK.element_size())
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            one_tile.forward[tile.groups * heads,](**arguments, **tile.options)
+            one_tile.forward[tile.groups * heads[0],](**arguments, **tile.options)
         if blocks:
-            streaming.forward[blocks.groups * heads, blocks.queries](**arguments, **blocks.options)
+            streaming.forward[blocks.groups * heads[0], blocks.queries](**arguments, **blocks.options)
     return out_THV, lse_TH
 
 
@@ -141,15 +125,8 @@ def _attend_backward(
     d_out_THV: Tensor,
     lse_TH: Tensor,
     projections: Sequence[Tensor],
-    heads: int,
-    keys: int,
-    values: int,
-    q_segments: Tensor,
-    k_segments: Tensor,
-    q_positions: Tensor,
-    k_positions: Tensor,
-    places: Tensor,
-    counts: Tensor,
+    heads: Sequence[int],
+    batch: Sequence[Tensor],
     causal: bool,
     window: int,
     drop: float,
@@ -157,23 +134,22 @@ def _attend_backward(
 ) -> list[Tensor]:
     """The gradients of the projections, whose parts the kernels write in their places."""
     gradients = [x.new_empty(x.shape) for x in projections]
-    q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(heads, keys, values))
-    dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(heads, keys, values))
+    q_THK, k_SHK, v_SHV = parts_of(map(_dense, projections), Heads(*heads))
+    dq_THK, dk_SHK, dv_SHV = parts_of(gradients, Heads(*heads))
     d_out_THV = _dense(d_out_THV)
-    where = (places, q_segments, k_segments, q_positions, k_positions)
-    arguments = _arguments(q_THK, k_SHK, v_SHV, where, causal, window, drop, seed)
+    arguments = _arguments(q_THK, k_SHK, v_SHV, batch, Options(causal, window, drop, seed))
     arguments |= {"lse": lse_TH, "d_out": d_out_THV}
     arguments |= {"d_out_token": d_out_THV.stride(0), "d_out_head": d_out_THV.stride(1)}
     d_queries = {"dq": dq_THK, "dq_token": dq_THK.stride(0)}
     d_keys = {"dk": dk_SHK, "dk_token": dk_SHK.stride(0), "dv": dv_SHV, "dv_token": dv_SHV.stride(0)}
-    tiles, blocks = plan(counts, _widest(q_THK, v_SHV), q_THK.element_size())
+    tiles, blocks = plan(batch[-1], _widest(q_THK, v_SHV), q_THK.element_size())
     with torch.cuda.device_of(q_THK):
         for tile in tiles:
-            one_tile.backward[tile.groups * heads,](**arguments, **tile.options, **d_queries, **d_keys)
+            one_tile.backward[tile.groups * heads[0],](**arguments, **tile.options, **d_queries, **d_keys)
         if blocks:
             arguments |= {"delta": torch.empty_like(lse_TH), **blocks.options}
-            streaming.backward_queries[blocks.groups * heads, blocks.queries](**arguments, **d_queries)
-            streaming.backward_keys[blocks.groups * heads, blocks.keys](**arguments, **d_keys)
+            streaming.backward_queries[blocks.groups * heads[0], blocks.queries](**arguments, **d_queries)
+            streaming.backward_keys[blocks.groups * heads[0], blocks.keys](**arguments, **d_keys)
     return gradients
 
 
@@ -210,28 +186,25 @@ def _arguments(
     q_THK: Tensor,
     k_SHK: Tensor,
     v_SHV: Tensor,
-    where: Sequence[Tensor],
-    causal: bool,
-    window: int,
-    drop: float,
-    seed: Tensor | None,
+    batch: Sequence[Tensor],
+    options: Options,
 ) -> dict[str, Any]:
     """The arguments that all kernels have."""
     channels, values = q_THK.shape[2], v_SHV.shape[2]
     names = ("places", "q_segments", "k_segments", "q_positions", "k_positions")
     return {
-        **{"q": q_THK, "k": k_SHK, "v": v_SHV, "seed": seed, **dict(zip(names, where, strict=True))},
+        **{"q": q_THK, "k": k_SHK, "v": v_SHV, "seed": options.seed, **dict(zip(names, batch, strict=False))},
         **{"q_token": q_THK.stride(0), "q_head": q_THK.stride(1)},
         **{"k_token": k_SHK.stride(0), "k_head": k_SHK.stride(1)},
         **{"v_token": v_SHV.stride(0), "v_head": v_SHV.stride(1)},
         "heads": q_THK.shape[1],
-        "behind": window // 2 if window else FAR,
-        "ahead": 0 if causal else (window - 1) // 2 if window else FAR,
+        "behind": options.back if options.window else FAR,
+        "ahead": options.ahead if options.window or options.causal else FAR,
         "scale": channels**-0.5,
-        "threshold": dropout.threshold(drop),
-        "amplified": 1 / (1 - drop),
+        "threshold": dropout.threshold(options.drop),
+        "amplified": 1 / (1 - options.drop),
         **{"K": channels, "V": values, "PADDED_K": _padded(channels), "PADDED_V": _padded(values)},
-        **{"BANDED": causal or window > 0, "DROPOUT": drop > 0},
+        **{"BANDED": options.causal or options.window > 0, "DROPOUT": options.drop > 0},
         "enable_fp_fusion": True,
     }
 
@@ -249,14 +222,14 @@ def _dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _outputs(like: Tensor, heads: int, values: int) -> tuple[Tensor, Tensor]:
-    tokens = like.shape[0]
-    return like.new_empty((tokens, heads, values)), like.new_empty((tokens, heads), dtype=torch.float32)
+def _outputs(like: Tensor, heads: Sequence[int]) -> tuple[Tensor, Tensor]:
+    shape = like.shape[0], heads[0]
+    return like.new_empty((*shape, heads[2])), like.new_empty(shape, dtype=torch.float32)
 
 
 @_attend.register_fake
-def _(projections: Sequence[Tensor], heads: int, keys: int, values: int, *rest: Any) -> tuple[Tensor, Tensor]:
-    return _outputs(projections[0], heads, values)
+def _(projections: Sequence[Tensor], heads: Sequence[int], *rest: Any) -> tuple[Tensor, Tensor]:
+    return _outputs(projections[0], heads)
 
 
 @_attend_backward.register_fake
@@ -265,18 +238,18 @@ def _(d_out_THV: Tensor, lse_TH: Tensor, projections: Sequence[Tensor], *rest: A
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    projections, ctx.heads, segments, ctx.options = inputs[0], inputs[1:4], inputs[4:10], inputs[10:13]
-    ctx.save_for_backward(output[1], *segments, inputs[13], *projections)
+    projections, ctx.heads, batch, *ctx.options, seed = inputs
+    ctx.save_for_backward(output[1], seed, *batch, *projections)
     ctx.mark_non_differentiable(output[1])
     # The logarithms get no gradient: zeros would be made for them.
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
-    lse_TH, *segments, seed = ctx.saved_tensors[:8]
-    projections = list(ctx.saved_tensors[8:])
-    gradients = _attend_backward(d_out_THV, lse_TH, projections, *ctx.heads, *segments, *ctx.options, seed)
-    return (gradients, *[None] * 13)
+    lse_TH, seed, *tensors = ctx.saved_tensors
+    batch, projections = tensors[:6], tensors[6:]
+    gradients = _attend_backward(d_out_THV, lse_TH, projections, ctx.heads, batch, *ctx.options, seed)
+    return (gradients, *[None] * 6)
 
 
 _attend.register_autograd(_differentiate, setup_context=_remember)

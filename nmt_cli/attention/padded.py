@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention import dropout
+from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.torch_private import softmax_backward
 
@@ -26,22 +27,18 @@ def attend(
     v_SHV: Tensor,
     q: Layout,
     k: Layout,
-    *,
-    causal: bool = False,
-    window: int = 0,
-    drop: float = 0.0,
-    seed: Tensor | None = None,
+    options: Options = PLAIN,
 ) -> Tensor:
     """Do what `dispatch.attend` promises. B segments, M queries and N keys the longest of them have."""
     if not (q_THK.shape[0] and k_SHK.shape[0]):
         nothing = q_THK[:0].sum() + k_SHK[:0].sum() + v_SHV[:0].sum()
         return q_THK.new_zeros((*q_THK.shape[:2], v_SHV.shape[2])) + nothing
-    if window and q.longest >= BLOCKS * (_block(window) + window):
-        return _attend_in_blocks(q_THK, k_SHK, v_SHV, q, causal=causal, window=window, drop=drop, seed=seed)
+    if options.window and q.longest >= BLOCKS * (_block(options.window) + options.window):
+        return _attend_in_blocks(q_THK, k_SHK, v_SHV, q, options)
     q_BHMK, k_BHNK, v_BHNV = padded(q_THK, q), padded(k_SHK, k), padded(v_SHV, k)
-    allowed_B1MN = _allowed(q, k, causal, window)
-    if drop or max(q.longest, k.longest) <= LONG:
-        factors = _dropout_factors(q, k, q_THK, drop, seed) if seed is not None and drop else None
+    allowed_B1MN = _allowed(q, k, options)
+    if options.drop or max(q.longest, k.longest) <= LONG:
+        factors = _dropout_factors(q, k, q_THK, options) if options.drop else None
         exact = torch.promote_types(q_THK.dtype, torch.float32)
         hidden_B1MN = torch.zeros_like(allowed_B1MN, dtype=exact).masked_fill_(~allowed_B1MN, -torch.inf)
         hidden_GMN = hidden_B1MN.expand(-1, q_THK.shape[1], q.longest, -1).flatten(0, 1)
@@ -65,19 +62,11 @@ def _block(window: int) -> int:
 
 
 def _attend_in_blocks(
-    q_THK: Tensor,
-    k_THK: Tensor,
-    v_THV: Tensor,
-    layout: Layout,
-    *,
-    causal: bool,
-    window: int,
-    drop: float,
-    seed: Tensor | None,
+    q_THK: Tensor, k_THK: Tensor, v_THV: Tensor, layout: Layout, options: Options
 ) -> Tensor:
     """The same for windows much smaller than segments: what a block of M queries sees are N keys, no more."""
-    size, heads = _block(window), q_THK.shape[1]
-    behind, ahead = window // 2, 0 if causal else (window - 1) // 2
+    size, heads = _block(options.window), q_THK.shape[1]
+    behind, ahead = options.back, options.ahead
     blocks = -(-layout.longest // size)
     end = blocks * size - layout.longest
     q_BHMK = F.pad(padded(q_THK, layout), (0, 0, 0, end)).unflatten(2, (blocks, size))  # type: ignore[no-untyped-call]
@@ -96,11 +85,11 @@ def _attend_in_blocks(
     hidden_BJMN = torch.zeros_like(seen_BJMN, dtype=exact).masked_fill_(~seen_BJMN, -torch.inf)
     hidden_GMN = hidden_BJMN[:, None].expand(-1, heads, -1, -1, -1).flatten(0, 2)
     factors = None
-    if seed is not None and drop:
-        segments_B = torch.arange(len(layout.lengths), dtype=torch.int32, device=seed.device)
-        heads_H = torch.arange(heads, dtype=torch.int32, device=seed.device)
+    if options.drop:
+        segments_B = torch.arange(len(layout.lengths), dtype=torch.int32, device=q_THK.device)
+        heads_H = torch.arange(heads, dtype=torch.int32, device=q_THK.device)
         numbers = (segments_B[:, None, None, None, None], heads_H[:, None, None, None], queries_JM1, keys_J1N)
-        factors = _factors(numbers, q_THK.dtype, drop, seed).flatten(0, 2)
+        factors = _factors(numbers, q_THK.dtype, options).flatten(0, 2)
     per_block = (x.flatten(0, 2) for x in (q_BHMK, k_BHJNK, v_BHJNV))
     out_GMV: Tensor = _Attention.apply(*per_block, hidden_GMN, factors)  # type: ignore[no-untyped-call]
     places_TH = _places(layout, heads, blocks * size)
@@ -218,34 +207,33 @@ def _used(weights_GMN: Tensor, factors_GMN: Tensor | None) -> Tensor:
     return weights_GMN if factors_GMN is None else weights_GMN * factors_GMN
 
 
-def _allowed(q: Layout, k: Layout, causal: bool, window: int) -> Tensor:
+def _allowed(q: Layout, k: Layout, options: Options) -> Tensor:
     """Which keys a query sees. A segment without keys sees whatever there is; its output is put to zero."""
     device = k.starts.device
     keys_N = torch.arange(k.longest, dtype=torch.int32, device=device)
     queries_M1 = torch.arange(q.longest, dtype=torch.int32, device=device)[:, None]
     lengths_B11 = k.starts.diff()[:, None, None]
     allowed_BMN = (keys_N < lengths_B11) | (lengths_B11 == 0)
-    if causal:
+    if options.causal:
         allowed_BMN = allowed_BMN & (keys_N <= queries_M1)
-    if window:
-        near = (keys_N >= queries_M1 - window // 2) & (keys_N <= queries_M1 + (window - 1) // 2)
+    if options.window:
+        near = (keys_N >= queries_M1 - options.back) & (keys_N <= queries_M1 + options.ahead)
         allowed_BMN = allowed_BMN & near | (queries_M1 >= lengths_B11)
     return allowed_BMN[:, None]
 
 
-def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, drop: float, seed: Tensor) -> Tensor:
+def _dropout_factors(q: Layout, k: Layout, q_THK: Tensor, options: Options) -> Tensor:
     """[G, M, N]: what each weight is multiplied by, 0 or what makes up for those."""
     shape = (len(q.lengths), q_THK.shape[1], q.longest, k.longest)
     segments, heads, queries, keys = (
-        torch.arange(size, dtype=torch.int32, device=seed.device) for size in shape
+        torch.arange(size, dtype=torch.int32, device=q_THK.device) for size in shape
     )
     numbers = (segments[:, None, None, None], heads[:, None, None], queries[:, None], keys)
-    return _factors(numbers, q_THK.dtype, drop, seed).flatten(0, 1)
+    return _factors(numbers, q_THK.dtype, options).flatten(0, 1)
 
 
-def _factors(
-    numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, drop: float, seed: Tensor
-) -> Tensor:
+def _factors(numbers: tuple[Tensor, Tensor, Tensor, Tensor], dtype: torch.dtype, options: Options) -> Tensor:
     """What weights are multiplied by whose segment, head, query and key have such `numbers`."""
-    kept = dropout.kept(seed, *numbers, drop)
-    return kept.to(torch.promote_types(dtype, torch.float32)) / (1 - drop)
+    assert options.seed is not None
+    kept = dropout.kept(options.seed, *numbers, options.drop)
+    return kept.to(torch.promote_types(dtype, torch.float32)) / (1 - options.drop)

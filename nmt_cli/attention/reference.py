@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention import dropout
+from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.ragged import Layout
 
 
@@ -13,48 +14,43 @@ def attend(
     v_SHV: Tensor,
     q: Layout,
     k: Layout,
-    *,
-    causal: bool = False,
-    window: int = 0,
-    drop: float = 0.0,
-    seed: Tensor | None = None,
+    options: Options = PLAIN,
 ) -> Tensor:
     """Do what `dispatch.attend` promises, one segment after another."""
     # An empty tensor first, so that a batch without segments can be concatenated too.
     outputs = [q_THK.new_zeros((0, q_THK.shape[1], v_SHV.shape[2]))]
     for segment, (t, s) in enumerate(zip(q.slices(), k.slices(), strict=True)):
-        weights_HTS = _weights(q_THK[t], k_SHK[s], causal, window)
-        if drop and seed is not None:
-            weights_HTS = weights_HTS * _kept(weights_HTS, seed, segment, drop) / (1 - drop)
+        weights_HTS = _weights(q_THK[t], k_SHK[s], options)
+        if options.drop:
+            weights_HTS = weights_HTS * _kept(weights_HTS, segment, options) / (1 - options.drop)
         outputs.append((weights_HTS.to(v_SHV.dtype) @ v_SHV[s].transpose(0, 1)).transpose(0, 1))
     return torch.cat(outputs)
 
 
-def weights(
-    q_THK: Tensor, k_SHK: Tensor, q: Layout, k: Layout, *, causal: bool = False, window: int = 0
-) -> list[Tensor]:
+def weights(q_THK: Tensor, k_SHK: Tensor, q: Layout, k: Layout, options: Options = PLAIN) -> list[Tensor]:
     """The attention weights of each segment, [heads, queries, keys], without dropout."""
     pairs = zip(q.slices(), k.slices(), strict=True)
-    return [_weights(q_THK[t], k_SHK[s], causal, window) for t, s in pairs]
+    return [_weights(q_THK[t], k_SHK[s], options) for t, s in pairs]
 
 
-def _weights(q_THK: Tensor, k_SHK: Tensor, causal: bool, window: int) -> Tensor:
+def _weights(q_THK: Tensor, k_SHK: Tensor, options: Options) -> Tensor:
     q_HTK, k_HSK = q_THK.transpose(0, 1), k_SHK.transpose(0, 1)
     scores_HTS: Tensor = q_HTK @ k_HSK.mT * q_HTK.shape[-1] ** -0.5
     queries_T1 = torch.arange(scores_HTS.shape[1], device=q_THK.device)[:, None]
     keys_S = torch.arange(scores_HTS.shape[2], device=q_THK.device)
-    if causal:
+    if options.causal:
         scores_HTS = scores_HTS.masked_fill(keys_S > queries_T1, float("-inf"))
-    if window:
-        # An even window reaches one key farther back than ahead.
-        far = (keys_S < queries_T1 - window // 2) | (keys_S > queries_T1 + (window - 1) // 2)
+    if options.window:
+        far = (keys_S < queries_T1 - options.back) | (keys_S > queries_T1 + options.ahead)
         scores_HTS = scores_HTS.masked_fill(far, float("-inf"))
     return scores_HTS.softmax(-1)
 
 
-def _kept(weights_HTS: Tensor, seed: Tensor, segment: int, drop: float) -> Tensor:
+def _kept(weights_HTS: Tensor, segment: int, options: Options) -> Tensor:
+    seed = options.seed
+    assert seed is not None
     heads, queries, keys = (
         torch.arange(size, dtype=torch.int32, device=seed.device) for size in weights_HTS.shape
     )
     here = torch.tensor(segment, dtype=torch.int32, device=seed.device)
-    return dropout.kept(seed, here, heads[:, None, None], queries[:, None], keys, drop)
+    return dropout.kept(seed, here, heads[:, None, None], queries[:, None], keys, options.drop)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt_cli.attention.dispatch import attend_projected
+from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.reference import weights
 from nmt_cli.model.cache import LayerCache, Step
@@ -100,16 +101,15 @@ class SelfAttention(nn.Module):
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
         packed = self.query_key_value(x_TD)
-        mixed_THV = attend_projected(
-            [packed], self.shape, layout, layout, causal=self.causal, window=self.window, drop=drop, seed=seed
-        )
+        options = Options(self.causal, self.window, drop, seed)
+        mixed_THV = attend_projected([packed], self.shape, layout, layout, options)
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
 
     def weights(self, x_TD: Tensor, layout: Layout) -> list[Tensor]:
         """How much each token attends to each: [H, length, length] of each sentence."""
         query, key, _ = parts_of([self.query_key_value(x_TD)], self.shape)
-        return weights(query, key, layout, layout, causal=self.causal, window=self.window)
+        return weights(query, key, layout, layout, Options(self.causal, self.window))
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
         """The next token of each row, which sees its path in the cache and itself; [R, D] to [R, D]."""
@@ -137,7 +137,7 @@ class CrossAttention(nn.Module):
         projections = [self.query(x_TD), self.key_value(encoded_SD)]
         widths = (self.query.out_features // self.heads, self.output.in_features // self.heads)
         heads = Heads(self.heads, *widths)
-        mixed_THV = attend_projected(projections, heads, target, source, drop=drop, seed=seed)
+        mixed_THV = attend_projected(projections, heads, target, source, Options(drop=drop, seed=seed))
         mixed: Tensor = self.output(mixed_THV.flatten(1))
         return mixed
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from nmt_cli.attention import dispatch
+from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
 
 MULTIPLE = 8
@@ -73,7 +74,7 @@ class Contestant:
 def ours(problem: Problem) -> Contestant:
     """Return the attention of the model."""
     layouts, causal = (problem.q, problem.k), problem.causal
-    return _on_ragged(problem, lambda q, k, v: dispatch.attend(q, k, v, *layouts, causal=causal))
+    return _on_ragged(problem, lambda q, k, v: dispatch.attend(q, k, v, *layouts, Options(causal)))
 
 
 def padded(problem: Problem) -> Contestant:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from nmt_cli.attention.dispatch import attend, implementation
+from nmt_cli.attention.options import Options
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import SelfAttention
 from nmt_cli.ragged import Layout
@@ -91,7 +92,7 @@ def _contest(point: Point, device: torch.device) -> dict[str, Call]:
     return {
         ATTENTION: lambda: attend(q, k, v, layout, layout),
         LAYER: lambda: layer(x_TD, layout),
-        RESTRICTED: lambda: attend(q, k, v, layout, layout, window=WINDOW),
+        RESTRICTED: lambda: attend(q, k, v, layout, layout, Options(window=WINDOW)),
         RECURRENT: lambda: lstm(x_BND),
         CONVOLUTION: lambda: convolution(x_BDN),
     }

@@ -21,6 +21,7 @@ from triton.compiler import ASTSource
 from nmt_cli.attention import fused
 from nmt_cli.attention.one_step import fused as one_step
 from nmt_cli.attention.one_tile import fused as one_tile
+from nmt_cli.attention.options import Options
 from nmt_cli.attention.streaming import fused as streaming
 from nmt_cli.attention.ways import fused as ways
 from nmt_cli.ragged import Layout
@@ -57,7 +58,7 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
     """Compile what attention with these heads launches, causal and with dropout."""
     q, v = (torch.empty(1, 1, width, dtype=dtype) for width in (d_k, d_v))
     seed = torch.zeros((), dtype=torch.int64)
-    constants = fused._arguments(q, q, v, [seed] * len(WHERE), True, 0, 0.1, seed)
+    constants = fused._arguments(q, q, v, [seed] * len(WHERE), Options(True, 0, 0.1, seed))
     groups = Layout.of(LENGTHS).grouped().groups
     assert groups is not None
     tiles, blocks = fused.plan(groups.counts, fused._widest(q, v), q.element_size())

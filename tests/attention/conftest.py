@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
 
 if not torch.cuda.is_available():
@@ -52,11 +54,11 @@ def differentiate() -> Callable[..., list[Tensor]]:
     """The output of an `attend`, and the gradients of queries, keys and values, all computed in `dtype`."""
 
     def run(
-        attend: Callable[..., Tensor], batch: Batch, dtype: torch.dtype | None = None, **settings: object
+        attend: Callable[..., Tensor], batch: Batch, dtype: torch.dtype | None = None, **settings: Any
     ) -> list[Tensor]:
         tensors, q, k = batch
         inputs = [x.detach().to(dtype or x.dtype).requires_grad_() for x in tensors]
-        out = attend(*inputs, q, k, **settings)
+        out = attend(*inputs, q, k, Options(**settings))
         chosen = torch.Generator().manual_seed(2)
         d_out = torch.randn(out.shape, generator=chosen, dtype=torch.float64)
         rounded = d_out.to(tensors[0]).to(out.dtype)

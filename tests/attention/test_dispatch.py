@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.attention import dispatch, padded, reference
+from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
 
 MakeBatch = Callable[..., tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]]
@@ -28,19 +29,19 @@ def test_causal_attention_and_windows_need_one_layout(
 ) -> None:
     tensors, q, k = random_ragged([2, 3], [2, 3])
     with pytest.raises(ValueError, match="need one layout for queries and keys"):
-        dispatch.attend(*tensors, q, k, **settings)
+        dispatch.attend(*tensors, q, k, Options(**settings))
 
 
 def test_dropout_without_a_seed_is_refused(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([2, 3])
     with pytest.raises(ValueError, match="dropout needs a seed"):
-        dispatch.attend(*tensors, q, k, drop=0.1)
+        dispatch.attend(*tensors, q, k, Options(drop=0.1))
 
 
 def test_the_host_computes_what_the_definition_says(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([2, 0, 7], d_k=24, d_v=40)
     settings: dict[str, Any] = {"causal": True, "window": 3, "drop": 0.2, "seed": torch.tensor(1)}
-    ours, theirs = (f(*tensors, q, k, **settings) for f in (dispatch.attend, reference.attend))
+    ours, theirs = (f(*tensors, q, k, Options(**settings)) for f in (dispatch.attend, reference.attend))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -55,15 +56,17 @@ def test_without_gradients_many_segments_are_computed_a_few_at_a_time(
     tensors, q, k = random_ragged(list(lengths), d_k=8, d_v=16)
     seen: list[int] = []
 
-    def attend(*inputs: Any, **settings: Any) -> Tensor:
+    def attend(*inputs: Any) -> Tensor:
         seen.append(len(inputs[3].lengths))
-        return padded.attend(*inputs, **settings)
+        return padded.attend(*inputs)
 
     monkeypatch.setattr(dispatch, "padded", SimpleNamespace(attend=attend))
     with torch.no_grad():
-        ours = dispatch.attend(*tensors, q, k, **settings)
+        ours = dispatch.attend(*tensors, q, k, Options(**settings))
     assert sum(seen) == len(lengths) and max(seen) <= dispatch.PART["cpu"] < len(lengths)
-    torch.testing.assert_close(ours, reference.attend(*tensors, q, k, **settings), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        ours, reference.attend(*tensors, q, k, Options(**settings)), rtol=0, atol=1e-12
+    )
 
 
 def test_without_gradients_many_segments_may_differ_in_queries_and_keys(random_ragged: MakeBatch) -> None:

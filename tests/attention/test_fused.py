@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import fused, reference
+from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Groups, Layout
 
@@ -221,7 +222,9 @@ def test_launches_for_more_than_there_is_serve_every_batch_of_a_shape(
     assert paired.pair_groups is not None
     any_batch = torch.tensor([0, 4, 0, 4, 0, 4, 256, 256], dtype=torch.int32)
     covering = replace(paired, pair_groups=replace(paired.pair_groups, counts=any_batch))
-    outputs = [fused.attend(*tensors, layout, k, drop=0.1, seed=seed) for layout in (paired, covering)]
+    outputs = [
+        fused.attend(*tensors, layout, k, Options(drop=0.1, seed=seed)) for layout in (paired, covering)
+    ]
     assert torch.equal(*outputs)
     assert all(map(torch.equal, *(torch.autograd.grad(out.sum(), tensors) for out in outputs)))
 
@@ -260,7 +263,7 @@ def test_views_of_a_packed_projection_are_read_where_they_lie(
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
         q, k, v = inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-        out = fused.attend(q, k, v, layout, layout, causal=True)
+        out = fused.attend(q, k, v, layout, layout, Options(causal=True))
         d_out = torch.arange(2.0, device=device)[:, None].expand(23, 2, 8)
         return [out, *torch.autograd.grad(out, inputs, d_out)]
 
@@ -290,12 +293,12 @@ def test_the_gradient_of_a_packed_projection_is_written_in_one_piece(
     query, key, value = (x.detach().flatten(1) for x in tensors)
     packed = [torch.cat([query, key, value], 1)] if matrices == 1 else [query, torch.cat([key, value], 1)]
     packed = [x.requires_grad_() for x in packed]
-    out = fused.attend_projected(packed, Heads(2, 16, 16), q, k, causal=True)
+    out = fused.attend_projected(packed, Heads(2, 16, 16), q, k, Options(causal=True))
     d_out = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(device)
     with Operations() as operations:
         found = torch.autograd.grad(out, packed, d_out)
     assert not {"cat", "slice_backward", "split_with_sizes"} & {*operations.names}
-    apart = torch.autograd.grad(fused.attend(*tensors, q, k, causal=True), tensors, d_out)
+    apart = torch.autograd.grad(fused.attend(*tensors, q, k, Options(causal=True)), tensors, d_out)
     assert torch.equal(torch.cat(found, 1), torch.cat([x.flatten(1) for x in apart], 1))
 
 
@@ -318,8 +321,8 @@ def test_the_operators_keep_the_promises_of_custom_operators(
 ) -> None:
     tensors, q, _ = random_ragged([3, 0, 5], dtype=torch.float32, device=device)
     groups = groups_of(q)
-    where = (q.segments, q.segments, q.positions, q.positions, groups.places, groups.counts)
-    rest = (2, 16, 16, *where, True, 0, 0.1, seed)
+    batch = [groups.places, q.segments, q.segments, q.positions, q.positions, groups.counts]
+    rest = ([2, 16, 16], batch, True, 0, 0.1, seed)
     query, key, value = (x.detach().flatten(1) for x in tensors)
     for projections in ([torch.cat([query, key, value], 1)], [query, torch.cat([key, value], 1)]):
         wanted = [x.requires_grad_() for x in projections]
@@ -334,7 +337,7 @@ def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: 
 
     def attend(packed: Tensor, layout: Layout) -> Tensor:
         q, k, v = packed.unbind(1)
-        return fused.attend(q, k, v, layout, layout, causal=True, drop=0.1, seed=seed).relu()
+        return fused.attend(q, k, v, layout, layout, Options(True, 0, 0.1, seed)).relu()
 
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(attend, fullgraph=True, backend=counter, dynamic=True)
@@ -360,7 +363,7 @@ def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
 
     def attended(attend: Callable[..., Tensor]) -> Tensor:
         q, k, v = (x @ weight.mT).sin().view(25, 3, 2, 8).unbind(1)
-        return attend(q, k, v, layout, layout, causal=True, drop=0.1, seed=seed)
+        return attend(q, k, v, layout, layout, Options(True, 0, 0.1, seed))
 
     torch._dynamo.reset()
     compiled = torch.compile(lambda: attended(fused.attend), fullgraph=True, dynamic=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nmt_cli.attention import fused, padded, reference
 from nmt_cli.attention.dispatch import WIDEST
+from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
 
 pytestmark = [
@@ -112,7 +113,7 @@ def test_a_launch_never_waits_for_the_device(seed: Tensor, random_ragged: MakeBa
     tensors, q, k = random_ragged(LENGTHS, [*LENGTHS[1:], 5], dtype=torch.bfloat16, device="cuda")
 
     def step() -> None:
-        torch.autograd.grad(fused.attend(*tensors, q, k, drop=0.1, seed=seed).sum(), tensors)
+        torch.autograd.grad(fused.attend(*tensors, q, k, Options(drop=0.1, seed=seed)).sum(), tensors)
 
     step()  # kernels are loaded on first use
     torch.cuda.set_sync_debug_mode("error")

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention import padded, reference
+from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
 
 Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
@@ -161,7 +162,7 @@ def test_a_segment_alone_without_gradients_gets_what_it_gets_with_them(causal: b
     torch.manual_seed(1)
     q, k, v = torch.randn(length, 3, 4, 8).unbind(1)
     layout = Layout.of([length])
-    wanted = padded.attend(q, k, v, layout, layout, causal=causal)
+    wanted = padded.attend(q, k, v, layout, layout, Options(causal))
     with torch.inference_mode():
-        found = padded.attend(q, k, v, layout, layout, causal=causal)
+        found = padded.attend(q, k, v, layout, layout, Options(causal))
     assert torch.equal(found, wanted)

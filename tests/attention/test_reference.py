@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt_cli.attention import reference
+from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
 
 MakeBatch = Callable[..., tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]]
@@ -53,7 +54,7 @@ def _seen(query: int, key: int, causal: bool, window: int) -> bool:
 )
 def test_it_is_pytorchs_attention_of_each_segment(settings: dict[str, Any], random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([1, 5, 0, 12], heads=3, d_k=8, d_v=24)
-    ours = reference.attend(*tensors, q, k, **settings)
+    ours = reference.attend(*tensors, q, k, Options(**settings))
     torch.testing.assert_close(ours, one_by_one(tensors, q, k, **settings), rtol=0, atol=1e-12)
 
 
@@ -66,7 +67,7 @@ def test_queries_may_have_other_lengths_than_keys(random_ragged: MakeBatch) -> N
 def test_a_window_of_r_shows_r_keys_to_a_query_far_from_both_ends(random_ragged: MakeBatch) -> None:
     tensors, q, k = random_ragged([30], heads=1)
     for window in (1, 2, 5, 8):
-        (weights,) = reference.weights(*tensors[:2], q, k, window=window)
+        (weights,) = reference.weights(*tensors[:2], q, k, Options(window=window))
         assert (weights[0, 15] > 0).sum() == window
 
 
@@ -91,7 +92,8 @@ def test_dropout_puts_weights_to_zero_and_scales_the_others(random_ragged: MakeB
     (queries, keys, _), q, k = random_ragged([6, 9], heads=2)
     unit = torch.cat([torch.eye(9, dtype=torch.float64)[:n] for n in (6, 9)])[:, None].expand(-1, 2, -1)
     (before, after) = (
-        reference.attend(queries, keys, unit, q, k, drop=drop, seed=torch.tensor(3)) for drop in (0.0, 0.25)
+        reference.attend(queries, keys, unit, q, k, Options(drop=drop, seed=torch.tensor(3)))
+        for drop in (0.0, 0.25)
     )
     kept = after != 0
     assert 0.5 < float(kept[before != 0].double().mean()) < 1
