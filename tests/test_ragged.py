@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from nmt_cli.ragged import Groups, Layout
+from nmt_cli.ragged import Layout
 
 
 @given(lengths=st.lists(st.integers(0, 20), max_size=12))
@@ -60,49 +60,3 @@ def test_lengths_stay_on_the_host_when_a_layout_moves() -> None:
     moved = layout.to("meta")
     assert {x.device.type for x in (moved.starts, moved.segments, moved.positions)} == {"meta"}
     assert moved.lengths.tolist() == [2, 3] and moved.longest == 4
-
-
-def shown(groups: Groups | None) -> list[tuple[int, ...]]:
-    """Of each group where its queries begin and how many there are, and the same of its keys."""
-    assert groups is not None
-    return [tuple(row) for row in groups.places.view(-1, 4).tolist()]
-
-
-def packed(pairs: list[tuple[int, int]]) -> list[tuple[int, ...]]:
-    """The groups of these lengths, made one pair after another."""
-    groups: list[tuple[int, ...]] = []
-    for q, k in pairs:
-        q_start, q_rows, k_start, k_rows = groups[-1] if groups else (0, 0, 0, 0)
-        if groups and q_rows + q <= 64 and k_rows + k <= 64:
-            groups[-1] = (q_start, q_rows + q, k_start, k_rows + k)
-        else:
-            groups.append((q_start + q_rows, q, k_start + k_rows, k))
-    return groups
-
-
-@given(pairs=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 150)), max_size=30))
-def test_neighbours_share_a_group_as_long_as_they_fit_and_groups_come_by_size(
-    pairs: list[tuple[int, int]],
-) -> None:
-    q, k = (Layout.of([pair[side] for pair in pairs]) for side in (0, 1))
-    together = packed(pairs)
-    small = [row for row in together if max(row[1], row[3]) <= 64]
-    middle = [row for row in together if 64 < max(row[1], row[3]) <= 128]
-    large = [row for row in together if max(row[1], row[3]) > 128]
-    empty = [(0, 0, 0, 0)] * (len(pairs) - len(together))
-    found = q.grouped(k).pair_groups
-    assert found and shown(found) == small + middle + large + empty
-    most = [max((row[side] for row in together), default=0) for side in (1, 3)]
-    ends = [len(small), len(small + middle), len(together)]
-    assert found.counts.tolist() == [0, ends[0], ends[0], ends[1], ends[1], ends[2], *most]
-    assert shown(q.grouped().groups) == shown(q.grouped(q).pair_groups)
-
-
-def test_groups_move_with_their_layout_but_for_their_counts() -> None:
-    moved = Layout.of([2, 3]).grouped(Layout.of([4, 1])).to("meta")
-    for groups in (moved.groups, moved.pair_groups):
-        assert (
-            groups
-            and groups.places.device.type == "meta"
-            and groups.counts.tolist() == [0, 1, 1, 1, 1, 1, 5, 5]
-        )

@@ -11,11 +11,12 @@ import triton
 from torch import Tensor
 
 from nmt_cli.attention import dropout
+from nmt_cli.attention.groups import ROWS, groups_of
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
 from nmt_cli.attention.streaming import fused as streaming
-from nmt_cli.ragged import ROWS, Groups, Layout
+from nmt_cli.ragged import Layout
 
 TILE_WARPS = {64: 4, 128: 8}
 """Rows of a tile, which are those that a group may have, and the warps that compute it."""
@@ -77,21 +78,10 @@ def attend_projected(
     options: Options = PLAIN,
 ) -> Tensor:
     """Do what `dispatch.attend_projected` promises, for the heads that `attend` takes."""
-    groups = _groups(q, k)
+    groups = groups_of(q, k)
     batch = [groups.places, q.segments, k.segments, q.positions, k.positions, groups.counts]
     out_THV: Tensor = _attend(list(projections), heads, batch, *options)[0]
     return out_THV
-
-
-def _groups(q: Layout, k: Layout) -> Groups:
-    """What the loader of a batch has planned; of other pairs it is planned here."""
-    to_itself = q.starts is k.starts
-    planned = q.groups if to_itself else q.pair_groups
-    if planned is None:
-        here = q.grouped(k)
-        planned = here.groups if to_itself else here.pair_groups
-    assert planned is not None
-    return planned
 
 
 # An operator that torch.compile does not look into: which launches there are depends on the lengths.
@@ -249,7 +239,7 @@ def _differentiate(ctx: Any, d_out_THV: Tensor, _: None) -> tuple[Any, ...]:
     lse_TH, seed, *tensors = ctx.saved_tensors
     batch, projections = tensors[:6], tensors[6:]
     gradients = _attend_backward(d_out_THV, lse_TH, projections, ctx.heads, batch, *ctx.options, seed)
-    return (gradients, *[None] * 6)
+    return gradients, None, [None] * 6, None, None, None, None
 
 
 _attend.register_autograd(_differentiate, setup_context=_remember)

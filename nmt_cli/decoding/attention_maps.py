@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.groups import grouped
 from nmt_cli.model.attention_weights import attention_weights
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import flat
@@ -61,7 +62,7 @@ def attention_maps(
     sources = [model.source_vocabulary.ended(source) for source, _ in pairs]
     targets = [model.target_vocabulary.ended(target)[:most] for _, target in pairs]
     (source_S, source), (target_T, target) = (flat(tokens, model.device) for tokens in (sources, targets))
-    weights = attention_weights(model, source_S, target_T, source, target)
+    weights = attention_weights(model, source_S, target_T, grouped(source), grouped(target, source))
     kinds = weights.encoder, weights.decoder, weights.cross
     own = len(model.decoder) if model.config.decoder_history == "attention" else 0
     if [len(kind) for kind in kinds] != [len(model.encoder), own, len(model.decoder)]:

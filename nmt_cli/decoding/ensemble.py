@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention.dispatch import log_softmax
+from nmt_cli.attention.groups import grouped
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache
@@ -56,6 +57,7 @@ class Ensemble:
         sentence."""
         ended = self.models[0].source_vocabulary.ended
         source_S, source = flat([ended(tokens) for tokens in sources], self.device)
+        source = grouped(source)
         return [model.begin(source_S, source, places) for model in self.models]
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, caches: Sequence[DecodingCache], longest: int) -> Tensor:

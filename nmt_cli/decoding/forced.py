@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.groups import grouped
 from nmt_cli.decoding.ensemble import Ensemble
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout, flat
@@ -28,7 +29,7 @@ def token_scores(ensemble: Ensemble, pairs: Sequence[Pair]) -> list[list[float]]
             flat([vocabulary.ended(pair[side]) for pair in some], ensemble.device)
             for side, vocabulary in enumerate(vocabularies)
         )
-        target = target.grouped(source)
+        source, target = grouped(source), grouped(target, source)
         # All models of an ensemble share their vocabularies, so the ids serve each of them.
         each = [_log_probs(model, source_S, target_T, source, target) for model in ensemble.models]
         log_probs_TV = each[0] if len(each) == 1 else ensemble.mean(torch.stack(each))

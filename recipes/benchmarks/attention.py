@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from nmt_cli.attention import dispatch
+from nmt_cli.attention.groups import grouped
 from nmt_cli.ragged import Layout
 from recipes.benchmarks import contestants
 from recipes.benchmarks.contestants import Contestant, Problem
@@ -154,7 +155,7 @@ def _problem(bench: Bench, pairs: Pairs, heads: int, case: str) -> Problem:
     """Return the encoder's self-attention, the decoder's, or the decoder's to the source."""
     source, target = (Layout.of(np.ascontiguousarray(side)) for side in pairs.T)
     # As the loader makes them.
-    source, target = source.grouped().to(bench.device), target.grouped(source).to(bench.device)
+    source, target = grouped(source).to(bench.device), grouped(target, source).to(bench.device)
     q, k = {"self": (source, source), "causal": (target, target), "cross": (target, source)}[case]
     draw = torch.Generator(bench.device).manual_seed(1)
 

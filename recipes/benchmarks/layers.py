@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from nmt_cli.attention.dispatch import attend, implementation
+from nmt_cli.attention.groups import grouped
 from nmt_cli.attention.options import Options
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.layers import SelfAttention
@@ -83,7 +84,7 @@ def _contest(point: Point, device: torch.device) -> dict[str, Call]:
     torch.manual_seed(1)
     x_TD = torch.randn(SENTENCES * n, d, device=device)
     q, k, v = (torch.randn(SENTENCES * n, d // HEAD_WIDTH, HEAD_WIDTH, device=device) for _ in range(3))
-    layout = Layout.of([n] * SENTENCES).grouped().to(device)
+    layout = grouped(Layout.of([n] * SENTENCES)).to(device)
     layer = SelfAttention(ModelConfig(width=d, heads=d // HEAD_WIDTH), causal=False).to(device).eval()
     lstm = nn.LSTM(d, d, batch_first=True).to(device)
     convolution = nn.Conv1d(d, d, KERNEL, padding="same").to(device)

@@ -19,6 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from nmt_cli.attention import fused
+from nmt_cli.attention.groups import groups_of
 from nmt_cli.attention.one_step import fused as one_step
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.options import Options
@@ -59,9 +60,8 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
     q, v = (torch.empty(1, 1, width, dtype=dtype) for width in (d_k, d_v))
     seed = torch.zeros((), dtype=torch.int64)
     constants = fused._arguments(q, q, v, [seed] * len(WHERE), Options(True, 0, 0.1, seed))
-    groups = Layout.of(LENGTHS).grouped().groups
-    assert groups is not None
-    tiles, blocks = fused.plan(groups.counts, fused._widest(q, v), q.element_size())
+    layout = Layout.of(LENGTHS)
+    tiles, blocks = fused.plan(groups_of(layout, layout).counts, fused._widest(q, v), q.element_size())
     assert blocks is not None
     launches = [(kernel, tile.options) for tile in tiles for kernel in (one_tile.forward, one_tile.backward)]
     launches += [

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.groups import grouped
 from nmt_cli.attention.options import Options
 from nmt_cli.ragged import Layout
 
@@ -38,7 +39,7 @@ def random_ragged() -> Callable[..., Batch]:
         device: str = "cpu",
     ) -> Batch:
         partner = None if k_lengths is None else Layout.of(k_lengths)
-        q = Layout.of(q_lengths).grouped(partner).to(device)
+        q = grouped(Layout.of(q_lengths), partner).to(device)
         k = partner.to(device) if partner else q
         chosen = torch.Generator().manual_seed(1)
         shapes = [(len(q.segments), heads, d_k), (len(k.segments), heads, d_k), (len(k.segments), heads, d_v)]

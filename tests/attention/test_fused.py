@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import fused, reference
+from nmt_cli.attention.groups import Groups, grouped, groups_of
 from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads
-from nmt_cli.ragged import Groups, Layout
+from nmt_cli.ragged import Layout
 
 Batch = tuple[tuple[Tensor, Tensor, Tensor], Layout, Layout]
 MakeBatch = Callable[..., Batch]
@@ -51,12 +52,6 @@ def assert_earned(differentiate: Differentiate) -> Callable[..., None]:
             assert _largest(mine - right) <= allowed, f"{name}: {_largest(mine - right)} > {allowed}"
 
     return check
-
-
-def groups_of(layout: Layout) -> Groups:
-    groups = layout.grouped().groups
-    assert groups is not None
-    return groups
 
 
 def _largest(x: Tensor) -> float:
@@ -178,9 +173,9 @@ def test_a_segment_gets_the_same_from_one_tile_and_from_streaming(
 ) -> None:
     batch = random_ragged([100, 3], heads=1, dtype=torch.float16, device=device)
     tile = differentiate(fused.attend, batch, seed=seed, **settings)
-    assert fused.plan(groups_of(batch[1]).counts, 16, 2)[1] is None
+    assert fused.plan(groups_of(batch[1], batch[1]).counts, 16, 2)[1] is None
     monkeypatch.setattr(fused, "LARGEST_TILE", 0)
-    assert fused.plan(groups_of(batch[1]).counts, 16, 2)[0] == []
+    assert fused.plan(groups_of(batch[1], batch[1]).counts, 16, 2)[0] == []
     streamed = differentiate(fused.attend, batch, seed=seed, **settings)
     exact = differentiate(reference.attend, batch, torch.float64, seed=seed, **settings)
     plain = differentiate(reference.attend, batch, seed=seed, **settings)
@@ -208,7 +203,8 @@ def test_there_is_a_launch_for_each_size_of_tile_that_has_groups(
     tiles: list[tuple[int, ...]],
     blocks: tuple[int, int] | None,
 ) -> None:
-    planned, rest = fused.plan(groups_of(Layout.of(lengths)).counts, width, element_size)
+    layout = Layout.of(lengths)
+    planned, rest = fused.plan(groups_of(layout, layout).counts, width, element_size)
     assert [(t.groups, t.options["first"], t.options["TILE"]) for t in planned] == tiles
     assert (rest and (rest.groups, rest.options["first"])) == blocks
 
@@ -218,10 +214,9 @@ def test_launches_for_more_than_there_is_serve_every_batch_of_a_shape(
 ) -> None:
     """As of a recorded launch, whose grid is that of the first batch."""
     tensors, q, k = random_ragged([3, 70, 140, 20], [40, 10, 2, 30], dtype=torch.float16, device=device)
-    paired = q.grouped(k)
-    assert paired.pair_groups is not None
+    paired = grouped(q, k)
     any_batch = torch.tensor([0, 4, 0, 4, 0, 4, 256, 256], dtype=torch.int32)
-    covering = replace(paired, pair_groups=replace(paired.pair_groups, counts=any_batch))
+    covering = replace(paired, pair_groups=replace(groups_of(paired, k), counts=any_batch))
     outputs = [
         fused.attend(*tensors, layout, k, Options(drop=0.1, seed=seed)) for layout in (paired, covering)
     ]
@@ -305,8 +300,8 @@ def test_the_gradient_of_a_packed_projection_is_written_in_one_piece(
 def test_nothing_groups_a_batch_of_pairs_while_attending(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Layout.of([3, 9]).grouped().to(device)
-    target = Layout.of([5, 2]).grouped(source).to(device)
+    source = grouped(Layout.of([3, 9])).to(device)
+    target = grouped(Layout.of([5, 2]), source).to(device)
     monkeypatch.setattr(Groups, "of", None)
     heads = Heads(2, 8, 8)
     query, both = (torch.randn(tokens, width, device=device) for tokens, width in ((7, 16), (12, 32)))
@@ -320,7 +315,7 @@ def test_the_operators_keep_the_promises_of_custom_operators(
     device: str, seed: Tensor, random_ragged: MakeBatch
 ) -> None:
     tensors, q, _ = random_ragged([3, 0, 5], dtype=torch.float32, device=device)
-    groups = groups_of(q)
+    groups = groups_of(q, q)
     batch = [groups.places, q.segments, q.segments, q.positions, q.positions, groups.counts]
     rest = ([2, 16, 16], batch, True, 0, 0.1, seed)
     query, key, value = (x.detach().flatten(1) for x in tensors)
@@ -342,7 +337,7 @@ def test_compilation_takes_it_whole_and_once_for_batches_of_any_lengths(device: 
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(attend, fullgraph=True, backend=counter, dynamic=True)
     for lengths in ([3, 0, 17, 5, 1, 70], [20, 4], [2] * 7):
-        layout = Layout.of(lengths).grouped().to(device)
+        layout = grouped(Layout.of(lengths)).to(device)
         packed = torch.randn(sum(lengths), 3, 2, 8, device=device, requires_grad=True)
         ours, theirs = compiled(packed, layout), attend(packed, layout)
         assert torch.equal(ours, theirs)
@@ -357,7 +352,7 @@ def test_inductors_code_around_it_gives_output_and_gradients_of_the_reference(
     device: str, seed: Tensor
 ) -> None:
     """What training on a GPU does by default; the packed projection is of code that was made for it."""
-    layout = Layout.of([3, 0, 17, 5]).grouped().to(device)
+    layout = grouped(Layout.of([3, 0, 17, 5])).to(device)
     torch.manual_seed(1)
     x, weight = (torch.randn(rows, 16, device=device).div_(4).requires_grad_() for rows in (25, 48))
 

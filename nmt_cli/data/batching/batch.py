@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmt_cli.attention.groups import grouped
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.plan import Indices
 from nmt_cli.data.dataset import Sentences, Split
@@ -85,8 +86,8 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
         source_tokens=_tokens(split.source, pairs, source),
         target_tokens=target_tokens,
         labels=labels,
-        source=source.grouped(),
-        target=target.grouped(source),
+        source=grouped(source),
+        target=grouped(target, source),
         real_source_tokens=real_source,
         real_target_tokens=real_target,
     )

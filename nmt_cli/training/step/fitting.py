@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from nmt_cli.attention.groups import grouped
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.errors import UserError
@@ -53,8 +54,8 @@ def _longest_pairs(tokens: int, longest: int) -> MicroBatch:
         source_tokens=ids[: len(source.segments)].clone(),
         target_tokens=ids,
         labels=ids.clone(),
-        source=source.grouped(),
-        target=target.grouped(source),
+        source=grouped(source),
+        target=grouped(target, source),
         real_source_tokens=len(source.segments),
         real_target_tokens=len(ids),
     )

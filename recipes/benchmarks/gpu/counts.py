@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt_cli.attention import dispatch, fused
 from nmt_cli.attention.cached import Masked, Rows, Seen
+from nmt_cli.attention.groups import groups_of
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.loader import Loader
 from nmt_cli.decoding.config import SearchConfig
@@ -144,8 +145,7 @@ def attention(tokens: int) -> dict[str, dict[str, Any]]:
 
 
 def _launches(q: Layout, k: Layout) -> dict[str, Any]:
-    groups = q.grouped(k).pair_groups
-    assert groups is not None
+    groups = groups_of(q, k)
     tiles, blocks = fused.plan(groups.counts, WIDTH, torch.bfloat16.itemsize)
     in_tiles = sum(tile.groups for tile in tiles)
     filled = int(groups.places.view(-1, 2)[: 2 * in_tiles, 1].sum())

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from nmt_cli.attention import dispatch
+from nmt_cli.attention.groups import grouped
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.batching.filler import Rounding
 from nmt_cli.data.batching.loader import Loader, LocalBatch
@@ -139,7 +140,7 @@ def _batch(pairs: Pairs, rounding: Rounding | None, entries: int) -> MicroBatch:
     real_source, real_target = (int(side.sum()) for side in lengths)
     labels[real_target:] = IGNORED
     numbers = np.arange(len(pairs))
-    source, target = source.grouped(), target.grouped(source)
+    source, target = grouped(source), grouped(target, source)
     part = MicroBatch(numbers, source_S, target_T, labels, source, target, real_source, real_target)
     return part.to(the_device())
 

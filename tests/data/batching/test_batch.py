@@ -1,6 +1,7 @@
 """Micro-batches: the tokens of pairs, and filler behind them."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,9 @@ def test_a_single_pair_is_not_halved(split_of: SplitOf) -> None:
 
 
 def tensors(batch: MicroBatch) -> list[Tensor]:
-    sides = [(side, side.groups, side.pair_groups) for side in (batch.source, batch.target)]
+    sides: list[tuple[Any, ...]] = [
+        (side, side.groups, side.pair_groups) for side in (batch.source, batch.target)
+    ]
     parts = [getattr(part, name) for side in sides for part in side if part for name in part.__slots__]
     own = [batch.source_tokens, batch.target_tokens, batch.labels]
     return own + [value for value in parts if isinstance(value, Tensor)]

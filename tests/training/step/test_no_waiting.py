@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nmt_cli.attention import dispatch
+from nmt_cli.attention.groups import grouped
 from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.loss import chunked
@@ -47,7 +48,7 @@ def micro_batch(
     labels[-targets[-1] :] = IGNORED
     counts = len(source_T), len(target_T) - targets[-1]
     pairs = np.arange(len(sources))
-    return MicroBatch(pairs, source_T, target_T, labels, source.grouped(), target.grouped(source), *counts)
+    return MicroBatch(pairs, source_T, target_T, labels, grouped(source), grouped(target, source), *counts)
 
 
 @pytest.fixture
