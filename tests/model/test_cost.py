@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.cost import paper_cost, parameters, training_flops
+from nmt_cli.model.cost import parameters, training_flops
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.text.vocabulary import Vocabulary
 
@@ -51,22 +51,6 @@ def test_the_source_costs_nothing_in_the_target_and_the_vocabulary_nothing_in_th
     assert training_flops(SMALL, 99, 10, 0) == training_flops(SMALL, 1, 10, 0)
     both = training_flops(SMALL, 40, 10, 7)
     assert both == training_flops(SMALL, 40, 10, 0) + training_flops(SMALL, 40, 0, 7)
-
-
-@pytest.mark.parametrize(("hours", "cost"), [(12, 3.3e18), (3.5 * 24, 2.3e19)], ids=["base", "big"])
-def test_the_papers_training_cost_is_time_times_devices(hours: float, cost: float) -> None:
-    assert paper_cost(hours, 8) == pytest.approx(cost, rel=0.01)
-
-
-def test_the_paper_reckons_more_than_three_times_the_work_of_the_model() -> None:
-    """It lets a device do all it could for 100,000 steps of 0.4 seconds."""
-    work = 100_000 * training_flops(ModelConfig(), 37_000, 25_000, 25_000)
-    assert work == pytest.approx(9.5e17, rel=0.01)
-    assert 3 < paper_cost(12, 8) / work < 4
-
-
-def test_another_device_has_another_cost() -> None:
-    assert paper_cost(1, 2, device_flops=1e15) == 7.2e18
 
 
 def test_a_matrix_that_serves_three_times_counts_once() -> None:

@@ -12,7 +12,7 @@ from nmt_cli.checkpoints.model_folder import Identity
 from nmt_cli.config import as_toml
 from nmt_cli.data.dataset import TRAIN, Dataset, Split, raw_lines
 from nmt_cli.html.compose import compose
-from nmt_cli.model.cost import P100, PAPER_RUNS, paper_cost, parameters
+from nmt_cli.model.cost import parameters
 from nmt_cli.runtime.devices import gpu_name
 from nmt_cli.text.tokenizer import SIDES
 from nmt_cli.training.config import TrainConfig
@@ -22,6 +22,12 @@ from nmt_cli.training.tracking.history import MEASURED, History, Moment, Spread,
 from nmt_cli.training.validation.metrics import sample_lines, translated_lines
 
 REPORT = "report.html"
+
+P100 = 9.5e12
+"""Floating-point operations per second of one device in the paper's estimate of its training cost."""
+
+PAPER_RUNS = {"base": (12.0, 8), "big": (84.0, 8)}
+"""Hours and number of devices that the paper used to train its two models. Its Table 2 shows their cost."""
 
 VALIDATIONS = 500
 """Most validations of a set that its curves show."""
@@ -139,17 +145,22 @@ def validations_by_set(history: History) -> dict[str, list[Validation]]:
 
 def _cost(spent: Spent) -> dict[str, Any]:
     paper = {
-        name: {"hours": hours, "devices": devices, "flops": _rounded(paper_cost(hours, devices))}
+        name: {"hours": hours, "devices": devices, "flops": _paper_cost(hours * devices)}
         for name, (hours, devices) in PAPER_RUNS.items()
     }
     return {
         "model_flops": _rounded(spent.model_flops),
         "hours": _rounded(spent.hours),
         "device_hours": _rounded(spent.device_hours),
-        "flops": _rounded(paper_cost(spent.device_hours, 1)),
+        "flops": _paper_cost(spent.device_hours),
         "device_flops": P100,
         "paper": paper,
     }
+
+
+def _paper_cost(device_hours: float) -> float | None:
+    """Return the paper's "training cost": device time x peak speed, not the operations of the model."""
+    return _rounded(device_hours * 3600 * P100)
 
 
 def judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
