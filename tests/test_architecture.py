@@ -81,8 +81,6 @@ CLASS_BUDGET, FIELD_BUDGET = 150, 10
 
 OVER_BUDGET = {
     "nmt_cli.attention.compiled.take_nodes",
-    "nmt_cli.corpus.arrow.count",
-    "nmt_cli.corpus.arrow.pairs",
     "nmt_cli.data.batching.resegment._write",
     "nmt_cli.data.cleaning.duplicates._deal",
     "nmt_cli.data.preprocessing.evaluation_sets.write_evaluation_set",
@@ -100,7 +98,6 @@ OVER_BUDGET = {
     "nmt_cli.training.setup.launch.run_on_devices",
     "nmt_cli.translation.stream.read_lines",
     "nmt_cli.api.model.Model",
-    "nmt_cli.corpus.parallel.Corpus",
     "nmt_cli.decoding.search.beams.Beams",
     "nmt_cli.decoding.search.compiled.BeamState",
     "nmt_cli.model.cache.DecodingCache",

@@ -1,4 +1,4 @@
-"""Moses archives, as OPUS has them: a .zip with a file of either language, read without unpacking it."""
+"""Moses archives, as OPUS distributes them: a .zip with one file per language, read without unpacking."""
 
 import zipfile
 from collections.abc import Iterator
@@ -14,37 +14,31 @@ SUFFIX = ".zip"
 
 
 def count(path: Path, languages: tuple[str, str]) -> int:
-    """How many lines either file of the archive has; reads both."""
-    counts = []
+    """Return the number of lines, which must be the same in both files. Both are read."""
+    counts = {}
     with explained(path), opened(path) as archive:
         for info in _members(path, archive, languages):
             with _stream(archive, info) as stream:
-                counts.append((count_lines_of(stream, f"{path}/{info.filename}"), info.filename))
-    if counts[0][0] != counts[1][0]:
-        told = ", ".join(f"{name} has {lines:,} lines" for lines, name in counts)
-        raise UserError(f"{path}: {told}: they must match line for line.")
-    if not counts[0][0]:
-        raise UserError(f"{path}: {counts[0][1]} is empty; give an archive with at least one line.")
-    return counts[0][0]
+                counts[info.filename] = count_lines_of(stream, f"{path}/{info.filename}")
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} has {lines:,} lines" for name, lines in counts.items())
+        raise UserError(f"{path}: {listed}: they must match line for line.")
+    name, lines = counts.popitem()
+    if not lines:
+        raise UserError(f"{path}: {name} is empty; give an archive with at least one line.")
+    return lines
 
 
 def blocks(path: Path, languages: tuple[str, str], size: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """The lines of both files, `size` at a time."""
+    """Yield the lines of both files in blocks of `size`. The caller has checked the counts with `count`."""
     with explained(path), opened(path) as archive:
         source, target = _members(path, archive, languages)
         with _stream(archive, source) as sources, _stream(archive, target) as targets:
             yield from zip(
                 blocks_of(sources, f"{path}/{source.filename}", size),
                 blocks_of(targets, f"{path}/{target.filename}", size),
-                strict=True,  # `count` found them equally long
+                strict=True,
             )
-
-
-def names(path: Path, languages: tuple[str, str]) -> tuple[str, str]:
-    """What the two files are called in the archive."""
-    with explained(path), opened(path) as archive:
-        source, target = _members(path, archive, languages)
-        return source.filename, target.filename
 
 
 def _stream(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BinaryIO:
@@ -59,16 +53,16 @@ def _members(
 
 
 def _member(path: Path, archive: zipfile.ZipFile, language: str) -> zipfile.ZipInfo:
-    """The file that ends in the language's name, or else in one that fits it."""
+    """Return the one file that ends in the name of the language, or else in another form of the name."""
     endings = [(info, PurePosixPath(info.filename).suffix[1:]) for info in archive.infolist()]
-    found = [info for info, ending in endings if ending == language] or [
+    members = [info for info, ending in endings if ending == language] or [
         info for info, ending in endings if ending and fits(ending, language)
     ]
-    if len(found) != 1:
-        told = ", ".join(info.filename for info in found[:5]) or "none"
+    if len(members) != 1:
+        listed = ", ".join(info.filename for info in members[:5]) or "none"
         raise UserError(
-            f"{path} should hold one file that ends in .{language}, but has {told}; unpack it, and give the "
-            "files as SOURCE:TARGET."
+            f"{path} should hold one file that ends in .{language}, but has {listed}; unpack it, and give "
+            "the files as SOURCE:TARGET."
         )
-    refuse_hostile(path, found)
-    return found[0]
+    refuse_hostile(path, members)
+    return members[0]

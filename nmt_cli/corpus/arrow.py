@@ -1,35 +1,36 @@
-"""Parquet files and Hugging Face's `datasets` folders, read by pyarrow a batch at a time."""
+"""Parquet files and the folders of Hugging Face's `datasets`, read by pyarrow in small batches."""
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.corpus.config import CorpusConfig
-from nmt_cli.corpus.records import NO_SCORE, Scored, as_score, chosen, text_of
+from nmt_cli.corpus.records import Columns, Scored, as_score, chosen, text_of
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import is_inside, parsed_json, read_ordinary
 from nmt_cli.runtime.zips import DENSEST, SMALL
 
 PARQUET = ".parquet"
 STATE, SPLITS = "state.json", "dataset_dict.json"
-"""What `save_to_disk` writes beside the files of a data set, and above those of several splits."""
+"""Files that `save_to_disk` writes into the folder of a data set, and into one of several splits."""
 
-AT_ONCE = 100
-"""Rows. Parquet repeats a long text in a few bytes, so a small file may need much memory."""
+BATCH_ROWS = 100
+"""Rows read at a time. Parquet can compress a long text to a few bytes, so small files may fill the memory."""
 
-LARGEST_COLUMN = 1 << 29
-"""Bytes of a column in a row group, which pyarrow may hold as a whole."""
+MAX_COLUMN_BYTES = 1 << 29
+"""Maximum size of a column in a row group, which pyarrow may hold in memory as a whole."""
 
 
 def is_folder_of_rows(path: Path) -> bool:
-    """Whether `save_to_disk` wrote the folder."""
+    """Return whether `save_to_disk` wrote the folder."""
     return (path / STATE).is_file() or (path / SPLITS).is_file()
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
-    """The files of rows in a folder of one split, in order."""
+    """Return the files of a folder with one split, in order."""
     if not (folder / STATE).is_file():
         raise UserError(f"{folder} has {_splits(folder)}; name one of them, such as {folder}/train.")
     try:
@@ -38,84 +39,81 @@ def files_of(folder: Path) -> tuple[Path, ...]:
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(f"{folder / STATE} is damaged ({error!r}); save the data set again.") from error
     if state.get("_indices_files") or state.get("_indices_data_files"):
-        raise UserError(f"{folder} has rows in an order of its own; save it after flatten_indices().")
+        raise UserError(f"{folder} stores its rows in another order; save it after flatten_indices().")
     if not names or not all(is_inside(name) for name in names):
-        raise UserError(f"{folder / STATE} names no files, or such as lie elsewhere; save it again.")
+        raise UserError(f"{folder / STATE} names no files, or files outside the folder; save it again.")
     return tuple(folder / name for name in names)
 
 
 def _splits(folder: Path) -> str:
-    found = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
-    return f"the splits {', '.join(found)}" if found else "no split"
+    names = sorted(path.parent.name for path in folder.glob(f"*/{STATE}"))
+    return f"the splits {', '.join(names)}" if names else "no split"
 
 
-def count(files: tuple[Path, ...]) -> int:
-    """How many rows there are, as the files say."""
-    total = 0
+def count(files: Sequence[Path]) -> int:
+    """Return the total number of rows according to the metadata of the files."""
+    return sum(map(_count, files))
+
+
+def _count(file: Path) -> int:
+    with _explained(file):
+        if file.suffix.lower() == PARQUET:
+            return int(_library("parquet").ParquetFile(file).metadata.num_rows)
+        with _stream(file) as batches:
+            return sum(batch.num_rows for batch in batches)
+
+
+def pairs(files: Sequence[Path], languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
+    """Yield the rows of all files, in order. Messages count the rows of each file from 1."""
     for file in files:
         with _explained(file):
-            if file.suffix.lower() == PARQUET:
-                total += _library("parquet").ParquetFile(file).metadata.num_rows
-            else:
-                with _stream(file) as batches:
-                    total += sum(batch.num_rows for batch in batches)
-    return total
+            yield from _rows(file, languages, config)
 
 
-def pairs(files: tuple[Path, ...], languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """The rows of all files, in order."""
-    for file in files:
-        with _explained(file):
-            # Their own numbers, from 1: who looks a row up opens one file.
-            first = 1
-            for columns in _columns(file, languages, config):
-                for number, (source, target, score) in enumerate(zip(*columns, strict=True), start=first):
-                    place = f"{file} row {number:,}"
-                    yield (
-                        text_of(source, ("source",), place),
-                        text_of(target, ("target",), place),
-                        NO_SCORE if score is None else as_score(score, place),
-                    )
-                first += len(columns[0])
-            if first - 1 != count((file,)):
-                raise UserError(f"{file} has {first - 1:,} rows, not as many as it says; copy it again.")
-
-
-def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
-    """Raise `UserError` for a column of texts that grows too large when it is read."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for column in map(group.column, range(group.num_columns)):
-            packed, unpacked = column.total_compressed_size, column.total_uncompressed_size
-            large = unpacked > LARGEST_COLUMN or unpacked > max(SMALL, DENSEST * packed)
-            if large and column.path_in_schema in names:
-                raise UserError(
-                    f"{file}: {column.path_in_schema} has {unpacked:,} bytes in row group {number + 1:,} "
-                    f"({packed:,} compressed), more than texts need; write it with smaller row groups."
-                )
+def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
+    number = 0
+    rows = chain.from_iterable(zip(*columns, strict=True) for columns in _columns(file, languages, config))
+    for number, (source, target, score) in enumerate(rows, start=1):
+        place = f"{file} row {number:,}"
+        yield text_of(source, "source", place), text_of(target, "target", place), as_score(score, place)
+    if number != _count(file):
+        raise UserError(f"{file} has {number:,} rows, another number than its metadata; copy it again.")
 
 
 def _columns(
     file: Path, languages: tuple[str, str], config: CorpusConfig
 ) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
-    """Source, target and score of some rows at a time."""
+    """Yield sources, targets and scores of up to `BATCH_ROWS` rows at a time."""
     if file.suffix.lower() == PARQUET:
         parquet = _library("parquet").ParquetFile(file)
-        wanted = _wanted(file, parquet.schema_arrow, languages, config)
-        _refuse_large(file, parquet.metadata, [name for name in wanted if name])
-        for batch in parquet.iter_batches(AT_ONCE, columns=[name for name in wanted if name]):
-            yield _values(batch, wanted)
+        columns = _chosen(file, parquet.schema_arrow, languages, config)
+        names = [name for name in columns if name]
+        _refuse_large(file, parquet.metadata, names)
+        for batch in parquet.iter_batches(BATCH_ROWS, columns=names):
+            yield _values(batch, columns)
         return
     with _stream(file) as batches:
-        wanted = _wanted(file, batches.schema, languages, config)
+        columns = _chosen(file, batches.schema, languages, config)
         for batch in batches:
-            for start in range(0, batch.num_rows, AT_ONCE):
-                yield _values(batch.slice(start, AT_ONCE), wanted)
+            for start in range(0, batch.num_rows, BATCH_ROWS):
+                yield _values(batch.slice(start, BATCH_ROWS), columns)
 
 
-def _wanted(
-    file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig
-) -> tuple[str, str, str | None]:
+def _refuse_large(file: Path, metadata: Any, names: Sequence[str]) -> None:
+    """Raise `UserError` for a column of texts that becomes too large when it is decompressed."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            compressed, size = column.total_compressed_size, column.total_uncompressed_size
+            large = size > MAX_COLUMN_BYTES or size > max(SMALL, DENSEST * compressed)
+            if large and column.path_in_schema in names:
+                raise UserError(
+                    f"{file}: {column.path_in_schema} has {size:,} bytes in row group {number + 1:,} "
+                    f"({compressed:,} compressed), more than texts need; write it with smaller row groups."
+                )
+
+
+def _chosen(file: Path, schema: Any, languages: tuple[str, str], config: CorpusConfig) -> Columns:
     arrow = _library()
     names = []
     for field in schema:
@@ -124,15 +122,16 @@ def _wanted(
     return chosen(names, languages, config, str(file))
 
 
-def _values(batch: Any, wanted: tuple[str, str, str | None]) -> tuple[list[Any], list[Any], list[Any]]:
-    batch.validate(full=True)  # or lengths that lie would be read beyond the end
+def _values(batch: Any, columns: Columns) -> tuple[list[Any], list[Any], list[Any]]:
+    batch.validate(full=True)  # otherwise wrong lengths in the file would read past the end of the memory
     source, target, score = (
-        [None] * batch.num_rows if name is None else _column(batch, name).to_pylist() for name in wanted
+        [None] * batch.num_rows if name is None else _column(batch, name).to_pylist() for name in columns
     )
     return source, target, score
 
 
 def _column(batch: Any, name: str) -> Any:
+    """Return the column `name`, which may be "outer.inner", of a batch."""
     if name in batch.schema.names:
         return batch.column(name)
     outer, _, inner = name.partition(".")
@@ -141,6 +140,7 @@ def _column(batch: Any, name: str) -> Any:
 
 @contextmanager
 def _stream(file: Path) -> Iterator[Any]:
+    """Open a file of a folder that `save_to_disk` wrote."""
     arrow = _library()
     with arrow.memory_map(os.fspath(file)) as mapped, arrow.ipc.open_stream(mapped) as batches:
         yield batches
@@ -148,24 +148,25 @@ def _stream(file: Path) -> Iterator[Any]:
 
 @contextmanager
 def _explained(file: Path) -> Iterator[None]:
+    """Raise `UserError` for any error of pyarrow inside the `with` block."""
     arrow = _library()
     try:
         yield
     except FileNotFoundError as error:
         raise UserError(f"{file}: there is no such file; check the path.") from error
     except (arrow.ArrowException, OSError, MemoryError) as error:
-        why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise UserError(f"{file} can't be read ({why}); copy it again.") from error
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise UserError(f"{file} can't be read ({reason}); copy it again.") from error
 
 
-def _library(part: str = "") -> Any:
-    """pyarrow, or one of its modules; `UserError` where it is not installed."""
+def _library(module: str = "") -> Any:
+    """Import pyarrow and return it or one of its modules. Raise `UserError` if it is not installed."""
     try:
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise UserError(
-            "parquet and Hugging Face's folders are read by pyarrow; pip install '.[arrow]'."
+            "parquet files and folders of Hugging Face datasets need pyarrow. Run: pip install '.[arrow]'"
         ) from error
-    return getattr(pyarrow, part) if part else pyarrow
+    return getattr(pyarrow, module) if module else pyarrow

@@ -1,11 +1,9 @@
-"""Parallel corpora, as `--train`, `--valid` and `--test` name them: found on disk, and read in blocks of
-pairs."""
+"""Parallel corpora: finding the files that `--train`, `--valid` and `--test` name, and reading pairs."""
 
 import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,75 +23,74 @@ FORM_OF: dict[str, Form] = {
     arrow.PARQUET: "arrow",
     **dict.fromkeys(records.JSONL_SUFFIXES, "jsonl"),
 }
-"""What one file with both sides is, by its ending."""
+"""The form of a file that contains both sides, by its ending."""
 
 SCORED: tuple[Form, ...] = ("table", "jsonl", "arrow")
-"""What may have a column of scores."""
+"""Forms that may have a column of scores."""
 
-PLACES: dict[Form, str] = {"sgm": "segment", "tmx": "pair", "arrow": "row"}
-"""What is counted in files whose pairs are not lines."""
+UNITS: dict[Form, str] = {"sgm": "segment", "tmx": "pair", "arrow": "row"}
+"""The unit that messages count, in forms in which a pair is not a line."""
 
 FORMATS = (*FORM_OF, *sgm.SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive pairs as raw bytes, and the number of the first in its corpus, counted from 1."""
+    """Consecutive pairs as raw bytes, and the number of the first one in its corpus, counted from 1."""
 
     first: int
     sources: list[bytes]
     targets: list[bytes]
     scores: list[float] = field(default_factory=list)
-    """How good each pair is, if the corpus says it."""
+    """The quality score of each pair. Empty if the corpus has no scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A parallel text: the files of its two sides, which are the same if one file holds both."""
+    """A parallel text, given by the files of its two sides. They are the same if one file contains both."""
 
     name: str
     source: Path
     target: Path
     form: Form
     names: tuple[str, ...] = ()
-    """What messages call the files, if they are copies of what can be read only once, such as stdin."""
+    """Names of the original files for messages, if `source` and `target` are copies, such as of stdin."""
 
     languages: tuple[str, str] = field(default=("", ""), compare=False)
-    """Source and target language, to find both sides in a file that marks languages."""
+    """Source and target language, to find both sides in a file that labels languages."""
 
     config: CorpusConfig = field(default=CorpusConfig(), compare=False)
-    """Which columns of a table hold what."""
+    """The columns of source, target and score in a table."""
 
     parts: tuple[Path, ...] = ()
-    """The files of a folder that holds both sides."""
+    """The files of a folder that contains both sides."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Each file once."""
+        """All files of the corpus, each once."""
         if self.parts:
             return self.parts
         return (self.source,) if self.source == self.target else (self.source, self.target)
 
     @property
     def has_scores(self) -> bool:
-        """Whether its pairs may have scores."""
+        """True if blocks have scores."""
         return self.form in SCORED and bool(self.config.score_column)
 
     def count(self) -> int:
-        """How many pairs there are; reads all files, so that damage and unequal lengths are found before work
-        begins."""
+        """Return the number of pairs, at least 1.
+
+        This reads all files, so that damage and unequal lengths are errors before any work begins.
+        """
         match self.form:
-            case "sgm":
-                return len(self._segment_pairs())
-            case "tmx":
-                return sum(1 for _ in tmx.pairs(self.source, *self.languages))
+            case "sgm" | "tmx":
+                return sum(1 for _ in self._pairs())
             case "zip":
                 return archives.count(self.source, self.languages)
             case "arrow":
                 return self._at_least_one(arrow.count(self.files))
             case "table":
-                header = not records.has_no_names(self.config)
-                return self._at_least_one(files.count_lines(self.source, self._name("source")) - header)
+                return self._at_least_one(files.count_lines(self.source, self._name("source")) - self._header)
             case _:
                 return self._count_lines()
 
@@ -115,116 +112,76 @@ class Corpus:
         return counts[0]
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """All pairs in order, `size` at a time."""
+        """Yield all pairs in order, in blocks of `size`. The last block may be smaller."""
+        blocks: Iterator[tuple[list[Any], ...]]
+        if self.form == "lines":
+            sides = (self.source, self._name("source")), (self.target, self._name("target"))
+            # `count` found equal lengths. Strict, because a file may have changed since.
+            blocks = zip(*(files.blocks(file, size, name) for file, name in sides), strict=True)
+        elif self.form == "zip":
+            blocks = archives.blocks(self.source, self.languages, size)
+        else:
+            blocks = self._grouped(self._pairs(), size)
         first = 1
-        for block in self._sides(size):
+        for block in blocks:
             yield Block(first, *block)
             first += len(block[0])
 
     def place(self, side: Literal["source", "target"], number: int) -> str:
-        """The file and the number of a pair's line or segment, in words for a message."""
-        header = self.form == "table" and not records.has_no_names(self.config)
-        return f"{self._name(side)} {PLACES.get(self.form, 'line')} {number + header:,}"
+        """Return the file and the line, row or segment of pair `number`, for a message."""
+        return f"{self._name(side)} {UNITS.get(self.form, 'line')} {number + self._header:,}"
 
     def symbols(self) -> set[str]:
-        """Words that a tokeniser should not split: the brackets and tags of trees."""
+        """Return the words that a tokeniser must not split: brackets and tags of trees."""
         return trees.long_symbols(files.lines(self.source)) if self.form == "trees" else set()
+
+    @property
+    def _header(self) -> int:
+        """The number of lines before the first pair."""
+        return int(self.form == "table" and not records.has_no_names(self.config))
 
     def _name(self, side: Literal["source", "target"]) -> str:
         if self.names:
-            return self.names[0 if side == "source" else -1]  # one name where one file has both sides
+            return self.names[0 if side == "source" else -1]  # one name if one file contains both sides
         return str(self.source if side == "source" else self.target)
 
-    def _sides(
-        self, size: int
-    ) -> Iterator[tuple[list[bytes], ...] | tuple[list[bytes], list[bytes], list[float]]]:
-        if self.form == "lines":
-            # `count` found them equally long before; a file that has changed since must not pass as shorter.
-            named = (self.source, self._name("source")), (self.target, self._name("target"))
-            yield from zip(*(files.blocks(file, size, name) for file, name in named), strict=True)
-        elif self.form == "zip":
-            yield from archives.blocks(self.source, self.languages, size)
-        elif self.form in SCORED:
-            for sources, targets, scores in self._grouped(self._scored(), size):
-                yield (sources, targets, scores if self.has_scores else [])
-        else:
-            yield from self._grouped(self._pairs(), size)
-
-    def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
-        """Yield `size` pairs at a time: their sources, their targets, and their scores if they have some."""
-        some, held = [], 0
-        for number, pair in enumerate(pairs, start=1):
-            some.append(pair)
-            held += len(pair[0]) + len(pair[1])
-            if held > files.MOST_BYTES_HELD:  # checked here too, since a message takes its time
-                place = self.place("source", number - len(some) + 1)
-                files.refuse_large(held, f"{place} to {number:,}", files.MOST_BYTES_HELD)
-            if len(some) == size:
-                yield tuple(map(list, zip(*some, strict=True)))
-                some, held = [], 0
-        if some:
-            yield tuple(map(list, zip(*some, strict=True)))
-
-    def _scored(self) -> Iterator[records.Scored]:
-        """The pairs of what has columns, with their scores."""
-        if self.form == "arrow":
-            return arrow.pairs(self.files, self.languages, self.config)
-        read = records.table if self.form == "table" else records.jsonl
-        return read(self.source, self._name("source"), self.languages, self.config)
-
-    def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
+    def _pairs(self) -> Iterator[tuple[bytes, bytes]] | Iterator[records.Scored]:
+        """Yield all pairs, with scores if the corpus has scores, of forms other than lines and zip."""
         match self.form:
             case "sgm":
-                return iter(self._segment_pairs())
+                return iter(sgm.pairs(self.source, self.target, self.languages, self._name("source")))
             case "trees":
-                return self._words_and_trees()
+                return trees.pairs(self.source, self._name("source"))
             case "tmx":
                 return tmx.pairs(self.source, *self.languages)
+            case "arrow":
+                scored = arrow.pairs(self.files, self.languages, self.config)
+            case "table":
+                scored = records.table(self.source, self._name("source"), self.languages, self.config)
+            case "jsonl":
+                scored = records.jsonl(self.source, self._name("source"), self.languages, self.config)
             case _:
-                return self._columns()
+                return records.two_columns(self.source, self._name("source"))
+        return scored if self.has_scores else (pair[:2] for pair in scored)
 
-    def _words_and_trees(self) -> Iterator[tuple[bytes, bytes]]:
-        for number, line in enumerate(files.lines(self.source), start=1):
-            try:
-                # Bytes that are not UTF-8 pass unchanged: the user's rule for them is applied to all text
-                # later.
-                tree = trees.parse(line.decode(errors="surrogateescape"))
-            except ValueError as error:
-                raise UserError(
-                    f"{self.place('source', number)}: {error}; a line must be one bracketed tree, such as "
-                    "(TOP (NP (DT the) (NN cat)))."
-                ) from error
-            sides = " ".join(tree.words), trees.linearised(tree)
-            yield sides[0].encode(errors="surrogateescape"), sides[1].encode(errors="surrogateescape")
-
-    def _columns(self) -> Iterator[tuple[bytes, bytes]]:
-        for number, line in enumerate(files.lines(self.source), start=1):
-            columns = line.split(b"\t")
-            if len(columns) != 2:
-                raise UserError(
-                    f"{self.place('source', number)} has {len(columns)} columns; a line must be the source, "
-                    "one tab, the target (of more, say which: --set corpus.source_column=1 or =NAME)."
-                )
-            yield columns[0], columns[1]
-
-    def _segment_pairs(self) -> list[tuple[bytes, bytes]]:
-        sources = sgm.segments(self.source, "source", self.languages[0])
-        targets = sgm.segments(self.target, "target", self.languages[1])
-        for number, (source, target) in enumerate(zip_longest(sources, targets), start=1):
-            if not source or not target or source.place != target.place:
-                named = [
-                    f"doc {side.document.decode()} seg {side.number.decode()}" if side else "nothing"
-                    for side in (source, target)
-                ]
-                raise UserError(
-                    f"{self.place('source', number)} is {named[0]}, but {self.target} has {named[1]} there: "
-                    "source and target must have the same segments in the same order."
-                )
-        return [(source.text, target.text) for source, target in zip(sources, targets, strict=True)]
+    def _grouped(self, pairs: Iterator[Any], size: int) -> Iterator[tuple[list[Any], ...]]:
+        """Yield `size` pairs at a time as lists of sources, of targets, and of scores if they have scores."""
+        group, held_bytes = [], 0
+        for number, pair in enumerate(pairs, start=1):
+            group.append(pair)
+            held_bytes += len(pair[0]) + len(pair[1])
+            if held_bytes > files.MOST_BYTES_HELD:  # checked here too, since the text of the message is slow
+                place = self.place("source", number - len(group) + 1)
+                files.refuse_large(held_bytes, f"{place} to {number:,}", files.MOST_BYTES_HELD)
+            if len(group) == size:
+                yield tuple(map(list, zip(*group, strict=True)))
+                group, held_bytes = [], 0
+        if group:
+            yield tuple(map(list, zip(*group, strict=True)))
 
 
 def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | None = None) -> Corpus:
-    """The corpus that `spec` names: `-`, a file with both sides, a folder, PREFIX or SOURCE:TARGET."""
+    """Return the corpus that `spec` names: `-`, a file with both sides, a folder, PREFIX or SOURCE:TARGET."""
     config = config or CorpusConfig()
     corpus = replace(
         _find(spec, source_lang, target_lang), languages=(source_lang, target_lang), config=config
@@ -237,12 +194,11 @@ def find(spec: str, source_lang: str, target_lang: str, config: CorpusConfig | N
 def _find(spec: str, source_lang: str, target_lang: str) -> Corpus:
     if spec == "-":
         return Corpus("stdin", STDIN, STDIN, "tsv")
-    if two := _two_files(spec, source_lang, target_lang):
-        return two
-    if one := _one_path(Path(spec), source_lang, target_lang):
-        return one
+    corpus = _two_files(spec, source_lang, target_lang) or _one_path(Path(spec), source_lang, target_lang)
+    if corpus:
+        return corpus
     if ":" in spec:
-        # After all other forms, since a path may hold a colon.
+        # Tried last, because a path may contain a colon.
         source, target = map(Path, spec.split(":", 1))
         return Corpus(_name(source, source_lang), source, target, _form(source, target))
     raise _not_found(spec, source_lang, target_lang)
@@ -257,31 +213,33 @@ def _one_path(path: Path, source_lang: str, target_lang: str) -> Corpus | None:
         return None
     if arrow.is_folder_of_rows(path):
         return Corpus(path.name, path, path, "arrow", parts=arrow.files_of(path))
-    # A folder of mtdata has its training text under this name, and test sets in a folder of their own.
-    two = _two_files(f"{path}/train", source_lang, target_lang)
-    return replace(two, name=path.resolve().name) if two else None
+    # A folder of mtdata has its training text under this prefix, and test sets in a subfolder.
+    corpus = _two_files(f"{path}/train", source_lang, target_lang)
+    return replace(corpus, name=path.resolve().name) if corpus else None
 
 
 def _not_found(spec: str, source_lang: str, target_lang: str) -> UserError:
     missing = f"{spec}.{target_lang}" if _side_of_prefix(spec, source_lang) else f"{spec}.{source_lang}"
-    place = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
+    hint = " (a directory: name the files in it)" if Path(spec).is_dir() else ""
     return UserError(
-        f"{spec}{place}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it; "
+        f"{spec}{hint}: there is no {missing}, nor with .gz, .bz2, .xz or .zst after it; "
         f"give PREFIX for PREFIX.{source_lang} and PREFIX.{target_lang}, SOURCE:TARGET, "
         f"one file that ends in {', '.join(FORM_OF)}, a folder of datasets or mtdata, or -."
     )
 
 
 def spool(corpus: Corpus, folder: Path) -> Corpus:
-    """`corpus`, with what can be read only once (stdin, a pipe) copied to files in `folder`; it is read
-    several times."""
-    once = [file for file in corpus.files if file == STDIN or file.is_fifo()]
-    if not once:
+    """Copy stdin and pipes of a corpus to files in `folder`, and return the corpus with these files.
+
+    A corpus is read several times, and stdin and pipes can be read only once. Several corpora may share the
+    folder.
+    """
+    streams = [file for file in corpus.files if file == STDIN or file.is_fifo()]
+    if not streams:
         return corpus
     folder.mkdir(parents=True, exist_ok=True)
-    # Several corpora may share the folder.
-    taken = len(list(folder.iterdir()))
-    copies = {file: folder / str(number) for number, file in enumerate(once, start=taken)}
+    first = len(list(folder.iterdir()))
+    copies = {file: folder / str(number) for number, file in enumerate(streams, start=first)}
     for file, copy in copies.items():
         with sys.stdin.buffer if file == STDIN else file.open("rb") as stream, copy.open("wb") as out:
             shutil.copyfileobj(stream, out)
@@ -296,7 +254,7 @@ def _two_files(prefix: str, source_lang: str, target_lang: str) -> Corpus | None
 
 
 def _side_of_prefix(prefix: str, lang: str) -> Path | None:
-    """PREFIX.de, packed or not; PREFIX.deu only where there is no such file."""
+    """Return PREFIX.de, compressed or not, or else PREFIX.deu. Return None if neither exists."""
     for name in (lang, THREE_LETTERS.get(lang, lang)):
         if path := _one_of(f"{prefix}.{name}"):
             return path
@@ -304,10 +262,11 @@ def _side_of_prefix(prefix: str, lang: str) -> Path | None:
 
 
 def _one_of(name: str) -> Path | None:
-    found = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{name}{end}")).exists()]
-    if len(found) > 1:
-        raise UserError(f"{found[0]} and {found[1]} both exist; name the two files as SOURCE:TARGET.")
-    return found[0] if found else None
+    """Return the file `name`, compressed or not, or None. Raise `UserError` if there are several."""
+    paths = [path for end in ("", *files.COMPRESSIONS) if (path := Path(f"{name}{end}")).exists()]
+    if len(paths) > 1:
+        raise UserError(f"{paths[0]} and {paths[1]} both exist; name the two files as SOURCE:TARGET.")
+    return paths[0] if paths else None
 
 
 def _single_file(file: Path) -> Corpus:
@@ -322,6 +281,7 @@ def _single_file(file: Path) -> Corpus:
 
 
 def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
+    """Return the form of a corpus of two files."""
     marked = [any(end in sgm.SUFFIXES for end in _suffixes(file)) for file in (source, target)]
     if marked[0] != marked[1]:
         raise UserError(f"{source} and {target}: one is a WMT test set and one is not; give two of a kind.")
@@ -329,14 +289,14 @@ def _form(source: Path, target: Path) -> Literal["lines", "sgm"]:
 
 
 def _suffixes(file: Path) -> list[str]:
-    """The endings that say what is in the file: `corpus.tsv.gz` has .tsv and .gz."""
+    """Return the endings of format and compression: .tsv and .gz for `corpus.tsv.gz`."""
     return [end for end in map(str.lower, file.suffixes[-2:]) if end in (*FORMATS, *files.COMPRESSIONS)]
 
 
 def _name(file: Path, lang: str = "") -> str:
-    """The file's name without endings of format, compression and language."""
+    """Return the name of the file without endings of format, compression and language."""
     name = file.name
     while Path(name).suffix.lower() in (*FORMATS, *files.COMPRESSIONS, f".{lang}"):
         name = Path(name).stem
-    # WMT calls the source of a set newstest2014-deen-src.de.sgm.
+    # WMT names the source file of a set newstest2014-deen-src.de.sgm.
     return name.removesuffix("-src")

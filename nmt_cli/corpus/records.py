@@ -1,8 +1,9 @@
-"""Tables and records: tab-separated text with named columns, and JSONL; which column holds what."""
+"""Corpora with columns: tab-separated text and JSONL, and the choice of the columns to read."""
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -12,194 +13,180 @@ from nmt_cli.errors import UserError
 from nmt_cli.language import fits
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson", ".json")
-USUAL = (("source", "src"), ("target", "tgt"))
-"""What either side is called in tables that do not name languages."""
+USUAL_NAMES = (("source", "src"), ("target", "tgt"))
+"""Names of the source and the target column in tables that do not name languages."""
 
 NESTED = "translation"
-"""The field that Hugging Face's data sets have for both sides, by language."""
+"""The field that contains both sides, by language, in data sets of Hugging Face."""
 
 NO_SCORE = float("nan")
-"""Of a pair that has none, though others of its corpus do; it is not below anything."""
+"""The score of a pair without one in a corpus with scores. It is not below any limit."""
+
+MAX_FIELDS = 1000
+"""Maximum number of a record's fields that are looked at."""
 
 Scored = tuple[bytes, bytes, float]
-Path_ = tuple[str, ...]
+"""Source, target and score of a pair."""
+
+Columns = tuple[str, str, str | None]
+"""Names of the columns of source, target and score."""
 
 
 def wants_columns(config: CorpusConfig) -> bool:
-    """Whether somebody said which columns of a table to take."""
+    """Return whether the user chose columns of a table."""
     return bool(config.source_column or config.target_column or config.score_column)
 
 
-def chosen(
-    names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, place: str
-) -> tuple[str, str, str | None]:
-    """Which of a table's columns hold source, target and score; `place` is for messages."""
-    given = (config.source_column, config.target_column)
-    sides = [
-        _given(names, given[i], place) if given[i] else _usual(names, languages[i], USUAL[i], place, i)
-        for i in (0, 1)
-    ]
-    if sides[0] == sides[1]:
-        raise UserError(f"{place}: {sides[0]} would be both source and target; set corpus.source_column.")
-    return sides[0], sides[1], _given(names, config.score_column, place) if config.score_column else None
+def has_no_names(config: CorpusConfig) -> bool:
+    """Return whether all columns were chosen by number, so that the first line of a table is a pair."""
+    columns = [config.source_column, config.target_column, config.score_column]
+    return all(name.isdecimal() for name in columns if name)
 
 
-def _given(names: Sequence[str], name: str, place: str) -> str:
-    if name not in names:
-        raise UserError(f"{place} has no {name}; it has {_told(names)}.")
-    return name
+def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, place: str) -> Columns:
+    """Choose the columns of source, target and score among `names`. Messages begin with `place`."""
+    source = config.source_column or _usual(names, languages, 0, place)
+    target = config.target_column or _usual(names, languages, 1, place)
+    for name in filter(None, (source, target, config.score_column)):
+        if name not in names:
+            raise UserError(f"{place} has no {name}; it has {_listed(names)}.")
+    if source == target:
+        raise UserError(f"{place}: {source} would be both source and target; set corpus.source_column.")
+    return source, target, config.score_column or None
 
 
-def _usual(names: Sequence[str], lang: str, usual: Sequence[str], place: str, side: int) -> str:
-    exact = [f"{NESTED}.{lang}", lang, *usual]
-    found = [name for name in exact if name in names]
-    found += [name for name in names if fits(name.removeprefix(f"{NESTED}."), lang)]
-    if not found:
-        setting = "source_column" if side == 0 else "target_column"
+def _usual(names: Sequence[str], languages: tuple[str, str], side: int, place: str) -> str:
+    """Return the column of a side (0 source, 1 target) by its language or by a usual name."""
+    lang = languages[side]
+    preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
+    matching = [name for name in preferred if name in names]
+    matching += [name for name in names if fits(name.removeprefix(f"{NESTED}."), lang)]
+    if not matching:
+        setting = ("source_column", "target_column")[side]
         raise UserError(
-            f"{place} has no {exact[0]}, {lang} or {exact[2]}, but {_told(names)}; say which it is with "
-            f"--set corpus.{setting}=NAME."
+            f"{place} has no {preferred[0]}, {lang} or {preferred[2]}, but {_listed(names)}; name the column "
+            f"with --set corpus.{setting}=NAME."
         )
-    return found[0]
+    return matching[0]
 
 
-def _told(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(name[:50] for name in names[:20]) or "nothing"
 
 
-def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """The rows of tab-separated text; its first line has the columns' names, unless numbers were given.
+def two_columns(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the pairs of tab-separated text with exactly two columns and no names."""
+    for number, line in enumerate(files.lines(path), start=1):
+        columns = line.split(b"\t")
+        if len(columns) != 2:
+            raise UserError(
+                f"{name} line {number:,} has {len(columns)} columns; a line must be the source, one tab, the "
+                "target (for more columns, choose one: --set corpus.source_column=1 or =NAME)."
+            )
+        yield columns[0], columns[1]
 
-    Nothing is quoted: a tab always ends a column, and a line feed a row.
+
+def table(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
+    """Yield the rows of tab-separated text.
+
+    The first line contains the names of the columns, unless `has_no_names`. There is no quoting: a tab always
+    ends a column, and a line feed a row.
     """
-    rows = enumerate(files.lines(path), start=1)
-    numbered = has_no_names(config)
-    first = [] if numbered else _columns(next(rows, (1, b""))[1])
-    width = len(first)
-    places = None if numbered else _places(first, chosen(first, languages, config, f"{name} line 1"))
+    rows: Iterator[tuple[int, bytes]] = enumerate(files.lines(path), start=1)
+    number, first = next(rows, (1, b""))
+    names = first.decode(errors="replace").split("\t")
+    if has_no_names(config):
+        rows = chain([(number, first)], rows)
+        names = [str(column) for column in range(1, len(names) + 1)]
+        config = replace(
+            config, source_column=config.source_column or "1", target_column=config.target_column or "2"
+        )
+    source_name, target_name, score_name = chosen(names, languages, config, f"{name} line {number:,}")
+    source, target = names.index(source_name), names.index(target_name)
     for number, row in rows:
         columns = row.split(b"\t")
-        if places is None:  # the first row says how many columns there are
-            width = len(columns)
-            told = [str(place) for place in range(1, width + 1)]
-            config_of = _numbers(config)
-            places = _places(told, chosen(told, ("1", "2"), config_of, f"{name} line {number:,}"))
-        if len(columns) != width:
+        if len(columns) != len(names):
             raise UserError(
-                f"{name} line {number:,} has {len(columns)} columns, but line 1 has {width}; every row must "
-                "have as many, with one tab between."
+                f"{name} line {number:,} has {len(columns)} columns, but line 1 has {len(names)}; every row "
+                "must have the same number, with one tab between two columns."
             )
-        score = NO_SCORE if places[2] is None else as_score(columns[places[2]], f"{name} line {number:,}")
-        yield columns[places[0]], columns[places[1]], score
-
-
-def has_no_names(config: CorpusConfig) -> bool:
-    """Whether columns are told by numbers, so that the first line of a table is a pair already."""
-    given = [config.source_column, config.target_column, config.score_column]
-    return all(name.isdecimal() for name in given if name)
-
-
-def _numbers(config: CorpusConfig) -> CorpusConfig:
-    return CorpusConfig(
-        source_column=config.source_column or "1",
-        target_column=config.target_column or "2",
-        score_column=config.score_column,
-    )
-
-
-def _columns(line: bytes) -> list[str]:
-    return line.decode(errors="replace").split("\t")
-
-
-def _places(names: Sequence[str], wanted: tuple[str, str, str | None]) -> tuple[int, int, int | None]:
-    source, target, score = wanted
-    return names.index(source), names.index(target), None if score is None else names.index(score)
+        score = (
+            as_score(columns[names.index(score_name)], f"{name} line {number:,}") if score_name else NO_SCORE
+        )
+        yield columns[source], columns[target], score
 
 
 def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfig) -> Iterator[Scored]:
-    """The records of JSONL, an object a line."""
-    wanted: tuple[Path_, Path_, Path_ | None] | None = None
+    """Yield the records of JSONL, which has one object per line. The first record decides the fields."""
+    columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):
         place = f"{name} line {number:,}"
         record = _record(line, place)
-        if wanted is None:
-            source, target, score = chosen(field_names(record), languages, config, place)
-            wanted = _path(source), _path(target), None if score is None else _path(score)
-        score_at = wanted[2]
-        yield (
-            text_of(_at(record, wanted[0], place), wanted[0], place),
-            text_of(_at(record, wanted[1], place), wanted[1], place),
-            NO_SCORE if score_at is None else as_score(_at(record, score_at, place), place),
+        columns = columns or chosen(field_names(record), languages, config, place)
+        source, target, score = (
+            None if column is None else _value(record, column, place) for column in columns
         )
+        yield text_of(source, columns[0], place), text_of(target, columns[1], place), as_score(score, place)
 
 
 def _record(line: bytes, place: str) -> dict[str, Any]:
     try:
-        # Bytes that are not UTF-8 pass unchanged: the user's rule for them is applied to all text later.
+        # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
         record = json.loads(line.decode(errors="surrogateescape"))
     except RecursionError as error:
         raise UserError(f"{place} is nested too deeply to be read.") from error
     except ValueError as error:
-        raise UserError(f"{place} is no JSON ({error}); a line must be one object.") from error
+        raise UserError(f"{place} is not JSON ({error}); a line must be one object.") from error
     if not isinstance(record, dict):
-        what = "a list (jq -c '.[]' puts its items on lines)" if isinstance(record, list) else "no object"
-        raise UserError(f"{place} is {what}; a line must be one object.")
+        kind = (
+            "a list (jq -c '.[]' writes its items as lines)" if isinstance(record, list) else "not an object"
+        )
+        raise UserError(f"{place} is {kind}; a line must be one object.")
     return record
 
 
 def field_names(record: dict[str, Any]) -> list[str]:
-    """The fields of a record, and those of records inside it as "outer.inner"."""
+    """Return the names of a record's fields. A field of a record inside it is named "outer.inner"."""
     names = []
-    for key, value in islice(record.items(), 1000):
-        inner = [f"{key}.{name}" for name in islice(value, 1000)] if isinstance(value, dict) else []
+    for key, value in islice(record.items(), MAX_FIELDS):
+        inner = [f"{key}.{name}" for name in islice(value, MAX_FIELDS)] if isinstance(value, dict) else []
         names += inner or [key]
     return names
 
 
-def _path(name: str) -> Path_:
-    return tuple(name.split(".", 1))
-
-
-def _at(record: dict[str, Any], path: Path_, place: str) -> Any:
-    whole = ".".join(path)
-    if whole in record:  # a name may have a full stop in it
-        return record[whole]
+def _value(record: dict[str, Any], name: str, place: str) -> Any:
+    """Return the field `name`, which may be "outer.inner", of a record."""
+    if name in record:  # the name of a field may contain a full stop
+        return record[name]
     value: Any = record
-    for key in path:
+    for key in name.split(".", 1):
         if not isinstance(value, dict) or key not in value:
-            raise UserError(f"{place} has no {whole}; it has {_told(field_names(record))}.")
+            raise UserError(f"{place} has no {name}; it has {_listed(field_names(record))}.")
         value = value[key]
     return value
 
 
-def text_of(value: object, path: Path_, place: str) -> bytes:
-    """A field's text on one line; null is an empty side, which is counted as one."""
+def text_of(value: object, name: str, place: str) -> bytes:
+    """Return the text in the field `name` on one line. None becomes an empty text."""
     if value is None:
         return b""
     if not isinstance(value, str):
-        raise UserError(f"{place}: {'.'.join(path)} is {str(value)[:50]}, and no text.")
+        raise UserError(f"{place}: {name} is {str(value)[:50]}, not text.")
     try:
-        encoded = value.encode()
-    except UnicodeEncodeError:
-        encoded = _as_it_was(value)
+        encoded = value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # half of a surrogate pair, written as \ud800
+        encoded = value.encode(errors="surrogatepass")
     files.refuse_large(len(encoded), place)
-    # A pair may not go over several lines.
+    # A pair must not contain line breaks.
     return b" ".join(encoded.splitlines()) if b"\n" in encoded or b"\r" in encoded else encoded
 
 
-def _as_it_was(value: str) -> bytes:
-    try:
-        return value.encode(errors="surrogateescape")
-    except UnicodeEncodeError:  # half a surrogate pair, spelt as \ud800
-        return value.encode(errors="surrogatepass")
-
-
 def as_score(value: object, place: str) -> float:
-    """The number in a field; what is empty or null has none."""
+    """Return the number in a field, or `NO_SCORE` if it is empty or None."""
     if value is None or value in ("", b""):
         return NO_SCORE
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as error:
-        told = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-        raise UserError(f"{place}: the score is {told[:50]!r}, and no number.") from error
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        raise UserError(f"{place}: the score is {text[:50]!r}, not a number.") from error

@@ -7,6 +7,7 @@ to make us fetch or expand anything.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -64,6 +65,22 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
             "is it a WMT test set of this side?"
         )
     return found
+
+
+def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
+    """Return the segments of both sides. Messages call the source file `name`."""
+    sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
+    for number, both in enumerate(zip_longest(*sides), start=1):
+        if None in both or both[0].place != both[1].place:
+            ours, theirs = (
+                f"doc {side.document.decode()} seg {side.number.decode()}" if side else "nothing"
+                for side in both
+            )
+            raise UserError(
+                f"{name} segment {number:,} is {ours}, but {target} has {theirs} there: "
+                "source and target must have the same segments in the same order."
+            )
+    return [(source.text, target.text) for source, target in zip(*sides, strict=True)]
 
 
 def _content(path: Path) -> bytes:

@@ -1,35 +1,38 @@
-"""Constituency trees: a bracketed line to words and a linearised tree, and back.
+"""Constituency trees: a bracketed line, its words, and its linearised form.
 
     (TOP (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))
     The cat sleeps .
     (S (NP-SBJ DT NN )NP-SBJ (VP VBZ )VP . )S
 
-The linearised tree is what a model writes: labelled opening and closing brackets, and for each word its tag
-alone. It lacks the root bracket. Traces, and brackets that hold nothing but traces, are left out of both
-sides: in a source sentence they would give part of the answer away. Nothing here recurses, so any depth will
-do.
+A model writes the linearised form: labelled opening and closing brackets, and the tag of each word. It has no
+root bracket. Traces, and brackets that contain only traces, are left out on both sides, because in a source
+sentence they would reveal a part of the parse. No function is recursive, so the depth is not limited.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+from nmt_cli.corpus import files
+from nmt_cli.errors import UserError
 
 SUFFIX = ".trees"
 ROOTS = ("TOP", "ROOT", "S1", "")
 TRACE = "-NONE-"
 UNKNOWN_TAG = "XX"
-"""The tag put in where a damaged tree has too few words."""
+"""The tag of a word that was added to a damaged tree."""
 
-BLANKS = " \t\n\r\f\v"
-"""What separates the parts of a tree; other white space, such as a no-break space, is part of a word."""
+SEPARATORS = " \t\n\r\f\v"
+"""Separators of the parts of a tree. Other whitespace, such as a no-break space, is part of a word."""
 
 PARTS = re.compile(
     r"\(\s*+([^\s()]++)\s++([^\s()]++)\s*+\)|\(\s*+[^\s()]*+\s*+\)|\(\s*+([^\s()]*+)|(\))|[^\s()]++", re.ASCII
 )
-"""A tag with its word, an opening, a closing bracket; what matches without a group is no part of a tree.
+"""A tag with its word, an opening bracket, or a closing one. A match without a group is an error.
 
-Nothing that was taken is given back: a line of a million blanks would be looked at a million times."""
+All quantifiers are possessive. Otherwise a line of a million spaces would take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Tree:
     """`(NP` and `)NP` for brackets, `NN` for a word with that tag."""
 
     words: tuple[str, ...]
-    """The words under the tags, in order; empty if only the linearised tree is known."""
+    """The words of the tags, in order. Empty if only the linearised form is known."""
 
     @property
     def tags(self) -> list[str]:
@@ -48,29 +51,36 @@ class Tree:
         return [symbol for symbol in self.symbols if symbol[0] not in "()"]
 
 
+def pairs(path: Path, name: str) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the words and the linearised form of each bracketed line. Messages call the file `name`."""
+    for number, line in enumerate(files.lines(path), start=1):
+        try:
+            # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
+            tree = parse(line.decode(errors="surrogateescape"))
+        except ValueError as error:
+            raise UserError(
+                f"{name} line {number:,}: {error}; a line must be one bracketed tree, such as "
+                "(TOP (NP (DT the) (NN cat)))."
+            ) from error
+        words, symbols = " ".join(tree.words), linearised(tree)
+        yield words.encode(errors="surrogateescape"), symbols.encode(errors="surrogateescape")
+
+
 def parse(line: str) -> Tree:
-    """The tree on a bracketed line; `ValueError` says what is wrong with it."""
-    tree, flaw = mended_bracketed(line)
+    """Return the tree of a bracketed line. Raise `ValueError` with the first flaw if it has one."""
+    tree, flaw = repair_bracketed(line)
     if flaw:
         raise ValueError(flaw)
     return tree
 
 
-def restore(line: str, words: Sequence[str]) -> Tree:
-    """The tree of a linearised line, with `words` under its tags; `ValueError` says what is wrong with it."""
-    tree, flaw = mended_linearised(line, len(words))
-    if flaw:
-        raise ValueError(flaw)
-    return Tree(tree.symbols, tuple(words))
-
-
 def linearised(tree: Tree) -> str:
-    """The tree without its words, on one line."""
+    """Return the tree without its words, on one line."""
     return " ".join(tree.symbols)
 
 
 def bracketed(tree: Tree) -> str:
-    """The tree with its words, on one line, in a bracket TOP."""
+    """Return the tree with its words, on one line, inside a root bracket TOP."""
     words = iter(tree.words)
     parts = (
         symbol if symbol[0] == "(" else ")" if symbol[0] == ")" else f"({symbol} {next(words)})"
@@ -80,22 +90,22 @@ def bracketed(tree: Tree) -> str:
 
 
 def long_symbols(lines: Iterable[bytes]) -> set[str]:
-    """The symbols in the linearised trees of these bracketed lines, without those of a single character."""
-    found = set()
+    """Return the symbols of the linearised forms of bracketed lines, except those of one character."""
+    symbols = set()
     for line in lines:
         for tag, _, label, _ in PARTS.findall(line.decode(errors="replace")):
-            found |= {f"({label}", f"){label}"} if label else {tag}
-    left_out = {TRACE, *(f"{bracket}{root}" for root in ROOTS for bracket in "()")}
-    return {symbol for symbol in found - left_out if len(symbol) > 1}
+            symbols |= {f"({label}", f"){label}"} if label else {tag}
+    excluded = {TRACE, *(f"{bracket}{root}" for root in ROOTS for bracket in "()")}
+    return {symbol for symbol in symbols - excluded if len(symbol) > 1}
 
 
-def mended_bracketed(line: str, leaves: int | None = None) -> tuple[Tree, str]:
-    """The tree on a bracketed line, repaired if need be, and its first flaw; "" if it has none.
+def repair_bracketed(line: str, word_count: int | None = None) -> tuple[Tree, str]:
+    """Return the tree of a bracketed line, repaired if necessary, and its first flaw or "".
 
-    With `leaves`, the tree gets so many words: those beyond are left out, and missing ones are added at the
-    end.
+    With `word_count`, the tree has exactly that many words. Surplus words are dropped, and missing ones are
+    added at the end with `UNKNOWN_TAG`, without an entry in `Tree.words`.
     """
-    builder, words = _Builder(leaves), []
+    builder, words = _Builder(word_count), []
     for part in PARTS.finditer(line):
         match part.lastindex:
             case 2:
@@ -117,85 +127,85 @@ def mended_bracketed(line: str, leaves: int | None = None) -> tuple[Tree, str]:
     return Tree(tuple(symbols), tuple(words)), builder.first_flaw
 
 
-def mended_linearised(line: str, leaves: int | None = None) -> tuple[Tree, str]:
-    """`mended_bracketed` for a linearised line, whose tree has no words."""
-    builder = _Builder(leaves)
-    for symbol in line.translate(str.maketrans(BLANKS, " " * len(BLANKS))).split(" "):
-        bracket, label = symbol[:1], symbol[1:]
-        if bracket not in ("(", ")"):
-            if symbol:
-                builder.leaf(symbol)
-        elif not label:
+def repair_linearised(line: str, word_count: int | None = None) -> tuple[Tree, str]:
+    """Do the same as `repair_bracketed` for a linearised line. The tree has no words."""
+    builder = _Builder(word_count)
+    for symbol in line.translate(str.maketrans(SEPARATORS, " " * len(SEPARATORS))).split(" "):
+        if symbol in ("(", ")"):
             builder.flaw("a bracket has no label")
-        elif bracket == "(":
-            builder.open(label)
-        else:
-            builder.close(label)
+        elif symbol.startswith("("):
+            builder.open(symbol[1:])
+        elif symbol.startswith(")"):
+            builder.close(symbol[1:])
+        elif symbol:
+            builder.leaf(symbol)
     symbols = builder.finish()
-    if builder.empty:
+    if builder.dropped_bracket:
         builder.flaw("a bracket holds no word")
     return Tree(tuple(symbols), ()), builder.first_flaw
 
 
 class _Builder:
-    """Builds a tree from whatever brackets and words come, and notes the first flaw in them."""
+    """A builder that makes a tree of any sequence of brackets and words, and keeps the first flaw."""
 
-    def __init__(self, leaves: int | None) -> None:
+    def __init__(self, word_count: int | None) -> None:
         self.first_flaw = ""
         self.trees = 0
-        self.empty = False
-        """Whether some bracket held nothing and was left out; that is a flaw in a linearised tree only."""
+        self.dropped_bracket = False
+        """True if a bracket without words was dropped. This is a flaw in the linearised form only."""
 
         self._symbols: list[str] = []
         self._open: list[str] = []
-        self._open_of: Counter[str] = Counter()
-        self._limit = leaves
-        self._count = 0
+        self._open_counts: Counter[str] = Counter()
+        self._word_count = word_count
+        self._leaves = 0
 
-    def flaw(self, what: str) -> None:
-        self.first_flaw = self.first_flaw or what
+    def flaw(self, message: str) -> None:
+        """Keep `message` if it is the first flaw."""
+        self.first_flaw = self.first_flaw or message
 
     def leaf(self, tag: str) -> bool:
-        """Add a word with this tag; returns False if there are `leaves` words already."""
-        self._count += 1
-        if self._limit is not None and self._count > self._limit:
+        """Add a word with this tag. Return False, without adding it, if the tree has all its words."""
+        self._leaves += 1
+        if self._word_count is not None and self._leaves > self._word_count:
             return False
         self._symbols.append(tag)
         self.trees += not self._open
         return True
 
     def open(self, label: str) -> None:
+        """Open a bracket."""
         self._symbols.append(f"({label}")
         self._open.append(label)
-        self._open_of[label] += 1
+        self._open_counts[label] += 1
 
     def close(self, label: str) -> None:
-        """Close the innermost bracket of this label, of any if it is empty, and all that is open in it."""
-        if (label and not self._open_of[label]) or not self._open:
+        """Close the innermost bracket with this label, or any if it is empty, and all brackets inside it."""
+        if (label and not self._open_counts[label]) or not self._open:
             self.flaw(f"){label} closes nothing")
             return
         while (innermost := self._close()) != label and label:
             self.flaw(f"({innermost} is not closed before ){label}")
 
     def _close(self) -> str:
+        """Close the innermost bracket and return its label. A bracket without words is dropped."""
         label = self._open.pop()
-        self._open_of[label] -= 1
-        # Nothing stands in it, or only traces: it is taken out again.
+        self._open_counts[label] -= 1
         if self._symbols[-1] == f"({label}":
             self._symbols.pop()
-            self.empty = True
+            self.dropped_bracket = True
         else:
             self._symbols.append(f"){label}")
             self.trees += not self._open
         return label
 
     def finish(self) -> list[str]:
-        """The whole tree, with as many words as there must be, and every bracket closed."""
-        if not self._count:
+        """Add the missing words, close all brackets, and return the symbols of the tree."""
+        if not self._leaves:
             self.flaw("there is no word")
-        if self._limit is not None and self._count != self._limit:
-            self.flaw(f"there are {self._count} words, not {self._limit}")
-            for _ in range(self._limit - self._count):
+        if self._word_count is not None and self._leaves != self._word_count:
+            self.flaw(f"there are {self._leaves} words, not {self._word_count}")
+            for _ in range(self._word_count - self._leaves):
                 self.leaf(UNKNOWN_TAG)
         if self._open:
             self.flaw(f"({self._open[-1]} is not closed")

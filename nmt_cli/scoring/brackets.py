@@ -147,7 +147,7 @@ def _reader(lines: Lines) -> Reader:
     # Only a bracketed tree ends in a bracket without a label.
     some = [line for line in lines if line.strip()]
     bracketed = sum(line.rstrip().endswith(")") for line in some)
-    return trees.mended_bracketed if 2 * bracketed > len(some) else trees.mended_linearised
+    return trees.repair_bracketed if 2 * bracketed > len(some) else trees.repair_linearised
 
 
 def _counts(tree: Tree, reference: Tree, before: Sequence[int]) -> Counts:

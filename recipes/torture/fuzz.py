@@ -175,11 +175,11 @@ def test_sets() -> tuple[Reader, list[bytes]]:
 
 def trees() -> tuple[Reader, list[bytes]]:
     """Brackets, as references and as hypotheses."""
-    from nmt_cli.corpus.trees import mended_bracketed, mended_linearised
+    from nmt_cli.corpus.trees import repair_bracketed, repair_linearised
 
     def read(path: Path) -> object:
         line = path.read_bytes().decode("utf-8", "replace").partition("\n")[0]
-        return mended_bracketed(line), mended_linearised(line)
+        return repair_bracketed(line), repair_linearised(line)
 
     seeds = [
         b"(TOP (S (NP (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)))\n",

@@ -84,7 +84,7 @@ def test_what_datasets_itself_has_saved_is_read(tmp_path: Path) -> None:
         ("{", "is damaged"),
         ("[]", "is damaged"),
         ('{"_data_files": []}', "names no files"),
-        ('{"_data_files": [{"filename": "../../x.arrow"}]}', "lie elsewhere"),
+        ('{"_data_files": [{"filename": "../../x.arrow"}]}', "files outside the folder"),
         ('{"_data_files": [{"filename": "x.arrow"}], "_indices_files": [1]}', "flatten_indices"),
         ('{"_data_files": [{"filename": "x.arrow"}]}', "no such file"),
     ],
@@ -140,5 +140,5 @@ def test_a_long_text_is_told_with_its_row(tmp_path: Path) -> None:
 
 def test_a_column_that_is_no_text_is_told_with_its_row(tmp_path: Path) -> None:
     parquet.write_table(arrow.table({"en": [1], "de": ["x"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet row 1: source is 1, and no text"):
+    with pytest.raises(UserError, match=r"a\.parquet row 1: source is 1, not text"):
         block(tmp_path / "a.parquet")

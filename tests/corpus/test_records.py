@@ -107,14 +107,14 @@ def test_half_a_surrogate_pair_and_bad_bytes_are_left_to_the_rule_for_them(tmp_p
 @pytest.mark.parametrize(
     ("name", "content", "config", "why"),
     [
-        ("a.jsonl", '{"en": "x", "de": "y"}\n{"en": "x"\n', {}, "line 2 is no JSON"),
-        ("a.jsonl", '{"en": "x", "de": "y"}\n\n', {}, "line 2 is no JSON"),
+        ("a.jsonl", '{"en": "x", "de": "y"}\n{"en": "x"\n', {}, "line 2 is not JSON"),
+        ("a.jsonl", '{"en": "x", "de": "y"}\n\n', {}, "line 2 is not JSON"),
         ("a.json", '[{"en": "x", "de": "y"}]\n', {}, "line 1 is a list (jq"),
-        ("a.jsonl", "3\n", {}, "line 1 is no object"),
+        ("a.jsonl", "3\n", {}, "line 1 is not an object"),
         ("a.jsonl", "[" * 100_000, {}, "line 1 is nested too deeply"),
         ("a.jsonl", '{"en": "x", "fr": "y"}\n', {}, "has no translation.de, de or target, but en, fr"),
         ("a.jsonl", '{"en": "x", "de": "y"}\n{"en": "x"}\n', {}, "line 2 has no de; it has en"),
-        ("a.jsonl", '{"en": "x", "de": 3}\n', {}, "line 1: de is 3, and no text"),
+        ("a.jsonl", '{"en": "x", "de": 3}\n', {}, "line 1: de is 3, not text"),
         ("a.jsonl", '{"en": "x", "de": "y", "s": "much"}\n', {"score_column": "s"}, "score is 'much'"),
         ("a.tsv", "en\tde\nx\ty\tz\n", {"source_column": "en"}, "line 2 has 3 columns, but line 1 has 2"),
         ("a.tsv", "en\tde\nx\ty\n", {"source_column": "fr"}, "line 1 has no fr; it has en, de"),

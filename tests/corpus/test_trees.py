@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -15,10 +16,9 @@ from nmt_cli.corpus.trees import (
     bracketed,
     linearised,
     long_symbols,
-    mended_bracketed,
-    mended_linearised,
     parse,
-    restore,
+    repair_bracketed,
+    repair_linearised,
 )
 from nmt_cli.errors import UserError
 
@@ -47,6 +47,12 @@ def whole_trees(draw: st.DrawFn) -> Tree:
     count = sum(symbol[0] not in "()" for symbol in flat)
     words = draw(st.lists(st.sampled_from(["the", "cat", "-LRB-", "Käse", "a\u00a0b"]), min_size=count))
     return Tree(flat, tuple(words[:count]))
+
+
+def restored(line: str, words: Sequence[str]) -> Tree:
+    tree, flaw = repair_linearised(line, len(words))
+    assert not flaw
+    return Tree(tree.symbols, tuple(words))
 
 
 def is_balanced(symbols: tuple[str, ...]) -> bool:
@@ -96,7 +102,7 @@ def test_white_space_that_is_no_blank_belongs_to_its_word() -> None:
 @pytest.mark.slow
 @given(whole_trees())
 def test_linearising_and_restoring_are_inverse(tree: Tree) -> None:
-    assert restore(linearised(tree), tree.words) == tree
+    assert restored(linearised(tree), tree.words) == tree
 
 
 @pytest.mark.slow
@@ -113,9 +119,9 @@ def test_every_tree_of_the_treebank_comes_back_but_for_the_name_of_its_root(name
     lines = path.read_text(encoding="utf-8").splitlines()
     corpus = find(str(path), "en", "trees")
     pairs = [pair for block in corpus.blocks(100) for pair in zip(block.sources, block.targets, strict=True)]
-    restored = [restore(tree.decode(), words.decode().split(" ")) for words, tree in pairs]
+    found = [restored(tree.decode(), words.decode().split(" ")) for words, tree in pairs]
     assert corpus.count() == len(lines) > 400
-    assert [bracketed(tree).replace("(TOP ", "(ROOT ", 1) for tree in restored] == lines
+    assert [bracketed(tree).replace("(TOP ", "(ROOT ", 1) for tree in found] == lines
 
 
 @pytest.mark.parametrize(
@@ -160,7 +166,7 @@ def test_a_line_that_is_not_one_tree_is_told_what_is_wrong(line: str, flaw: str)
     ],
 )
 def test_a_damaged_linearised_tree_is_repaired_and_told(line: str, repaired: str, flaw: str) -> None:
-    tree, found = mended_linearised(line, 3)
+    tree, found = repair_linearised(line, 3)
     assert (linearised(tree), found) == (repaired, flaw)
 
 
@@ -174,7 +180,7 @@ def test_a_damaged_linearised_tree_is_repaired_and_told(line: str, repaired: str
     ],
 )
 def test_a_damaged_bracketed_tree_is_repaired_and_told(line: str, repaired: str, flaw: str) -> None:
-    tree, found = mended_bracketed(line, 2)
+    tree, found = repair_bracketed(line, 2)
     assert (linearised(tree), found) == (repaired, flaw)
 
 
@@ -182,10 +188,10 @@ def test_a_damaged_bracketed_tree_is_repaired_and_told(line: str, repaired: str,
 def test_any_output_is_repaired_to_a_tree_of_as_many_words_as_the_sentence(
     symbols: list[str], count: int
 ) -> None:
-    tree, flaw = mended_linearised(" ".join(symbols), count)
+    tree, flaw = repair_linearised(" ".join(symbols), count)
     assert is_balanced(tree.symbols)
     assert len(tree.tags) == count
-    assert mended_linearised(linearised(tree), count) == (tree, "")
+    assert repair_linearised(linearised(tree), count) == (tree, "")
     if not flaw:
         assert tree.symbols == tuple(symbols)
 
@@ -194,7 +200,7 @@ def test_any_output_is_repaired_to_a_tree_of_as_many_words_as_the_sentence(
 def test_any_bracketed_text_is_repaired_to_a_tree_of_as_many_words_as_the_sentence(
     text: str, count: int
 ) -> None:
-    tree, _ = mended_bracketed(text, count)
+    tree, _ = repair_bracketed(text, count)
     assert is_balanced(tree.symbols)
     assert len(tree.tags) == count
 
@@ -203,7 +209,7 @@ def test_no_depth_is_too_deep() -> None:
     depth = 20_000
     tree = parse("(S " * depth + "(NN a)" + ")" * depth)
     assert len(tree.symbols) == 2 * depth + 1
-    assert restore(linearised(tree), ("a",)) == tree
+    assert restored(linearised(tree), ("a",)) == tree
 
 
 def test_symbols_that_must_not_be_split_are_those_of_the_linearised_trees() -> None:
@@ -240,9 +246,9 @@ def test_a_bad_line_of_a_file_is_named(tmp_path: Path) -> None:
     ids=["blanks", "blanks behind a tag", "brackets", "a word"],
 )
 def test_a_hostile_bracketed_line_takes_no_longer_than_it_is_long(line: str) -> None:
-    assert mended_bracketed(line)[1]
+    assert repair_bracketed(line)[1]
 
 
 def test_closing_what_was_never_opened_takes_no_longer_the_deeper_it_is() -> None:
-    _, flaw = mended_linearised("(A NN " * 100_000 + ")B " * 100_000)
+    _, flaw = repair_linearised("(A NN " * 100_000 + ")B " * 100_000)
     assert flaw == ")B closes nothing"

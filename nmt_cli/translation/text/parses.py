@@ -3,7 +3,7 @@
 import string
 from collections.abc import Sequence
 
-from nmt_cli.corpus.trees import Tree, bracketed, mended_linearised
+from nmt_cli.corpus.trees import Tree, bracketed, repair_linearised
 from nmt_cli.decoding.search.tree_rules import TreeSymbols
 from nmt_cli.text.tokenizer import Tokenizer
 
@@ -37,5 +37,5 @@ def tree_symbols(target: Tokenizer) -> TreeSymbols | None:
 
 def written_out(line: str, words: Sequence[str]) -> str:
     """A linearised tree with its words, in brackets; repaired, if it does not fit them."""
-    tree, _ = mended_linearised(line, len(words))
+    tree, _ = repair_linearised(line, len(words))
     return bracketed(Tree(tree.symbols, tuple(word.translate(ESCAPED) for word in words)))

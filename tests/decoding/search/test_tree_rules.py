@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt_cli.corpus.trees import restore
+from nmt_cli.corpus.trees import repair_linearised
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import ListQueue, translated
 from nmt_cli.decoding.ensemble import Ensemble
@@ -29,12 +29,8 @@ def search(seed: int, words: Sequence[int], config: SearchConfig) -> list[list[H
 
 
 def well_formed(ids: Sequence[int], words: int) -> bool:
-    """As the reader of linearised trees sees it."""
-    try:
-        restore(" ".join(NAMES[i] for i in ids), ["word"] * words)
-    except ValueError:
-        return False
-    return True
+    """Return whether the reader of linearised trees accepts the symbols."""
+    return not repair_linearised(" ".join(NAMES[i] for i in ids), words)[1]
 
 
 @given(seed=st.integers(0, 100))
