@@ -18,7 +18,7 @@ STATE, SPLITS = "state.json", "dataset_dict.json"
 """Files that `save_to_disk` writes into the folder of a data set, and into one of several splits."""
 
 BATCH_ROWS = 100
-"""Rows read at a time. Parquet can compress a long text to a few bytes, so small files may fill the memory."""
+"""Rows read at a time. Parquet can compress a long text to a few bytes, so more rows may fill the memory."""
 
 MAX_COLUMN_BYTES = 1 << 29
 """Maximum size of a column in a row group, which pyarrow may hold in memory as a whole."""

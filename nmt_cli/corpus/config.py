@@ -1,4 +1,4 @@
-"""What the corpus room needs to be told."""
+"""Settings of the reading of raw files."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,16 +11,16 @@ class CorpusConfig:
     """How raw files are read."""
 
     invalid_utf8: Literal["error", "replace", "skip"] = setting("error", everyday=True)
-    """A line that is not UTF-8 ends the command ("error"), has its bad bytes replaced by U+FFFD ("replace"),
-    or is left out with its partner ("skip"; in valid and test sets it is replaced, they keep every line)."""
+    """Treatment of a line that is not UTF-8. "error" ends the command. "replace" turns invalid bytes into
+    U+FFFD. "skip" drops the pair, but in validation and test sets, which keep every line, it replaces."""
 
     source_column: str = ""
-    """The source's column in a table, or field in a record ("translation.en" for one inside another): its
-    name, or its number in a .tsv without names; "" finds translation.LANG, LANG and source, src by itself."""
+    """Column of the source in a table, or field in a record. Its name ("translation.en" for a field inside
+    another), or its number in a .tsv without names. "" finds translation.LANG, LANG, source or src."""
 
     target_column: str = ""
-    """The same for the target side."""
+    """Column or field of the target."""
 
     score_column: str = ""
-    """The column or field with a number that says how good a pair is, for `filter.min_score` and the best of
-    equal sides; "" where there is none."""
+    """Column or field with a quality score of the pair. `filter.min_score` and the choice among pairs with an
+    equal side use it. "" means no scores."""

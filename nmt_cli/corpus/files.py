@@ -1,5 +1,4 @@
-"""Reading one raw file, plain or compressed, as bytes and as lines; every error names the file and the
-cure."""
+"""Reading of one raw file, plain or compressed, as bytes or as lines."""
 
 import bz2
 import gzip
@@ -27,31 +26,31 @@ COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 UTF16_MARKS = (BOM_UTF16_LE, BOM_UTF16_BE)
 GZIP_MARK = b"\x1f\x8b"
 BZIP2_MARK = re.compile(rb"BZh[1-9](1A|\x17r)")
-""""BZh" alone may begin a text, so this wants what follows too: the block size, and a block's or the end's
-mark."""
+"""A text may begin with "BZh", so this also requires a block size and the mark of a block or of the end."""
+
 BLOCK = 1 << 20
 LINES_AT_ONCE = 1000
 
 LONGEST_LINE = 1_000_000
-"""Characters of a line, in a file of any kind. A longer one is not text and fills the memory."""
+"""Maximum characters of a line in a file of any format. A longer line is not text and fills the memory."""
 
 LONGEST_BYTES, MOST_BYTES_HELD = 4 * LONGEST_LINE, 1 << 28
-"""Bytes of a line, and of all lines that are held at a time."""
+"""Maximum bytes of a line, and of all lines in memory at a time."""
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The content of `path`, decompressed if its first bytes say that it is compressed.
+    """Open the content of `path`, decompressed if its first bytes are those of a compressed file.
 
-    Whatever goes wrong inside the `with` block while reading becomes a `UserError`.
+    Errors of reading inside the `with` block become `UserError`.
     """
-    with explained(path), path.open("rb") as raw, _unpacked(raw) as stream:
+    with explained(path), path.open("rb") as raw, _decompressed(raw) as stream:
         yield stream
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while `path` is read into a `UserError`."""
+    """Raise `UserError` with a remedy for errors of reading `path` inside the `with` block."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -63,87 +62,87 @@ def explained(path: Path) -> Iterator[None]:
     except EOFError as error:
         raise UserError(f"{path} is cut off: its compressed data ends too early; copy it again.") from error
     except (zlib.error, lzma.LZMAError, zstd.ZstdError, OSError) as error:
-        # gzip and bz2 report damage as an OSError too, but without a number of the system.
+        # gzip and bz2 also report damage as an OSError, but without a system error number.
         if isinstance(error, OSError) and error.errno:
             raise
         raise UserError(f"{path} is damaged ({error}); copy it again.") from error
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of `path` without their ends. Only a line feed ends a line.
+    """Yield the lines of `path`. Only a line feed ends a line.
 
-    A byte-order mark at the start and a carriage return before a line feed belong to no line.
+    Lines do not include the line feed, a carriage return before it, or a byte-order mark of the file.
     """
     return chain.from_iterable(blocks(path, LINES_AT_ONCE))
 
 
 def blocks(path: Path, size: int, name: str = "") -> Iterator[list[bytes]]:
-    """Yield what `lines` yields in lists of `size`. Messages call the file `name`."""
+    """Yield the lines of `path`, as `lines` does, in lists of `size`. Messages call the file `name`."""
     with open_bytes(path) as stream:
         yield from blocks_of(stream, name or str(path), size)
 
 
 def blocks_of(stream: BinaryIO, name: str, size: int) -> Iterator[list[bytes]]:
-    """Yield the `blocks` of an open stream."""
-    some: list[bytes] = []
-    first, held = 1, 0
+    """Do the same as `blocks` for an open stream."""
+    block: list[bytes] = []
+    first, held_bytes = 1, 0
     for content in _whole_lines(stream, name):
-        # Splitting many lines at once takes a fifth of the time that a call for each line does.
-        some += content.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
-        held += len(content)
-        while len(some) >= size:
-            yield some[:size]
-            del some[:size]
-            first, held = first + size, 0
-        refuse_large(held, f"{name} lines {first:,} to {first + len(some) - 1:,}", MOST_BYTES_HELD)
-    if some:
-        yield some
+        # Splitting many lines in one call takes a fifth of the time of a call per line.
+        block += content.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
+        held_bytes += len(content)
+        while len(block) >= size:
+            yield block[:size]
+            del block[:size]
+            first, held_bytes = first + size, 0
+        refuse_large(held_bytes, f"{name} lines {first:,} to {first + len(block) - 1:,}", MOST_BYTES_HELD)
+    if block:
+        yield block
 
 
 def count_lines(path: Path, name: str = "") -> int:
-    """Return how many lines `lines` yields, which is found faster."""
+    """Return the number of lines that `lines` yields. This is faster than to count them."""
     with open_bytes(path) as stream:
         return count_lines_of(stream, name or str(path))
 
 
 def count_lines_of(stream: BinaryIO, name: str) -> int:
-    """Return the `count_lines` of an open stream."""
+    """Do the same as `count_lines` for an open stream."""
     return sum(content.count(b"\n") + (content[-1:] != b"\n") for content in _whole_lines(stream, name))
 
 
 def _whole_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """Yield the content of a stream in pieces that end after a line."""
-    number, rest = 1, b""
+    """Yield the content of a stream in parts that end with a line."""
+    number, partial = 1, b""
     block = _without_mark(stream.read(BLOCK), name)
     while block:
         end = block.find(b"\n")
         # Only a line that began in an earlier block can be too long: the limit is larger than a block.
-        refuse_large(len(rest) + (len(block) if end < 0 else end), f"{name} line {number:,}")
+        refuse_large(len(partial) + (len(block) if end < 0 else end), f"{name} line {number:,}")
         if end < 0:
-            rest += block
+            partial += block
         else:
-            whole, _, after = block.rpartition(b"\n")
-            yield rest + whole + b"\n"
-            number, rest = number + block.count(b"\n"), after
+            complete, _, after = block.rpartition(b"\n")
+            yield partial + complete + b"\n"
+            number, partial = number + block.count(b"\n"), after
         block = stream.read(BLOCK)
-    if rest:
-        yield rest
+    if partial:
+        yield partial
 
 
 def refuse_large(length: int, place: str, limit: int = 0) -> None:
-    """Raise `UserError` for text of more bytes than `limit`, or than a line may have (0)."""
+    """Raise `UserError` if `length` bytes exceed `limit`, or the limit of a line if `limit` is 0."""
     if length > (limit or LONGEST_BYTES):
         raise UserError(f"{place}: more than {limit or LONGEST_BYTES:,} bytes, the limit; split the text.")
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of the file as it lies on disk."""
+    """Return the SHA-256 of the file as stored, without decompression."""
     with explained(path):
         return sha256_of(path)
 
 
-def _unpacked(raw: BufferedReader) -> BinaryIO:
-    start = raw.peek(6)  # by peeking, as a pipe can't be wound back
+def _decompressed(raw: BufferedReader) -> BinaryIO:
+    start = raw.peek(6)  # not read, because a pipe can't seek back
     if start.startswith(GZIP_MARK):
         return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
     if BZIP2_MARK.match(start):
@@ -155,7 +154,8 @@ def _unpacked(raw: BufferedReader) -> BinaryIO:
     return raw
 
 
-def _without_mark(line: bytes, name: str) -> bytes:
-    if line.startswith(UTF16_MARKS):
+def _without_mark(block: bytes, name: str) -> bytes:
+    """Return the first block of a file without its byte-order mark."""
+    if block.startswith(UTF16_MARKS):
         raise UserError(f"{name} is UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8).")
-    return line.removeprefix(BOM_UTF8)
+    return block.removeprefix(BOM_UTF8)

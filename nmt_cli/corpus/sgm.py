@@ -1,7 +1,7 @@
-"""WMT test sets: the sgm of newstest2008 to 2020 and the xml since 2021.
+"""WMT test sets: the sgm files of newstest2008 to 2020 and the xml files since 2021.
 
-Neither is read by an XML parser: the sgm files are not well-formed, and a file from outside must not be able
-to make us fetch or expand anything.
+No XML parser is used. The sgm files are not well-formed, and a file from outside must not make a parser fetch
+or expand anything.
 """
 
 import re
@@ -19,7 +19,7 @@ SUFFIXES = (".sgm", ".sgml", ".xml")
 
 Side = Literal["source", "target", "hypothesis"]
 TAG = re.compile(rb"<(/?)(doc|src|ref|hyp|seg)\b([^<>]*)>", re.IGNORECASE)
-"""No part of a file is looked at twice, however it was made."""
+"""A tag that matters. Matching takes linear time for any input."""
 
 SET = re.compile(rb"<(?:srcset|refset|tstset|dataset)\b([^<>]*)>", re.IGNORECASE)
 
@@ -33,7 +33,7 @@ ENTITY = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#x([0-9a-f]{1,6})
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One sentence of a test set, with the document it is in and its number there."""
+    """One sentence of a test set, with its document and its number in the document."""
 
     document: bytes
     number: bytes
@@ -46,25 +46,28 @@ class Segment:
 
 
 def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
-    """The sentences of one side in the order of the file; of several xml references the first in `lang`."""
+    """Return the sentences of one side in the order of the file.
+
+    If an xml has several references, the first in `lang` is used.
+    """
     content = _content(path)
     tags = list(TAG.finditer(content))
     _refuse_cut(path, tags)
     documents = list(_documents(tags))
-    # An xml has both sides in one file, an sgm only one, unmarked.
+    # An xml labels the sides. An sgm contains one side without a label.
     if any(tag[2].lower() in SIDES.values() for tag in tags):
         parts = [(document[0], _of_side(document, side, lang)) for document in documents]
     else:
         parts = [(document[0], document) for document in documents]
-    found = [segment for document, inside in parts for segment in _segments(content, document, inside)]
-    for number, segment in enumerate(found, start=1):
+    result = [segment for document, tags in parts for segment in _segments(content, document, tags)]
+    for number, segment in enumerate(result, start=1):
         refuse_large(len(segment.text), f"{path} segment {number:,}")
-    if not found:
+    if not result:
         raise UserError(
             f"{path} holds no <doc> with <seg> of the {side} side in it{f' ({lang})' if lang else ''}; "
             "is it a WMT test set of this side?"
         )
-    return found
+    return result
 
 
 def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
@@ -84,7 +87,7 @@ def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> 
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a test set, which is small."""
+    """Return the content of a test set. Raise `UserError` if it is too large for one."""
     with open_bytes(path) as stream:
         content = stream.read(MOST_BYTES_HELD + 1)
     refuse_large(len(content), str(path), MOST_BYTES_HELD)
@@ -92,31 +95,31 @@ def _content(path: Path) -> bytes:
 
 
 def id_and_source_language(path: Path) -> tuple[str, str]:
-    """Return what a test set gives as its id and source language, "" for what it does not give."""
+    """Return the id and the source language of a test set, each "" if the file lacks it."""
     match = SET.search(_content(path))
-    given = match[1] if match else b""
-    name = _attribute(given, b"setid") or _attribute(given, b"id")
-    return name.decode(errors="replace"), _attribute(given, b"srclang").decode(errors="replace")
+    attributes = match[1] if match else b""
+    name = _attribute(attributes, b"setid") or _attribute(attributes, b"id")
+    return name.decode(errors="replace"), _attribute(attributes, b"srclang").decode(errors="replace")
 
 
 def _documents(tags: Tags) -> Iterator[Tags]:
-    """The tags of each document, beginning with its own opening tag, without its closing one."""
+    """Yield the tags of each document, including its opening tag and without its closing tag."""
     begin = None
-    for place, tag in enumerate(tags):
+    for index, tag in enumerate(tags):
         if _begins(tag, b"doc") and begin is None:
-            begin = place
+            begin = index
         elif _ends(tag, b"doc") and begin is not None:
-            yield tags[begin:place]
+            yield tags[begin:index]
             begin = None
 
 
-def _segments(content: bytes, document: re.Match[bytes], inside: Tags) -> Iterator[Segment]:
-    """The segments among the tags `inside` a document."""
+def _segments(content: bytes, document: re.Match[bytes], tags: Tags) -> Iterator[Segment]:
+    """Yield the segments among `tags` of the document that the tag `document` opens."""
     name = _attribute(document[3], b"docid") or _attribute(document[3], b"id")
     begin: re.Match[bytes] | None = None
-    for tag in inside:
+    for tag in tags:
         if _begins(tag, b"seg") and begin is None:
-            if tag[3].endswith(b"/"):  # an empty one: <seg id="3"/>
+            if tag[3].endswith(b"/"):  # an empty segment: <seg id="3"/>
                 yield Segment(name, _attribute(tag[3], b"id"), b"")
             else:
                 begin = tag
@@ -126,14 +129,14 @@ def _segments(content: bytes, document: re.Match[bytes], inside: Tags) -> Iterat
 
 
 def _of_side(document: Tags, side: Side, lang: str) -> Tags:
-    """The tags inside the first source or reference that is in `lang`."""
+    """Return the tags inside the first element of this side whose language is missing or fits `lang`."""
     begin = None
-    for place, tag in enumerate(document):
-        marked = _attribute(tag[3], b"lang").decode(errors="replace")
-        if begin is None and _begins(tag, SIDES[side]) and (not lang or not marked or fits(marked, lang)):
-            begin = place
+    for index, tag in enumerate(document):
+        label = _attribute(tag[3], b"lang").decode(errors="replace")
+        if begin is None and _begins(tag, SIDES[side]) and (not lang or not label or fits(label, lang)):
+            begin = index
         elif begin is not None and _ends(tag, SIDES[side]):
-            return document[begin:place]
+            return document[begin:index]
     return []
 
 
@@ -146,31 +149,35 @@ def _ends(tag: re.Match[bytes], name: bytes) -> bool:
 
 
 def _refuse_cut(path: Path, tags: Tags) -> None:
-    """Raise `UserError` for a file that was cut off, which would pass for a shorter test set."""
+    """Raise `UserError` for a file that was cut off. Otherwise it would be read as a shorter test set."""
     for name in (b"doc", b"seg"):
         begun = sum(_begins(tag, name) and not tag[3].endswith(b"/") for tag in tags)
         ended = sum(_ends(tag, name) for tag in tags)
         if begun != ended:
-            told = name.decode()
-            raise UserError(f"{path} is cut off: {begun:,} <{told}> begin, {ended:,} end; copy it again.")
+            element = f"<{name.decode()}>"
+            raise UserError(f"{path} is cut off: {begun:,} {element} begin, {ended:,} end; copy it again.")
 
 
 def _attribute(attributes: bytes, name: bytes) -> bytes:
+    """Return the value of an attribute of a tag, or b"" if it has none of this name."""
     match = re.search(rb"\b" + name + VALUE, attributes, re.IGNORECASE)
     return _text(next(value for value in match.groups() if value is not None)) if match else b""
 
 
 def _text(inner: bytes) -> bytes:
-    # What an entity stands for is not looked at again, so none can stand for many others. A segment may go
-    # over several lines.
+    """Return the text of an element on one line, with entities replaced.
+
+    The replacement of an entity is not searched again, so no entity can expand to many others.
+    """
     return b" ".join(ENTITY.sub(_character, inner).split())
 
 
 def _character(match: re.Match[bytes]) -> bytes:
+    """Return the character of an entity, or the entity unchanged if it is not a printable character."""
     name, decimal, hexadecimal = match.groups()
     if name:
         return NAMES[name.lower()]
     code = int(decimal) if decimal else int(hexadecimal, 16)
-    # A line end would break the line in two, and half a surrogate pair is no character.
+    # A line break would split the line, and half of a surrogate pair is not a character.
     legal = 0x20 <= code < 0xD800 or 0xDFFF < code <= 0x10FFFF
     return chr(code).encode() if legal else match.group()

@@ -1,10 +1,10 @@
-"""Text to be translated, in a file of any kind, and its translations in the form in which it came."""
+"""Text to translate, in a file of any format, and its translations in the same format."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from nmt_cli.corpus import files, sgm
 
@@ -12,49 +12,32 @@ Kind = Literal["lines", "tsv", "sgm", "xml"]
 TEST_SETS = ("sgm", "xml")
 
 
-class Form(Protocol):
-    """How translations stand in a file."""
-
-    @property
-    def begin(self) -> bytes:
-        """What comes before the first."""
-
-    @property
-    def end(self) -> bytes:
-        """What comes behind the last."""
-
-    def line(self, number: int, source: str, text: str) -> bytes:
-        """Translation `text` of line `number`, counted from 1."""
-
-
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A line for a line."""
+    """The format of plain text: a translation per line."""
 
     begin: bytes = b""
+    """Content of the file before the first translation."""
+
     end: bytes = b""
+    """Content of the file after the last translation."""
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """See `Form`."""
+        """Return the translation `text` of line `number`, counted from 1, as it is written to the file."""
         return f"{text}\n".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Source, tab, translation."""
-
-    begin: bytes = b""
-    end: bytes = b""
+class Columns(Lines):
+    """The format of tab-separated pairs: source, tab, translation."""
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """See `Form`."""
-        # A model may have learnt to write tabs, but a row must keep its two columns.
+        """Return a row. A tab in the translation becomes a space, so that the row has two columns."""
         return "\t".join([source, text.replace("\t", " ")]).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """The lines around documents, in each kind of test set."""
+    """Templates of the lines around segments and documents in a test set."""
 
     begin: str
     document: str
@@ -78,53 +61,58 @@ MARKUP = {
 }
 
 NAMES = {"sgm": ("setid", "srclang"), "xml": ("dataset id",)}
-"""What a test set says of itself and a scorer compares."""
+"""Names of the attributes of a test set that a scorer compares."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestSet:
-    """A system's output on a WMT test set, as it is submitted."""
+    """The format of a WMT test set: a system's output, ready for submission."""
 
     markup: Markup
     segments: Sequence[sgm.Segment]
-    """Those of the source, one for each line."""
+    """The segments of the source, one per line."""
 
     name: str
     """The id of the set."""
 
     languages: tuple[str, str]
-    """Of the source and of the translations."""
+    """Languages of the source and of the translations."""
 
     @property
     def begin(self) -> bytes:
-        """See `Form`."""
+        """Content of the file before the first translation."""
         source_lang, lang = map(_escaped, self.languages)
         return self.markup.begin.format(set=_escaped(self.name), source_lang=source_lang, lang=lang).encode()
 
     @property
     def end(self) -> bytes:
-        """See `Form`."""
+        """Content of the file after the last translation."""
         return (self.markup.document_end + self.markup.end).encode()
 
     def line(self, number: int, source: str, text: str) -> bytes:
-        """See `Form`."""
+        """Return a segment, after the lines that end and begin a document if it is the first of one."""
         segment = self.segments[number - 1]
         first = number == 1 or self.segments[number - 2].document != segment.document
-        name, place = (_escaped(part.decode(errors="replace")) for part in (segment.document, segment.number))
+        name, seg_id = (
+            _escaped(part.decode(errors="replace")) for part in (segment.document, segment.number)
+        )
         before = self.markup.document.format(name=name, lang=_escaped(self.languages[1])) if first else ""
         if first and number > 1:
             before = self.markup.document_end + before
-        return f'{before}<seg id="{place}">{_escaped(text)}</seg>\n'.encode()
+        return f'{before}<seg id="{seg_id}">{_escaped(text)}</seg>\n'.encode()
+
+
+Form = Lines | TestSet
 
 
 def _escaped(text: str) -> str:
-    """Return `text` with the entities that mteval-v13a.pl decodes, which leaves apostrophes as they are."""
+    """Return `text` with the entities that mteval-v13a.pl decodes. It does not decode apostrophes."""
     return escape(text).replace("&#x27;", "'")
 
 
 def kind_of(path: Path | None) -> Kind:
-    """What is in a file, by the endings of its name; stdin and stdout, which have none, are lines."""
-    for ending in map(str.lower, path.suffixes[-2:] if path else ()):  # of two, for .tsv.gz
+    """Return the format of a file by the last two endings of its name. None stands for stdin and stdout."""
+    for ending in map(str.lower, path.suffixes[-2:] if path else ()):
         if ending == ".tsv":
             return "tsv"
         if ending in sgm.SUFFIXES:
@@ -133,7 +121,7 @@ def kind_of(path: Path | None) -> Kind:
 
 
 def first_columns(path: Path) -> Iterator[bytes]:
-    """Of each line what stands before its first tab."""
+    """Yield the text before the first tab of each line."""
     return (line.partition(b"\t")[0] for line in files.lines(path))
 
 
@@ -144,18 +132,21 @@ def form_of(
     languages: tuple[str, str],
     warn: Callable[[str], None],
 ) -> Form:
-    """Return the form of `source`, unless the name of `target` has another; a test set has `segments`.
+    """Return the format of the output: by the name of `target`, or else the format of `source`.
 
-    The scorer wants the id and the source language of a test set. `warn` receives a line about each that
-    the source lacks and that the name of its file or `languages` replaces.
+    `segments` are those of a source that is a test set. A scorer needs the id and the source language of the
+    set. If the source lacks one, the name of its file or `languages` replaces it, and `warn` gets a message.
     """
-    read = kind_of(source)
-    wanted = kind_of(target) if target else read
-    if not (source and segments and wanted in TEST_SETS):
-        return Columns() if read == wanted == "tsv" else Lines()
-    given = sgm.id_and_source_language(source)
-    instead = source.name.split(".")[0], languages[0]
-    for what, value, other in zip(NAMES[wanted], given, instead, strict=False):
+    source_kind = kind_of(source)
+    kind = kind_of(target) if target else source_kind
+    if not (source and segments and kind in TEST_SETS):
+        return Columns() if source_kind == kind == "tsv" else Lines()
+    attributes = sgm.id_and_source_language(source)
+    defaults = source.name.split(".")[0], languages[0]
+    for name, value, default in zip(NAMES[kind], attributes, defaults, strict=False):
         if not value:
-            warn(f"{source} has no {what}, which is {other} in the output; add it to both if it is another.")
-    return TestSet(MARKUP[wanted], segments, given[0] or instead[0], (given[1] or instead[1], languages[1]))
+            warn(
+                f"{source} has no {name}, so the output has {default}. If it is wrong, add it to both files."
+            )
+    set_id, source_lang = (value or default for value, default in zip(attributes, defaults, strict=True))
+    return TestSet(MARKUP[kind], segments, set_id, (source_lang, languages[1]))

@@ -65,9 +65,9 @@ def test_a_test_set_comes_back_as_one_that_can_be_read(
     ("target", "head", "begin", "lacking"),
     [
         ("a.sgm", '<SrcSet SetID="x&amp;y" SrcLang=any>', '<tstset setid="x&amp;y" srclang="any" ', []),
-        ("a.sgm", "<srcset setid='x'>", '<tstset setid="x" srclang="en" ', ["srclang, which is en"]),
-        ("a.sgm", '<dataset id="x">', '<tstset setid="x" srclang="en" ', ["srclang, which is en"]),
-        ("a.sgm", "<doc>", '<tstset setid="set" srclang="en" ', ["setid, which is set", "srclang"]),
+        ("a.sgm", "<srcset setid='x'>", '<tstset setid="x" srclang="en" ', ["srclang, so the output has en"]),
+        ("a.sgm", '<dataset id="x">', '<tstset setid="x" srclang="en" ', ["srclang, so the output has en"]),
+        ("a.sgm", "<doc>", '<tstset setid="set" srclang="en" ', ["setid, so the output has set", "srclang"]),
         ("a.xml", '<srcset setid="x">', '<?xml version="1.0" encoding="utf-8"?>\n<dataset id="x">', []),
         ("a.xml", "<dataset>", '<?xml version="1.0" encoding="utf-8"?>\n<dataset id="set">', ["dataset id"]),
     ],

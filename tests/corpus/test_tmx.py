@@ -62,7 +62,7 @@ def test_the_pairs_are_those_that_were_written(
     path.write_bytes(memory(units).toxml(encoding=encoding))
     wanted = expected(units)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tmx, "AT_ONCE", block)
+        patch.setattr(tmx, "BLOCK_BYTES", block)
         if wanted:
             assert list(tmx.pairs(path, "en", "de")) == wanted
         else:

@@ -173,7 +173,7 @@ BAD_INPUT: dict[str, tuple[Files, list[str]]] = {
     },
     "not UTF-8": (
         {"c.en": b"one\ntw\xff\nthree\n", "c.de": TEXT},
-        ["c.en line 2, byte 3 (0xff) is not UTF-8", "mend the file", "invalid_utf8=replace"],
+        ["c.en line 2, byte 3 (0xff) is not UTF-8", "repair it", "invalid_utf8=replace"],
     ),
     "target not UTF-8": (
         {"c.en": TEXT, "c.de": b"one\ntwo\n\xc3(three\n"},
