@@ -74,8 +74,12 @@ def _rows(file: Path, languages: tuple[str, str], config: CorpusConfig) -> Itera
     number = 0
     rows = chain.from_iterable(zip(*columns, strict=True) for columns in _columns(file, languages, config))
     for number, (source, target, score) in enumerate(rows, start=1):
-        place = f"{file} row {number:,}"
-        yield text_of(source, "source", place), text_of(target, "target", place), as_score(score, place)
+        location = f"{file} row {number:,}"
+        yield (
+            text_of(source, "source", location),
+            text_of(target, "target", location),
+            as_score(score, location),
+        )
     if number != _count(file):
         raise UserError(f"{file} has {number:,} rows, another number than its metadata; copy it again.")
 

@@ -129,10 +129,10 @@ def _whole_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         yield partial
 
 
-def refuse_large(length: int, place: str, limit: int = 0) -> None:
+def refuse_large(length: int, location: str, limit: int = 0) -> None:
     """Raise `UserError` if `length` bytes exceed `limit`, or the limit of a line if `limit` is 0."""
     if length > (limit or LONGEST_BYTES):
-        raise UserError(f"{place}: more than {limit or LONGEST_BYTES:,} bytes, the limit; split the text.")
+        raise UserError(f"{location}: more than {limit or LONGEST_BYTES:,} bytes, the limit; split the text.")
 
 
 def sha256(path: Path) -> str:

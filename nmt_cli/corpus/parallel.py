@@ -127,7 +127,7 @@ class Corpus:
             yield Block(first, *block)
             first += len(block[0])
 
-    def place(self, side: Literal["source", "target"], number: int) -> str:
+    def location(self, side: Literal["source", "target"], number: int) -> str:
         """Return the file and the line, row or segment of pair `number`, for a message."""
         return f"{self._name(side)} {UNITS.get(self.form, 'line')} {number + self._header:,}"
 
@@ -171,8 +171,8 @@ class Corpus:
             group.append(pair)
             held_bytes += len(pair[0]) + len(pair[1])
             if held_bytes > files.MOST_BYTES_HELD:  # checked here too, since the text of the message is slow
-                place = self.place("source", number - len(group) + 1)
-                files.refuse_large(held_bytes, f"{place} to {number:,}", files.MOST_BYTES_HELD)
+                location = self.location("source", number - len(group) + 1)
+                files.refuse_large(held_bytes, f"{location} to {number:,}", files.MOST_BYTES_HELD)
             if len(group) == size:
                 yield tuple(map(list, zip(*group, strict=True)))
                 group, held_bytes = [], 0

@@ -43,19 +43,19 @@ def has_no_names(config: CorpusConfig) -> bool:
     return all(name.isdecimal() for name in columns if name)
 
 
-def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, place: str) -> Columns:
-    """Choose the columns of source, target and score among `names`. Messages begin with `place`."""
-    source = config.source_column or _usual(names, languages, 0, place)
-    target = config.target_column or _usual(names, languages, 1, place)
+def chosen(names: Sequence[str], languages: tuple[str, str], config: CorpusConfig, location: str) -> Columns:
+    """Choose the columns of source, target and score among `names`. Messages begin with `location`."""
+    source = config.source_column or _usual(names, languages, 0, location)
+    target = config.target_column or _usual(names, languages, 1, location)
     for name in filter(None, (source, target, config.score_column)):
         if name not in names:
-            raise UserError(f"{place} has no {name}; it has {_listed(names)}.")
+            raise UserError(f"{location} has no {name}; it has {_listed(names)}.")
     if source == target:
-        raise UserError(f"{place}: {source} would be both source and target; set corpus.source_column.")
+        raise UserError(f"{location}: {source} would be both source and target; set corpus.source_column.")
     return source, target, config.score_column or None
 
 
-def _usual(names: Sequence[str], languages: tuple[str, str], side: int, place: str) -> str:
+def _usual(names: Sequence[str], languages: tuple[str, str], side: int, location: str) -> str:
     """Return the column of a side (0 source, 1 target) by its language or by a usual name."""
     lang = languages[side]
     preferred = [f"{NESTED}.{lang}", lang, *USUAL_NAMES[side]]
@@ -64,7 +64,7 @@ def _usual(names: Sequence[str], languages: tuple[str, str], side: int, place: s
     if not matching:
         setting = ("source_column", "target_column")[side]
         raise UserError(
-            f"{place} has no {preferred[0]}, {lang} or {preferred[2]}, but {_listed(names)}; name the column "
+            f"{location} has no {preferred[0]}, {lang} or {preferred[2]}, but {_listed(names)}; name it "
             f"with --set corpus.{setting}=NAME."
         )
     return matching[0]
@@ -120,28 +120,32 @@ def jsonl(path: Path, name: str, languages: tuple[str, str], config: CorpusConfi
     """Yield the records of JSONL, which has one object per line. The first record decides the fields."""
     columns: Columns | None = None
     for number, line in enumerate(files.lines(path), start=1):
-        place = f"{name} line {number:,}"
-        record = _record(line, place)
-        columns = columns or chosen(field_names(record), languages, config, place)
+        location = f"{name} line {number:,}"
+        record = _record(line, location)
+        columns = columns or chosen(field_names(record), languages, config, location)
         source, target, score = (
-            None if column is None else _value(record, column, place) for column in columns
+            None if column is None else _value(record, column, location) for column in columns
         )
-        yield text_of(source, columns[0], place), text_of(target, columns[1], place), as_score(score, place)
+        yield (
+            text_of(source, columns[0], location),
+            text_of(target, columns[1], location),
+            as_score(score, location),
+        )
 
 
-def _record(line: bytes, place: str) -> dict[str, Any]:
+def _record(line: bytes, location: str) -> dict[str, Any]:
     try:
         # Bytes that are not UTF-8 pass unchanged. The reader of the corpus handles them in all formats.
         record = json.loads(line.decode(errors="surrogateescape"))
     except RecursionError as error:
-        raise UserError(f"{place} is nested too deeply to be read.") from error
+        raise UserError(f"{location} is nested too deeply to be read.") from error
     except ValueError as error:
-        raise UserError(f"{place} is not JSON ({error}); a line must be one object.") from error
+        raise UserError(f"{location} is not JSON ({error}); a line must be one object.") from error
     if not isinstance(record, dict):
         kind = (
             "a list (jq -c '.[]' writes its items as lines)" if isinstance(record, list) else "not an object"
         )
-        raise UserError(f"{place} is {kind}; a line must be one object.")
+        raise UserError(f"{location} is {kind}; a line must be one object.")
     return record
 
 
@@ -154,34 +158,34 @@ def field_names(record: dict[str, Any]) -> list[str]:
     return names
 
 
-def _value(record: dict[str, Any], name: str, place: str) -> Any:
+def _value(record: dict[str, Any], name: str, location: str) -> Any:
     """Return the field `name`, which may be "outer.inner", of a record."""
     if name in record:  # the name of a field may contain a full stop
         return record[name]
     value: Any = record
     for key in name.split(".", 1):
         if not isinstance(value, dict) or key not in value:
-            raise UserError(f"{place} has no {name}; it has {_listed(field_names(record))}.")
+            raise UserError(f"{location} has no {name}; it has {_listed(field_names(record))}.")
         value = value[key]
     return value
 
 
-def text_of(value: object, name: str, place: str) -> bytes:
+def text_of(value: object, name: str, location: str) -> bytes:
     """Return the text in the field `name` on one line. None becomes an empty text."""
     if value is None:
         return b""
     if not isinstance(value, str):
-        raise UserError(f"{place}: {name} is {str(value)[:50]}, not text.")
+        raise UserError(f"{location}: {name} is {str(value)[:50]}, not text.")
     try:
         encoded = value.encode(errors="surrogateescape")
     except UnicodeEncodeError:  # half of a surrogate pair, written as \ud800
         encoded = value.encode(errors="surrogatepass")
-    files.refuse_large(len(encoded), place)
+    files.refuse_large(len(encoded), location)
     # A pair must not contain line breaks.
     return b" ".join(encoded.splitlines()) if b"\n" in encoded or b"\r" in encoded else encoded
 
 
-def as_score(value: object, place: str) -> float:
+def as_score(value: object, location: str) -> float:
     """Return the number in a field, or `NO_SCORE` if it is empty or None."""
     if value is None or value in ("", b""):
         return NO_SCORE
@@ -189,4 +193,4 @@ def as_score(value: object, place: str) -> float:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as error:
         text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-        raise UserError(f"{place}: the score is {text[:50]!r}, not a number.") from error
+        raise UserError(f"{location}: the score is {text[:50]!r}, not a number.") from error

@@ -40,8 +40,8 @@ class Segment:
     text: bytes
 
     @property
-    def place(self) -> tuple[bytes, bytes]:
-        """Document and number in lower case, the same on both sides of a test set."""
+    def key(self) -> tuple[bytes, bytes]:
+        """Document and number in lower case, which are the same on both sides of a test set."""
         return self.document.lower(), self.number.lower()
 
 
@@ -73,11 +73,11 @@ def segments(path: Path, side: Side, lang: str = "") -> list[Segment]:
 def pairs(source: Path, target: Path, languages: tuple[str, str], name: str) -> list[tuple[bytes, bytes]]:
     """Return the segments of both sides. Messages call the source file `name`."""
     sides = segments(source, "source", languages[0]), segments(target, "target", languages[1])
-    for number, both in enumerate(zip_longest(*sides), start=1):
-        if None in both or both[0].place != both[1].place:
+    for number, pair in enumerate(zip_longest(*sides), start=1):
+        if None in pair or pair[0].key != pair[1].key:
             ours, theirs = (
                 f"doc {side.document.decode()} seg {side.number.decode()}" if side else "nothing"
-                for side in both
+                for side in pair
             )
             raise UserError(
                 f"{name} segment {number:,} is {ours}, but {target} has {theirs} there: "

@@ -3,17 +3,17 @@
 from nmt_cli.errors import UserError
 
 
-def decoded(raw: bytes, rule: str, place: str) -> str | None:
+def decoded(raw: bytes, rule: str, location: str) -> str | None:
     """Return the text of one line, or None if it is not UTF-8 and `rule` is "skip".
 
-    `rule` is a value of `corpus.invalid_utf8`. `place` begins the message of "error".
+    `rule` is a value of `corpus.invalid_utf8`. `location` begins the message of "error".
     """
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         if rule == "error":
             raise UserError(
-                f"{place}, byte {error.start + 1:,} (0x{raw[error.start]:02x}) is not UTF-8; repair it, "
+                f"{location}, byte {error.start + 1:,} (0x{raw[error.start]:02x}) is not UTF-8; repair it, "
                 "or choose --set corpus.invalid_utf8=replace or =skip."
             ) from error
         return None if rule == "skip" else raw.decode(errors="replace")

@@ -197,7 +197,7 @@ def test_a_wmt_test_set_of_two_files_is_read(tmp_path: Path, files: tuple[str, s
     assert corpus.name == name
     assert corpus.count() == 2
     assert pairs(corpus) == [(b"one", b"eins")] * 2
-    assert corpus.place("target", 2) == f"{tmp_path / files[1]} segment 2"
+    assert corpus.location("target", 2) == f"{tmp_path / files[1]} segment 2"
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_block_knows_where_it_stands(tmp_path: Path) -> None:
     make(tmp_path, a_en="1\n2\n3\n", a_de="x\ny\nz\n")
     corpus = found(tmp_path, "a")
     assert list(corpus.blocks(2)) == [Block(1, [b"1", b"2"], [b"x", b"y"]), Block(3, [b"3"], [b"z"])]
-    assert corpus.place("source", 1234) == f"{tmp_path}/a.en line 1,234"
+    assert corpus.location("source", 1234) == f"{tmp_path}/a.en line 1,234"
 
 
 def test_a_folder_of_mtdata_is_its_training_text_and_its_sets_are_found_beside_it(tmp_path: Path) -> None:

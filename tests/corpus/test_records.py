@@ -137,4 +137,4 @@ def test_what_can_not_be_read_is_told_with_its_line(
 def test_samples_of_a_table_are_told_by_the_lines_of_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "a.tsv", "en\tde\nx\ty\n")
     corpus = find(str(path), "en", "de", CorpusConfig(source_column="en"))
-    assert corpus.place("source", 1) == f"{path} line 2"
+    assert corpus.location("source", 1) == f"{path} line 2"

@@ -190,8 +190,8 @@ def _decoded_pair(
 
 def _mended_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
     """The pair by the user's rule for bytes that are not UTF-8; None where it is to be skipped."""
-    mended_source = decoded(source, task.invalid_utf8, task.corpus.place("source", number))
-    mended_target = decoded(target, task.invalid_utf8, task.corpus.place("target", number))
+    mended_source = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
+    mended_target = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
     return None if mended_source is None or mended_target is None else (mended_source, mended_target)
 
 

@@ -75,7 +75,7 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
     raw: dict[Side, list[bytes]] = {"source": block.sources, "target": block.targets}
     texts = {
         side: [
-            decoded(line, rule, item.corpus.place(side, number)) or ""
+            decoded(line, rule, item.corpus.location(side, number)) or ""
             for number, line in enumerate(raw[side], start=block.first)
         ]
         for side in SIDES

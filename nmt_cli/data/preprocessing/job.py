@@ -157,8 +157,8 @@ def _read_through(corpus: Corpus) -> None:
     """Raise what is wrong with a valid or test set now, and not after hours of work on the training set."""
     for block in corpus.blocks(LINES_AT_ONCE):
         for number, pair in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
-            decoded(pair[0], "error", corpus.place("source", number))
-            decoded(pair[1], "error", corpus.place("target", number))
+            decoded(pair[0], "error", corpus.location("source", number))
+            decoded(pair[1], "error", corpus.location("target", number))
 
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
