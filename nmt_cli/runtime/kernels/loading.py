@@ -1,8 +1,9 @@
-"""Finds kernels that Numba compiles, if it is installed, and stores compiled code in files."""
+"""Import the kernels that Numba compiles, and store compiled code in files."""
 
 import hashlib
 import os
 import shutil
+import stat
 import warnings
 from contextlib import suppress
 from functools import cache
@@ -17,17 +18,17 @@ PACKAGE = Path(__file__).parents[2]
 SOURCES = "**/compiled.py", "runtime/kernels/torch_private.py"
 """All files that are compiled together. They import no other module of this package."""
 
-PREFIX, FOLDERS = "nmt-kernels-", 8
+PREFIX, MAX_FOLDERS = "nmt-kernels-", 8
 """The beginning of the names of folders with compiled code, and the maximum number of them in one folder."""
 
 DIGEST_SIZE = hashlib.sha256().digest_size
 
 
 @cache
-def compiled_kernels(room: str) -> ModuleType | None:
+def compiled_kernels(subpackage: str) -> ModuleType | None:
     """Import and return `compiled.py` of a subpackage, or None without Numba. The first call compiles."""
     try:
-        return import_module(f"nmt_cli.{room}.compiled")
+        return import_module(f"nmt_cli.{subpackage}.compiled")
     except ImportError:
         return None
     except Exception as error:
@@ -38,32 +39,40 @@ def compiled_kernels(room: str) -> ModuleType | None:
 
 @cache
 def announce_compiling() -> None:
-    """Say that compiling takes a while, once in a process."""
+    """Print once per process that compiling takes a while."""
     warnings.warn(
         "Compiling CPU kernels, once after an installation: up to a minute ...", Notice, stacklevel=2
     )
 
 
 class KernelFiles:
-    """Files of compiled code, in a folder that is named by a hash of all sources and of the environment."""
+    """Files of compiled code in one folder, named by a hash of all sources and of the environment."""
 
     def __init__(self, chosen: str, environment: object) -> None:
-        """Find or make a folder in `chosen` if not empty, in the package, or in the user's cache."""
+        """Find or create a folder in `chosen` if not empty, in the package, or in the user's cache.
+
+        Raise `OSError` with a reason and a remedy for each folder if none can be used.
+        """
         digest = hashlib.sha256(repr(environment).encode())
         for path in sorted(path for pattern in SOURCES for path in PACKAGE.glob(pattern)):
             digest.update(hashlib.sha256(path.read_bytes()).digest())
         # Unlike Path, it raises nothing if there is no home.
-        cached = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # noqa: PTH111
-        roots = chosen, PACKAGE / "runtime" / "kernels" / "__pycache__", cached if cached[:1] == "/" else ""
+        user_cache = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # noqa: PTH111
+        own_cache = PACKAGE / "runtime" / "kernels" / "__pycache__"
+        roots = chosen, own_cache, user_cache if user_cache[:1] == "/" else ""
         folders = [Path(root, f"{PREFIX}{digest.hexdigest()[:16]}") for root in roots if root]
-        found = next(
-            (folder for usable in (_is_trusted, _make) for folder in folders if usable(folder)), None
+        usable = (
+            folder for problem in (_problem, _problem_created) for folder in folders if not problem(folder)
         )
-        if not found:
-            raise OSError("no folder for compiled code can be written; set NUMBA_CACHE_DIR to one")
-        self._folder = found
+        folder = next(usable, None)
+        if not folder:
+            problems = "; ".join(f"{folder} {_problem_created(folder)}" for folder in folders)
+            raise OSError(
+                f"compiled code can't be stored: {problems}; or set NUMBA_CACHE_DIR to another folder"
+            )
+        self._folder = folder
         with suppress(OSError):
-            os.utime(self._folder)  # it is in use: `_make` removes folders that are not
+            os.utime(self._folder)  # `_problem_created` removes the least recently used folders
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None if it is missing or damaged."""
@@ -84,19 +93,35 @@ class KernelFiles:
                 staging.unlink(missing_ok=True)
 
 
-def _is_trusted(folder: Path) -> bool:
-    """Return whether only the user or root can write to this folder: loading compiled code runs it."""
-    with suppress(OSError):
+def _problem(folder: Path, missing: str = "No such folder") -> str:
+    """Return why compiled code in this folder is not trusted, and the remedy, or "" if it is trusted.
+
+    Loading compiled code runs it. So only the user or root may be able to write to the folder. `missing` is
+    the reason why there is no folder.
+    """
+    try:
         status = folder.lstat()  # the owner of a link could change its target after this check
-        return status.st_uid in (0, os.getuid()) and not status.st_mode & 0o022
-    return False
+    except OSError:
+        return f"can't be created ({missing}): allow writing to {folder.parent}"
+    if not stat.S_ISDIR(status.st_mode):
+        return "is not a folder: remove it"
+    if status.st_uid not in (0, os.getuid()):
+        return "belongs to another user: remove it"
+    return "can be changed by other users: remove it" if status.st_mode & 0o022 else ""
 
 
-def _make(folder: Path) -> bool:
-    """Make a folder, and return whether it can be used. Of its kind, remove the least recently used."""
-    with suppress(OSError):
+def _problem_created(folder: Path) -> str:
+    """Create a folder if it is missing, and return why it can't be used, or "" if it can be.
+
+    Keep the `MAX_FOLDERS` most recently used folders beside it, and remove the others.
+    """
+    reason = ""
+    try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        found = sorted(folder.parent.glob(f"{PREFIX}*"), key=lambda path: path.stat().st_mtime)
-        for old in found[:-FOLDERS]:
+        by_use = sorted(folder.parent.glob(f"{PREFIX}*"), key=lambda path: path.stat().st_mtime)
+        for old in by_use[:-MAX_FOLDERS]:
             shutil.rmtree(old, ignore_errors=True)
-    return _is_trusted(folder) and os.access(folder, os.W_OK)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    writable = os.access(folder, os.W_OK)
+    return _problem(folder, reason) or ("" if writable else "can't be written: allow writing to it")

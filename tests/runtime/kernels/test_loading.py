@@ -1,9 +1,11 @@
 """Kernels are optional, and their compiled code is never stale or damaged."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 import nmt_cli
 from nmt_cli.errors import Caution
 from nmt_cli.runtime.kernels import loading as kernels
-from nmt_cli.runtime.kernels.loading import FOLDERS, PREFIX, KernelFiles, compiled_kernels
+from nmt_cli.runtime.kernels.loading import MAX_FOLDERS, PREFIX, KernelFiles, compiled_kernels
 
 LOSS = """
 import numpy as np
@@ -116,36 +118,54 @@ def test_the_environment_and_all_sources_name_the_folder(
         source.write_text(source.read_text() + "\n")
         KernelFiles(str(chosen), "processor")
     assert len(list(chosen.iterdir())) == 4
-    for number in range(2 * FOLDERS):
+    for number in range(2 * MAX_FOLDERS):
         KernelFiles(str(chosen), number)
     left = list(chosen.iterdir())
-    assert len(left) == FOLDERS
-    KernelFiles(str(chosen), 2 * FOLDERS - 1)
+    assert len(left) == MAX_FOLDERS
+    KernelFiles(str(chosen), 2 * MAX_FOLDERS - 1)
     assert sorted(chosen.iterdir()) == sorted(left)
 
 
-@pytest.mark.parametrize("change", ["group", "world", "link"])
-def test_a_folder_that_others_can_change_is_not_used(
-    package: Path, monkeypatch: pytest.MonkeyPatch, change: str
+OTHERS = r"/nmt-kernels-\w+ can be changed by other users: remove it"
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda folder: folder.chmod(0o775), OTHERS),
+        (lambda folder: folder.chmod(0o757), OTHERS),
+        (
+            lambda folder: folder.symlink_to(folder.rename(folder.with_name("target"))),
+            "is not a folder: remove",
+        ),
+        (lambda folder: shutil.rmtree(folder) or folder.write_text(""), "is not a folder: remove"),
+    ],
+    ids=["group", "all users", "link", "file"],
+)
+def test_a_folder_that_other_users_can_change_is_not_used(
+    package: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object], problem: str
 ) -> None:
     monkeypatch.setattr(kernels, "PACKAGE", package)
     chosen = package / "chosen"
-    KernelFiles(str(chosen), "here").write("a", b"theirs")
+    KernelFiles(str(chosen), "environment").write("a", b"code")
     (folder,) = chosen.iterdir()
-    assert KernelFiles(str(chosen), "here").read("a") == b"theirs"
-    if change == "link":
-        folder.symlink_to(folder.rename(package / "target"))
-    else:
-        folder.chmod(0o775 if change == "group" else 0o757)
-    assert KernelFiles(str(chosen), "here").read("a") is None
+    assert KernelFiles(str(chosen), "environment").read("a") == b"code"
+    change(folder)
+    assert KernelFiles(str(chosen), "environment").read("a") is None
+    own_cache = package / "runtime" / "kernels" / "__pycache__"
+    shutil.rmtree(own_cache)
+    own_cache.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    with pytest.raises(OSError, match=problem):
+        KernelFiles(str(chosen), "environment")
 
 
 def test_a_folder_of_another_user_is_not_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "PACKAGE", package)
     status = os.stat_result((0o40755, 0, 0, 1, os.getuid() + 1, 0, 0, 0, 0, 0))
     monkeypatch.setattr(Path, "lstat", lambda folder: status)
-    with pytest.raises(OSError, match="no folder for compiled code"):
-        KernelFiles(str(package / "chosen"), "here")
+    with pytest.raises(OSError, match="belongs to another user: remove it"):
+        KernelFiles(str(package / "chosen"), "environment")
 
 
 def test_a_folder_that_can_only_be_read_is_used(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,11 +183,20 @@ def test_a_folder_that_can_only_be_read_is_used(package: Path, monkeypatch: pyte
     assert (files.read("a"), files.read("b")) == (b"installed", None)
 
 
-def test_no_folder_at_all_is_an_error(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_reason_and_the_remedy_for_each_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kernels, "PACKAGE", Path("/dev/null"))
     monkeypatch.setenv("XDG_CACHE_HOME", "~no-such-user/.cache")
-    with pytest.raises(OSError, match="set NUMBA_CACHE_DIR"):
-        KernelFiles("/dev/null", "here")
+    unusable = r"/nmt-kernels-\w+ can't be created \(Not a directory\): allow writing to "
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="can't be stored") as caught:
+        KernelFiles(str(tmp_path / "file"), "environment")
+    message = str(caught.value)
+    for folder in (tmp_path / "file", Path("/dev/null/runtime/kernels/__pycache__")):
+        assert re.search(f"{folder}{unusable}{folder}", message)
+    assert message.endswith("; or set NUMBA_CACHE_DIR to another folder")
+    assert "\n" not in message
 
 
 def test_kernels_that_do_not_compile_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
