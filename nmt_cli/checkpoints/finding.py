@@ -7,7 +7,6 @@ from typing import Any
 from nmt_cli.checkpoints.foreign import refuse_foreign_model
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
-from nmt_cli.runtime.hashes import hash_ahead
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -39,13 +38,6 @@ def find_model(path: Path) -> Path:
     raise UserError(
         f"{path} is no model: it has no {CONFIG}, nor any checkpoint; name a model, checkpoint or run folder."
     )
-
-
-def hash_weights_ahead(path: Path) -> None:
-    """Begin to hash the weights of the model meant by `path`, which are checked before they are used."""
-    place = find_model(path)
-    for name in (WEIGHTS, EMA):
-        hash_ahead(place / name)
 
 
 def own_search(path: Path) -> dict[str, Any]:

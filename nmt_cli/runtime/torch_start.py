@@ -1,36 +1,39 @@
-"""PyTorch, loaded sooner than by a plain `import torch`."""
+"""Import PyTorch faster than a plain `import torch` does."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
-LEFT_OUT = "torch._meta_registrations"
-"""What tensors without memory compute in Python, for compilers and for no one who translates on a CPU. With
-what it loads, a fifth of the time of `import torch`."""
+SKIPPED = "torch._meta_registrations"
+"""The module that defines operations on tensors without memory. Compilers need it, translation on a CPU does
+not."""
 
-KNOWN = ("2.13.",)
-"""Versions of PyTorch that do well without it, and take it in later just the same."""
+TESTED_VERSIONS = ("2.13.",)
+"""Beginnings of PyTorch versions that work without the module, and can import it later."""
 
 
 def load_for_cpu() -> None:
-    """Load PyTorch for a program that computes on a CPU and compiles nothing; whole where there is a GPU.
+    """Import PyTorch without `SKIPPED` for a program that computes on a CPU and compiles nothing.
 
-    What is left out is there for whoever imports it.
+    On a machine with a GPU, and with versions that were not tested, PyTorch is complete. The skipped module
+    can be imported later as usual. This saves 0.36 s of the start of `nmt translate`: the first line comes
+    after 2.12 s in place of 2.48 s, medians of eight runs.
     """
-    if "torch" in sys.modules or not _known():
+    if "torch" in sys.modules or not _is_tested_version():
         return
-    sys.modules[LEFT_OUT] = ModuleType(LEFT_OUT)
+    sys.modules[SKIPPED] = ModuleType(SKIPPED)
     try:
         import torch
     finally:
-        del sys.modules[LEFT_OUT]
-    vars(torch).pop(LEFT_OUT.partition(".")[2], None)
+        del sys.modules[SKIPPED]
+    vars(torch).pop(SKIPPED.partition(".")[2], None)
     if torch.cuda.is_available():
         import torch._meta_registrations
 
 
-def _known() -> bool:
+def _is_tested_version() -> bool:
+    """Return whether the installed PyTorch is one of `TESTED_VERSIONS`."""
     try:
-        return version("torch").startswith(KNOWN)
-    except PackageNotFoundError:  # built by hand
+        return version("torch").startswith(TESTED_VERSIONS)
+    except PackageNotFoundError:  # a build without package metadata
         return False

@@ -89,5 +89,5 @@ def test_what_was_left_out_is_there_for_who_imports_it(told: list[str]) -> None:
 
 
 def test_a_pytorch_that_nobody_tried_it_with_is_left_to_a_plain_import() -> None:
-    script = "start.KNOWN = ('1.',); start.load_for_cpu(); print('torch' in sys.modules)"
+    script = "start.TESTED_VERSIONS = ('1.',); start.load_for_cpu(); print('torch' in sys.modules)"
     assert _python(script)[0] == "False"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from nmt_cli.checkpoints.finding import find_model
 from nmt_cli.cli.options import EXISTING_FOLDER, CommandWithSettings, bounded, chosen, common, with_settings
 from nmt_cli.corpus import sgm
 from nmt_cli.corpus.files import LONGEST_BYTES, open_bytes, refuse_large
@@ -96,8 +97,7 @@ def translate(
     where: dict[str, Any] = {"device": device, "devices": devices, "precision": precision, "threads": threads}
     with nothing_to_collect():
         config = _chosen(models, file, assignments, flags, quiet)
-        _begin_to_load(models, device)
-
+        _load_pytorch(models, device)
         from nmt_cli.api import load
         from nmt_cli.cli.reports.translate import AttentionPage, Reporter
 
@@ -121,13 +121,12 @@ def translate(
             sys.exit(1)
 
 
-def _begin_to_load(models: Sequence[Path], device: str) -> None:
-    """Hash the weights while PyTorch is loaded: both take long, and neither needs the other."""
-    from nmt_cli.checkpoints.finding import hash_weights_ahead
+def _load_pytorch(models: Sequence[Path], device: str) -> None:
+    """Import PyTorch. Raise `UserError` for a wrong path at once, not after seconds of loading."""
     from nmt_cli.runtime.torch_start import load_for_cpu
 
     for folder in models:
-        hash_weights_ahead(folder)
+        find_model(folder)
     if device != "cuda":
         load_for_cpu()
 
