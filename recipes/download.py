@@ -1,16 +1,16 @@
-"""Fetches the archives that a recipe lists, and takes out of them what the recipe needs.
+"""Download the archives that a recipe lists, and extract the files that the recipe needs.
 
     python recipes/download.py LIST.toml --out FOLDER
 
-LIST.toml has a table for each archive: `name`, `urls` (tried in turn), `sha256` or `md5` where one is known,
-and `members`, from a path in the archive to the name it gets in FOLDER. Archives go to FOLDER/archives; one
-that lies there already, put by hand, is as good as a download.
+LIST.toml has a table for each archive: `name`, `urls` (tried in order), `sha256` or `md5` if known, and
+`members`. `members` maps paths in the archive to file names in FOLDER. Archives go to FOLDER/archives.
+An archive that you put there yourself is used like a download.
 
-- A download that was cut off goes on where it stopped, if the server can do that.
-- Nothing has its final name before it is whole and its checksum is right.
-- The SHA-256 of an archive with no known checksum is noted in FOLDER/archives/checksums.txt when it is first
-  seen, and said; from then on it has to stay the same.
-- Where all members are in place nothing is fetched, so that archives can be deleted.
+- An interrupted download resumes, if the server supports it.
+- A file gets its final name only when it is complete and its checksum is right.
+- If no checksum is known, the SHA-256 of the first download is recorded in FOLDER/archives/checksums.txt and
+  printed. Later runs require the same checksum.
+- If all members exist, nothing is downloaded, so the archives can be deleted.
 """
 
 import argparse
@@ -29,25 +29,25 @@ from pathlib import Path
 from typing import IO
 
 ROUNDS = 3
-"""How often all addresses are tried."""
+"""Attempts for each address."""
 
 PIECE = 1 << 20
-"""Bytes that are read at a time."""
+"""Bytes per read."""
 
 PATIENCE = 60.0
-"""Seconds without a byte after which a connection counts as lost."""
+"""Seconds without data until a connection counts as lost."""
 
 NEWS_EVERY = 10.0
-"""Seconds between two lines on how far a download is."""
+"""Seconds between two progress lines."""
 
 
 class Failure(Exception):
-    """What the user is told in one line."""
+    """An error that `main` reports in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive, where it can be had, and what is wanted of it."""
+    """An archive, its addresses, and the members to extract."""
 
     name: str
     urls: list[str]
@@ -57,13 +57,13 @@ class Archive:
 
     @property
     def checksum(self) -> tuple[str, str]:
-        """The algorithm and the digest that is known; the latter is empty where none is."""
+        """The algorithm and the expected digest. The digest is empty if it is not known."""
         return ("md5", self.md5) if self.md5 else ("sha256", self.sha256)
 
 
 @dataclass(slots=True)
 class Progress:
-    """Says now and then how much of a file is there."""
+    """Report from time to time how much of a file has arrived."""
 
     name: str
     total: int
@@ -76,109 +76,112 @@ class Progress:
 
 
 def say(line: str) -> None:
-    """News, which is no result."""
+    """Print a progress line on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
 def read_list(path: Path) -> list[Archive]:
-    """The archives of a list."""
+    """Return the archives of a list."""
     return [Archive(**table) for table in tomllib.loads(path.read_text("utf-8"))["archive"]]
 
 
 def provide(archive: Archive, folder: Path) -> None:
-    """Put the members of `archive` into `folder`, unless all are there."""
+    """Put the members of `archive` into `folder`, unless all of them exist."""
     if all((folder / name).exists() for name in archive.members.values()):
         return
-    place = folder / "archives" / archive.name
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.exists():
-        verify(archive, place, place)
+    path = folder / "archives" / archive.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        verify(archive, path, path)
     else:
-        fetch(archive, place)
-    unpack(archive, place, folder)
+        fetch(archive, path)
+    unpack(archive, path, folder)
 
 
-def fetch(archive: Archive, place: Path) -> None:
-    """Download from the first address that gives the whole file."""
+def fetch(archive: Archive, path: Path) -> None:
+    """Download `archive` to `path` from the first address that delivers the complete file."""
     failures: dict[str, str] = {}
     for attempt in range(ROUNDS):
         for url in archive.urls:
-            # A part belongs to its address: two servers need not have the same file.
-            part = place.with_name(f"{place.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
+            # Two servers may have different files, so each address has its own partial download.
+            part = path.with_name(f"{path.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
             try:
                 say(f"{archive.name}: from {url}")
                 receive(url, part, archive.name)
-                verify(archive, part, place)
+                verify(archive, part, path)
             except (OSError, HTTPException, Failure) as error:
                 failures[url] = str(error) or type(error).__name__
                 say(f"{archive.name}: {failures[url]}")
                 continue
-            part.replace(place)
+            part.replace(path)
             return
         if attempt + 1 < ROUNDS:
             time.sleep(2**attempt)
     raise Failure(
-        f"{archive.name} could not be had: "
-        + "; ".join(f"{url}: {failure}" for url, failure in failures.items())
-        + f". Get it elsewhere and put it at {place}."
+        f"{archive.name} cannot be downloaded ("
+        + ", ".join(f"{url}: {failure}" for url, failure in failures.items())
+        + f"). Get it elsewhere and put it at {path}."
     )
 
 
 def receive(url: str, part: Path, name: str) -> None:
-    """Append to `part` what of `url` is not in it yet, or all of it where the server cannot begin there."""
-    begun = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={begun}-"} if begun else {})
+    """Append the missing bytes of `url` to `part`. Start over if the server cannot resume."""
+    offset = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})
     try:
         response = urllib.request.urlopen(request, timeout=PATIENCE)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{begun}":
-            return  # it was complete
+        if error.code == 416 and error.headers.get("Content-Range") == f"bytes */{offset}":
+            return  # The partial download was complete already.
         if error.code == 416:
             part.unlink()
         raise
     with response:
         if "text/html" in response.headers.get("Content-Type", ""):
-            raise Failure("this is a web page, not the file")
-        goes_on = getattr(response, "status", None) == 206
-        if not goes_on:
-            begun = 0
-        total = begun + int(response.headers.get("Content-Length") or 0)
-        with part.open("ab" if goes_on else "wb") as out:
-            copy(response, out, Progress(name, total), begun)
+            raise Failure("the server sent a web page instead of the file")
+        resumed = getattr(response, "status", None) == 206
+        if not resumed:
+            offset = 0
+        total = offset + int(response.headers.get("Content-Length") or 0)
+        with part.open("ab" if resumed else "wb") as out:
+            copy(response, out, Progress(name, total), offset)
     if part.stat().st_size < total:
         raise Failure(f"the connection was lost after {part.stat().st_size:,} of {total:,} bytes")
 
 
 def copy(stream: IO[bytes], out: IO[bytes], progress: Progress, done: int) -> None:
-    """All bytes from here to there; what has come is kept when the connection is lost."""
+    """Copy all bytes of `stream` to `out`. Bytes that have arrived are kept if the connection is lost."""
     while piece := stream.read(PIECE):
         out.write(piece)
         done += len(piece)
         progress.at(done)
 
 
-def verify(archive: Archive, file: Path, place: Path) -> None:
-    """Compare `file`, which is or will be at `place`, with the checksum that is known or was noted."""
+def verify(archive: Archive, file: Path, path: Path) -> None:
+    """Compare the checksum of `file`, which is or will be at `path`, with the known or recorded one.
+
+    Record the checksum if there is none to compare with. Delete a download that fails.
+    """
     algorithm, expected = archive.checksum
-    notes = place.with_name("checksums.txt")
-    noted = {name: known for known, name in (line.split("  ", 1) for line in lines_of(notes))}
-    found = digest(file, algorithm)
-    if not expected and archive.name not in noted:
+    notes = path.with_name("checksums.txt")
+    recorded = {name: checksum for checksum, name in (line.split("  ", 1) for line in lines_of(notes))}
+    actual = digest(file, algorithm)
+    if not expected and archive.name not in recorded:
         with notes.open("a", encoding="utf-8") as out:
-            out.write(f"{found}  {archive.name}\n")
-        say(f"{archive.name}: no checksum is known; its sha256, {found}, is noted in {notes}")
+            out.write(f"{actual}  {archive.name}\n")
+        say(f"{archive.name}: no checksum is known, so its sha256 {actual} is recorded in {notes}")
         return
-    expected = expected or noted[archive.name]
-    if found != expected:
-        if file != place:
+    expected = expected or recorded[archive.name]
+    if actual != expected:
+        if file != path:
             file.unlink()
-            raise Failure(f"its {algorithm} is {found}, but should be {expected}")
-        raise Failure(f"the {algorithm} of {place} is {found}, but should be {expected}; {advice(place)}")
+            raise Failure(f"its {algorithm} is {actual}, expected {expected}")
+        raise Failure(f"the {algorithm} of {path} is {actual}, expected {expected}. {advice(path)}")
 
 
-def advice(place: Path) -> str:
-    """What to do about an archive that is not what it should be."""
-    return f"delete {place} and start again."
+def advice(path: Path) -> str:
+    """Return the remedy for a damaged archive."""
+    return f"Delete {path} and run the command again."
 
 
 def lines_of(file: Path) -> list[str]:
@@ -186,42 +189,44 @@ def lines_of(file: Path) -> list[str]:
 
 
 def digest(file: Path, algorithm: str) -> str:
-    """The checksum of a file in hexadecimal digits."""
+    """Return the checksum of a file in hexadecimal digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
-def unpack(archive: Archive, place: Path, folder: Path) -> None:
-    """Write each wanted member to its name in `folder`, whole or not at all."""
+def unpack(archive: Archive, path: Path, folder: Path) -> None:
+    """Extract the members of `archive` into `folder`. Each file appears complete or not at all."""
     missing = dict(archive.members)
     try:
-        with tarfile.open(place) as tar:
+        with tarfile.open(path) as tar:
             for member in tar:
-                wanted = missing.pop(member.name.removeprefix("./"), None)
-                if wanted is not None and (content := tar.extractfile(member)):
-                    write(content, folder / wanted)
+                target = missing.pop(member.name.removeprefix("./"), None)
+                if target is not None and (content := tar.extractfile(member)):
+                    write(content, folder / target)
                 if not missing:
                     break
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise Failure(f"{place} cannot be unpacked ({error}); {advice(place)}") from error
+        raise Failure(f"{path} cannot be unpacked ({error}). {advice(path)}") from error
     if missing:
-        raise Failure(f"{place} has no {', '.join(missing)}; is it another archive of that name?")
+        raise Failure(
+            f"{path} does not contain {', '.join(missing)}. It may be a different archive with that name."
+        )
     say(f"{archive.name}: {', '.join(archive.members.values())}")
 
 
-def write(content: IO[bytes], place: Path) -> None:
-    """All of `content` under the name `place`, which is there only when it is whole."""
-    unfinished = place.with_name(f".{place.name}.unfinished")
+def write(content: IO[bytes], path: Path) -> None:
+    """Write `content` to `path` through a temporary file, so that `path` is never incomplete."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.parent.mkdir(parents=True, exist_ok=True)
     with unfinished.open("wb") as out:
         shutil.copyfileobj(content, out, PIECE)
         out.flush()
         os.fsync(out.fileno())
-    unfinished.replace(place)
+    unfinished.replace(path)
 
 
 def main() -> None:
-    """Read the options and provide all that the lists name."""
+    """Download the archives of all lists."""
     parser = argparse.ArgumentParser(description="Fetch the archives of a recipe and unpack what it needs.")
     parser.add_argument("lists", type=Path, nargs="+", metavar="LIST.toml")
     parser.add_argument("--out", type=Path, required=True, help="folder for the files")

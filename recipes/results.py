@@ -1,6 +1,6 @@
-"""What came of recipes: how each `results.py` describes a training, and keeps and shows results.
+"""Describe, save and show the results of recipes. The `results.py` of each recipe uses these functions.
 
-`python recipes/results.py SCORES` prints which system of `nmt score --json` is best.
+`python recipes/results.py SCORES` prints the best system in the output of `nmt score --json`.
 """
 
 import json
@@ -16,7 +16,7 @@ Result = Mapping[str, Any]
 
 
 def trained(training: Path) -> dict[str, Any]:
-    """How a run of `nmt train` went, and on what."""
+    """Return the settings, seed, updates, time, hardware and date of a run of `nmt train`."""
     config = tomllib.loads((training / "config.toml").read_text(encoding="utf-8"))
     environment = _last_line(training / "environment.jsonl")
     return {
@@ -30,29 +30,29 @@ def trained(training: Path) -> dict[str, Any]:
 
 
 def trained_until(stage: Path) -> dict[str, Any]:
-    """The same of the training beside a stage, which must stand at the updates that are its name."""
+    """Return `trained` of the run beside a stage. Exit if its updates differ from the name of the stage."""
     result = trained(stage.parent / "training")
     if str(result["updates"]) != stage.name:
         sys.exit(
-            f"Error: {stage.parent / 'training'} stands at {result['updates']} updates, "
-            f"so it can't be scored as {stage.name}."
+            f"Error: {stage.parent / 'training'} has {result['updates']} updates, "
+            f"so it cannot be scored as {stage.name}."
         )
     return result
 
 
 def averaged(model: Path) -> list[int]:
-    """The steps that `nmt average-checkpoints` has put into a model."""
+    """Return the steps of the checkpoints that `nmt average-checkpoints` has averaged into a model."""
     return [part["step"] for part in json.loads((model / "config.json").read_bytes())["averaged"]]
 
 
 def systems(scores: Path) -> list[dict[str, Any]]:
-    """The systems in what `nmt score --json` has printed, each with its scores."""
-    found: list[dict[str, Any]] = json.loads(scores.read_bytes())["systems"]
-    return found
+    """Return the systems and their scores from the output of `nmt score --json`."""
+    result: list[dict[str, Any]] = json.loads(scores.read_bytes())["systems"]
+    return result
 
 
 def best(scores: Path) -> str:
-    """The name of the system whose first score is highest; of equals, the first."""
+    """Return the name of the system with the highest first score. The first one wins a tie."""
     return str(max(systems(scores), key=lambda system: float(system["scores"][0]["score"]))["system"])
 
 
@@ -62,11 +62,9 @@ def save(result: Result, path: Path) -> None:
 
 
 def read(paths: Iterable[Path]) -> list[Result]:
-    """Results that were written; there must be some."""
-    found = [json.loads(path.read_bytes()) for path in paths if path.exists()]
-    return found or sys.exit(
-        "Error: there is no result.json; name the folder of a run that has come to its end."
-    )
+    """Read results. Exit if none of the files exists."""
+    results = [json.loads(path.read_bytes()) for path in paths if path.exists()]
+    return results or sys.exit("Error: no result.json was found. Name the folder of a finished run.")
 
 
 def keep(
@@ -76,43 +74,43 @@ def keep(
     table: Callable[[Sequence[Result]], str],
     score: Callable[[Sequence[Result]], str],
 ) -> None:
-    """Put new results into a recipe's `results.jsonl`, in the place of older ones of the same key.
+    """Merge new results into a recipe's `results.jsonl`. A new result replaces the one with the same key.
 
-    Of all that are there then, the recipe's README gets the table, and that of all recipes the score.
+    Then write the table into the recipe's README, and the score into the README of all recipes.
     """
     results = {key(result): result for result in (*kept(recipe), *new)}
-    everything = [results[name] for name in sorted(results)]
-    lines = "".join(json.dumps(result) + "\n" for result in everything)
+    merged = [results[name] for name in sorted(results)]
+    lines = "".join(json.dumps(result) + "\n" for result in merged)
     (recipe / "results.jsonl").write_text(lines, encoding="utf-8")
-    rows = table(everything) if everything else "Nothing was run yet.\n"
+    rows = table(merged) if merged else "Not run yet.\n"
     _write_between(recipe / "README.md", "<!-- written by results.py -->\n", rows)
-    told = score(everything) if everything else "not yet run"
-    _write_between(recipe.parent / "README.md", f"<!-- {recipe.name} -->", told)
+    summary = score(merged) if merged else "not yet run"
+    _write_between(recipe.parent / "README.md", f"<!-- {recipe.name} -->", summary)
 
 
 def kept(recipe: Path) -> list[Result]:
-    """The results that a recipe keeps."""
+    """Return the results in a recipe's `results.jsonl`."""
     path = recipe / "results.jsonl"
     return [*map(json.loads, path.read_text(encoding="utf-8").splitlines())] if path.exists() else []
 
 
 def where(result: Result) -> str:
-    """What a training ran on, for a table."""
+    """Return the devices of a training run, for a table."""
     return f"{result['devices']} x {result['device']}"
 
 
 def origin(signature: str, *results: Result) -> str:
-    """Where a score comes from, for the table of all recipes: seeds, what they took, the signature."""
+    """Return the origin of a score for the table of all recipes: seeds, hours, devices and signature."""
     seeds = sorted({str(result["seed"]) for result in results})
-    told = f"{'seeds' if seeds[1:] else 'seed'} {', '.join(seeds)}"
+    label = f"{'seeds' if seeds[1:] else 'seed'} {', '.join(seeds)}"
     hours = sum(result["hours"] for result in results)
-    places = " and ".join(sorted({*map(where, results)}))
-    counted = signature.replace("|", "\\|")  # which would end the cell
-    return f"{told}; {hours:.1f} h in all of {places}; `{counted}`"
+    devices = " and ".join(sorted({*map(where, results)}))
+    escaped = signature.replace("|", "\\|")  # a bare | would end the table cell
+    return f"{label}; {hours:.1f} h in all of {devices}; `{escaped}`"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table."""
+    """Return a Markdown table."""
     return "".join(f"| {' | '.join(row)} |\n" for row in (columns, ("---",) * len(columns), *rows))
 
 
@@ -123,8 +121,8 @@ def _write_between(readme: Path, begin: str, content: str) -> None:
 
 
 def _last_line(path: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
-    return found
+    line: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+    return line
 
 
 if __name__ == "__main__":

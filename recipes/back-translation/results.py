@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Lets the script run from any folder: recipes are no part of the installed package.
+# Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.results import Result, averaged, keep, markdown, origin, read, save, systems, trained, where
@@ -21,7 +21,7 @@ COLUMNS = ("synthetic pairs", "pairs", "updates", "seed", "BLEU test2016", "p", 
 
 
 def record(out: Path) -> Result:
-    """Write and return result.json of a run: what was trained on what, and how it did."""
+    """Write and return result.json of a run: its data, settings and scores."""
     scored = systems(out / "scores.json")
     result = {
         "back": _trained(out / "back"),
@@ -33,12 +33,12 @@ def record(out: Path) -> Result:
 
 
 def table(results: Sequence[Result]) -> str:
-    """A row for each of the two systems of each run."""
+    """Return a table with one row for each of the two systems of a run."""
     return markdown(COLUMNS, [_row(name, result[name]) for result in results for name in SYSTEMS])
 
 
 def score(results: Sequence[Result]) -> str:
-    """Both systems of the last run."""
+    """Return the scores of both systems of the last run."""
     last = results[-1]
     scores = ", ".join(f"{last[name]['bleu']:.2f} {name}" for name in SYSTEMS)
     return f"{scores} ({origin(last['signature'], last['back'], *(last[name] for name in SYSTEMS))})"
@@ -77,7 +77,7 @@ def _key(result: Result) -> tuple[Any, ...]:
 
 
 def main() -> None:
-    """Read the options and do what they say."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description="Record, show and keep what back-translation brought.")
     parser.add_argument("command", choices=("record", "keep"))
     parser.add_argument("out", type=Path, help="the folder of the run")

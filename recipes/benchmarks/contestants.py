@@ -1,6 +1,6 @@
 """Ways to compute attention over a ragged batch.
 
-T query tokens, S key tokens, H heads, K channels; B segments, M queries and N keys of the longest.
+T query tokens, S key tokens, H heads, K channels, B segments, M queries and N keys of the longest.
 """
 
 import importlib
@@ -48,7 +48,7 @@ class Contestant:
     ragged: Callable[[Tensor, Layout], Tensor]
     """Converts from its form to the ragged one."""
     prepare: Callable[[], object] | None = None
-    """Makes what each batch needs. It is timed separately."""
+    """Prepares a batch. It is timed separately."""
 
     def forward(self) -> None:
         """Compute the output only."""

@@ -100,7 +100,7 @@ def by_transformers(folder: Path, size: int, alike: bool) -> Translate:
 
 
 def by_ctranslate2(folder: Path, kind: str) -> Translate:
-    """Return CTranslate2 with the model of its own converter."""
+    """Return CTranslate2 with the model that its converter makes."""
     package = importlib.import_module("ctranslate2")
     out = str(folder / f"ctranslate2-{kind}")
     package.converters.TransformersConverter(str(folder)).convert(out, quantization=kind)

@@ -1,4 +1,4 @@
-"""Describe the machine of a benchmark: its data, speed and load, and what other processes use.
+"""Describe the machine of a benchmark: its data, speed and load, and the load of other processes.
 
 Functions with a session as argument cover all processes of that Unix session. PyTorch is imported only when
 needed, because the peak memory of a child process includes the memory of its parent.

@@ -58,7 +58,7 @@ class Bench:
 
     @property
     def short(self) -> Sequence[str]:
-        """The lines of few words."""
+        """Lines of few words."""
         return [line for line in self.lines if len(line.split()) <= SHORT] or self.lines
 
     def fields(self, q: object, **more: object) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Bench:
 
     @property
     def target(self) -> str:
-        """The language of the model."""
+        """Target language of the model."""
         return str(json.loads((self.model / "config.json").read_text())["languages"]["target"])
 
     def translated(self, lines: Sequence[str], *options: str) -> tuple[bytes, float, float]:

@@ -29,18 +29,18 @@ class Server:
 
     @property
     def workers(self) -> list[int]:
-        """The worker processes, listed under the threads that forked them."""
+        """Worker processes, listed under the threads that forked them."""
         lists = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(pid) for path in lists for pid in path.read_text().split()]
 
     @property
     def seconds(self) -> float:
-        """The processor seconds of all its processes."""
+        """Processor seconds of all its processes."""
         return used_seconds(self.process.pid)
 
     @property
     def megabytes(self) -> float:
-        """The memory of all its processes."""
+        """Memory of all its processes."""
         return memory_bytes(self.process.pid) / (1 << 20)
 
 

@@ -28,7 +28,7 @@ from nmt_cli.text.tokenizers import load_tokenizers
 from recipes.benchmarks import machine
 from recipes.benchmarks import training_peers as peers
 from recipes.benchmarks.machine import BIN, DISTURBED, THREADS
-from recipes.benchmarks.training_peers import Contestant, Given
+from recipes.benchmarks.training_peers import Contestant, Workload
 
 VOCABULARY = 10_000
 POLL_SECONDS = 0.02
@@ -52,7 +52,7 @@ class Window:
     usual_rate: float
     """The same with the library that PyTorch uses by default."""
 
-    others: float
+    rivals: float
     """Share of the cores that other processes used."""
 
 
@@ -73,15 +73,15 @@ def main(sizes: Sequence[str], rounds: int, seconds: float, **bins: Path | None)
         if bins["fairseq"]:
             peers.prepare_fairseq(bins["fairseq"], folder)
         for size in sizes:
-            given = Given(folder, size)
-            contestants = [peers.ours(given), peers.marian(given)]
-            contestants += [peers.ours(given, "bf16")] if multiplies_bf16() else []
-            contestants += [peers.OTHERS[name](given, path) for name, path in bins.items() if path]
-            _print_table(given, _in_turns(given, contestants, rounds, seconds))
+            workload = Workload(folder, size)
+            contestants = [peers.ours(workload), peers.marian(workload)]
+            contestants += [peers.ours(workload, "bf16")] if multiplies_bf16() else []
+            contestants += [peers.OTHERS[name](workload, path) for name, path in bins.items() if path]
+            _print_table(workload, _in_turns(workload, contestants, rounds, seconds))
 
 
 def _in_turns(
-    given: Given, contestants: Sequence[Contestant], rounds: int, seconds: float
+    workload: Workload, contestants: Sequence[Contestant], rounds: int, seconds: float
 ) -> dict[str, list[Window]]:
     """Return the windows of each. Report and omit those that fail, unless it is `nmt train`."""
     windows: dict[str, list[Window]] = {contestant.name: [] for contestant in contestants}
@@ -90,45 +90,52 @@ def _in_turns(
             if contestant.name not in windows:
                 continue
             try:
-                window = _window(given, contestant, seconds)
-                if window.others > DISTURBED:
+                window = _window(workload, contestant, seconds)
+                if window.rivals > DISTURBED:
                     print("other processes were busy, measuring again", file=sys.stderr)
-                    again = _window(given, contestant, seconds)
-                    window = min(window, again, key=lambda one: one.others)
+                    again = _window(workload, contestant, seconds)
+                    window = min(window, again, key=lambda one: one.rivals)
                 windows[contestant.name].append(window)
             except (Ended, OSError) as error:
                 if contestant is contestants[0]:
                     raise click.ClickException(f"{contestant.name}: {error}") from error
                 del windows[contestant.name]
-                print(f"{given.size}, {contestant.name} is omitted: {error}", flush=True)
+                print(f"{workload.size}, {contestant.name} is omitted: {error}", flush=True)
     return windows
 
 
-def _window(given: Given, contestant: Contestant, seconds: float) -> Window:
+def _window(workload: Workload, contestant: Contestant, seconds: float) -> Window:
     """Start the command, watch it for some seconds, and kill it."""
-    shutil.rmtree(given.window, ignore_errors=True)
-    given.window.mkdir()
-    environment = os.environ | {"PYTHONPATH": str(contestant.python_path), "TMPDIR": str(given.window)}
+    shutil.rmtree(workload.window, ignore_errors=True)
+    workload.window.mkdir()
+    environment = os.environ | {"PYTHONPATH": str(contestant.python_path), "TMPDIR": str(workload.window)}
     command = list(map(str, contestant.command))
     machine.wait_for_quiet()
     before, busy, began = machine.product_rates(), machine.busy_seconds(), time.perf_counter()
-    with given.printed.open("wb") as printed:
+    with workload.printed.open("wb") as printed:
         process = subprocess.Popen(
-            command, env=environment, cwd=given.window, stdout=printed, stderr=printed, start_new_session=True
+            command,
+            env=environment,
+            cwd=workload.window,
+            stdout=printed,
+            stderr=printed,
+            start_new_session=True,
         )
     try:
-        updates = list(_updates(process, contestant, given.printed, seconds))
-        others = machine.busy_seconds() - busy - machine.used_seconds(process.pid)
-        others /= THREADS * (time.perf_counter() - began)
+        updates = list(_updates(process, contestant, workload.printed, seconds))
+        rivals = machine.busy_seconds() - busy - machine.used_seconds(process.pid)
+        rivals /= THREADS * (time.perf_counter() - began)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     took, tokens = (sum(column) for column in zip(*updates, strict=True))
     rate, usual = (max(both) for both in zip(before, machine.product_rates(), strict=True))
-    window = Window(tokens / took, tokens / len(updates), rate, usual, max(others, 0.0))
-    speed = f"{window.tokens_per_second:,.0f} tokens/s, {len(updates)} updates, others {window.others:.1%}"
-    print(f"{given.size}, {contestant.name}: {speed}, {window.product_rate / 1e9:.0f} GF/s", file=sys.stderr)
+    window = Window(tokens / took, tokens / len(updates), rate, usual, max(rivals, 0.0))
+    speed = f"{window.tokens_per_second:,.0f} tokens/s, {len(updates)} updates, others {window.rivals:.1%}"
+    print(
+        f"{workload.size}, {contestant.name}: {speed}, {window.product_rate / 1e9:.0f} GF/s", file=sys.stderr
+    )
     return window
 
 
@@ -155,16 +162,18 @@ def _updates(
         read = whole
 
 
-def _print_table(given: Given, windows: dict[str, list[Window]]) -> None:
+def _print_table(workload: Workload, windows: dict[str, list[Window]]) -> None:
     """Print tokens per second, relative to `nmt train` and to the rate of matrix products."""
-    train = open_dataset(given.folder / "dataset").splits["train"]
-    vocabulary = len(load_tokenizers(given.folder / "dataset" / TOKENIZERS).target.vocabulary)
+    train = open_dataset(workload.folder / "dataset").splits["train"]
+    vocabulary = len(load_tokenizers(workload.folder / "dataset" / TOKENIZERS).target.vocabulary)
     sources, targets = len(train.source.tokens), len(train.target.tokens)
-    per_token = training_flops(given.model, vocabulary, sources, targets) / targets
+    per_token = training_flops(workload.model, vocabulary, sources, targets) / targets
     all_windows = [window for each in windows.values() for window in each]
     rates = [window.product_rate / 1e9 for window in all_windows]
     usual = statistics.median(window.usual_rate / 1e9 for window in all_windows)
-    print(f"{given.size}: {per_token / 1e6:.0f} MFLOP per target token. Products of 1024 x 1024 matrices at")
+    print(
+        f"{workload.size}: {per_token / 1e6:.0f} MFLOP per target token. Products of 1024 x 1024 matrices at"
+    )
     print(f"{min(rates):.0f} to {max(rates):.0f} GFLOP/s, median {statistics.median(rates):.0f}, ", end="")
     print(f"with PyTorch's default library {usual:.0f}\n")
     machine.print_head(
@@ -182,7 +191,7 @@ def _print_table(given: Given, windows: dict[str, list[Window]]) -> None:
         tokens = statistics.median(window.tokens_per_update for window in each)
         machine.print_row(
             *(name, listed, f"{statistics.median(speeds):,.0f}", f"{ratio:.2f} x", f"{share:.0%}"),
-            *(f"{of_usual:.0%}", f"{tokens:,.0f}", f"{max(window.others for window in each):.0%}"),
+            *(f"{of_usual:.0%}", f"{tokens:,.0f}", f"{max(window.rivals for window in each):.0%}"),
         )
     print(flush=True)
 

@@ -51,7 +51,7 @@ The second argument is the seconds since the update before."""
 
 @dataclass(frozen=True)
 class Contestant:
-    """A command that trains in `Given.window`, an empty folder, until it is killed."""
+    """A command that trains in `Workload.window`, an empty folder, until it is killed."""
 
     name: str
     command: Sequence[object]
@@ -61,7 +61,7 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Given:
+class Workload:
     """A folder with `dataset`, `train.en` and `train.de` in subwords, and `entries`, and a size."""
 
     folder: Path
@@ -69,17 +69,17 @@ class Given:
 
     @property
     def window(self) -> Path:
-        """A folder that is emptied before each window."""
+        """Folder that is emptied before each window."""
         return self.folder / "window"
 
     @property
     def printed(self) -> Path:
-        """The output of the command of a window."""
+        """Output of the command of a window."""
         return self.window / "printed"
 
     @property
     def model(self) -> ModelConfig:
-        """The architecture."""
+        """Architecture of the model."""
         return _architecture(PRESETS[self.size])
 
 
@@ -100,11 +100,11 @@ def write_pieces(folder: Path) -> None:
             (folder / "stubs" / peer / name).write_text(content)
 
 
-def ours(given: Given, precision: str = "fp32") -> Contestant:
+def ours(workload: Workload, precision: str = "fp32") -> Contestant:
     """Return `nmt train`."""
-    run = given.window / "run"
-    command = [*NMT, "train", given.folder / "dataset", "--out", run, "--quiet"]
-    command += ["--preset", PRESETS[given.size], "--batch-tokens", TOKENS, "--max-steps", ENDLESS]
+    run = workload.window / "run"
+    command = [*NMT, "train", workload.folder / "dataset", "--out", run, "--quiet"]
+    command += ["--preset", PRESETS[workload.size], "--batch-tokens", TOKENS, "--max-steps", ENDLESS]
     command += ["--validate-every", 0, "--set", "training.log_every=1"]
     command += ["--set", f"training.precision={precision}"]
     name = "nmt train" + f", {precision}" * (precision != "fp32")
@@ -113,15 +113,15 @@ def ours(given: Given, precision: str = "fp32") -> Contestant:
     )
 
 
-def marian(given: Given) -> Contestant:
+def marian(workload: Workload) -> Contestant:
     """Return the Marian model of `transformers` in a plain loop, on our batches."""
-    command = [sys.executable, "-m", __spec__.name, given.folder / "dataset", PRESETS[given.size]]
-    return Contestant("Hugging Face Marian", command, given.printed, _number_after(r"update of (\d+)"))
+    command = [sys.executable, "-m", __spec__.name, workload.folder / "dataset", PRESETS[workload.size]]
+    return Contestant("Hugging Face Marian", command, workload.printed, _number_after(r"update of (\d+)"))
 
 
-def prepare_fairseq(bin_folder: Path, folder: Path, *options: object) -> None:
+def prepare_fairseq(bin_folder: Path, folder: Path, *workload: object) -> None:
     """Make fairseq's dataset of the segmented pairs."""
-    command = [bin_folder / "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", *options]
+    command = [bin_folder / "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", *workload]
     command += ["--trainpref", folder / "train", "--joined-dictionary", "--destdir", folder / "fairseq"]
     environment = os.environ | {"PYTHONPATH": str(folder / "stubs" / "fairseq")}
     subprocess.run(list(map(str, command)), check=True, capture_output=True, env=environment)
@@ -144,24 +144,24 @@ def fairseq_train(bin_folder: Path, folder: Path, config: TrainConfig, updates: 
     return [*command, "--log-interval", 1, "--log-format", "json"]
 
 
-def fairseq(given: Given, bin_folder: Path) -> Contestant:
+def fairseq(workload: Workload, bin_folder: Path) -> Contestant:
     """Return fairseq-train, which pads batches of similar lengths."""
-    command = fairseq_train(bin_folder, given.folder, TrainConfig(model=given.model), ENDLESS)
+    command = fairseq_train(bin_folder, workload.folder, TrainConfig(model=workload.model), ENDLESS)
     command += ["--max-tokens", TOKENS, "--disable-validation", "--seed", 1]
-    command += ["--save-dir", given.window / "run"]
-    path = given.folder / "stubs" / "fairseq"
-    return Contestant("fairseq", command, given.printed, _number_after(r'"wpb": "([\d.]+)"'), path)
+    command += ["--save-dir", workload.window / "run"]
+    path = workload.folder / "stubs" / "fairseq"
+    return Contestant("fairseq", command, workload.printed, _number_after(r'"wpb": "([\d.]+)"'), path)
 
 
-def opennmt(given: Given, bin_folder: Path) -> Contestant:
+def opennmt(workload: Workload, bin_folder: Path) -> Contestant:
     """Return OpenNMT-py, which pads batches cut from sorted pools."""
-    model = given.model
+    model = workload.model
     sides = list(zip(("src", "tgt"), LANGUAGES, strict=True))
     settings = {
-        "save_data": given.window / "run",
-        "save_model": given.window / "model",
-        "data": {"corpus": {f"path_{side}": given.folder / f"train.{lang}" for side, lang in sides}},
-        **{f"{side}_vocab": given.folder / "entries" for side, _ in sides},
+        "save_data": workload.window / "run",
+        "save_model": workload.window / "model",
+        "data": {"corpus": {f"path_{side}": workload.folder / f"train.{lang}" for side, lang in sides}},
+        **{f"{side}_vocab": workload.folder / "entries" for side, _ in sides},
         **{"share_vocab": True, "share_embeddings": True, "share_decoder_embeddings": True},
         **{"encoder_type": "transformer", "decoder_type": "transformer", "position_encoding": True},
         **{"enc_layers": model.encoder_layers, "dec_layers": model.decoder_layers, "heads": model.heads},
@@ -175,21 +175,21 @@ def opennmt(given: Given, bin_folder: Path) -> Contestant:
         **{"bucket_size": 29_000, "num_workers": 1, "prefetch_factor": 4},
         **{"train_steps": int(ENDLESS), "save_checkpoint_steps": int(ENDLESS), "seed": 1},
     }
-    command = _configured(given, settings, '"$3" --config "$2"', bin_folder / "onmt_train")
-    path = given.folder / "stubs" / "onmt"
-    return Contestant("OpenNMT-py", command, given.printed, _number_after(r"bsz: *\d+/ *(\d+)/"), path)
+    command = _configured(workload, settings, '"$3" --config "$2"', bin_folder / "onmt_train")
+    path = workload.folder / "stubs" / "onmt"
+    return Contestant("OpenNMT-py", command, workload.printed, _number_after(r"bsz: *\d+/ *(\d+)/"), path)
 
 
-def joeynmt(given: Given, bin_folder: Path) -> Contestant:
+def joeynmt(workload: Workload, bin_folder: Path) -> Contestant:
     """Return JoeyNMT, which pads batches in random order and reports only tokens per second."""
-    model, corpus = given.model, given.folder / "train"
-    side = {"level": "word", "lowercase": False, "max_length": 250, "voc_file": given.folder / "entries"}
+    model, corpus = workload.model, workload.folder / "train"
+    side = {"level": "word", "lowercase": False, "max_length": 250, "voc_file": workload.folder / "entries"}
     embeddings = {"embedding_dim": model.width, "scale": True, "dropout": model.embedding_dropout}
     stack = {"type": "transformer", "num_heads": model.heads, "hidden_size": model.width}
     stack |= {"ff_size": model.feed_forward, "dropout": model.residual_dropout, "embeddings": embeddings}
     stack |= {"layer_norm": "post"}
     settings = {
-        **{"name": "benchmark", "joeynmt_version": "2.3.0", "model_dir": given.window / "run"},
+        **{"name": "benchmark", "joeynmt_version": "2.3.0", "model_dir": workload.window / "run"},
         **{"use_cuda": False, "fp16": False, "random_seed": 1},
         "data": {
             **{"train": corpus, "dev": corpus, "dataset_type": "plain", "sample_dev_subset": 10},
@@ -209,25 +209,25 @@ def joeynmt(given: Given, bin_folder: Path) -> Contestant:
             "decoder": {**stack, "num_layers": model.decoder_layers},
         },
     }
-    command = _configured(given, settings, '"$3" -m joeynmt train "$2" --skip-test', bin_folder / "python")
+    command = _configured(workload, settings, '"$3" -m joeynmt train "$2" --skip-test', bin_folder / "python")
     rate = _number_after(r"Tokens per Sec: *(\d+)")
 
     def tokens(line: str, seconds: float) -> float | None:
         per_second = rate(line, seconds)
         return None if per_second is None else per_second * seconds
 
-    return Contestant("JoeyNMT", command, given.printed, tokens)
+    return Contestant("JoeyNMT", command, workload.printed, tokens)
 
 
 OTHERS = {"fairseq": fairseq, "opennmt": opennmt, "joeynmt": joeynmt}
 """Toolkits that have their own virtual environment."""
 
 
-def _configured(given: Given, settings: object, command: str, program: Path) -> list[object]:
+def _configured(workload: Workload, settings: object, command: str, program: Path) -> list[object]:
     """Return a shell command that writes the settings ("$2") and then runs the program ("$3") with them."""
     written = json.dumps(settings, default=str)
     script = f'printf %s "$1" > "$2"; exec {command}'
-    return ["sh", "-c", script, "sh", written, given.window / "config.yaml", program]
+    return ["sh", "-c", script, "sh", written, workload.window / "config.yaml", program]
 
 
 def _number_after(pattern: str) -> Tokens:

@@ -78,13 +78,13 @@ class Run:
 
     @property
     def settings(self) -> list[str]:
-        """The values of `--set` for `nmt train`."""
+        """Values of `--set` for `nmt train`."""
         init = [f"model.init={self.trainer.removeprefix('nmt, ')}"] if self.trainer != "fairseq" else []
         return [*ALIKE, *MODELS[self.model][1], *init]
 
     @property
     def config(self) -> TrainConfig:
-        """The configuration of the run by `nmt train`."""
+        """Configuration of the run by `nmt train`."""
         return read(TrainConfig, None, self.settings, {}, preset_path(MODELS[self.model][0]))
 
 

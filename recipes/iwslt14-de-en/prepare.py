@@ -1,10 +1,9 @@
-"""The TED talks of IWSLT14 as fairseq's recipe prepares them, all but lower-casing and byte pairs.
+"""Prepare the TED talks of IWSLT14 as fairseq's recipe does, without lower-casing and BPE.
 
     python recipes/iwslt14-de-en/prepare.py FOLDER --out FOLDER
 
-Words are split as Moses does. Of the training pairs those stay that have 1 to 175 words on either side and at
-most 1.5 of one side for each of the other; every 23rd of these is a validation pair. The test set is five
-sets in a row.
+Text is tokenised with the Moses rules. Training pairs have 1 to 175 words on either side and a length ratio
+of at most 1.5. Every 23rd of these pairs goes into the validation set. The test set consists of five sets.
 """
 
 import argparse
@@ -26,34 +25,34 @@ SEGMENT = re.compile(r'<seg id="[0-9]*">\s*|\s*</seg>\s*')
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file; only line feeds end them."""
+    """Return the lines of a file. Only line feeds end a line."""
     return path.read_text("utf-8").removesuffix("\n").split("\n")
 
 
 def training_text(lines: Iterable[str]) -> Iterator[str]:
-    """What is said in talks, their titles and descriptions, without tags."""
+    """Return the lines of talks, titles and descriptions, without tags."""
     return (HEADING.sub("", line) for line in lines if not any(tag in line for tag in LEFT_OUT))
 
 
 def test_text(lines: Iterable[str]) -> Iterator[str]:
-    """The segments, with plain apostrophes; the training text keeps its own."""
+    """Return the segments with plain apostrophes. The training text keeps typographic ones."""
     return (SEGMENT.sub("", line).replace("’", "'") for line in lines if "<seg id" in line)
 
 
 def words(lang: str) -> Callable[[str], str]:
-    """Splits text of a language into words with blanks between; nothing is escaped."""
+    """Return a function that tokenises text of a language and escapes nothing."""
     tokenizer = MosesTokenizer(lang)
     return lambda text: str(tokenizer.tokenize(text, escape=False, return_str=True))
 
 
 def fits(source: str, target: str) -> bool:
-    """Whether a pair, split into words, is to be kept."""
+    """Return whether a tokenised pair is short enough and has a fitting length ratio."""
     fewer, more = sorted((len(source.split()), len(target.split())))
     return fewer > 0 and more <= min(MOST_WORDS, MOST_RATIO * fewer)
 
 
 def write(folder: Path, name: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """FOLDER/name.de and FOLDER/name.en."""
+    """Write FOLDER/name.de and FOLDER/name.en."""
     sides = list(zip(*pairs, strict=True)) or [(), ()]
     for lang, side in zip(LANGUAGES, sides, strict=True):
         (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in side), "utf-8", newline="\n")
@@ -61,9 +60,9 @@ def write(folder: Path, name: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def main() -> None:
-    """Read the options and write train, valid and test."""
+    """Write the training, validation and test sets."""
     parser = argparse.ArgumentParser(description="Prepare the unpacked archive of IWSLT14 German-English.")
-    parser.add_argument("folder", type=Path, help="where train.tags.de, dev2010.de.xml and the others are")
+    parser.add_argument("folder", type=Path, help="folder with train.tags.de, dev2010.de.xml and so on")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the three sets into")
     options = parser.parse_args()
     split = {lang: words(lang) for lang in LANGUAGES}
@@ -73,9 +72,9 @@ def main() -> None:
         return zip(de, en, strict=True)
 
     options.out.mkdir(parents=True, exist_ok=True)
-    kept = [pair for pair in pairs(training_text, "train.tags.{}") if fits(*pair)]
-    write(options.out, "train", (pair for n, pair in enumerate(kept, start=1) if n % VALID_EVERY))
-    write(options.out, "valid", kept[VALID_EVERY - 1 :: VALID_EVERY])
+    training = [pair for pair in pairs(training_text, "train.tags.{}") if fits(*pair)]
+    write(options.out, "train", (pair for n, pair in enumerate(training, start=1) if n % VALID_EVERY))
+    write(options.out, "valid", training[VALID_EVERY - 1 :: VALID_EVERY])
     write(options.out, "test", (pair for name in TEST_SETS for pair in pairs(test_text, name + ".{}.xml")))
 
 

@@ -1,6 +1,6 @@
-"""Makes of each line on stdin one as a poor system might have translated it: words lost, doubled and moved.
+"""Turn each line on stdin into the output of a poor translation system: words are lost, doubled and moved.
 
-The same lines give the same noise.
+The same input gives the same noise.
 """
 
 import random
@@ -10,10 +10,10 @@ LOST, DOUBLED, REACH = 0.15, 0.05, 3.0
 
 
 def noised(line: str, draw: random.Random) -> str:
-    """The words of `line`, some of them lost or doubled, and each moved by a few places."""
+    """Drop and double some words of `line`, and move each word by a few positions."""
     words = [word for word in line.split() for _ in range(_times(draw))]
-    places = [place + draw.random() * REACH for place in range(len(words))]
-    return " ".join(word for _, word in sorted(zip(places, words, strict=True)))
+    positions = [position + draw.random() * REACH for position in range(len(words))]
+    return " ".join(word for _, word in sorted(zip(positions, words, strict=True)))
 
 
 def _times(draw: random.Random) -> int:

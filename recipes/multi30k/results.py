@@ -1,4 +1,4 @@
-"""What came of runs on Multi30k: records and keeps it, and shows it as a table.
+"""Record the results of runs on Multi30k, and show them as a table.
 
 Run `python recipes/multi30k/results.py --help`.
 """
@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-# Lets the script run from any folder: recipes are no part of the installed package.
+# Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.results import (
@@ -40,9 +40,9 @@ KINDS = {"tok": "tokenised", "raw": "raw"}
 
 
 def record(stage: Path, settings: str, language: str, beam: int, penalty: float) -> Result:
-    """Write and return result.json of a stage: what was trained, how it did, and on what.
+    """Write and return result.json of a stage: settings, scores and hardware.
 
-    Beside it goes translate.toml, with which `nmt translate --config` searches as validation has chosen.
+    Also write translate.toml, the search settings that were best on the validation set.
     """
     run = trained_until(stage)
     result = {
@@ -60,26 +60,30 @@ def record(stage: Path, settings: str, language: str, beam: int, penalty: float)
 
 
 def stages(settings: Path) -> list[int]:
-    """After how many updates to score: where the settings end, as those must whose rate falls to zero, or at
-    each doubling."""
-    most = tomllib.loads(settings.read_text(encoding="utf-8")).get("training", {}).get("max_steps")
-    return [most] if most else [1000, 2000, 4000, 8000]
+    """Return the numbers of updates after which to score.
+
+    With `max_steps`, score only at the end, as the rate may be zero there. Otherwise score at each doubling.
+    """
+    max_steps = tomllib.loads(settings.read_text(encoding="utf-8")).get("training", {}).get("max_steps")
+    return [max_steps] if max_steps else [1000, 2000, 4000, 8000]
 
 
 def recorded(run: Path) -> list[Result]:
-    """The results of a run, the fewest updates first."""
+    """Return the results of a run, in order of updates."""
     return sorted(read(run.glob("*/result.json")), key=_key)
 
 
 def table(results: Sequence[Result]) -> str:
-    """A row for all seeds of the same thing, with mean and standard deviation where there are several."""
+    """Return a table with one row for all seeds of an experiment, with mean and standard deviation."""
     groups = groupby(results, lambda result: _key(result)[:-1])
     return markdown(COLUMNS, [_row(list(group)) for _, group in groups])
 
 
 def score(results: Sequence[Result]) -> str:
-    """test2016 of what validation likes best, for each kind of text and each language; the mean of its
-    seeds."""
+    """Return the test2016 score of the model with the best validation score, by kind of text and language.
+
+    The score is the mean of its seeds.
+    """
     groups = [list(group) for _, group in groupby(results, lambda result: _key(result)[:-1])]
     groups.sort(key=lambda group: statistics.mean(result["valid"] for result in group))
     chosen = {_name(group[0]): group for group in groups}
@@ -92,16 +96,18 @@ def score(results: Sequence[Result]) -> str:
 
 
 def steps(folder: Path) -> str:
-    """A row for each system that steps.sh has scored there; with the chance that it differs from the one
-    before but by the choice of sentences."""
+    """Return a table of the systems that steps.sh has scored.
+
+    The p-value of a system compares it with the previous one.
+    """
     rows = []
-    for place in sorted(folder.iterdir(), key=lambda each: int(each.name)):
-        tests = (_compared(place / f"{name}.json") for name in SETS)
-        chosen = best(place / "valid.json").rpartition("valid-")[2].rpartition(".")[0]
+    for system in sorted(folder.iterdir(), key=lambda path: int(path.name)):
+        tests = (_compared(system / f"{name}.json") for name in SETS)
+        chosen = best(system / "valid.json").rpartition("valid-")[2].rpartition(".")[0]
         beam, _, penalty = chosen.partition("-")
-        name = (place / "name.txt").read_text(encoding="utf-8").strip()
+        name = (system / "name.txt").read_text(encoding="utf-8").strip()
         rows.append(
-            (name, f"beam {beam}, penalty {penalty}", f"{max(_scores(place / 'valid.json')):.2f}", *tests)
+            (name, f"beam {beam}, penalty {penalty}", f"{max(_scores(system / 'valid.json')):.2f}", *tests)
         )
     return markdown(("system", "search", "BLEU valid", "test2016", "test2017", "mscoco"), rows)
 
@@ -137,7 +143,7 @@ def _model(result: Result) -> str:
 
 
 def _search(result: Result) -> str:
-    # The first ones were not asked for another beam than the published one.
+    # Early results used only the published beam and do not record it.
     return f"beam {result.get('beam', 5)}, penalty {result['length_penalty']:g}"
 
 
@@ -165,11 +171,11 @@ def _options() -> argparse.Namespace:
     command.add_argument("--language", required=True)
     command.add_argument("--beam", type=int, required=True)
     command.add_argument("--penalty", type=float, required=True)
-    command = commands.add_parser("stages", help="print after how many updates run.sh scores these settings")
+    command = commands.add_parser("stages", help="print the numbers of updates after which run.sh scores")
     command.add_argument("settings", type=Path)
     command = commands.add_parser("show", help="print the table of these runs")
     command.add_argument("runs", type=Path, nargs="+")
-    command = commands.add_parser("steps", help="print the table of what steps.sh has scored in a folder")
+    command = commands.add_parser("steps", help="print the table of the systems that steps.sh has scored")
     command.add_argument("folder", type=Path)
     command = commands.add_parser("keep", help="add these runs to results.jsonl and the READMEs")
     command.add_argument("runs", type=Path, nargs="*")
@@ -177,7 +183,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Read the options and do what they say."""
+    """Run the command."""
     options = _options()
     if options.command == "record":
         record(options.stage, options.settings, options.language, options.beam, options.penalty)

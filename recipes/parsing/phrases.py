@@ -1,8 +1,8 @@
-"""Phrases of bracketed trees, as trees of their own: little text goes further with them.
+"""Print the phrases of bracketed trees as additional trees for small corpora.
 
-    python recipes/parsing/phrases.py [MOST] <TREES >PHRASES
+    python recipes/parsing/phrases.py [LIMIT] <TREES >PHRASES
 
-Each of 2 to MOST (10) words is written once. A whole sentence is none, nor is its outermost phrase.
+Phrases of 2 to LIMIT (10) words are written, each once. Sentences and their outermost phrases are left out.
 """
 
 import re
@@ -12,23 +12,23 @@ from collections.abc import Iterator
 WORD = re.compile(r"\([^\s()]+ [^\s()]+\)")
 
 
-def phrases(tree: str, most: int) -> Iterator[str]:
-    """The phrases of a line, inner ones first."""
+def phrases(tree: str, limit: int) -> Iterator[str]:
+    """Yield the phrases of a line, inner ones first."""
     starts: list[int] = []
-    for place, sign in enumerate(tree):
+    for position, sign in enumerate(tree):
         if sign == "(":
-            starts.append(place)
+            starts.append(position)
         elif sign == ")":
-            phrase = tree[starts.pop() : place + 1]
-            if len(starts) > 1 and 2 <= len(WORD.findall(phrase)) <= most:
+            phrase = tree[starts.pop() : position + 1]
+            if len(starts) > 1 and 2 <= len(WORD.findall(phrase)) <= limit:
                 yield phrase
 
 
 def main() -> None:
-    """Read trees, and write their phrases."""
-    most = int(sys.argv[1]) if sys.argv[1:] else 10
-    found = (phrase for line in sys.stdin for phrase in phrases(line, most))
-    for phrase in dict.fromkeys(found):
+    """Read trees and write their phrases."""
+    limit = int(sys.argv[1]) if sys.argv[1:] else 10
+    all_phrases = (phrase for line in sys.stdin for phrase in phrases(line, limit))
+    for phrase in dict.fromkeys(all_phrases):
         print(phrase)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Lets the script run from any folder: recipes are no part of the installed package.
+# Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recipes.results import Result, averaged, keep, markdown, origin, read, save, systems, trained, where
@@ -20,7 +20,7 @@ COLUMNS = ("settings", "parses", *SCORES, "updates", "seed", "hours", "device", 
 
 
 def record(run: Path, settings: str, model: Path) -> Result:
-    """Write and return result.json of a run: what was trained, how it did, and on what."""
+    """Write and return result.json of a run: its data, settings and scores."""
     baseline, parses = (_scores(system) for system in systems(run / "test.json"))
     result = {
         **{"settings": settings, "averaged": averaged(model)},
@@ -34,7 +34,7 @@ def record(run: Path, settings: str, model: Path) -> Result:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Two rows for each run: right-branching trees, and what the model made."""
+    """Return a table with two rows for each run: right-branching trees, and the trees of the model."""
     rows = []
     for result in results:
         scores = [[f"{result[name][score]:.2f}" for score in SCORES] for name in ("right-branching", "test")]
@@ -47,7 +47,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def score(results: Sequence[Result]) -> str:
-    """Bracket F1 of each kind of settings, by the run that validation likes best."""
+    """Return the bracket F1 of each group of settings, for the run with the best validation score."""
     chosen: dict[str, Result] = {}
     for result in sorted(
         results, key=lambda result: max(trees[SCORES[0]] for trees in result["valid"].values())
@@ -68,7 +68,7 @@ def _scores(system: Mapping[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Read the options and do what they say."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description="Record, show and keep the scores of parsers.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("record", help="write result.json of a run, such as run/gum-1")

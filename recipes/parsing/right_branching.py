@@ -1,9 +1,9 @@
-"""What a parse is worth that looks at no word: right-branching trees for linearised ones.
+"""Replace linearised trees with right-branching ones. They are the baseline for a parser.
 
     python recipes/parsing/right_branching.py <TREES >PARSES
 
-A sentence is S, and from each further word to its end is a VP, but for the last word, which gets none of its
-own; punctuation at the end belongs to S. Of a line the tags alone are looked at.
+The sentence is an S. Each word after the first, except the last, begins a VP up to the end of the sentence.
+Punctuation at the end belongs to S. Only the tags of a line are used.
 """
 
 import sys
@@ -13,7 +13,7 @@ PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 
 
 def right_branching(tags: Sequence[str]) -> str:
-    """The linearised tree over these tags."""
+    """Return the linearised tree over these tags."""
     end = len(tags)
     while end > 1 and tags[end - 1] in PUNCTUATION:
         end -= 1
@@ -25,7 +25,7 @@ def right_branching(tags: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Read linearised trees, and write others."""
+    """Read linearised trees and write right-branching ones."""
     for line in sys.stdin:
         print(right_branching([symbol for symbol in line.split() if symbol[0] not in "()"]))
 

@@ -1,8 +1,9 @@
-"""A word-for-word translator, learnt from aligned sentences alone: what training has to beat.
+"""Translate word by word with a dictionary learnt from aligned sentences. This is the baseline for training.
 
-The dictionary is IBM Model 1 (Brown et al., 1993): which German word explains each English word best.
-Case at the start of a sentence is undone before and redone after, punctuation is copied, and words
-that nothing in German answers to ("of" in a date) are left out, which scores better than a guess.
+The dictionary is IBM Model 1 (Brown et al., 1993). It maps each English word to the German word
+that explains it best. The case of the first word is removed before translation and restored after it.
+Punctuation is copied. English words without a German counterpart, such as "of" in a date, are dropped, which
+scores better than a guess.
 """
 
 import re
@@ -10,17 +11,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 Table = dict[str, dict[str, float]]
-"""For each English word, how likely each German word is as its translation."""
+"""Probability of each German word as the translation of an English word."""
 
 WORD = re.compile(r"\w+(?:['-]\w+)*")
 WORD_OR_MARK = re.compile(WORD.pattern + r"|[^\w\s]")
 ROUNDS = 5
 LEAST_LIKELY = 0.3
-"""A best translation less likely than this is a guess."""
+"""A best translation below this probability is a guess and is dropped."""
 
 
 def learn(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """One German word for each English word of the pairs, "" if no German word answers to it."""
+    """Return one German word for each English word of the pairs, or "" if it has no German counterpart."""
     usual = _usual_case(de for _, de in pairs)
     tokens = [(WORD.findall(en.lower()), _without_sentence_case(WORD.findall(de), usual)) for en, de in pairs]
     table: Table = {}
@@ -35,7 +36,7 @@ def _likeliest(row: dict[str, float]) -> str:
 
 
 def translate(sentence: str, dictionary: dict[str, str]) -> str:
-    """The sentence with every word replaced where it stands; unknown words are kept."""
+    """Replace each word of a sentence. Words that are not in the dictionary are copied."""
     words = [dictionary.get(word, word) for word in WORD_OR_MARK.findall(sentence.lower())]
     text = re.sub(r" (?=[.,?!])", "", " ".join(filter(None, words)))
     return text[:1].upper() + text[1:]
@@ -54,17 +55,17 @@ def _without_sentence_case(words: list[str], usual: dict[str, str]) -> list[str]
 
 
 def _next_round(tokens: list[tuple[list[str], list[str]]], table: Table) -> Table:
-    """One step of expectation and maximisation; an empty table means that all words are equally likely."""
+    """Run one step of expectation maximisation. With an empty table, all words are equally likely."""
     counts: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for english, german in tokens:
         for de in german:
             shares = [table[en][de] if table else 1.0 for en in english]
-            whole = sum(shares)
+            total = sum(shares)
             for en, share in zip(english, shares, strict=True):
-                counts[en][de] += share / whole
+                counts[en][de] += share / total
     return {en: _normalised(row) for en, row in counts.items()}
 
 
 def _normalised(row: dict[str, float]) -> dict[str, float]:
-    whole = sum(row.values())
-    return {word: count / whole for word, count in row.items()}
+    total = sum(row.values())
+    return {word: count / total for word, count in row.items()}

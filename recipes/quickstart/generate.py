@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sacrebleu.metrics.bleu import BLEU
 
-# Lets the script run from any folder: recipes are no part of the installed package.
+# Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.demo.corpus import SIZES, corpus, write
@@ -47,19 +47,19 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Read the options, write the corpus, and print what it holds."""
+    """Write the corpus and print samples of it."""
     options = _options()
     try:
-        made = {split: corpus(split, getattr(options, split), options.seed) for split in SIZES}
+        corpora = {split: corpus(split, getattr(options, split), options.seed) for split in SIZES}
     except ValueError as error:
         sys.exit(f"Error: {error}")
     options.out.mkdir(parents=True, exist_ok=True)
-    for split, pairs in made.items():
+    for split, pairs in corpora.items():
         write(pairs, options.out, split)
         print(f"{split}: {len(pairs)} pairs in {options.out / split}.en and .de")
-    for pair in made["train"][:SAMPLES]:
+    for pair in corpora["train"][:SAMPLES]:
         print(f"  {pair.en}\n  {pair.de}")
-    score = baseline(made["train"], made["test"])
+    score = baseline(corpora["train"], corpora["test"])
     print(f"word-for-word dictionary translation of the test set: {score:.1f} BLEU")
 
 

@@ -1,4 +1,4 @@
-"""Table 3 of the paper: the settings of its rows, and what came of training them, beside the paper's numbers.
+"""Print the settings of the rows of Table 3, and compare our results with the paper's numbers.
 
 Run `python recipes/table3/results.py --help`.
 """
@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-# Lets the script run from any folder: recipes are no part of the installed package.
+# Lets the script run from any folder: the recipes are not part of the installed package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from nmt_cli.training.config import TrainConfig
@@ -36,25 +36,25 @@ VERDICTS = ("the paper's finding", "measure", "expected", "difference", "noise",
 
 
 def settings(row: str, factor: int) -> dict[str, Any]:
-    """What `nmt train` is told upon the preset for base: all widths are those of the paper over `factor`."""
+    """Return the settings of a row that override the base preset. All widths are divided by `factor`."""
     if row not in ROWS:
-        sys.exit(f"Error: there is no row {row}; take {', '.join(ROWS)}.")
-    told = WIDTHS | ROWS[row]["set"]
-    if odd := [f"{name} {told[name]}" for name in SCALED if told.get(name, 0) % factor]:
+        sys.exit(f"Error: {row} is not a row. The rows are {', '.join(ROWS)}.")
+    options = WIDTHS | ROWS[row]["set"]
+    if odd := [f"{name} {options[name]}" for name in SCALED if options.get(name, 0) % factor]:
         sys.exit(f"Error: {factor} does not divide {', '.join(odd)}.")
-    return {name: value // factor if name in SCALED else value for name, value in told.items()}
+    return {name: value // factor if name in SCALED else value for name, value in options.items()}
 
 
-def as_options(told: Mapping[str, Any]) -> str:
-    """Settings as words of a command."""
+def as_options(options: Mapping[str, Any]) -> str:
+    """Return settings as options of a command."""
     return " ".join(
         f'--set {name}="{value}"' if isinstance(value, str) else f"--set {name}={value}"
-        for name, value in told.items()
+        for name, value in options.items()
     )
 
 
 def record(stage: Path, corpus: str, row: str, factor: int) -> Result:
-    """Write and return result.json of a row's stage: what was trained, how it did, and on what."""
+    """Write and return result.json of a row's stage: settings, scores and hardware."""
     run = trained_until(stage)
     lines = (stage.parent / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     perplexity = next(line for line in map(json.loads, reversed(lines)) if "perplexity" in line)["perplexity"]
@@ -70,33 +70,33 @@ def record(stage: Path, corpus: str, row: str, factor: int) -> Result:
 
 
 def parameters(plan: str) -> int:
-    """How many there are, of what `nmt train --dry-run` says."""
+    """Return the number of parameters from the output of `nmt train --dry-run`."""
     return int(re.findall(r"^parameters +([\d,]+)", plan, re.MULTILINE)[0].replace(",", ""))
 
 
 def recorded(sweep: Path) -> list[Result]:
-    """The results of a sweep."""
+    """Return the results of a sweep."""
     return sorted(read(sweep.glob("*/*/result.json")), key=_key)
 
 
 def table(results: Sequence[Result]) -> str:
-    """The paper's table with our numbers, and what they say of its findings, for each corpus and size."""
+    """Return the paper's table with our numbers and verdicts, for each corpus and size."""
     groups = groupby(results, lambda result: _key(result)[:3])
     parts = [_part(name, list(group)) for name, group in groups]
     return "\n".join(parts)
 
 
 def score(results: Sequence[Result]) -> str:
-    """What base has reached on the validation set, and what all rows took, on each corpus."""
-    told = []
+    """Return the validation score of the base row and the cost of all rows, for each corpus."""
+    parts = []
     for (corpus, factor, updates), group in groupby(results, lambda result: _key(result)[:3]):
         rows = list(group)
         if base := [result["bleu"] for result in rows if result["row"] == "base"]:
             size = f"base / {factor} after {updates:,} updates, valid, {corpus}"
-            told.append(
+            parts.append(
                 f"{statistics.mean(base):.2f}, {size} (all rows: {origin(rows[0]['signature'], *rows)})"
             )
-    return "<br>".join(told)
+    return "<br>".join(parts)
 
 
 def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
@@ -104,7 +104,7 @@ def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
     if odd := _differing(results):
         sys.exit(
             f"Error: rows of {corpus} with {updates:,} updates were trained with different settings "
-            f"({', '.join(odd)}); they are not one table, so keep the ones or the others."
+            f"({', '.join(odd)}), so they do not belong into one table."
         )
     rows = {row: [result for result in results if result["row"] == row] for row in ROWS}
     devices = sorted(set(map(where, results)))
@@ -117,18 +117,25 @@ def _part(name: tuple[Any, ...], results: Sequence[Result]) -> str:
 
 
 def _differing(results: Sequence[Result]) -> list[str]:
-    """What decides a model's weights and is not the same in all, beside the settings that make a row."""
-    own = {*SCALED, *(name for row in ROWS.values() for name in row["set"])}
-    unset = asdict(TrainConfig())  # settings that came after a result was kept were at their defaults
+    """Return the settings outside of `rows.toml` that affect the weights and differ between results."""
+    row_settings = {*SCALED, *(name for row in ROWS.values() for name in row["set"])}
+    defaults = asdict(TrainConfig())  # for settings that are newer than a result
     flat = [
         {
             f"{section}.{key}": value
             for section in DECISIVE
-            for key, value in {**unset[section], **result["config"][section]}.items()
+            for key, value in {**defaults[section], **result["config"][section]}.items()
         }
         for result in results
     ]
-    return sorted({name for one in flat for name in one if name not in own and one[name] != flat[0][name]})
+    return sorted(
+        {
+            name
+            for values in flat
+            for name in values
+            if name not in row_settings and values[name] != flat[0][name]
+        }
+    )
 
 
 def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str, ...]:
@@ -147,9 +154,9 @@ def _row(row: str, group: Sequence[Result], base: Sequence[Result]) -> tuple[str
 
 
 def verdicts(rows: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, ...]]:
-    """A line for each finding and measure of the rows that were run.
+    """Yield a line for each finding and measure of the rows that were run.
 
-    A row differs from base where their means are further apart than twice the range of the seeds of base.
+    A row differs from base if the difference of their means exceeds twice the range of the seeds of base.
     """
     for row, group in rows.items():
         for measure, expected in ROWS[row].get("expect", {}).items():
@@ -165,13 +172,13 @@ def verdicts(rows: Mapping[str, Sequence[Result]]) -> Iterator[tuple[str, ...]]:
 
 
 def verdict(expected: str, difference: float, noise: float | None) -> str:
-    """Whether what was found is what was expected, by a noise that one seed alone leaves unknown."""
+    """Return whether the difference confirms the expectation. With one seed of base, `noise` is unknown."""
     if noise is None:
-        return "can't be told"
+        return "undecided"
     if expected == "equal":
         return "holds, within the noise" if abs(difference) <= noise else "contradicted"
     if abs(difference) <= noise:
-        return "can't be told"
+        return "undecided"
     return "holds" if difference * SIGNS[expected] > 0 else "contradicted"
 
 
@@ -181,8 +188,8 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _key(result: Result) -> tuple[Any, ...]:
-    place = list(ROWS).index(result["row"])
-    return result["corpus"], result["factor"], result["updates"], place, result["seed"]
+    position = list(ROWS).index(result["row"])
+    return result["corpus"], result["factor"], result["updates"], position, result["seed"]
 
 
 def _options() -> argparse.Namespace:
@@ -191,7 +198,7 @@ def _options() -> argparse.Namespace:
     commands.add_parser("rows", help="print the names of all rows but big")
     command = commands.add_parser("settings", help="print the options of nmt train that make a row")
     command.add_argument("row")
-    command.add_argument("--factor", type=int, required=True, help="what all widths are divided by")
+    command.add_argument("--factor", type=int, required=True, help="divisor of all widths")
     command = commands.add_parser(
         "record", help="write result.json of a stage, such as run/multi30k-8/base-1/1500"
     )
@@ -207,7 +214,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Read the options and do what they say."""
+    """Run the command."""
     options = _options()
     match options.command:
         case "rows":

@@ -1,9 +1,8 @@
-"""Running text out of the pieces that Google prepared: joins byte pairs, and undoes the tokenising.
+"""Restore running text from the subwords that Google published: join byte pairs and detokenise.
 
     python recipes/wmt14-en-de/detokenize.py LANG <PIECES >TEXT
 
-What is split into words a second time is split otherwise ("Tom 's" becomes "Tom ' s"), so the text has to be
-what it was before the first.
+Text that is tokenised twice changes ("Tom 's" becomes "Tom ' s"), so the first tokenisation must be undone.
 """
 
 import sys

@@ -149,7 +149,7 @@ def test_the_same_command_again_does_nothing_twice(recipe: Recipe, copied: Path,
 
 
 def test_a_stage_that_training_has_left_behind_is_not_scored_as_another(finished: Path) -> None:
-    with pytest.raises(SystemExit, match=r"stands at 2 updates, so it can't be scored as 1\."):
+    with pytest.raises(SystemExit, match=r"has 2 updates, so it cannot be scored as 1\."):
         results.record(finished / "1", "tok/tiny", "de", 5, 0.6)
 
 

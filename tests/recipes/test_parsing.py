@@ -196,13 +196,13 @@ def test_the_treebank_gives_right_branching_trees_the_known_score() -> None:
 def test_phrases_have_two_words_at_least_and_are_no_sentence() -> None:
     tree = TREES[1]
     assert tree == "(ROOT (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sees) (NP (DT a) (NN mouse))) (. .)))"
-    found = list(phrases(tree, most=3))
+    found = list(phrases(tree, limit=3))
     assert found == [
         "(NP-SBJ (DT The) (NN cat))",
         "(NP (DT a) (NN mouse))",
         "(VP (VBZ sees) (NP (DT a) (NN mouse)))",
     ]
-    assert list(phrases(tree, most=2)) == found[:2]
+    assert list(phrases(tree, limit=2)) == found[:2]
     assert [trees.parse(phrase).words for phrase in found] == [
         ("The", "cat"),
         ("a", "mouse"),

@@ -43,7 +43,7 @@ def test_both_readmes_get_the_kept_results_and_newer_ones_replace_older(tmp_path
 
 
 def test_a_folder_without_results_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"there is no result\.json; name the folder of a run"):
+    with pytest.raises(SystemExit, match=r"no result\.json was found\. Name the folder of a finished run"):
         results.read([tmp_path / "result.json"])
 
 

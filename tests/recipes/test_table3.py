@@ -102,7 +102,7 @@ def test_a_row_that_is_done_is_passed_over_and_more_updates_go_on_from_it(
     lines = (finished / "training" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     assert [line["step"] for line in map(json.loads, lines) if "learning_rate" in line] == [1, 2, 3]
     assert json.loads((finished / "3" / "result.json").read_bytes())["updates"] == 3
-    with pytest.raises(SystemExit, match=r"stands at 3 updates, so it can't be scored as 2\."):
+    with pytest.raises(SystemExit, match=r"has 3 updates, so it cannot be scored as 2\."):
         results.record(finished / "2", "multi30k", "keys-32", 16)
 
 
@@ -122,14 +122,14 @@ def test_a_row_that_is_not_there_is_told_before_any_work(
         copied, "-o", tmp_path / "out", "multi30k", "base", "heads-3", NMT_DATA=copied.parents[1]
     )
     assert refused.returncode == 1
-    assert refused.stderr.startswith("Error: there is no row heads-3; take base, heads-1,")
+    assert refused.stderr.startswith("Error: heads-3 is not a row. The rows are base, heads-1,")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("row", "factor", "told"),
     [
-        ("heads-3", 8, "there is no row heads-3; take base, heads-1,"),
+        ("heads-3", 8, "heads-3 is not a row. The rows are base, heads-1,"),
         ("base", 3, "3 does not divide model.width 512, model.feed_forward 2048."),
         ("keys-16", 32, "32 does not divide model.key_width 16."),
     ],
@@ -179,14 +179,14 @@ def test_the_parameters_that_are_kept_are_those_of_the_models() -> None:
     ("expected", "difference", "noise", "verdict"),
     [
         ("higher", 0.5, 0.4, "holds"),
-        ("higher", 0.4, 0.4, "can't be told"),
+        ("higher", 0.4, 0.4, "undecided"),
         ("higher", -0.5, 0.4, "contradicted"),
         ("lower", -0.5, 0.4, "holds"),
         ("lower", 0.5, 0.4, "contradicted"),
         ("equal", -0.4, 0.4, "holds, within the noise"),
         ("equal", 0.5, 0.4, "contradicted"),
-        ("lower", -9.0, None, "can't be told"),
-        ("equal", 0.0, None, "can't be told"),
+        ("lower", -9.0, None, "undecided"),
+        ("equal", 0.0, None, "undecided"),
     ],
 )
 def test_a_finding_holds_or_not_beyond_the_noise_alone(
@@ -201,7 +201,7 @@ def test_the_noise_is_twice_the_range_of_the_seeds_of_base() -> None:
     found = list(results.verdicts({**rows, "base": base, "heads-1": [result("heads-1", 1, 5.6, 23.6)]}))
     assert found == [
         ("a single head is worse (A: h = 1)", "perplexity", "higher", "+0.50", "0.40", "holds"),
-        ("a single head is worse (A: h = 1)", "BLEU", "lower", "-1.90", "2.00", "can't be told"),
+        ("a single head is worse (A: h = 1)", "BLEU", "lower", "-1.90", "2.00", "undecided"),
     ]
 
 
@@ -222,7 +222,9 @@ def test_rows_that_were_trained_with_other_settings_are_no_table() -> None:
     other["config"]["model"] = {"norm": "pre", "heads": 1}
     assert "| A: h = 1 |" in results.table([result("base"), other])
     other["config"]["model"] = {"norm": "post", "heads": 1}
-    with pytest.raises(SystemExit, match=r"were trained with different settings \(model\.norm\); they are"):
+    with pytest.raises(
+        SystemExit, match=r"were trained with different settings \(model\.norm\), so they do not belong"
+    ):
         results.table([result("base"), other])
 
 
