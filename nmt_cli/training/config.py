@@ -164,9 +164,6 @@ class ValidationConfig:
     watched: Literal["metric", "bleu", "chrf", "nll", "perplexity", "word-perplexity"] = "metric"
     """What has to improve, for `patience` and the plateau schedule; metric is the one above."""
 
-    least_improvement: float = setting(0.0, least=0)
-    """By how much, to count; any improvement does with 0."""
-
     patience: int = setting(0, least=0, everyday=True)
     """So many validations in a row without improvement end the run; 0 for never."""
 
@@ -174,7 +171,8 @@ class ValidationConfig:
     """Translate only that many sentences of each set; 0 for all. The loss is always that of all."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "max_tokens": Gone("the loss of 8,192 tokens is computed at a time")
+        "max_tokens": Gone("the loss of 8,192 tokens is computed at a time"),
+        "least_improvement": Gone("any improvement counts; lower validation.patience to stop earlier", 0.0),
     }
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ Both follow from the validations so far, which a checkpoint keeps; there is noth
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.errors import UserError
@@ -21,14 +22,13 @@ def watched_metric(config: ValidationConfig) -> str:
     return config.metric if config.watched == "metric" else config.watched
 
 
-def improvements(values: Sequence[float], least: float) -> list[bool]:
-    """Whether each value is larger, by at least `least`, than the last improvement; the first always is."""
-    best, told = -math.inf, []
-    for value in values:
-        # With a least improvement of 0 an equal value would do, but it is none.
-        told.append(value > best and value - best >= least)
-        best = value if told[-1] else best
-    return told
+def improvements(values: Sequence[float]) -> list[bool]:
+    """Return whether each value is larger than all values before it.
+
+    The first value is an improvement, an equal value or nan is not.
+    """
+    bests = accumulate(values, max, initial=-math.inf)
+    return [value > best for value, best in zip(values, bests, strict=False)]
 
 
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:
@@ -63,4 +63,4 @@ def _improvements(config: TrainConfig, judged: Judged, behind: int) -> list[bool
     metric = watched_metric(config.validation)
     sign = -1 if metric in SMALLER_IS_BETTER else 1
     values = [sign * measured[metric] for step, measured in judged.items() if int(step) > behind]
-    return improvements(values, config.validation.least_improvement)
+    return improvements(values)

@@ -238,7 +238,10 @@ def test_wrong_usage_is_told_with_exit_code_2(
         ),
         (("--set", "schedule.kind=plateau"), "nothing to watch without validation; set validation.every"),
         (("--set", "validation.patience=-1"), "patience is -1; take at least 0."),
-        (("--set", "validation.least_improvement=-1"), "least_improvement is -1.0; take at least 0."),
+        (
+            ("--set", "validation.least_improvement=-1"),
+            "least_improvement = -1 can't be had any more: any improvement",
+        ),
         (("--set", 'start.freeze=["x*"]'), "start.freeze: no parameter is named x*; "),
         (("--init-from", "nowhere"), "nowhere is no model: "),
         (("--set", "checkpoints.keep_last=0"), "keep_last is 0; take at least 1."),

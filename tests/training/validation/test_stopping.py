@@ -12,6 +12,7 @@ from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.tracking.events import Event, Note
+from nmt_cli.training.validation import stopping
 from nmt_cli.training.validation.stopping import Judged, improvements, patience_ended, plateaus
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -31,22 +32,19 @@ def notes(events: list[Event]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("values", "least", "expected"),
+    ("values", "expected"),
     [
-        ([], 0.0, ""),
-        ([1.0, 2.0, 3.0], 0.0, "+++"),
-        ([1.0, 1.0, 0.5], 0.0, "+--"),
-        ([-3.0, -4.0, -2.0], 0.0, "+-+"),
-        ([1.0, 1.5, 2.0, 3.0], 1.0, "+-++"),
-        ([1.0, 1.9, 1.8, 2.1], 1.0, "+--+"),
-        ([float("nan"), 1.0, float("nan"), 2.0], 0.0, "-+-+"),
+        ([], ""),
+        ([1.0, 2.0, 3.0], "+++"),
+        ([1.0, 1.0, 0.5], "+--"),
+        ([-3.0, -4.0, -2.0], "+-+"),
+        ([1.0, 0.5, 0.75, 2.0], "+--+"),
+        ([float("nan"), 1.0, float("nan"), 2.0], "-+-+"),
     ],
     ids=str,
 )
-def test_an_improvement_is_over_the_last_one_by_at_least_the_least(
-    values: list[float], least: float, expected: str
-) -> None:
-    assert ["-+"[better] for better in improvements(values, least)] == list(expected)
+def test_an_improvement_is_larger_than_all_values_before(values: list[float], expected: str) -> None:
+    assert ["-+"[better] for better in improvements(values)] == list(expected)
 
 
 def history(metric: str, *values: float) -> Judged:
@@ -107,9 +105,16 @@ def test_plateaus_are_counted_behind_the_warmup_and_patience_begins_anew(
     assert plateaus(config, history("bleu", *values)) == count
 
 
-HOPELESS = ("validation.every_steps=1", "validation.watched=nll", "validation.least_improvement=100")
+HOPELESS = ("validation.every_steps=1", "validation.watched=nll")
 
 
+@pytest.fixture
+def _no_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat a falling validation loss as worse, so that no validation after the first is better."""
+    monkeypatch.setattr(stopping, "SMALLER_IS_BETTER", ())
+
+
+@pytest.mark.usefixtures("_no_improvement")
 def test_a_run_ends_when_patience_does_and_stays_ended_until_there_is_more_of_it(go: Go, run: Path) -> None:
     settings = (*HOPELESS, "training.max_steps=9")
     complete, events = go(*settings, "validation.patience=2")
@@ -125,6 +130,7 @@ def test_a_run_ends_when_patience_does_and_stays_ended_until_there_is_more_of_it
     assert len(rates_of(run)) == 9
 
 
+@pytest.mark.usefixtures("_no_improvement")
 def test_patience_outlives_a_stop(go: Go, run: Path) -> None:
     settings = (*HOPELESS, "validation.patience=3", "training.max_steps=9", "training.log_every=1")
     assert not go(*settings, stop_at=3)[0]
@@ -139,6 +145,7 @@ LOWERING = (
 )
 
 
+@pytest.mark.usefixtures("_no_improvement")
 def test_the_plateau_schedule_lowers_the_rate_each_time_validation_stands_still(go: Go, run: Path) -> None:
     _, events = go(*LOWERING)
     expected = [0.005, 0.01, 0.01, 0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025]
@@ -150,6 +157,7 @@ def test_the_plateau_schedule_lowers_the_rate_each_time_validation_stands_still(
     ]
 
 
+@pytest.mark.usefixtures("_no_improvement")
 @pytest.mark.parametrize("step", [4, 5])
 def test_the_plateau_schedule_outlives_a_stop_bit_by_bit(go: Go, tmp_path: Path, step: int) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
