@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import boolean, float32, int32, int64, uint16, void
 
-from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, kept_as, njit, number
+from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, njit, rounded_as
 
 
 @njit(void(boolean[:, :, :], int64[::1], int32[:, ::1], int32[::1]), **OPTIONS)
@@ -111,7 +111,7 @@ def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
         key_K = keys_MK[nodes[i]]
         score = np.float32(0)
         for k in range(len(query_K)):
-            score += query_K[k] * number(key_K[k])
+            score += query_K[k] * as_float32(key_K[k])
         scores[i] = score
         top = max(top, score)
     total = np.float32(0)
@@ -123,7 +123,7 @@ def _walk(query_K, keys_MK, values_MV, nodes, scores, mixed_V):
         value_V = values_MV[nodes[i]]
         weight = scores[i] / total
         for v in range(len(mixed_V)):
-            mixed_V[v] += weight * number(value_V[v])
+            mixed_V[v] += weight * as_float32(value_V[v])
 
 
 @njit(**OPTIONS)
@@ -180,7 +180,7 @@ def attend(query_RC, keys_BHMK, values_BHMV, mixed_RC, sentences_R, nodes_RM, co
 @njit(**OPTIONS)
 def _keep(new_C, kept_C):
     for c in range(len(kept_C)):
-        kept_C[c] = kept_as(new_C[c], kept_C[c])
+        kept_C[c] = rounded_as(new_C[c], kept_C[c])
 
 
 @njit(**OPTIONS)

@@ -1,48 +1,52 @@
-"""`RowLosses` for a CPU, compiled by Numba: each row of logits stays in the nearest cache meanwhile."""
+"""`RowLosses` for a CPU, compiled by Numba. Each row of logits stays in the fastest cache."""
 
 import math
 
 import numpy as np
 from numba import boolean, float32, int64, uint16, void
 
-from nmt_cli.runtime.kernels.compiled import OPTIONS, exp, float_at, kept_as, njit, number, order_of
+from nmt_cli.runtime.kernels.compiled import OPTIONS, as_float32, exp, float_at, njit, order_of, rounded_as
 
 LOWEST = np.int32(-(1 << 31))
+"""The smallest result of `order_of`."""
 
 
-def _signature(kept):
-    return void(kept[:, ::1], int64[::1], float32[:, :], float32, float32, boolean, int64, int64)
+def _signature(stored):
+    return void(stored[:, ::1], int64[::1], float32[:, :], float32, float32, boolean, int64, int64)
 
 
 @njit([_signature(float32), _signature(uint16)], **OPTIONS)
-def rows(logits_CV, targets_C, losses_2C, smoothing, scale, gradient, first, behind):
-    """The rows from `first` to before `behind`; negative targets carry no loss. bfloat16 comes as uint16."""
+def rows(logits_CV, targets_C, losses_2C, smoothing, scale, gradient, first, end):
+    """Compute the rows from `first` up to, but not including, `end`. See `rows.RowLosses`.
+
+    Negative targets have no loss. bfloat16 is passed as uint16.
+    """
     entries = logits_CV.shape[1]
     z_V = np.empty(entries, np.float32)
-    for row in range(first, behind):
+    for row in range(first, end):
         logits_V, target = logits_CV[row], targets_C[row]
         highest, total = LOWEST, np.float32(0)
         for v in range(entries):
-            z_V[v] = number(logits_V[v])
+            z_V[v] = as_float32(logits_V[v])
             total += z_V[v]
         for v in range(entries):
             highest = max(highest, order_of(z_V[v]))
-        top, mean, chosen = float_at(highest), total / np.float32(entries), z_V[max(target, 0)]
+        top, mean, target_logit = float_at(highest), total / np.float32(entries), z_V[max(target, 0)]
         total = np.float32(0)
         for v in range(entries):
             z_V[v] = exp(z_V[v] - top)
             total += z_V[v]
         log_sum = top + np.float32(math.log(total))
-        losses_2C[0, row] = log_sum - (np.float32(1) - smoothing) * chosen - smoothing * mean
-        losses_2C[1, row] = log_sum - chosen
-        factor, each = scale / total, scale * smoothing / np.float32(entries)
+        losses_2C[0, row] = log_sum - (np.float32(1) - smoothing) * target_logit - smoothing * mean
+        losses_2C[1, row] = log_sum - target_logit
+        factor, uniform = scale / total, scale * smoothing / np.float32(entries)
         if target < 0:
             losses_2C[:, row] = 0
-            factor = each = np.float32(0)
+            factor = uniform = np.float32(0)
         if gradient:
             like = logits_V[0]
             for v in range(entries):
-                logits_V[v] = kept_as(z_V[v] * factor - each, like)
+                logits_V[v] = rounded_as(z_V[v] * factor - uniform, like)
             if target >= 0:
-                wanted = (np.float32(1) - smoothing) * scale
-                logits_V[target] = kept_as(z_V[target] * factor - each - wanted, like)
+                peak = (np.float32(1) - smoothing) * scale
+                logits_V[target] = rounded_as(z_V[target] * factor - uniform - peak, like)

@@ -25,20 +25,20 @@ from nmt_cli.attention.projections import Heads
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
-BLOCK = 8
+FIRST_STEPS = 8
 """Steps that a tree has room for at first."""
 
-MORE, ALONE = 4, 32
+MORE_STEPS, MORE_STEPS_ALONE = 4, 32
 """Steps that room is made for where there is none left: in large batches it is most of the memory. A sentence
 that is alone gets it for more, two for half as many, and so on: there it is time that counts."""
 
-ROOMS = 4
+MORE_IN_ADVANCE = 4
 """Where nodes are made ready for several steps, there is room for so many times more."""
 
-NEVER = 1 << 62
+NO_WINDOW = 1 << 62
 """Tokens back that none is."""
 
-GRAIN = 8
+NODES_ROUNDED_TO = 8
 """`DecodingCache.used` is rounded up to this where it is too small, so that it need not grow at each step."""
 
 
@@ -105,16 +105,16 @@ class Step:
 class WholeStep(Protocol):
     """Computes all layers for few rows at once. See `few_rows.FewRows`."""
 
-    def encodes(self, sentences: int, longest: int) -> bool:
+    def can_encode(self, sentences: int, longest: int) -> bool:
         """Return whether it can encode `sentences` sentences of at most `longest` tokens."""
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
         """Return [S, D]. See `Transformer.encode`."""
 
-    def suffices(self, rows: int) -> bool:
+    def fits(self, rows: int) -> bool:
         """Return whether `rows` rows are few enough."""
 
-    def takes(self, step: Step) -> bool:
+    def can_step(self, step: Step) -> bool:
         """Return whether it can compute this step."""
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
@@ -221,7 +221,7 @@ class DecodingCache:
 
     def tree(self, window: int) -> tuple[object, ...]:
         """What `attention.compiled.take_nodes` is told first."""
-        behind = window // 2 + 1 if window else NEVER
+        behind = window // 2 + 1 if window else NO_WINDOW
         return self.paths.numpy(), self.depths.numpy(), self.ages.numpy(), self.used, behind
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
@@ -233,7 +233,7 @@ class DecodingCache:
         self.listed = self.source_seen, places, paths
         return paths
 
-    def follow(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
+    def reorder(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
         """Let each place go on from where its parent stands, a place of the same sentence."""
         looked_at = self.paths.device.type == "cpu" and self.ahead == 1
         if looked_at and (compiled := compiled_kernels("attention")):
@@ -260,7 +260,7 @@ class DecodingCache:
         shape = (len(self.ages), self.places, self.source_seen.shape[1])
         self.coverage = torch.zeros(shape, device=self.paths.device)
 
-    def covered(self) -> Tensor:
+    def mean_coverage(self) -> Tensor:
         """[B, N, S]: how much attention each source token has had in all, the mean of layers and heads."""
         assert self.coverage is not None
         return self.coverage / len(self.layers)
@@ -281,7 +281,7 @@ class DecodingCache:
         if needed > self.used:
             if needed > self.paths.shape[2]:
                 self._tidy(torch.arange(len(self.ages), device=self.paths.device), live)
-            self.used = min(needed + -needed % GRAIN, self.paths.shape[2])
+            self.used = min(needed + -needed % NODES_ROUNDED_TO, self.paths.shape[2])
             alive = self._alive()
         self.ready = self.ahead
         return alive
@@ -293,7 +293,11 @@ class DecodingCache:
         """Keep `sentences`, and of their trees what some hypothesis goes through, `live` nodes each at most;
         behind them comes room for so many `more`. Their sources stay as they are."""
         alive = self.paths[sentences].any(1)
-        steps = max(MORE, ALONE // max(1, len(sentences) + more)) if self.ahead == 1 else ROOMS * self.ahead
+        steps = (
+            max(MORE_STEPS, MORE_STEPS_ALONE // max(1, len(sentences) + more))
+            if self.ahead == 1
+            else MORE_IN_ADVANCE * self.ahead
+        )
         room = live + steps * self.places  # a step takes a node for each place
         wide = F.pad(alive, (0, max(0, room - alive.shape[1])))
         order = torch.sort(wide, dim=1, descending=True, stable=True).indices
@@ -311,7 +315,7 @@ class DecodingCache:
             if layer.states is not None:
                 layer.states = F.pad(layer.states[sentences], (0, 0, 0, 0, 0, more))
 
-    def take(self, sentences: Tensor, others: DecodingCache | None = None) -> None:
+    def compact(self, sentences: Tensor, others: DecodingCache | None = None) -> None:
         """Keep `sentences`, in this order; behind them come those of `others`, which have taken no step
         yet."""
         alive = self.paths[sentences].any(1)

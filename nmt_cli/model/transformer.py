@@ -131,7 +131,7 @@ class Transformer(nn.Module):
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
         """Return [S, D], by one compiled function if the source is a single short sentence."""
-        if self.few_rows and self.few_rows.encodes(len(source.lengths), source.longest):
+        if self.few_rows and self.few_rows.can_encode(len(source.lengths), source.longest):
             return self.few_rows.encode(source_S, source)
         return self.encode_by_layers(source_S, source)
 
@@ -145,7 +145,7 @@ class Transformer(nn.Module):
 
     def logits(self, decoded_TD: Tensor) -> Tensor:
         """[T, V]; training never holds them, see `nmt_cli.loss`."""
-        if self.few_rows and self.few_rows.suffices(len(decoded_TD)):
+        if self.few_rows and self.few_rows.fits(len(decoded_TD)):
             return self.few_rows.logits(decoded_TD)
         if self.packed_output:
             return self.packed_output(decoded_TD)
@@ -165,7 +165,7 @@ class Transformer(nn.Module):
     def begin(self, source_S: Tensor, source: Layout, places: int) -> DecodingCache:
         """What decoding keeps of these sentences, each with end mark: `places` hypotheses, none begun yet."""
         encoded_SD = self.encode(source_S, source)
-        sentences, device, room = len(source.lengths), encoded_SD.device, cached.BLOCK * places
+        sentences, device, room = len(source.lengths), encoded_SD.device, cached.FIRST_STEPS * places
         seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]
         return DecodingCache(
             layers=[
@@ -183,7 +183,7 @@ class Transformer(nn.Module):
         ascending; none of their sentences has `longest` tokens yet. `tokens_R` are the newest of each;
         what is given for a hypothesis without tokens does not matter."""
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
-        if self.few_rows and self.few_rows.takes(step):
+        if self.few_rows and self.few_rows.can_step(step):
             out = self.few_rows.step(tokens_R, cache, step, longest)
         else:
             sentences_R = step.rows.from_places // cache.places
@@ -218,7 +218,7 @@ class Transformer(nn.Module):
         # Padding is weighed with 0, but must be finite for that.
         keys, values = (x.masked_fill(unseen_BHS1, 0.0).contiguous() for x in all_padded)
         sentences, summed = len(source.lengths), self.config.decoder_history == "ssru"
-        own = (sentences, 0 if summed else self.config.heads, cached.BLOCK * places)
+        own = (sentences, 0 if summed else self.config.heads, cached.FIRST_STEPS * places)
         precise = torch.promote_types(self.output_matrix.dtype, torch.float32)
         states = (sentences, places, self.config.width)
         return LayerCache(

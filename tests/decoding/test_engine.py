@@ -159,7 +159,7 @@ def test_a_sentence_that_does_not_fit_alone_has_none_and_the_others_have_theirs(
 def test_memory_that_ends_while_the_batch_is_put_in_order_loses_no_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    in_order, left = DecodingCache.take, [True, True]
+    in_order, left = DecodingCache.compact, [True, True]
 
     def cramped(cache: DecodingCache, sentences: Tensor, others: DecodingCache | None = None) -> None:
         if left and len(sentences) < len(cache.ages):
@@ -168,7 +168,7 @@ def test_memory_that_ends_while_the_batch_is_put_in_order_loses_no_sentence(
         in_order(cache, sentences, others)
 
     expected = found_in(Room(), TO_THE_CAP, SOURCES)
-    monkeypatch.setattr(DecodingCache, "take", cramped)
+    monkeypatch.setattr(DecodingCache, "compact", cramped)
     assert found_in(Room(), replace(TO_THE_CAP, rows=4), SOURCES) == expected
     assert not left
 

@@ -34,8 +34,8 @@ CONFIGS = {
 @pytest.fixture(autouse=True, params=[kernels, lambda: None], ids=["compiled", "plain"])
 def small_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """Room for three steps and attention of two sentences at a time, so that a few of them cross a border."""
-    monkeypatch.setattr(cache_module, "BLOCK", 3)
-    monkeypatch.setattr(cache_module, "GRAIN", 2)
+    monkeypatch.setattr(cache_module, "FIRST_STEPS", 3)
+    monkeypatch.setattr(cache_module, "NODES_ROUNDED_TO", 2)
     monkeypatch.setattr(dispatch, "PART", {"cpu": 2})
     monkeypatch.setattr(dispatch, "kernels", request.param)
     threads = torch.get_num_threads()
@@ -60,7 +60,7 @@ def stepped(
 def follow(cache: DecodingCache, parents: Sequence[Sequence[int]]) -> None:
     """Let each place go on from its parent; -1 for a place that is in use no more."""
     chosen = torch.tensor(parents)
-    cache.follow(chosen.clamp(min=0), chosen >= 0)
+    cache.reorder(chosen.clamp(min=0), chosen >= 0)
 
 
 def forced(model: Transformer, source_S: Tensor, source: Layout, rows: Sequence[Tensor]) -> list[Tensor]:
@@ -181,7 +181,7 @@ def test_any_history_of_branching_leaving_and_joining_gives_the_logits_of_teache
             new_S, _, new, _ = batch([data.draw(st.integers(1, 9))], [], number)
             others = model.begin(new_S, new, places)
             texts, sources = [*texts, [[], None, None]], [*sources, new_S]
-        cache.take(torch.tensor(staying, dtype=torch.int64), others)
+        cache.compact(torch.tensor(staying, dtype=torch.int64), others)
 
 
 @torch.no_grad()
@@ -243,7 +243,7 @@ def test_a_token_that_hypotheses_share_is_kept_once(
         follow(cache, [[0, -1, -1, -1]])
     follow(cache, [[0, 0, 0, 0]])
     stepped(model, list(ids(4, 1)), cache)
-    cache.take(torch.tensor([0]))
+    cache.compact(torch.tensor([0]))
     assert cache.used == 20 + 4
 
 
@@ -260,8 +260,8 @@ def test_nodes_of_hypotheses_that_were_left_make_room_for_new_ones(
         follow(cache, [[0, 0]])
         room.append(cache.layers[0].own_keys.shape[2])
         used.append(cache.used)
-    assert max(room) <= 120 + 2 * (cache_module.ALONE + 1)
-    assert all(nodes <= tokens + 2 + cache_module.GRAIN for tokens, nodes in enumerate(used))
+    assert max(room) <= 120 + 2 * (cache_module.MORE_STEPS_ALONE + 1)
+    assert all(nodes <= tokens + 2 + cache_module.NODES_ROUNDED_TO for tokens, nodes in enumerate(used))
 
 
 @torch.no_grad()

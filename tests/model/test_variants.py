@@ -62,7 +62,7 @@ def test_every_variant_decodes_and_translates_as_it_trains(
             before = torch.zeros(1, dtype=torch.int64)
             for age, token in enumerate(tokens):
                 logits_V = model.logits(model.step(before, torch.zeros(1, dtype=torch.int64), cache, age + 1))
-                cache.follow(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
+                cache.reorder(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
                 expected_V = expected_TV[part][age]
                 assert (logits_V[0] - expected_V).abs().max() < 1e-4 * expected_V.abs().max().clamp(min=1)
                 before = token[None]

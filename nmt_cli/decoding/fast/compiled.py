@@ -22,12 +22,14 @@ from nmt_cli.runtime.kernels.compiled import (
     fetch,
     njit,
 )
-from nmt_cli.runtime.kernels.torch_private import BLOCK, BYTES, MULTIPLE
+from nmt_cli.runtime.kernels.torch_private import BYTES_PER_OUTPUT, OUTPUTS_PER_BLOCK, ROWS_ROUNDED_TO
 
-BYTES_AT_ONCE = MULTIPLE * BYTES
+BYTES_AT_ONCE = ROWS_ROUNDED_TO * BYTES_PER_OUTPUT
 """The same where inputs are bytes."""
 
-assert (BLOCK, MULTIPLE, BYTES) == (64, 16, 4), "add_products and add_byte_products are made for these"
+assert (OUTPUTS_PER_BLOCK, ROWS_ROUNDED_TO, BYTES_PER_OUTPUT) == (64, 16, 4), (
+    "add_products and add_byte_products are made for these"
+)
 
 ZERO, NO, YES = np.int64(0), np.bool_(False), np.bool_(True)
 """Literals that Numba compiles no function for by itself."""
@@ -50,31 +52,31 @@ def _at(context, address, like):
 
 @njit(**OPTIONS)
 def _read_ahead(address):
-    for line in range(INPUTS * BLOCK * 4 // LINE):
+    for line in range(INPUTS * OUTPUTS_PER_BLOCK * 4 // LINE):
         fetch(address + line * LINE)
 
 
 @njit(**OPTIONS)
 def _rows_of(inputs):
     """How many rows a block has for so many inputs that are no bytes."""
-    return inputs + -inputs % MULTIPLE
+    return inputs + -inputs % ROWS_ROUNDED_TO
 
 
 @njit(**OPTIONS)
 def _sum_floats(block, address, x_RC, inputs, sums_RO):
     """Add the products of the first `inputs` columns of each row with a block's weights to `sums_RO`."""
     rows = len(x_RC)
-    begin = address + block * _rows_of(inputs) * BLOCK * BYTES
+    begin = address + block * _rows_of(inputs) * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
     first = 0
     while first + INPUTS <= inputs:
-        here = begin + first * BLOCK * BYTES
-        _read_ahead(here + AHEAD * INPUTS * BLOCK * BYTES)
+        here = begin + first * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT
+        _read_ahead(here + AHEAD * INPUTS * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT)
         add_products(sums_RO, here, x_RC, first)
         first += INPUTS
-    weights = carray(_at(begin, sums_RO), (inputs, BLOCK))
+    weights = carray(_at(begin, sums_RO), (inputs, OUTPUTS_PER_BLOCK))
     while first < inputs:
         for row in range(rows):
-            for o in range(BLOCK):
+            for o in range(OUTPUTS_PER_BLOCK):
                 sums_RO[row, o] += weights[first, o] * x_RC[row, first]
         first += 1
 
@@ -86,20 +88,20 @@ def _sum_bytes(block, address, whole_RI, zero, sums_RO, behind):
     Behind the weights, at `behind`, stand the sums of each output's, times -1.
     """
     rows, inputs = whole_RI.shape
-    sums_O = carray(_at(behind + block * BLOCK * BYTES, sums_RO), (BLOCK,))
+    sums_O = carray(_at(behind + block * OUTPUTS_PER_BLOCK * BYTES_PER_OUTPUT, sums_RO), (OUTPUTS_PER_BLOCK,))
     for row in range(rows):
-        for o in range(BLOCK):  # not all at once, which would ask for memory
+        for o in range(OUTPUTS_PER_BLOCK):  # not all at once, which would ask for memory
             sums_RO[row, o] = sums_O[o] * zero
-    here = address + block * inputs * BLOCK
+    here = address + block * inputs * OUTPUTS_PER_BLOCK
     for first in range(0, inputs, BYTES_AT_ONCE):
-        add_byte_products(sums_RO, here + first * BLOCK, whole_RI, first)
+        add_byte_products(sums_RO, here + first * OUTPUTS_PER_BLOCK, whole_RI, first)
 
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})  # in this order, as larger batches have it
 def _hand_over(block, sums_RO, out_RC, bias_O, bend, scale_O, scales_R):
     """Write a block's sums, scaled if there are scales, plus a bias. With `bend`, apply a ReLU."""
-    begin = block * BLOCK
-    here = min(BLOCK, len(bias_O) - begin)
+    begin = block * OUTPUTS_PER_BLOCK
+    here = min(OUTPUTS_PER_BLOCK, len(bias_O) - begin)
     for row in range(len(out_RC)):
         for o in range(here):
             y = np.float32(sums_RO[row, o])
@@ -143,7 +145,10 @@ def _next(claims, phase, units):
 @njit(**OPTIONS)
 def _room(rows, widest):
     """Room for a thread to multiply in: for sums, and for inputs that are rounded, with their scales."""
-    sums, whole_sums = np.empty((rows, BLOCK), np.float32), np.empty((rows, BLOCK), np.int32)
+    sums, whole_sums = (
+        np.empty((rows, OUTPUTS_PER_BLOCK), np.float32),
+        np.empty((rows, OUTPUTS_PER_BLOCK), np.int32),
+    )
     whole = np.empty(rows * (widest + -widest % BYTES_AT_ONCE), np.uint8)
     return sums, whole_sums, whole, np.empty(rows, np.float32)
 
@@ -157,7 +162,7 @@ def _multiply(claims, phase, address, x_RC, inputs, out_RC, outputs, begin, bend
     arguments would have all of it compiled once more.
     """
     bias_C, scale_C, levels, room = rest
-    end, units = begin + outputs, (outputs + BLOCK - 1) // BLOCK
+    end, units = begin + outputs, (outputs + OUTPUTS_PER_BLOCK - 1) // OUTPUTS_PER_BLOCK
     ending = bias_C[begin:end], bend, scale_C[begin:end]
     block = _taken(claims, phase, units)
     if len(scale_C):
@@ -183,7 +188,7 @@ def _multiply_bytes(claims, phase, block, units, address, x_RC, inputs, out_RC, 
         for row in range(rows):
             scales[row] = rounded_row(x_RC[row, :inputs], levels, zero, whole_RI[row, :inputs])
     while block >= 0:
-        _sum_bytes(block, address, whole_RI, zero, sums, address + units * BLOCK * wide)
+        _sum_bytes(block, address, whole_RI, zero, sums, address + units * OUTPUTS_PER_BLOCK * wide)
         _hand_over(block, sums, out_RC, *ending, scales)
         block = _next(claims, phase, units)
 

@@ -174,13 +174,13 @@ class FewRows:
         longest = 0 if model.config.encoder_window else MOST_PIECES
         return FewRows(kernels, start, encoder, decoder, cast(Matrix, output), longest)
 
-    def suffices(self, rows: int) -> bool:
+    def fits(self, rows: int) -> bool:
         """See `WholeStep`."""
         return rows <= MOST_ROWS
 
-    def takes(self, step: Step) -> bool:
+    def can_step(self, step: Step) -> bool:
         """See `WholeStep`."""
-        return isinstance(step.own, Paths) and self.suffices(len(step.own.counts_R)) and step.coverage is None
+        return isinstance(step.own, Paths) and self.fits(len(step.own.counts_R)) and step.coverage is None
 
     def step(self, tokens_R: Tensor, cache: DecodingCache, step: Step, longest: int) -> Tensor:
         """See `WholeStep`."""
@@ -192,7 +192,7 @@ class FewRows:
             self.kernels, tokens, positions, longest, _caches(cache), nodes, step.own, step.source
         )
 
-    def encodes(self, sentences: int, longest: int) -> bool:
+    def can_encode(self, sentences: int, longest: int) -> bool:
         """See `WholeStep`."""
         return sentences == 1 and longest <= self.longest
 

@@ -12,7 +12,7 @@ from nmt_cli.decoding.search.constraints import bans_of
 from nmt_cli.decoding.search.hypotheses import BatchItem, Hypothesis, Sentence
 from nmt_cli.decoding.search.plan import Planner
 from nmt_cli.decoding.search.steppers import steppers_for, take_step
-from nmt_cli.model.cache import BLOCK, DecodingCache
+from nmt_cli.model.cache import FIRST_STEPS, DecodingCache
 
 FEW = 0.75
 """A batch is compacted when at most this share of its sentences is still in search."""
@@ -29,7 +29,7 @@ class Search:
         The host looks at the device once in `look_every` steps, at most 8. If that is more than 1, every slot
         takes each step, whether it is in use or not, so that the host need not know which ones are.
         """
-        assert look_every <= BLOCK
+        assert look_every <= FIRST_STEPS
         self._ensemble, self._config = ensemble, config
         self._look_every, self._unseen = look_every, 0
         self._items: list[BatchItem] = []
@@ -116,5 +116,5 @@ class Search:
         stay_B = torch.tensor(stay, dtype=torch.int64, device=self._ensemble.device)
         beams.take(stay_B)
         for cache, other in zip_longest(self._caches, joining):
-            cache.take(stay_B, other)
+            cache.compact(stay_B, other)
         self._items = [self._items[i] for i in stay]

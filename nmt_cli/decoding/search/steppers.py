@@ -113,12 +113,12 @@ class TorchStepper:
             if self._config.stop_early:
                 beams.give_up_where_enough_ended(self._config.beam)
         for cache in caches:
-            cache.follow(choice.live_parents, beams.in_use)
+            cache.reorder(choice.live_parents, beams.in_use)
 
     def _coverage(self, penalty: float, caches: Caches) -> Tensor:
         """Return [B, N]: the penalty of each hypothesis for source tokens that got little attention."""
         weighted = zip(self._ensemble.weights, caches, strict=True)
-        each = [weight * cache.covered() for weight, cache in weighted]
+        each = [weight * cache.mean_coverage() for weight, cache in weighted]
         # As in GNMT more than 1 counts as 1. The logarithm of no attention must stay finite.
         got_BNS = torch.stack(each).sum(0).clamp(torch.finfo(torch.float32).tiny, 1.0)
         seen_BS = F.pad(caches[0].source_seen[:, 1:], (0, 1))  # all but the end marks
@@ -150,7 +150,7 @@ class CompiledStepper(TorchStepper):
             x_RV = self._log_probs(plan, caches)
         parents_BN = beams.go_on(x_RV, raw, plan.rows_R, self._beam_rules, self._kernels)
         for cache in caches:
-            cache.follow(parents_BN, beams.in_use)
+            cache.reorder(parents_BN, beams.in_use)
 
 
 class LikeliestStepper(TorchStepper):

@@ -1,4 +1,5 @@
-"""What lies between matrix products, compiled for the CPU by Numba: one pass over each row, in one thread."""
+"""Layer norm and rounding to integers for the CPU, compiled by Numba: one pass over each row, in one
+thread."""
 
 import math
 
@@ -8,11 +9,12 @@ from numba import float32, int32, uint8, void
 from nmt_cli.runtime.kernels.compiled import OPTIONS, bits_of, float_of, njit
 
 NORM = float32[::1], float32[::1], float32
-"""Weights and biases of the channels, and what is added to the variance."""
+"""Types of the weights and biases of layer norm [D], and of its epsilon."""
 
 
 @njit(**OPTIONS)
 def _sum(x_D):
+    """Return the sum of a row. In a function of its own, it may be computed in any order."""
     total = np.float32(0)
     for d in range(len(x_D)):
         total += x_D[d]
@@ -21,6 +23,7 @@ def _sum(x_D):
 
 @njit(**OPTIONS)
 def _sum_of_squares(x_D, mean):
+    """Return the sum of the squared differences from the mean."""
     squares = np.float32(0)
     for d in range(len(x_D)):
         squares += (x_D[d] - mean) * (x_D[d] - mean)
@@ -29,7 +32,8 @@ def _sum_of_squares(x_D, mean):
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})
 def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
-    """Write the layer norm of a row. Factors keep their order, so that every caller gets the same bits."""
+    """Write the layer norm of a row. The order of the factors is fixed, so every caller gets the same
+    bits."""
     mean = _sum(x_D) / np.float32(len(x_D))
     scale = np.float32(1) / np.float32(math.sqrt(_sum_of_squares(x_D, mean) / np.float32(len(x_D)) + epsilon))
     for d in range(len(x_D)):
@@ -45,7 +49,7 @@ def normed(x_TD, out_TD, weight_D, bias_D, epsilon):
 
 @njit(void(float32[:, ::1], float32[:, ::1], *NORM), **OPTIONS)
 def normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon):
-    """Replace each row of `y_TD` by the layer norm of itself plus that of `x_TD`."""
+    """Replace each row of `y_TD` by the layer norm of its sum with the row of `x_TD`."""
     for t in range(len(x_TD)):
         y_D = y_TD[t]
         for d in range(len(y_D)):
@@ -54,32 +58,33 @@ def normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon):
 
 
 @njit(**OPTIONS)
-def rounded_row(x_C, levels, zero, whole_C):
-    """Write a row as whole numbers from -`levels` to `levels`, plus `zero`; returns the scale that these are
-    to be multiplied with."""
-    # Without their signs, floats are in the order of their bits, nan above all; and a maximum of integers is
-    # vectorised.
-    most = np.int32(1)  # not 0, which nothing can be divided by
+def rounded_row(x_C, levels, zero, integers_C):
+    """Write a row as integers from -`levels` to `levels`, plus `zero`. Return their scale.
+
+    The row is about (integer - zero) x scale.
+    """
+    # Without their sign bits, floats sort as integers, with nan last. A maximum of integers is vectorised.
+    highest = np.int32(1)  # not 0, which would be divided by
     for c in range(len(x_C)):
-        most = max(most, np.int32(bits_of(x_C[c]) & 0x7FFFFFFF))
-    top = float_of(most)
-    # A row so small that this were infinite is as good as zeros.
+        highest = max(highest, np.int32(bits_of(x_C[c]) & 0x7FFFFFFF))
+    top = float_of(highest)
+    # Without the limit, the inverse of a tiny row is infinite. With it, such a row becomes zeros.
     inverse = min(np.float32(levels) / top, np.float32(1e36))
     for c in range(len(x_C)):
-        whole_C[c] = np.int32(np.floor(x_C[c] * inverse + np.float32(0.5))) + zero
+        integers_C[c] = np.int32(np.floor(x_C[c] * inverse + np.float32(0.5))) + zero
     return top / np.float32(levels)
 
 
 @njit(void(float32[:, ::1], int32, int32, uint8[:, ::1], float32[::1]), **OPTIONS)
-def round_rows(x_RC, levels, zero, whole_RC, scales_R):
-    """Write each row as `rounded_row` does."""
+def round_rows(x_RC, levels, zero, integers_RC, scales_R):
+    """Write each row and its scale as `rounded_row` does."""
     for row in range(len(x_RC)):
-        scales_R[row] = rounded_row(x_RC[row], levels, zero, whole_RC[row])
+        scales_R[row] = rounded_row(x_RC[row], levels, zero, integers_RC[row])
 
 
 @njit(void(float32[:, ::1], float32[::1], float32[::1]), **OPTIONS)
-def scale_rows(x_RC, scales_R, added_C):
-    """Multiply each row by its scale, then add `added_C`."""
+def scale_rows(x_RC, scales_R, bias_C):
+    """Multiply each row by its scale, then add `bias_C`, in place."""
     for row in range(len(x_RC)):
         for c in range(x_RC.shape[1]):
-            x_RC[row, c] = x_RC[row, c] * scales_R[row] + added_C[c]
+            x_RC[row, c] = x_RC[row, c] * scales_R[row] + bias_C[c]

@@ -1,7 +1,7 @@
-"""What kernels compiled by Numba are made of: how they are compiled, bfloat16, products of a few rows, and an
+"""Building blocks of the kernels that Numba compiles: compilation, bfloat16, matrix products and an
 exponential.
 
-Import it only if Numba is installed.
+Import this module only if Numba is installed.
 """
 
 import hashlib
@@ -26,22 +26,22 @@ from nmt_cli.runtime.kernels.loading import KernelFiles, announce_compiling
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set, and these functions can't be interpreted")
 
-# Kernels that Python calls are given their signatures, and so are compiled when their module is imported:
-# before worker processes are forked, once for all of them.
+# Kernels that Python calls have signatures. So they are compiled when their module is imported, once for all
+# worker processes that are forked later.
 OPTIONS = {
     # By default a division by zero raises, and a loop with such a check is not vectorised.
     "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "arcp", "nsz"},  # all but what takes nan and infinity for impossible
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},  # without the flags that forbid nan and infinity
     "nogil": True,
-    "no_cfunc_wrapper": True,  # it takes a tenth of the time to compile, and nothing calls it
+    "no_cfunc_wrapper": True,  # compiling it takes a tenth of the time, and nothing calls it
 }
 
 PROCESSOR = cpu_target.target_context.codegen().magic_tuple()
 FEATURES = PROCESSOR[2].split(",")
-"""Of the processor that Numba compiles for, which may be told to be another than is there."""
+"""Instruction sets that Numba compiles for. Its settings may name another processor than this machine has."""
 
 MULTIPLIES_BYTES = "+avx512vnni" in FEATURES
-"""Whether it has an instruction for products of bytes."""
+"""Whether the processor has an instruction for products of bytes (VNNI)."""
 
 if MULTIPLIES_BYTES:
     initialize_native_asmparser()
@@ -52,7 +52,8 @@ FILES = KernelFiles(
 
 
 class _Cache(NullCache):
-    """Store compiled code in `FILES`. Numba's own cache ignores changes of imported files."""
+    """A Numba cache that stores compiled code in `FILES`. Numba's own cache ignores changes of imported
+    files."""
 
     def __init__(self, function):
         self._name = f"{function.__module__}.{function.__qualname__}"
@@ -73,9 +74,9 @@ class _Cache(NullCache):
 
 
 def njit(signatures=None, **options):
-    """Compile a function as `numba.njit` does, or load what was compiled before.
+    """Compile a function as `numba.njit` does, or load its compiled code from a file.
 
-    Without signatures, a function is compiled as part of its callers.
+    A function without signatures is compiled as part of its callers.
     """
 
     def decorate(function):
@@ -95,8 +96,11 @@ LN_2 = np.float32(math.log(2))
 
 
 @intrinsic
-def number(context, kept):
-    """A float32, or the bits of a bfloat16 as uint16, since NumPy has no bfloat16, as float32."""
+def as_float32(context, stored):
+    """Return a float32 as it is, or convert a bfloat16 to float32.
+
+    NumPy has no bfloat16. So its bits are stored as uint16.
+    """
 
     def same(context, builder, signature, arguments):
         return arguments[0]
@@ -106,143 +110,148 @@ def number(context, kept):
         bits = builder.zext(arguments[0], ir.IntType(32))
         return builder.bitcast(builder.shl(bits, ir.Constant(ir.IntType(32), 16)), ir.FloatType())
 
-    return float32(kept), same if kept == types.float32 else widened
+    return float32(stored), same if stored == types.float32 else widened
 
 
 @intrinsic
-def kept_as(context, x, like):
-    """The inverse of `number`: `x` in the type of `like`, rounded to the nearest bfloat16, to even in the
-    middle."""
+def rounded_as(context, x, like):
+    """Convert a float32 to the type of `like`, float32 or bfloat16. This is the inverse of `as_float32`.
+
+    A bfloat16 is the nearest one, or the even one of two equally near.
+    """
 
     def same(context, builder, signature, arguments):
         return arguments[0]
 
     def narrowed(context, builder, signature, arguments):
-        whole = ir.IntType(32)
-        bits = builder.bitcast(arguments[0], whole)
-        odd = builder.and_(builder.lshr(bits, whole(16)), whole(1))
-        rounded = builder.lshr(builder.add(builder.add(bits, whole(0x7FFF)), odd), whole(16))
-        # The sum above would make some nan an infinity.
-        nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
-        return builder.trunc(builder.select(nan, whole(0x7FC0), rounded), ir.IntType(16))
+        int_ = ir.IntType(32)
+        bits = builder.bitcast(arguments[0], int_)
+        odd = builder.and_(builder.lshr(bits, int_(16)), int_(1))
+        rounded = builder.lshr(builder.add(builder.add(bits, int_(0x7FFF)), odd), int_(16))
+        # The sum above turns some nan into infinity.
+        is_nan = builder.fcmp_unordered("uno", arguments[0], arguments[0])
+        return builder.trunc(builder.select(is_nan, int_(0x7FC0), rounded), ir.IntType(16))
 
-    return (float32 if like == types.float32 else uint16)(
-        x, like
-    ), same if like == types.float32 else narrowed
+    if like == types.float32:
+        return float32(x, like), same
+    return uint16(x, like), narrowed
 
 
 @intrinsic
 def float_of(context, bits):
-    """The float32 that has the bits of an int32."""
+    """Return the float32 with the bits of an int32."""
 
-    def made(context, builder, signature, arguments):
+    def generate(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.FloatType())
 
-    return float32(bits), made
+    return float32(bits), generate
 
 
 @intrinsic
 def bits_of(context, x):
-    """The inverse of `float_of`."""
+    """Return the bits of a float32 as an int32."""
 
-    def made(context, builder, signature, arguments):
+    def generate(context, builder, signature, arguments):
         return builder.bitcast(arguments[0], ir.IntType(32))
 
-    return int32(x), made
+    return int32(x), generate
 
 
 @intrinsic
 def _two_to_the(context, power):
-    """2^power as float32, for an int32 from -126 to 127."""
+    """Return 2^power as float32, for an int32 from -126 to 127."""
 
-    def made(context, builder, signature, arguments):
-        # A float32 whose fraction is 0: only its exponent, which is stored plus 127, needs to be written.
+    def generate(context, builder, signature, arguments):
+        # The float32 has the fraction 0, and its exponent is stored plus 127.
         exponent = builder.add(arguments[0], ir.Constant(ir.IntType(32), 127))
         return builder.bitcast(builder.shl(exponent, ir.Constant(ir.IntType(32), 23)), ir.FloatType())
 
-    return float32(power), made
+    return float32(power), generate
 
 
 @intrinsic
-def added(context, numbers, place, value):
-    """What one of several whole numbers was before `value` was added to it, which no other thread cuts
-    short."""
+def added(context, numbers, index, value):
+    """Add `value` to one of the int64 `numbers` atomically, and return the number before."""
 
-    def made(context, builder, signature, arguments):
+    def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         return builder.atomic_rmw("add", builder.gep(array.data, [arguments[1]]), arguments[2], "seq_cst")
 
-    return int64(numbers, int64, int64), made
+    return int64(numbers, int64, int64), generate
 
 
 @intrinsic
 def fetch(context, address):
-    """Let the processor read what is at an address, for use soon; it may be anywhere."""
+    """Start to load the memory at an address into the caches. Any address is allowed."""
 
-    def made(context, builder, signature, arguments):
+    def generate(context, builder, signature, arguments):
         pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        whole, name = ir.IntType(32), "llvm.prefetch.p0"
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, whole, whole, whole])
+        int_, name = ir.IntType(32), "llvm.prefetch.p0"
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, int_, int_, int_])
         function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(function, [pointer, whole(0), whole(3), whole(1)])  # to read it, into all caches, data
+        builder.call(function, [pointer, int_(0), int_(3), int_(1)])  # for reading, into all caches, as data
         return context.get_dummy_value()
 
-    return types.void(int64), made
+    return types.void(int64), generate
 
 
 INPUTS = 16
-"""Each a float, or four bytes."""
+"""Inputs of a tile of weights. Each is a float or four bytes."""
 
 
-def _adder(rows, kind, more):
-    """`_in_tiles` for so many rows. Weights are of this `kind`; `more` adds products to totals."""
+def _tile_adder(rows, kind, add_products):
+    """Return the function of `_in_tiles` for a fixed number of rows.
+
+    `kind` is the LLVM type of the weights. `add_products(builder, totals, x, weights)` adds products to
+    totals.
+    """
 
     def add(context, sums_RO, address, x_RI, first):
-        def made(context, builder, signature, arguments):
-            whole, vector = ir.IntType(32), ir.VectorType(kind, 16)
+        def generate(context, builder, signature, arguments):
+            int_, vector = ir.IntType(32), ir.VectorType(kind, 16)
             sums, x = (
                 context.make_array(kind)(context, builder, value)
                 for kind, value in zip(signature.args[::2], arguments[::2], strict=True)
             )
-            places = builder.bitcast(sums.data, vector.as_pointer())
-            places = [builder.gep(places, [whole(i)]) for i in range(4 * rows)]
+            sums_pointer = builder.bitcast(sums.data, vector.as_pointer())
+            pointers = [builder.gep(sums_pointer, [int_(i)]) for i in range(4 * rows)]
             weights = builder.inttoptr(arguments[1], vector.as_pointer())
             size = signature.args[2].dtype.bitwidth // 8
-            step = builder.sdiv(builder.extract_value(x.strides, 0), arguments[3].type(size))
-            firsts = (builder.add(arguments[3], builder.mul(step, step.type(row))) for row in range(rows))
-            begins = [builder.bitcast(builder.gep(x.data, [at]), kind.as_pointer()) for at in firsts]
-            totals = [builder.load(place, align=4) for place in places]
+            stride = builder.sdiv(builder.extract_value(x.strides, 0), arguments[3].type(size))
+            firsts = (builder.add(arguments[3], builder.mul(stride, stride.type(row))) for row in range(rows))
+            inputs = [builder.bitcast(builder.gep(x.data, [at]), kind.as_pointer()) for at in firsts]
+            totals = [builder.load(pointer, align=4) for pointer in pointers]
             for i in range(INPUTS):
-                four = [builder.load(builder.gep(weights, [whole(4 * i + o)]), align=4) for o in range(4)]
-                for row, begin in enumerate(begins):
-                    x = builder.load(builder.gep(begin, [whole(i)]), align=size)
-                    each = _everywhere(builder, x, vector)
+                four = [builder.load(builder.gep(weights, [int_(4 * i + o)]), align=4) for o in range(4)]
+                for row, row_inputs in enumerate(inputs):
+                    value = builder.load(builder.gep(row_inputs, [int_(i)]), align=size)
+                    values = _repeated(builder, value, vector)
                     for o, weight in enumerate(four, start=4 * row):
-                        totals[o] = more(builder, totals[o], each, weight)
-            for place, total in zip(places, totals, strict=True):
-                builder.store(total, place, align=4)
+                        totals[o] = add_products(builder, totals[o], values, weight)
+            for pointer, total in zip(pointers, totals, strict=True):
+                builder.store(total, pointer, align=4)
             return context.get_dummy_value()
 
-        return types.void(sums_RO, int64, x_RI, int64), made
+        return types.void(sums_RO, int64, x_RI, int64), generate
 
     return intrinsic(add)
 
 
-def _everywhere(builder, x, vector):
-    """`x` in all places of a vector."""
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), x, ir.IntType(32)(0))
-    nowhere = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-    return builder.shuffle_vector(one, one, nowhere)
+def _repeated(builder, x, vector):
+    """Return a vector whose elements are all `x`."""
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), x, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(first, first, zeros)
 
 
-def _added_product(builder, totals, x, weights):
-    """`totals` plus the products of floats."""
+def _add_float_products(builder, totals, x, weights):
+    """Return `totals` plus the products of floats."""
     product = builder.fmul(x, weights, flags=["contract"])
     return builder.fadd(totals, product, flags=["contract"])
 
 
-def _added_products(builder, totals, unsigned, signed):
-    """Return `totals` plus the products of four unsigned and four signed bytes in each number."""
+def _add_byte_products(builder, totals, unsigned, signed):
+    """Return `totals` plus the products of four unsigned and four signed bytes in each int32."""
     kind = totals.type
     code = ir.InlineAsm(ir.FunctionType(kind, [kind] * 3), "vpdpbusd $3, $2, $0", "=v,0,v,v")
     return builder.call(code, [totals, unsigned, signed])
@@ -250,31 +259,32 @@ def _added_products(builder, totals, unsigned, signed):
 
 @intrinsic
 def _byte_at(context, address):
-    """The int8 at an address."""
+    """Return the int8 at an address."""
 
-    def made(context, builder, signature, arguments):
+    def generate(context, builder, signature, arguments):
         return builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
 
-    return int8(int64), made
+    return int8(int64), generate
 
 
 @numba.njit(**OPTIONS)
-def _add_single_bytes(sums_RO, address, whole_RI, first):
-    """Compute `add_byte_products` without the instruction for it. Unrolled, it takes seconds to compile."""
+def _add_single_bytes(sums_RO, address, integers_RI, first):
+    """Compute `add_byte_products` without VNNI. An unrolled loop would take seconds to compile."""
     for row in range(len(sums_RO)):
         for i in range(4 * INPUTS):
             for o in range(sums_RO.shape[1]):
                 weight = np.int32(_byte_at(address + i // 4 * 256 + o * 4 + i % 4))
-                sums_RO[row, o] += weight * np.int32(whole_RI[row, first + i])
+                sums_RO[row, o] += weight * np.int32(integers_RI[row, first + i])
 
 
-def _in_tiles(kind, more):
-    """How to add to 64 sums of each row what 16 of its inputs, from the number `first` on, make of the
-    weights at an address: of each input a row of 64.
+def _in_tiles(kind, add_products):
+    """Return a function that multiplies inputs with one tile of weights and adds the products to sums.
 
-    A weight is loaded once for up to four rows, which may stand apart.
+    The function adds to the 64 sums of each row the products of `INPUTS` inputs, from the index `first` on.
+    The tile at `address` has 64 weights for each input. A weight is loaded once for up to four rows. Rows
+    need not be adjacent in memory. See `_tile_adder` for the parameters.
     """
-    of_4, of_2, of_1 = (_adder(rows, kind, more) for rows in (4, 2, 1))
+    of_4, of_2, of_1 = (_tile_adder(rows, kind, add_products) for rows in (4, 2, 1))
 
     @numba.njit(**OPTIONS)
     def add(sums_RO, address, x_RI, first):
@@ -291,41 +301,46 @@ def _in_tiles(kind, more):
     return add
 
 
-add_products = _in_tiles(ir.FloatType(), _added_product)
-add_byte_products = _in_tiles(ir.IntType(32), _added_products) if MULTIPLIES_BYTES else _add_single_bytes
+add_products = _in_tiles(ir.FloatType(), _add_float_products)
+add_byte_products = _in_tiles(ir.IntType(32), _add_byte_products) if MULTIPLIES_BYTES else _add_single_bytes
 
 
 @njit(boolean(int64[::1], int64, int64), **OPTIONS)
-def wait(told, seen, turns):
-    """Wait until the number in `told` is more than `seen`, for so many turns at most; whether it is."""
-    for _ in range(turns):  # noqa: SIM110 - Numba knows no `any`
-        if added(told, 0, 0) > seen:
+def wait(counter, seen, turns):
+    """Return whether the number in `counter` exceeds `seen` within `turns` turns of a busy loop."""
+    for _ in range(turns):  # noqa: SIM110 - Numba has no `any`
+        if added(counter, 0, 0) > seen:
             return True
     return False
 
 
 @njit(**OPTIONS)
 def exp(x):
-    """e^x for x of at most 0, with an error of at most 1e-7; unlike `math.exp`, vectorised where it is in a
-    loop."""
-    x = np.float32(-87.0) if x < np.float32(-87.0) else x  # below, 2^twos has no bits; nan passes
+    """Return e^x for x of at most 0, with an error of at most 1e-7. A loop of it is vectorised.
+
+    `math.exp` is not vectorised.
+    """
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x  # 2^twos would underflow; nan stays nan
     twos = np.floor(x * LOG2_E + np.float32(0.5))
-    rest = x - twos * LN_2
-    # A Taylor series is exact enough here, as the rest is at most ln(2) / 2 from 0.
+    remainder = x - twos * LN_2
+    # The remainder is at most ln(2) / 2 from 0. There a Taylor series is exact enough.
     total = np.float32(1 / 5040)
     for factorial in (720, 120, 24, 6, 2, 1, 1):
-        total = total * rest + np.float32(1 / factorial)
+        total = total * remainder + np.float32(1 / factorial)
     return total * _two_to_the(np.int32(twos))
 
 
 @njit(**OPTIONS)
 def order_of(x):
-    """An int32 that is in the order of floats, of which the maximum is vectorised; nan may be anywhere."""
+    """Return an int32 that sorts as the float32 `x` does. A maximum of integers is vectorised.
+
+    nan has an arbitrary rank.
+    """
     bits = bits_of(x)
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
 @njit(**OPTIONS)
 def float_at(order):
-    """The inverse of `order_of`."""
+    """Return the float32 that `order_of` maps to this int32."""
     return float_of(np.int32(order ^ ((order >> np.int32(31)) & np.int32(0x7FFFFFFF))))

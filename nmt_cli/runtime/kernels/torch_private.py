@@ -1,6 +1,6 @@
-"""All private functions of PyTorch that are used, each with a fallback for versions that lack it.
+"""All uses of PyTorch's private functions, each with a fallback for versions without the function.
 
-Whether a function is there is asked at each call, so that torch.compile sees a plain call either way.
+Each call checks for the function again, so that torch.compile traces a plain call either way.
 """
 
 import ctypes
@@ -18,78 +18,76 @@ from torch.nn import functional as F
 Compute = Callable[[Tensor], Tensor]
 
 KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256", "LRU_CACHE_CAPACITY": "1"}
-"""How many kernels oneDNN keeps, and how many PyTorch keeps on top of that.
+"""Maximum number of kernels that oneDNN keeps, and that PyTorch keeps in addition.
 
-Each number of rows has its own kernel for each matrix, of 1/4 MB or more, and 1024 are kept in either place
-where nothing is said: hundreds of megabytes. A step of decoding needs few; what oneDNN keeps serves both."""
+A matrix needs another kernel for each number of rows, of at least 256 KiB. By default both libraries keep
+1,024 kernels, hundreds of megabytes. A decoding step needs few of them, and oneDNN's cache serves PyTorch
+too."""
 
 
 # Training
 
 
 def update_loss_scale(scale: Tensor, good_steps: Tensor, bad: Tensor, growth_steps: int) -> None:
-    """Halve `scale` where `bad` is 1; double it after `growth_steps` good steps unless that is infinite.
+    """Halve `scale` if `bad` is 1. Double it after `growth_steps` good steps, unless it would be infinite.
 
-    All are 0-d tensors of one device. The first two are changed in place; the host does not wait for the
-    device.
+    All tensors are 0-d and on one device. `scale` and `good_steps` are changed in place. The host does not
+    wait for the device.
     """
     if hasattr(torch, "_amp_update_scale_"):
         torch._amp_update_scale_(scale, good_steps, bad, 2.0, 0.5, growth_steps)
         return
     good_steps.add_(1)
-    whole = good_steps == growth_steps
-    grown = torch.where(whole & (2 * scale).isfinite(), 2 * scale, scale)
+    due = good_steps == growth_steps
+    grown = torch.where(due & (2 * scale).isfinite(), 2 * scale, scale)
     scale.copy_(torch.where(bad > 0, scale / 2, grown))
-    good_steps.masked_fill_(whole | (bad > 0), 0)
+    good_steps.masked_fill_(due | (bad > 0), 0)
 
 
 def step_unless(optimizer: torch.optim.Optimizer, bad: Tensor, scale: Tensor | None) -> None:
-    """Take a step of a fused optimiser unless `bad` is 1, with gradients divided by `scale` if there is one.
+    """Take a step of a fused optimizer unless `bad` is 1. Divide gradients by `scale` first, if given.
 
-    Its kernels read the two attributes that PyTorch's gradient scaler sets, so the host does not wait for the
-    device; the fallback does.
+    Fused kernels read the two attributes that PyTorch's gradient scaler sets. So the host does not wait for
+    the device, except in the fallback.
     """
     if getattr(optimizer, "_step_supports_amp_scaling", False):
         optimizer.found_inf = bad  # type: ignore[attr-defined]
         optimizer.grad_scale = scale  # type: ignore[attr-defined]
-        optimizer.step()
-    elif not bad.item():
-        for group in optimizer.param_groups if scale is not None else ():
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad.div_(scale)
-        optimizer.step()
+    elif bad.item():
+        return
+    elif scale is not None:
+        parameters = (x for group in optimizer.param_groups for x in group["params"])
+        for gradient in [x.grad for x in parameters if x.grad is not None]:
+            gradient.div_(scale)
+    optimizer.step()
 
 
 def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) -> None:
-    """Move each of `means` by `share` of the way to its value, in place."""
-    if hasattr(torch, "_foreach_lerp_"):
-        torch._foreach_lerp_(list(means), list(values), share)
-        return
-    for mean, value in zip(means, values, strict=True):
-        mean.lerp_(value, share)
+    """Move each mean toward its value by `share` of the difference, in place."""
+    _for_each("lerp", means, values, share)
 
 
 def add_all(totals: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Add to each of `totals` its value, in place, with few launches."""
-    if hasattr(torch, "_foreach_add_"):
-        torch._foreach_add_(list(totals), list(values))
-        return
-    for total, value in zip(totals, values, strict=True):
-        total.add_(value)
+    """Add to each total its value, in place and with few kernel launches."""
+    _for_each("add", totals, values)
 
 
-def copy_all(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Copy into each of `places` its value, which may be of another dtype, with few launches."""
-    if hasattr(torch, "_foreach_copy_"):
-        torch._foreach_copy_(list(places), list(values))
+def copy_all(targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Copy to each target its value, which may have another dtype, with few kernel launches."""
+    _for_each("copy", targets, values)
+
+
+def _for_each(operation: str, targets: Sequence[Tensor], values: Sequence[Tensor], *options: float) -> None:
+    """Apply an in-place operation to each pair of a target and a value."""
+    if hasattr(torch, f"_foreach_{operation}_"):
+        getattr(torch, f"_foreach_{operation}_")(list(targets), list(values), *options)
         return
-    for place, value in zip(places, values, strict=True):
-        place.copy_(value)
+    for target, value in zip(targets, values, strict=True):
+        getattr(target, f"{operation}_")(value, *options)
 
 
 def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-    """Put `parameter` in the place of the one of this name, as assigning it does, which takes ten times as
+    """Replace the parameter of this name. Assigning an attribute does the same and takes ten times as
     long."""
     if hasattr(module, "_parameters"):
         module._parameters[name] = parameter
@@ -100,8 +98,8 @@ def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add the product of two matrices to `total`, in place.
 
-    Where factors are half and `total` is not, a GPU does it at once, all in fp32; without that function, the
-    product is rounded to half before it is added.
+    If the factors have half precision and `total` has not, a GPU computes all in fp32. Without that function
+    the product is rounded to half precision before it is added.
     """
     if total.dtype == left.dtype:
         total.addmm_(left, right)
@@ -112,7 +110,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def relu_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The ReLU of `F.linear`, without gradients; a GPU does it all in the product's kernel."""
+    """Compute the ReLU of `F.linear`, without gradients. A GPU does both in one kernel."""
     if hasattr(torch.ops.aten, "_addmm_activation"):
         out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.mT)
         return out
@@ -120,8 +118,10 @@ def relu_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
-    """The gradient of a softmax's input, over the last axis, from its output `out` and the gradient of
-    that."""
+    """Return the gradient of a softmax's input, over the last axis.
+
+    `out` is the softmax's output, and `d_out` the gradient of the output.
+    """
     if hasattr(torch, "_softmax_backward_data"):
         return torch._softmax_backward_data(d_out, out, -1, out.dtype)
     weighted = d_out * out
@@ -130,12 +130,12 @@ def softmax_backward(d_out: Tensor, out: Tensor) -> Tensor:
 
 @contextmanager
 def no_kernels_chosen_by_speed() -> Iterator[None]:
-    """A context in which `torch.compile` makes the same kernels in each run.
+    """Let `torch.compile` create the same kernels in each run within the block.
 
-    Otherwise it times several and takes the fastest, and their bits differ. Versions that can't promise this
-    do not compile at all within it.
+    By default it times several kernels and takes the fastest. Their results differ in the last bits. Versions
+    of PyTorch without this option do not compile within the block.
     """
-    from torch._inductor import config  # takes its time
+    from torch._inductor import config  # slow to import
 
     if not hasattr(config, "deterministic"):
         with torch.compiler.set_stance("force_eager"):
@@ -150,17 +150,18 @@ def no_kernels_chosen_by_speed() -> Iterator[None]:
 
 @contextmanager
 def products_by_onednn() -> Iterator[None]:
-    """A context in which oneDNN computes products of fp32 where it is the faster one and rounds no factor.
+    """Let oneDNN compute fp32 products within the block, if it is faster and rounds no factor.
 
-    PyTorch leaves them to MKL, which knows Intel's processors best: on others it reaches half of the speed,
-    or less. One switch says both who computes and how exactly, and its "bf16" stands for "as exactly as the
-    instructions for bf16 are": those of AMX round, and processors without them compute in fp32 as before.
+    By default MKL computes them. It is made for Intel's processors, and has at most half of oneDNN's speed on
+    others. One switch chooses both library and precision. Its value "bf16" allows the precision of the
+    processor's bf16 instructions. AMX rounds factors. Processors without AMX compute in fp32 as before.
     """
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
     before = getattr(matmul, "fp32_precision", None)
-    ask = getattr(torch.cpu, "get_capabilities", dict)
-    able: dict[str, object] = ask()
-    if before not in ("none", "ieee") or not able.get("avx512_bf16") or able.get("amx_bf16"):
+    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
+    capabilities: dict[str, object] = get_capabilities()
+    can_be_exact = capabilities.get("avx512_bf16") and not capabilities.get("amx_bf16")
+    if before not in ("none", "ieee") or not can_be_exact:
         yield
         return
     matmul.fp32_precision = "bf16"  # type: ignore[union-attr]
@@ -173,44 +174,44 @@ def products_by_onednn() -> Iterator[None]:
 
 
 def _products_are_exact() -> bool:
-    """Whether factors of fp32 keep the bits that bf16 doesn't have."""
+    """Return whether products of fp32 matrices use more bits of the factors than bf16 has."""
     fine = torch.full((256, 256), 1 + 2.0**-20)
     return torch.equal(fine @ torch.eye(256), fine)
 
 
 # Translating on a CPU
 
-BLOCK, BYTES, MULTIPLE = 64, 4, 16
-"""Of the layout that oneDNN has for weights on CPUs with AVX-512, see `blocks_of`."""
+OUTPUTS_PER_BLOCK, BYTES_PER_OUTPUT, ROWS_ROUNDED_TO = 64, 4, 16
+"""oneDNN's layout of weights on CPUs with AVX-512. See `blocks_of`."""
 
-LOOKED_UP = 256
-"""Weights of each matrix."""
+SAMPLED_WEIGHTS = 256
+"""Number of weights of each matrix that `blocks_of` compares to verify the layout."""
 
 
 def multiplies_bf16() -> bool:
-    """Whether the CPU has instructions for products of bfloat16."""
-    ask = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return bool(ask and ask())
+    """Return whether the CPU has instructions for products of bfloat16."""
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(is_supported and is_supported())
 
 
 def multiplies_int8() -> bool:
-    """Whether PyTorch has kernels for products of 8-bit numbers on this CPU."""
+    """Return whether PyTorch has fast kernels for products of 8-bit integers on this CPU."""
     kernels = ("qlinear_prepack", "qlinear_pointwise")
-    known = "x86" in torch.backends.quantized.supported_engines  # elsewhere they are there too, and slow
-    return known and all(hasattr(torch.ops.onednn, name) for name in kernels)
+    is_fast = "x86" in torch.backends.quantized.supported_engines
+    return is_fast and all(hasattr(torch.ops.onednn, name) for name in kernels)
 
 
 def keep_few_kernels() -> None:
-    """Bound the memory that products of ever new numbers of rows take; to be called before the first of them.
+    """Limit the memory of kernels for products with many different numbers of rows.
 
-    What the user's environment says is left as it is.
+    Call this before the first product. Limits in the user's environment have precedence.
     """
-    for name, most in KERNELS_KEPT.items():
-        os.environ.setdefault(name, most)  # both libraries look there at their first product
+    for name, limit in KERNELS_KEPT.items():
+        os.environ.setdefault(name, limit)
 
 
 def lays_out_weights() -> bool:
-    """Whether `laid_out` is anything but `F.linear`."""
+    """Return whether `laid_out` can do more than call `F.linear`."""
     kernels = ("_reorder_linear_weight", "_linear_pointwise")
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return available and all(hasattr(torch.ops.mkldnn, name) for name in kernels)
@@ -218,23 +219,22 @@ def lays_out_weights() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
-    """Computes `F.linear` with a weight that oneDNN has laid out."""
+    """`F.linear` with a weight matrix in oneDNN's own layout."""
 
     packed: Tensor
     bias: Tensor | None
     outputs: int
     blocks: int
-    """See `blocks_of`."""
+    """The address of the weights, or 0. See `blocks_of`."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., inputs] to [..., outputs]."""
+        """Return [..., outputs] for `x` of [..., inputs]."""
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return out
 
 
 def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
-    """A function that computes `F.linear` with this weight, laid out to be fast for inputs of about `rows`
-    rows."""
+    """Return a function that computes `F.linear` with this weight, fast for inputs of about `rows` rows."""
     weight = weight.detach()
     if not lays_out_weights():
         return lambda x: F.linear(x, weight, bias)
@@ -243,75 +243,82 @@ def laid_out(weight: Tensor, bias: Tensor | None, rows: int) -> Compute:
 
 
 def blocks_of(weight: Tensor, packed: Tensor) -> int:
-    """Where oneDNN keeps the `weight` that it has `packed`, if in blocks of `BLOCK` outputs; else 0.
+    """Return the address of the weights in `packed`, oneDNN's layout of `weight`, or 0 for another layout.
 
-    In a row of a block stand `BYTES` bytes of each output, for one input or more; its rows are as many as
-    inputs need, rounded up to a multiple of `MULTIPLE`. Behind all blocks of int8 stands for each output, as
-    int32, the sum of its weights, times -1. This is oneDNN's own affair, so some of it is looked up.
+    The expected layout has blocks of `OUTPUTS_PER_BLOCK` outputs. A row of a block has `BYTES_PER_OUTPUT`
+    bytes of each output, for one input (fp32) or four (int8). A block has as many rows as the inputs need,
+    rounded up to a multiple of `ROWS_ROUNDED_TO`. After all blocks of int8 follows for each output, as int32,
+    the sum of its weights times -1. oneDNN does not document this. So the size and a random sample are
+    verified.
     """
-    private = hasattr(torch.ops.mkldnn, "data_ptr") and hasattr(torch.ops.mkldnn, "_nbytes")
-    if not private or weight.dtype not in (torch.float32, torch.int8) or not weight.numel():
+    is_readable = hasattr(torch.ops.mkldnn, "data_ptr") and hasattr(torch.ops.mkldnn, "_nbytes")
+    if not is_readable or weight.dtype not in (torch.float32, torch.int8) or not weight.numel():
         return 0
-    (outputs, inputs), beside = weight.shape, BYTES // weight.element_size()
-    rows, high = -(-inputs // (beside * MULTIPLE)) * MULTIPLE, outputs + -outputs % BLOCK
-    sums = high if weight.dtype == torch.int8 else 0
-    if torch.ops.mkldnn._nbytes(packed) != (high * rows + sums) * BYTES:
+    (outputs, inputs), per_row = weight.shape, BYTES_PER_OUTPUT // weight.element_size()
+    rows = -(-inputs // (per_row * ROWS_ROUNDED_TO)) * ROWS_ROUNDED_TO
+    padded_outputs = outputs + -outputs % OUTPUTS_PER_BLOCK
+    sums = padded_outputs if weight.dtype == torch.int8 else 0
+    if torch.ops.mkldnn._nbytes(packed) != (padded_outputs * rows + sums) * BYTES_PER_OUTPUT:
         return 0
     address: int = torch.ops.mkldnn.data_ptr(packed)
     kind = ctypes.c_int8 if weight.dtype == torch.int8 else ctypes.c_float
-    found = np.ctypeslib.as_array((kind * (high * rows * beside)).from_address(address))
-    some = np.random.default_rng(0)
-    output, place = (some.integers(size, size=LOOKED_UP) for size in (outputs, inputs))
-    row = output // BLOCK * rows + place // beside
-    there = found[(row * BLOCK + output % BLOCK) * beside + place % beside]
-    behind = (ctypes.c_int32 * min(sums, outputs, BLOCK)).from_address(address + high * rows * BYTES)
-    known = (-weight[: len(behind)].sum(1)).tolist() == list(behind)
-    return address if known and np.array_equal(there, weight.numpy()[output, place]) else 0
+    memory = np.ctypeslib.as_array((kind * (padded_outputs * rows * per_row)).from_address(address))
+    random = np.random.default_rng(0)
+    output, input_ = (random.integers(size, size=SAMPLED_WEIGHTS) for size in (outputs, inputs))
+    row = output // OUTPUTS_PER_BLOCK * rows + input_ // per_row
+    sample = memory[(row * OUTPUTS_PER_BLOCK + output % OUTPUTS_PER_BLOCK) * per_row + input_ % per_row]
+    sums_address = address + padded_outputs * rows * BYTES_PER_OUTPUT
+    negated_sums = (ctypes.c_int32 * min(sums, outputs, OUTPUTS_PER_BLOCK)).from_address(sums_address)
+    sums_match = (-weight[: len(negated_sums)].sum(1)).tolist() == list(negated_sums)
+    return address if sums_match and np.array_equal(sample, weight.numpy()[output, input_]) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Int8Matrix:
-    """A matrix [outputs, inputs] of whole numbers from -127 to 127 times each output's scale, laid out."""
+    """A matrix [outputs, inputs] of int8 from -127 to 127 in oneDNN's layout, and the scale of each
+    output."""
 
     packed: Tensor
     scale: Tensor
     zeros: Tensor
     blocks: int
-    """See `blocks_of`; 0 too where kernels that read there would be slow."""
+    """The address of the weights, see `blocks_of`. 0 also if kernels that read them would be slow."""
 
 
-def int8_matrix(whole: Tensor, scale: Tensor) -> Int8Matrix:
-    """A matrix of int8 [outputs, inputs] with the scale of each output."""
-    packed = torch.ops.onednn.qlinear_prepack(whole, None)
+def int8_matrix(integers: Tensor, scale: Tensor) -> Int8Matrix:
+    """Lay out a matrix of int8 [outputs, inputs] with the scale of each output."""
+    packed = torch.ops.onednn.qlinear_prepack(integers, None)
     zeros = torch.zeros(len(scale), dtype=torch.int64)
-    blocks = blocks_of(whole, packed) if adds_products_in_32_bits() else 0
+    blocks = blocks_of(integers, packed) if adds_products_in_32_bits() else 0
     return Int8Matrix(packed, scale.float(), zeros, blocks)
 
 
 def int8_product(x: Tensor, zero: int, matrix: Int8Matrix) -> Tensor:
-    """`F.linear` of whole numbers [rows, inputs] of uint8, to which `zero` was added.
+    """Compute `F.linear` of uint8 [rows, inputs], from which `zero` is subtracted first.
 
-    Each row's result depends on no other row.
+    Each row's result is independent of the other rows.
     """
-    given = (x, 1.0, zero, matrix.packed, matrix.scale, matrix.zeros)
-    # No bias, no other scale or zero, and nothing done to the results.
+    operands = (x, 1.0, zero, matrix.packed, matrix.scale, matrix.zeros)
+    # Without a bias, a scale or zero point of the output, and an activation.
     out: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-        *given, None, 1.0, 0, torch.float32, "none", [], ""
+        *operands, None, 1.0, 0, torch.float32, "none", [], ""
     )
     return out
 
 
 def adds_products_in_32_bits() -> bool:
-    """Return whether products of 8-bit numbers are added where they can't overflow.
+    """Return whether sums of products of 8-bit integers are exact in 32 bits.
 
-    The processor's instructions do, unless `ONEDNN_MAX_CPU_ISA` keeps oneDNN from them.
+    The VNNI instructions of the processor are exact, unless `ONEDNN_MAX_CPU_ISA` keeps oneDNN from using
+    them.
     """
-    ask = getattr(torch.cpu, "_is_vnni_supported", None)
-    return bool(ask and ask()) and _largest_bytes_fit()
+    is_supported = getattr(torch.cpu, "_is_vnni_supported", None)
+    return bool(is_supported and is_supported()) and _largest_bytes_fit()
 
 
 @cache
 def _largest_bytes_fit() -> bool:
+    """Return whether a product of the largest 8-bit integers does not overflow."""
     weights = torch.full((16, 64), 127, dtype=torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(weights, None)
     matrix = Int8Matrix(packed, torch.ones(16), torch.zeros(16, dtype=torch.int64), 0)

@@ -65,8 +65,8 @@ def _call_others(
     # PyTorch's own threads, which all else takes, would be in the way of these.
     suffices = not turn.search.coverage_penalty and all(
         model.few_rows
-        and model.few_rows.suffices(rows)
-        and (not joining or model.few_rows.encodes(len(joining), longest))
+        and model.few_rows.fits(rows)
+        and (not joining or model.few_rows.can_encode(len(joining), longest))
         for model in models
     )
     wanted = threads if few and not suffices else 1

@@ -77,7 +77,7 @@ def searched(model: Transformer, places: int, steps: int, others: Sequence[list[
         tokens = torch.cat([torch.randint(2, 8, (places,), generator=draw) for draw in draws])
         found.append(model.logits(model.step(tokens, rows, cache, age + 1))[: 2 * places])
         parents = torch.stack([torch.randint(0, places, (places,), generator=draw) for draw in draws])
-        cache.follow(parents, torch.ones_like(parents, dtype=torch.bool))
+        cache.reorder(parents, torch.ones_like(parents, dtype=torch.bool))
     return torch.stack(found).double()
 
 
@@ -129,7 +129,7 @@ def test_a_line_that_is_alone_is_encoded_as_the_plain_model_does_it(
 
 def test_who_sees_but_a_window_of_the_source_is_encoded_as_ever(build: Callable[..., Transformer]) -> None:
     ours = packed(build(replace(POST, encoder_window=4)))
-    assert not ours.few_rows or not ours.few_rows.encodes(1, 5)
+    assert not ours.few_rows or not ours.few_rows.can_encode(1, 5)
 
 
 @torch.inference_mode()
@@ -164,5 +164,5 @@ def test_other_decoders_do_without(changed: dict[str, Any], build: Callable[...,
 def test_a_layout_that_is_not_the_known_one_is_not_read(
     build: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_private, "BLOCK", 32)
+    monkeypatch.setattr(torch_private, "OUTPUTS_PER_BLOCK", 32)
     assert kernels() and packed(build(POST)).few_rows is None
