@@ -1,4 +1,13 @@
-"""The sub-layers of the Transformer: D channels, H heads, K channels of a head's keys, V of its values."""
+"""The sub-layers of the Transformer: attention, feed-forward layers, and the residual connection around them.
+
+A batch is ragged: all tokens of all sentences are rows of one tensor, and a `Layout` has the lengths of the
+sentences. Suffixes of names are the axes of a tensor:
+
+- T target tokens, S source tokens. In self-attention, T are the tokens of either side.
+- R rows of a decoding step, each the newest token of a hypothesis.
+- D channels of a token (d_model), F channels inside a feed-forward layer (d_ff).
+- H heads, K channels of a head's queries and keys (d_k), V channels of a head's values (d_v).
+"""
 
 from collections.abc import Callable
 
@@ -7,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt_cli.attention.dispatch import attend_projected
-from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads, parts_of
-from nmt_cli.attention.reference import weights
+from nmt_cli.attention.reference import Options, weights
 from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed
@@ -18,12 +26,12 @@ from nmt_cli.ragged import Layout
 
 
 def gelu_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """GELU of a projection."""
+    """Return the GELU of a projection."""
     return F.gelu(linear(x))
 
 
 def swish_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """Swish of a projection."""
+    """Return the swish of a projection, x times its sigmoid."""
     return F.silu(linear(x))
 
 
@@ -32,16 +40,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor, nn.Module], Tensor]] = {
     "gelu": gelu_linear,
     "swish": swish_linear,
 }
-"""Of feed-forward layers: what becomes of x and the first projection."""
+"""For each activation, a function of x and the first projection of a feed-forward layer."""
 
 INPUT_GAINS = {"xavier": 1.0, "smaller": 0.5**0.5}
-"""Of what attention makes of its input: queries, keys and values."""
+"""For each `init`, the factor on the initial range of the query, key and value projections."""
 
 
 def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.Linear:
-    """Several projections of one input in one matrix, each drawn as if it stood alone (Xavier, uniform)."""
+    """Create a linear layer that computes several projections of one input side by side.
+
+    Each projection is initialised as a layer with only its own outputs: uniform within ±gain x sqrt(6 /
+    (inputs + outputs)), as proposed by Glorot and Bengio (2010). Biases are 0.
+    """
     linear = nn.Linear(inputs, sum(outputs), bias=bias)
-    # The range of the draws depends on the number of outputs, and is to be that of each projection.
     for rows in torch.split(linear.weight.detach(), list(outputs)):
         nn.init.xavier_uniform_(rows, gain)
     if bias:
@@ -49,13 +60,13 @@ def projection(inputs: int, *outputs: int, bias: bool, gain: float = 1.0) -> nn.
     return linear
 
 
-def by_head(x_TD: Tensor, heads: int) -> Tensor:
-    """[T, H, channels of a head]."""
-    return x_TD.view(x_TD.shape[0], heads, x_TD.shape[1] // heads)
+def by_head(x_TC: Tensor, heads: int) -> Tensor:
+    """Split the channels into heads: [T, H x K] to [T, H, K]."""
+    return x_TC.view(x_TC.shape[0], heads, x_TC.shape[1] // heads)
 
 
 def layer_norm(config: ModelConfig) -> nn.LayerNorm:
-    """Over the channels of a token."""
+    """Create a layer norm over the channels of a token."""
     return nn.LayerNorm(config.width, eps=config.norm_epsilon)
 
 
@@ -63,11 +74,15 @@ LAST_NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "post": lambda config: nn.Identity(),
     "pre": layer_norm,
 }
-"""What ends a stack; where norms stand behind the sub-layers, there is one already."""
+"""For each `norm`, the layer after the last sub-layer of a stack. With post-norm, the stack ends in a
+norm."""
 
 
 class Residual(nn.Module):
-    """Adds to x what a sub-layer makes of it, and normalises before or behind."""
+    """The residual connection around a sub-layer, with dropout and layer norm.
+
+    Post-norm, as in the paper: norm(x + dropout(sublayer(x))). Pre-norm: x + dropout(sublayer(norm(x))).
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -76,15 +91,22 @@ class Residual(nn.Module):
         self.drop = config.residual_dropout
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """[..., D] to [..., D], in the type of x; norms are computed in that of their weights."""
+        """Apply a sub-layer to `x` of [..., D]. The result has the shape and dtype of `x`.
+
+        Norms are computed in the dtype of their weights.
+        """
         drop = self.drop if self.training else 0.0
         if self.post:
             return normed_sum(x, sublayer(x), self.norm, drop)
-        return x + dropout(sublayer(self.norm(x.to(self.norm.weight.dtype))), drop, self.training)
+        normed = self.norm(x.to(self.norm.weight.dtype))
+        return x + dropout(sublayer(normed), drop, self.training)
 
 
 class SelfAttention(nn.Module):
-    """Each token attends to its own sentence; a decoder's to what came before."""
+    """Multi-head self-attention: each token attends to the tokens of its own sentence.
+
+    With `causal`, as in the decoder, a token attends only to itself and the tokens before it.
+    """
 
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
         super().__init__()
@@ -97,29 +119,33 @@ class SelfAttention(nn.Module):
         self.window = config.decoder_window if causal else config.encoder_window
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """[T, D] to [T, D]."""
+        """Return [T, D]: the attention of each token, projected back to the width of the model."""
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
-        packed = self.query_key_value(x_TD)
         options = Options(self.causal, self.window, drop, seed)
-        mixed_THV = attend_projected([packed], self.shape, layout, layout, options)
-        mixed: Tensor = self.output(mixed_THV.flatten(1))
-        return mixed
+        # Queries, keys and values of all heads in one matrix product.
+        projected = self.query_key_value(x_TD)
+        mixed_THV = attend_projected([projected], self.shape, layout, layout, options)
+        out: Tensor = self.output(mixed_THV.flatten(1))
+        return out
 
     def weights(self, x_TD: Tensor, layout: Layout) -> list[Tensor]:
-        """How much each token attends to each: [H, length, length] of each sentence."""
+        """Return the attention weights of each sentence as [H, queries, keys], without dropout."""
         query, key, _ = parts_of([self.query_key_value(x_TD)], self.shape)
         return weights(query, key, layout, layout, Options(self.causal, self.window))
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """The next token of each row, which sees its path in the cache and itself; [R, D] to [R, D]."""
-        mixed_RD = step.attend_newest(self.query_key_value(x_RD), self.shape, cache)
-        mixed: Tensor = self.output(mixed_RD)
-        return mixed
+        """Return [R, D]: the attention of the newest token of each row to its hypothesis and itself.
+
+        The keys and values of the newest tokens are added to the cache.
+        """
+        mixed_RC = step.attend_newest(self.query_key_value(x_RD), self.shape, cache)
+        out: Tensor = self.output(mixed_RC)
+        return out
 
 
 class CrossAttention(nn.Module):
-    """Each target token attends to the whole source sentence."""
+    """Multi-head attention of each target token to all tokens of its source sentence."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -131,49 +157,50 @@ class CrossAttention(nn.Module):
         self.output = projection(values, config.width, bias=bias)
 
     def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
-        """[T, D] to [T, D]."""
+        """Return [T, D]: the attention of each target token to the encoded source, projected back."""
         drop = self.drop if self.training else 0.0
         seed = dropout_seed(x_TD) if drop else None
         projections = [self.query(x_TD), self.key_value(encoded_SD)]
         widths = (self.query.out_features // self.heads, self.output.in_features // self.heads)
         heads = Heads(self.heads, *widths)
         mixed_THV = attend_projected(projections, heads, target, source, Options(drop=drop, seed=seed))
-        mixed: Tensor = self.output(mixed_THV.flatten(1))
-        return mixed
+        out: Tensor = self.output(mixed_THV.flatten(1))
+        return out
 
     def weights(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> list[Tensor]:
-        """How much each target token attends to each of the source: [H, T, S] of each pair."""
+        """Return the attention weights of each pair as [H, queries, keys], without dropout."""
         keys_SHK, _ = self.keys_values(encoded_SD)
         return weights(by_head(self.query(x_TD), self.heads), keys_SHK, target, source)
 
     def keys_values(self, encoded_SD: Tensor) -> tuple[Tensor, Tensor]:
-        """[S, H, K] and [S, H, V]: what the source offers to every target token."""
-        packed = self.key_value(encoded_SD)
-        keys, values = packed.split([self.query.out_features, self.output.in_features], dim=-1)
+        """Return keys [S, H, K] and values [S, H, V] of the source. Decoding computes them only once."""
+        projected = self.key_value(encoded_SD)
+        keys, values = projected.split([self.query.out_features, self.output.in_features], dim=-1)
         return by_head(keys, self.heads), by_head(values, self.heads)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """[R, D] to [R, D]; the rows of one sentence share its keys and values."""
+        """Return [R, D]: the attention of the newest token of each row to its source sentence."""
         query_RHK = by_head(self.query(x_RD), self.heads)
         step.cover(query_RHK, cache.source_keys)
-        mixed_RD = step.source.attend(query_RHK, cache.source_keys, cache.source_values)
-        mixed: Tensor = self.output(mixed_RD)
-        return mixed
+        mixed_RC = step.source.attend(query_RHK, cache.source_keys, cache.source_values)
+        out: Tensor = self.output(mixed_RC)
+        return out
 
 
 class FeedForward(nn.Module):
-    """Two projections with a bend between them, the same for each token."""
+    """The position-wise feed-forward layer: linear, activation, linear. The same for each token."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        linear = projection if config.init == "xavier" else nn.Linear  # PyTorch draws up to 1 / sqrt(inputs)
+        # By default PyTorch draws weights and biases within ±1 / sqrt(inputs), which is `init=smaller`.
+        linear = projection if config.init == "xavier" else nn.Linear
         self.inner = linear(config.width, config.feed_forward, bias=True)
         self.outer = linear(config.feed_forward, config.width, bias=True)
         self.activation = ACTIVATIONS[config.activation]
         self.drop = config.activation_dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., D] to [..., D]."""
-        bent = dropout(self.activation(x, self.inner), self.drop, self.training)
-        out: Tensor = self.outer(bent)
+        """Return [..., D] for `x` of [..., D]."""
+        activated_F = dropout(self.activation(x, self.inner), self.drop, self.training)
+        out: Tensor = self.outer(activated_F)
         return out

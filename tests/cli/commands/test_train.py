@@ -247,7 +247,7 @@ def test_wrong_usage_is_told_with_exit_code_2(
         (("--set", "checkpoints.keep_last=0"), "keep_last is 0; take at least 1."),
         (("--set", "checkpoints.every_minutes=0"), "every_minutes is 0.0; take more than 0."),
         (("--set", "schedule.kind=step"), "schedule.kind takes "),
-        (("--set", "model.heads=3"), "width 16 can't be shared evenly among 3 heads"),
+        (("--set", "model.heads=3"), "width is 16, which is not a multiple of the 3 heads"),
         (("--set", "training.precision=fp16"), "training.precision is fp16, but cpu has only fp32, bf16."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
