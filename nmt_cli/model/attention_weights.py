@@ -1,4 +1,4 @@
-"""What every attention of a model weighs with, in one forward."""
+"""Record the attention weights of all layers in one forward pass."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,12 +13,13 @@ from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 
 Layers = list[list[Tensor]]
-"""For each layer, of each pair [heads, queries, keys]; on the host."""
+"""For each layer and each pair of sentences, weights [heads, queries, keys] on the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionWeights:
-    """Of the encoder, of the decoder, and between the two."""
+    """Weights of the encoder's and the decoder's self-attention, and of the decoder's attention to the
+    source."""
 
     encoder: Layers = field(default_factory=list)
     decoder: Layers = field(default_factory=list)
@@ -28,27 +29,31 @@ class AttentionWeights:
 def attention_weights(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> AttentionWeights:
-    """The weights with which `model` foretells these targets; the arguments are those of its `forward`."""
-    found = AttentionWeights()
+    """Return the weights with which `model` predicts these targets. The arguments are those of its
+    `forward`."""
+    recorded = AttentionWeights()
     with ExitStack() as hooks:
         for module in model.modules():
             if isinstance(module, CrossAttention):
-                kept = found.cross
+                layers = recorded.cross
             elif isinstance(module, SelfAttention):
-                kept = found.decoder if module.causal else found.encoder
+                layers = recorded.decoder if module.causal else recorded.encoder
             else:
                 continue
-            hooks.enter_context(module.register_forward_pre_hook(_into(kept)))
+            hooks.enter_context(module.register_forward_pre_hook(_recorder(layers)))
         model(source_S, target_T, source, target)
-    return found
+    return recorded
 
 
-def _into(kept: Layers) -> Callable[[Any, tuple[Any, ...]], None]:
-    """A hook that keeps what an attention weighs its inputs with, in this thread."""
-    thread = get_ident()  # others may translate with the model at the same time
+def _recorder(layers: Layers) -> Callable[[Any, tuple[Any, ...]], None]:
+    """Return a hook that appends the weights of an attention module to `layers`.
 
-    def keep(attention: Any, inputs: tuple[Any, ...]) -> None:
+    It ignores calls from other threads, which may translate with the same model.
+    """
+    thread = get_ident()
+
+    def record(attention: Any, inputs: tuple[Any, ...]) -> None:
         if get_ident() == thread:
-            kept.append([x.cpu() for x in attention.weights(*inputs)])
+            layers.append([x.cpu() for x in attention.weights(*inputs)])
 
-    return keep
+    return record

@@ -1,9 +1,12 @@
-"""What step-by-step decoding keeps: B sentences, each with N places for hypotheses and a tree of M tokens.
+"""The decoding cache: keys and values of the tokens of all hypotheses, and of the source.
 
-A token that a hypothesis of a sentence has taken is a node of the sentence's tree, kept once however many
-hypotheses go through it; a hypothesis is a path, the set of nodes from the first token to its newest. So
-hypotheses are reordered by their paths, and no key or value moves. A node that no path goes through any more
-is free for the next token. A row is a place in use: place n of sentence b has number b x N + n.
+A batch has B sentences, each with N slots for hypotheses. Slot n of sentence b has the number b x N + n. A
+row is a slot in use.
+
+The tokens of a sentence's hypotheses form a tree of at most M nodes. Hypotheses with the same beginning share
+its nodes. A hypothesis is a path: the set of nodes from its first to its newest token. So hypotheses are
+reordered by copying their paths, and keys and values stay where they are. A node on no path is free for the
+next token.
 """
 
 from __future__ import annotations
@@ -19,91 +22,36 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.cached import Paths, Rows, Seen, mean_weights
-from nmt_cli.attention.dispatch import attend_newest, follower, seen_by
-from nmt_cli.attention.projections import Heads
+from nmt_cli.attention.cached import Paths, Rows, Seen
+from nmt_cli.attention.dispatch import follower, seen_by
+from nmt_cli.attention.padded import padded
+from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.layer_cache import LayerCache, Step, joined, of_parents
 from nmt_cli.ragged import Layout
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 FIRST_STEPS = 8
-"""Steps that a tree has room for at first."""
+"""Steps for which a new tree has nodes."""
 
 MORE_STEPS, MORE_STEPS_ALONE = 4, 32
-"""Steps that room is made for where there is none left: in large batches it is most of the memory. A sentence
-that is alone gets it for more, two for half as many, and so on: there it is time that counts."""
+"""Steps for which a full tree gets nodes, and the same for a single sentence.
+
+Two sentences get half of the latter, and so on. In large batches, nodes are most of the memory. In small
+ones, time counts more."""
 
 MORE_IN_ADVANCE = 4
-"""Where nodes are made ready for several steps, there is room for so many times more."""
+"""The same, in multiples of `DecodingCache.ahead`, if nodes are reserved for several steps."""
 
 NO_WINDOW = 1 << 62
-"""Tokens back that none is."""
+"""A window of more tokens than any hypothesis has."""
 
 NODES_ROUNDED_TO = 8
-"""`DecodingCache.used` is rounded up to this where it is too small, so that it need not grow at each step."""
-
-
-@dataclass(slots=True)
-class LayerCache:
-    """Keys [B, H, M, K] and values [B, H, M, V] of the tree, and the same of the source's S tokens."""
-
-    own_keys: Tensor
-    own_values: Tensor
-    source_keys: Tensor
-    source_values: Tensor
-
-    states: Tensor | None = None
-    """[B, N, D]: what each hypothesis is so far, where an SSRU sums it up; then the tree has no heads."""
-
-    @property
-    def kept(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The four above, which are replaced together."""
-        return self.own_keys, self.own_values, self.source_keys, self.source_values
-
-    @property
-    def widths(self) -> tuple[int, int]:
-        """Channels of a head's keys and values."""
-        return self.source_keys.shape[3], self.source_values.shape[3]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What all layers need to know of one step."""
-
-    rows: Rows
-    nodes_RH: Tensor
-    """Where each row's token goes in [B x H x M], for each head; without the rows that only round up."""
-
-    own: Seen
-    source: Seen
-
-    coverage: Tensor | None
-    """[B, N, S]: where each layer adds how much attention it pays, if anybody asks."""
-
-    source_seen: Tensor
-
-    def cover(self, query_RHK: Tensor, keys_BHSK: Tensor) -> None:
-        """Add what a layer weighs the source with, if anybody asks."""
-        if self.coverage is not None:
-            self.coverage.add_(mean_weights(self.rows, query_RHK, keys_BHSK, self.source_seen))
-
-    def recalled(self, states_BND: Tensor) -> Tensor:
-        """[R, D]: the state of each row's place."""
-        return states_BND.flatten(0, 1).index_select(0, self.rows.from_places)
-
-    def remember(self, x_RD: Tensor, states_BND: Tensor) -> None:
-        """Put each row's state at its place."""
-        count = len(self.nodes_RH)
-        places_PD = states_BND.view(-1, states_BND.shape[2])
-        places_PD.index_copy_(0, self.rows.to_places[:count], x_RD[:count])
-
-    def attend_newest(self, projected_RC: Tensor, heads: Heads, cache: LayerCache) -> Tensor:
-        """What each row gets of its path and its own token, whose key and value are kept."""
-        kept = cache.own_keys, cache.own_values
-        return attend_newest(projected_RC, heads, self.nodes_RH, *kept, self.own)
+"""When `DecodingCache.used` grows, it is rounded up to a multiple of this. So it does not grow at each
+step."""
 
 
 class WholeStep(Protocol):
-    """Computes all layers for few rows at once. See `few_rows.FewRows`."""
+    """A compiled function for all layers of a few rows. See `few_rows.FewRows`."""
 
     def can_encode(self, sentences: int, longest: int) -> bool:
         """Return whether it can encode `sentences` sentences of at most `longest` tokens."""
@@ -126,254 +74,255 @@ class WholeStep(Protocol):
 
 @dataclass(slots=True)
 class DecodingCache:
-    """All that a batch of hypotheses needs to take its next step."""
+    """The state of a batch of hypotheses between decoding steps."""
 
     layers: Sequence[LayerCache]
 
     source_seen: Tensor
-    """[B, S]: which source tokens are real."""
+    """[B, S]: True for real source tokens, False for padding."""
 
     paths: Tensor
-    """[B, N, M]: which nodes each hypothesis goes through; none where a place is not in use."""
+    """[B, N, M]: the nodes on the path of each hypothesis. A slot that is not in use has none."""
 
     depths: Tensor
-    """[B, M]: how many tokens come before a node."""
+    """[B, M]: the number of tokens before a node."""
 
     ages: Tensor
-    """[B]: how many tokens each hypothesis of a sentence has."""
+    """[B]: the number of tokens of each hypothesis of a sentence."""
 
     used: int = 0
-    """All nodes are among the first so many, in each sentence."""
+    """The nodes in use are among the first `used` of each sentence."""
 
     ahead: int = 1
-    """Steps for which nodes are made ready at a time; where they are more than one, all places are rows."""
+    """Steps for which nodes are reserved at once. If more than 1, all slots are rows."""
 
     ready: int = 0
-    """Steps for which they still are, whatever the hypotheses do: the host need not look."""
+    """Steps for which nodes are still reserved. Until they are used, the host need not wait for the
+    device."""
 
     coverage: Tensor | None = None
-    """[B, N, S]: how much attention each source token has had in all, the sum of the layers."""
+    """[B, N, S]: the attention that each source token got so far, summed over layers. None if not
+    recorded."""
 
     listed: tuple[Tensor, NDArray[np.int64], Paths] | None = None
-    """Of a step: `source_seen`, the places of its rows, and lists of what they saw of the source."""
+    """The result of `_source_paths` for a step, after the `source_seen` and the slots that it depends on."""
 
     located: tuple[Tensor, Tensor, NDArray[np.int64]] | None = None
-    """The first layer's own keys and those of the source, and the `addresses` at that time."""
+    """The result of `addresses`, after the two tensors whose replacement makes it invalid."""
 
     @property
-    def places(self) -> int:
-        """N."""
+    def slots(self) -> int:
+        """N, the number of slots of a sentence."""
         return self.paths.shape[1]
 
     def step(self, rows_R: Tensor, window: int, dtype: torch.dtype) -> Step:
-        """Give each of `rows_R` a node for its next token, which it attends to as well; `dtype` is that of
-        what the model computes with."""
-        rows = Rows.at(rows_R, len(self.paths), self.places, rounded=self.ahead == 1)
+        """Reserve a node for the next token of each row, and return the step that computes it.
+
+        `rows_R` are the numbers of the slots in use. A row attends to its path, with its new node, within
+        `window` (0 is all). `dtype` is that of the model's weights. On a CPU, compiled kernels follow the
+        paths of few rows. Otherwise masks over all nodes are made.
+        """
+        rows = Rows.at(rows_R, len(self.paths), self.slots, rounded=self.ahead == 1)
         own: Seen
         source: Seen
         if kernels := follower(rows, dtype):
-            nodes_RH, own = self._taken(rows, len(rows_R), window, kernels)
+            nodes_RH, own = self._follow_paths(rows, len(rows_R), window, kernels)
             source = self._source_paths(rows, kernels)
         else:
-            nodes_RH, seen = self._taken_anywhere(rows_R, window)
-            own, source = (
-                seen_by(rows, each, dtype, self.layers[0].widths)
-                for each in (seen, self.source_seen[:, None])
-            )
-        return Step(
-            rows=rows,
-            nodes_RH=nodes_RH,
-            own=own,
-            source=source,
-            coverage=self.coverage,
-            source_seen=self.source_seen,
-        )
+            nodes_RH, seen_BNM = self._mask_nodes(rows_R, window)
+            widths = self.layers[0].widths
+            own = seen_by(rows, seen_BNM, dtype, widths)
+            source = seen_by(rows, self.source_seen[:, None], dtype, widths)
+        return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
 
-    def _taken_anywhere(self, rows_R: Tensor, window: int) -> tuple[Tensor, Tensor]:
-        """Nodes for the newest token of each row: where they are for each head, and which each place sees."""
+    def _mask_nodes(self, rows_R: Tensor, window: int) -> tuple[Tensor, Tensor]:
+        """Reserve nodes. Return their indices (see `Step.nodes_RH`), and a mask [B, N, M] of visible
+        nodes."""
         nodes_BN = self._free_nodes()
-        sentences, places, room = self.paths.shape
-        in_use = torch.zeros(sentences * places, dtype=torch.bool, device=self.paths.device)
+        sentences, slots, capacity = self.paths.shape
+        in_use = torch.zeros(sentences * slots, dtype=torch.bool, device=self.paths.device)
         in_use.index_fill_(0, rows_R, True)
-        # Where a place is not in use its node stays on no path, and is free again in the next step.
-        self.paths.scatter_(2, nodes_BN[:, :, None], in_use.view(sentences, places, 1))
+        # The node of a slot that is not in use stays on no path, and is free again in the next step.
+        self.paths.scatter_(2, nodes_BN[:, :, None], in_use.view(sentences, slots, 1))
         self.depths.scatter_(1, nodes_BN, self.ages[:, None].expand_as(nodes_BN))
         seen = self.paths[:, :, : self.used]
         if window:
             seen = seen & (self.depths[:, None, : self.used] >= self.ages[:, None, None] - window // 2)
         heads = self.layers[0].own_keys.shape[1]
-        each_head = torch.arange(heads, device=self.paths.device)
-        first_RH = ((rows_R // places)[:, None] * heads + each_head) * room
+        head_numbers = torch.arange(heads, device=self.paths.device)
+        first_RH = ((rows_R // slots)[:, None] * heads + head_numbers) * capacity
         return first_RH + nodes_BN.flatten()[rows_R, None], seen
 
-    def _taken(self, rows: Rows, count: int, window: int, kernels: ModuleType) -> tuple[Tensor, Paths]:
-        """The same by a compiled kernel, for the first `count` rows; and lists of what all of them see."""
-        places = rows.from_places.numpy()
+    def _follow_paths(self, rows: Rows, count: int, window: int, kernels: ModuleType) -> tuple[Tensor, Paths]:
+        """Do the same for the first `count` rows by a compiled kernel. Return lists of visible nodes."""
+        row_slots = rows.from_places.numpy()
         nodes_RH = np.empty((count, self.layers[0].own_keys.shape[1]), np.int64)
-        counts = np.empty(len(places), np.int32)
+        counts = np.empty(len(row_slots), np.int32)
+        tokens_back = window // 2 + 1 if window else NO_WINDOW
         while True:
-            seen = np.empty((len(places), self.used), np.int32)
-            if kernels.take_nodes(*self.tree(window), places[:count], places, nodes_RH, seen, counts):
+            seen = np.empty((len(row_slots), self.used), np.int32)
+            tree = self.paths.numpy(), self.depths.numpy(), self.ages.numpy(), self.used, tokens_back
+            if kernels.take_nodes(*tree, row_slots[:count], row_slots, nodes_RH, seen, counts):
                 break
             self.get_ready()
         self.ready = max(self.ready - 1, 0)
-        return torch.from_numpy(nodes_RH), Paths(places // self.places, seen, counts, kernels)
-
-    def tree(self, window: int) -> tuple[object, ...]:
-        """What `attention.compiled.take_nodes` is told first."""
-        behind = window // 2 + 1 if window else NO_WINDOW
-        return self.paths.numpy(), self.depths.numpy(), self.ages.numpy(), self.used, behind
+        return torch.from_numpy(nodes_RH), Paths(row_slots // self.slots, seen, counts, kernels)
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
-        """Lists of what all rows see of the source: those of the step before, if it had the same rows."""
-        places = rows.from_places.numpy()
-        if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], places):
+        """List the real source tokens for each row. Reuse the lists of the previous step for the same
+        rows."""
+        row_slots = rows.from_places.numpy()
+        if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], row_slots):
             return self.listed[2]
         paths = Paths.of(rows, self.source_seen[:, None], kernels)
-        self.listed = self.source_seen, places, paths
+        self.listed = self.source_seen, row_slots, paths
         return paths
 
     def reorder(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
-        """Let each place go on from where its parent stands, a place of the same sentence."""
-        looked_at = self.paths.device.type == "cpu" and self.ahead == 1
-        if looked_at and (compiled := compiled_kernels("attention")):
-            told = (each.contiguous().numpy() for each in (parents_BN, in_use_BN))
-            compiled.follow(self.paths.numpy(), *told)
+        """Replace the hypothesis of each slot by that of its parent, a slot of the same sentence.
+
+        Slots that are False in `in_use_BN` become free.
+        """
+        on_host = self.paths.device.type == "cpu" and self.ahead == 1
+        if on_host and (compiled := compiled_kernels("attention")):
+            arrays = (x.contiguous().numpy() for x in (parents_BN, in_use_BN))
+            compiled.follow(self.paths.numpy(), *arrays)
         else:
-            self.paths = _of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
+            self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
         if self.coverage is not None:
-            self.coverage = _of_parents(self.coverage, parents_BN)
+            self.coverage = of_parents(self.coverage, parents_BN)
         for layer in self.layers:
-            if layer.states is not None:
-                layer.states = _of_parents(layer.states, parents_BN)
+            layer.reorder(parents_BN)
 
     def addresses(self) -> NDArray[np.int64]:
-        """Where each layer's four tensors are; the same array as long as they are."""
+        """Return the memory addresses of each layer's four tensors. The array is cached until they change."""
         first = self.layers[0]
         if not (self.located and self.located[0] is first.own_keys and self.located[1] is first.source_keys):
-            each = [[kept.data_ptr() for kept in layer.kept] for layer in self.layers]
-            self.located = first.own_keys, first.source_keys, np.array(each)
+            addresses = [[x.data_ptr() for x in layer.all_tensors] for layer in self.layers]
+            self.located = first.own_keys, first.source_keys, np.array(addresses)
         return self.located[2]
 
     def begin_coverage(self) -> None:
-        """From now on note how much attention each source token gets; slower."""
-        shape = (len(self.ages), self.places, self.source_seen.shape[1])
+        """Record from now on how much attention each source token gets. This slows decoding down."""
+        shape = (len(self.ages), self.slots, self.source_seen.shape[1])
         self.coverage = torch.zeros(shape, device=self.paths.device)
 
     def mean_coverage(self) -> Tensor:
-        """[B, N, S]: how much attention each source token has had in all, the mean of layers and heads."""
+        """Return [B, N, S]: the attention that each source token got so far, averaged over layers and
+        heads."""
         assert self.coverage is not None
         return self.coverage / len(self.layers)
 
     def _free_nodes(self) -> Tensor:
-        """[B, N]: for each place a node that no path goes through."""
+        """Return [B, N]: for each slot a node that is on no path."""
         alive = self._alive() if self.ready else self.get_ready()
         self.ready -= 1
-        # False sorts before True, so the nodes on no path come first.
-        return alive.sort(dim=1, stable=True).indices[:, : self.places]
+        # False sorts before True, so free nodes come first.
+        return alive.sort(dim=1, stable=True).indices[:, : self.slots]
 
     def get_ready(self) -> Tensor:
-        """Reserve nodes for the next steps, and wait for the device. Return [B, M]: the nodes on a path."""
+        """Reserve nodes for the next steps, and wait for the device. Return [B, M]: True for nodes on a
+        path."""
         alive = self._alive()
-        # All sentences have as many nodes as the one that needs most.
+        # All sentences have as many nodes as the sentence that needs most.
         live = int(alive.sum(1).max())
-        needed = live + self.places * self.ahead
+        needed = live + self.slots * self.ahead
         if needed > self.used:
             if needed > self.paths.shape[2]:
-                self._tidy(torch.arange(len(self.ages), device=self.paths.device), live)
+                self._rebuild(torch.arange(len(self.ages), device=self.paths.device), live)
             self.used = min(needed + -needed % NODES_ROUNDED_TO, self.paths.shape[2])
             alive = self._alive()
         self.ready = self.ahead
         return alive
 
     def _alive(self) -> Tensor:
+        """Return [B, `used`]: True for nodes on a path."""
         return self.paths[:, :, : self.used].any(1)
 
-    def _tidy(self, sentences: Tensor, live: int, more: int = 0) -> None:
-        """Keep `sentences`, and of their trees what some hypothesis goes through, `live` nodes each at most;
-        behind them comes room for so many `more`. Their sources stay as they are."""
-        alive = self.paths[sentences].any(1)
-        steps = (
-            max(MORE_STEPS, MORE_STEPS_ALONE // max(1, len(sentences) + more))
-            if self.ahead == 1
-            else MORE_IN_ADVANCE * self.ahead
-        )
-        room = live + steps * self.places  # a step takes a node for each place
-        wide = F.pad(alive, (0, max(0, room - alive.shape[1])))
-        order = torch.sort(wide, dim=1, descending=True, stable=True).indices
-        order = order[:, :room].clamp(max=alive.shape[1] - 1)
-        # `order` ends in repeats of some node where a sentence has fewer live ones; no path may lead there.
-        behind = torch.arange(room, device=order.device) >= alive.sum(1, keepdim=True)
-        paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.places, -1))
-        depths = self.depths[sentences].gather(1, order)
-        self.paths = F.pad(paths & ~behind[:, None], (0, 0, 0, 0, 0, more))
-        self.depths = F.pad(depths, (0, 0, 0, more))
-        self.ages, self.used, self.ready = F.pad(self.ages[sentences], (0, more)), live, 0
-        for layer in self.layers:
-            layer.own_keys = _nodes(layer.own_keys, sentences, order, more)
-            layer.own_values = _nodes(layer.own_values, sentences, order, more)
-            if layer.states is not None:
-                layer.states = F.pad(layer.states[sentences], (0, 0, 0, 0, 0, more))
+    def _rebuild(self, sentences: Tensor, live: int, joining: int = 0) -> None:
+        """Copy the live nodes of `sentences` to new memory with free nodes for more steps.
 
-    def compact(self, sentences: Tensor, others: DecodingCache | None = None) -> None:
-        """Keep `sentences`, in this order; behind them come those of `others`, which have taken no step
-        yet."""
+        `live` is the maximum number of live nodes of a sentence. Empty trees for `joining` more sentences
+        follow. The source's keys and values are not changed.
+        """
+        alive = self.paths[sentences].any(1)
+        alone = MORE_STEPS_ALONE // max(1, len(sentences) + joining)
+        steps = max(MORE_STEPS, alone) if self.ahead == 1 else MORE_IN_ADVANCE * self.ahead
+        capacity = live + steps * self.slots  # a step needs a node for each slot
+        padded_alive = F.pad(alive, (0, max(0, capacity - alive.shape[1])))
+        order = torch.sort(padded_alive, dim=1, descending=True, stable=True).indices
+        order = order[:, :capacity].clamp(max=alive.shape[1] - 1)
+        # For sentences with fewer live nodes, `order` ends in repeated nodes. They must be on no path.
+        repeated = torch.arange(capacity, device=order.device) >= alive.sum(1, keepdim=True)
+        paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.slots, -1))
+        depths = self.depths[sentences].gather(1, order)
+        self.paths = F.pad(paths & ~repeated[:, None], (0, 0, 0, 0, 0, joining))
+        self.depths = F.pad(depths, (0, 0, 0, joining))
+        self.ages, self.used, self.ready = F.pad(self.ages[sentences], (0, joining)), live, 0
+        for layer in self.layers:
+            layer.copy_nodes(sentences, order, joining)
+
+    def compact(self, sentences: Tensor, joining: DecodingCache | None = None) -> None:
+        """Keep only `sentences`, in this order, and append those of `joining`, a cache before its first
+        step."""
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
-        # The sentence with the longest source may have left, and then all others are padded less.
+        # Without the sentence with the longest source, the others need less padding.
         longest = self.source_seen.shape[1]
         if len(sentences) < len(self.ages):
             longest = int(self.source_seen[sentences].sum(1).max()) if len(sentences) else 0
-        self._tidy(sentences, live, len(others.ages) if others else 0)
-        for number, layer in enumerate(self.layers):
-            other = others.layers[number] if others else None
-            layer.source_keys = _kept(
-                layer.source_keys[:, :, :longest], sentences, other.source_keys if other else None
-            )
-            layer.source_values = _kept(
-                layer.source_values[:, :, :longest], sentences, other.source_values if other else None
-            )
+        self._rebuild(sentences, live, len(joining.ages) if joining else 0)
+        new_layers = joining.layers if joining else [None] * len(self.layers)
+        for layer, new in zip(self.layers, new_layers, strict=True):
+            layer.join_sources(sentences, longest, new)
         if self.coverage is not None:
-            theirs = others.coverage if others else None
-            new = theirs.mT[:, None] if theirs is not None else None
-            self.coverage = _kept(self.coverage.mT[:, None, :longest], sentences, new)[:, 0].mT
-        others_seen = others.source_seen[:, None, :, None] if others else None
-        seen = _kept(self.source_seen[:, None, :longest, None], sentences, others_seen)
+            new_coverage = joining.coverage if joining else None
+            new_coverage = new_coverage.mT[:, None] if new_coverage is not None else None
+            self.coverage = joined(self.coverage.mT[:, None, :longest], sentences, new_coverage)[:, 0].mT
+        new_seen = joining.source_seen[:, None, :, None] if joining else None
+        seen = joined(self.source_seen[:, None, :longest, None], sentences, new_seen)
         self.source_seen = seen[:, 0, :, 0]
 
 
-def _of_parents(x_BNC: Tensor, parents_BN: Tensor) -> Tensor:
-    """What the parent of each place has."""
-    return x_BNC.gather(1, parents_BN[:, :, None].expand(-1, -1, x_BNC.shape[2]))
+def begin_cache(
+    config: ModelConfig,
+    keys_values: Sequence[tuple[Tensor, Tensor]],
+    source: Layout,
+    slots: int,
+    dtype: torch.dtype,
+    cache_dtype: torch.dtype | None,
+) -> DecodingCache:
+    """Return the cache of a batch of sentences, with `slots` empty hypotheses each.
 
-
-def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, more: int) -> Tensor:
-    """The nodes `order_BM` of `sentences`, and zeros for so many `more`."""
-    _, heads, room, channels = x_BHMC.shape
-    each_head = torch.arange(heads, device=sentences.device)
-    first_BH1 = ((sentences[:, None] * heads + each_head) * room)[:, :, None]
-    index_BHM = first_BH1 + order_BM[:, None]
-    out_BHMC = x_BHMC.new_empty(len(sentences) + more, heads, order_BM.shape[1], channels)
-    # New memory may hold NaN, and that times an attention weight of 0 is NaN.
-    out_BHMC[len(sentences) :] = 0.0
-    taken = out_BHMC[: len(sentences)].view(-1, channels)
-    torch.index_select(x_BHMC.reshape(-1, channels), 0, index_BHM.flatten(), out=taken)
-    return out_BHMC
-
-
-def _kept(x_BHSC: Tensor, sentences: Tensor, others_BHSC: Tensor | None) -> Tensor:
-    """`sentences`, and behind them `others`; zeros fill up the shorter ones."""
-    if others_BHSC is None:
-        return x_BHSC.index_select(0, sentences)
-    _, heads, here, channels = x_BHSC.shape
-    count, there = len(sentences), others_BHSC.shape[2]
-    longest = max(here, there)
-    out_BHSC = x_BHSC.new_empty(count + len(others_BHSC), heads, longest, channels)
-    if here == longest:
-        torch.index_select(x_BHSC, 0, sentences, out=out_BHSC[:count])
-    else:
-        out_BHSC[:count, :, :here] = x_BHSC.index_select(0, sentences)
-        out_BHSC[:count, :, here:] = 0.0
-    out_BHSC[count:, :, :there] = others_BHSC
-    out_BHSC[count:, :, there:] = 0.0
-    return out_BHSC
+    `keys_values` are the source's keys [S, H, K] and values [S, H, V] in each decoder layer. `dtype` is that
+    of the model's weights. `cache_dtype` is that of the cached keys and values, by default that of
+    `keys_values`.
+    """
+    sentences, device, capacity = len(source.lengths), keys_values[0][0].device, FIRST_STEPS * slots
+    seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]
+    unseen_BHS1 = ~seen_BS[:, None, :, None]
+    has_ssru = config.decoder_history == "ssru"
+    own = (sentences, 0 if has_ssru else config.heads, capacity)
+    states = (sentences, slots, config.width)
+    precise = torch.promote_types(dtype, torch.float32)
+    layers = []
+    for keys_SHK, values_SHV in keys_values:
+        padded_pair = (padded(x.to(cache_dtype or x.dtype), source) for x in (keys_SHK, values_SHV))
+        # Padding has the attention weight 0. It must be finite, as 0 x nan is nan.
+        keys, values = (x.masked_fill(unseen_BHS1, 0.0).contiguous() for x in padded_pair)
+        layers.append(
+            LayerCache(
+                own_keys=keys.new_zeros(*own, config.d_k),
+                own_values=keys.new_zeros(*own, config.d_v),
+                source_keys=keys,
+                source_values=values,
+                states=keys.new_zeros(states, dtype=precise) if has_ssru else None,
+            )
+        )
+    return DecodingCache(
+        layers=layers,
+        source_seen=seen_BS,
+        paths=torch.zeros(sentences, slots, capacity, dtype=torch.bool, device=device),
+        depths=torch.zeros(sentences, capacity, dtype=torch.int64, device=device),
+        ages=torch.zeros(sentences, dtype=torch.int64, device=device),
+    )

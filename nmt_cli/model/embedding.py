@@ -1,4 +1,4 @@
-"""Ids to vectors: embeddings scaled by the root of the width, plus positions."""
+"""Token embeddings, scaled by the square root of the width, plus positional encodings."""
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +11,18 @@ from nmt_cli.runtime.devices import autocast_dtype
 
 
 def embedding_matrix(vocabulary: int, width: int) -> nn.Parameter:
-    """[vocabulary, width], so that it serves as output projection too without a change of scale."""
+    """Create a random matrix [vocabulary, width] with the standard deviation 1 / sqrt(width).
+
+    With this scale it can also serve as the output projection.
+    """
     return nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))
 
 
 class Embedding(nn.Module):
-    """The first thing in each stack; the matrix may be another stack's or the output projection's."""
+    """The input of a stack: sqrt(D) x embedding + position, then dropout.
+
+    Other embeddings and the output projection may share the matrix.
+    """
 
     def __init__(self, config: ModelConfig, matrix_VD: nn.Parameter) -> None:
         super().__init__()
@@ -25,13 +31,15 @@ class Embedding(nn.Module):
         self.positions = POSITIONS[config.positions](config)
         self.narrow = config.residual_stream == "bf16"
 
-    def forward(self, tokens: Tensor, positions: Tensor, longest: int, blank: Tensor | None = None) -> Tensor:
-        """[..., D] for ids of any shape, at `positions` that are less than `longest`.
+    def forward(
+        self, tokens: Tensor, positions: Tensor, longest: int, zeroed: Tensor | None = None
+    ) -> Tensor:
+        """Return [..., D] for token ids of any shape. All `positions` are less than `longest`.
 
-        Where `blank` is true, zeros take the place of the token's own vector.
+        If `zeroed` is True for a token, zeros replace its embedding, and only the position is left.
         """
         vectors = F.embedding(tokens, self.matrix) * self.scale
-        if blank is not None:
-            vectors = vectors.masked_fill(blank[..., None], 0.0)
+        if zeroed is not None:
+            vectors = vectors.masked_fill(zeroed[..., None], 0.0)
         out = dropout(vectors + self.positions(positions, longest), self.drop, self.training)
         return out.to(torch.bfloat16) if self.narrow and autocast_dtype(out.device) == torch.bfloat16 else out

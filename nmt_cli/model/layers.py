@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt_cli.attention.dispatch import attend_projected
+from nmt_cli.attention.options import Options
 from nmt_cli.attention.projections import Heads, parts_of
-from nmt_cli.attention.reference import Options, weights
-from nmt_cli.model.cache import LayerCache, Step
+from nmt_cli.attention.reference import weights
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout, dropout_seed
+from nmt_cli.model.layer_cache import LayerCache, Step
 from nmt_cli.model.pointwise.dispatch import normed_sum, relu_linear
 from nmt_cli.ragged import Layout
 

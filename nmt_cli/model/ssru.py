@@ -1,22 +1,21 @@
-"""The SSRU (Kim et al. 2019): what a decoder may have in the place of its self-attention.
+"""The simpler simple recurrent unit (SSRU, Kim et al. 2019), an alternative to self-attention in the decoder.
 
-A token keeps a share of what its sentence was so far, channel by channel, and takes the rest from itself: c_t
-is f_t x c_(t-1) + (1 - f_t) x W x_t, where f_t is a sigmoid of x_t, and comes out as relu(c_t). So a step of
-decoding costs the same however long the sentence is.
+The state c_t of token t is a gated mean of the tokens up to t: c_t = f_t x c_(t-1) + (1 - f_t) x W x_t. The
+gate f_t is a sigmoid of x_t, and the output is relu(c_t). A decoding step costs the same for any length.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.model.cache import LayerCache, Step
 from nmt_cli.model.config import ModelConfig
+from nmt_cli.model.layer_cache import LayerCache, Step
 from nmt_cli.model.layers import projection
 from nmt_cli.ragged import Layout
 
 
 class Ssru(nn.Module):
-    """Each target token sees a gated mean of itself and those before it; called as `SelfAttention` is."""
+    """An SSRU sub-layer. It has the interface of `SelfAttention`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -24,35 +23,36 @@ class Ssru(nn.Module):
         self.forget = projection(config.width, config.width, bias=True)
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """[T, D] to [T, D]."""
-        kept_TD, new_TD = self._parts(x_TD)
-        kept_TD = kept_TD.masked_fill((layout.positions == 0)[:, None], 0.0)
-        return F.relu(scanned(kept_TD, new_TD, layout.longest)).to(x_TD.dtype)
+        """Return [T, D]: the gated mean of each token and those before it in its sentence."""
+        gate_TD, new_TD = self._gates(x_TD)
+        gate_TD = gate_TD.masked_fill((layout.positions == 0)[:, None], 0.0)
+        return F.relu(scanned(gate_TD, new_TD, layout.longest)).to(x_TD.dtype)
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """The next token of each row, from the state of its place in the cache; [R, D] to [R, D]."""
+        """Return [R, D] for the newest token of each row, and update the states in the cache."""
         assert cache.states is not None
-        kept_RD, new_RD = self._parts(x_RD)
-        state_RD = kept_RD * step.recalled(cache.states) + new_RD
-        step.remember(state_RD, cache.states)
+        gate_RD, new_RD = self._gates(x_RD)
+        state_RD = gate_RD * step.read_states(cache.states) + new_RD
+        step.write_states(state_RD, cache.states)
         return F.relu(state_RD).to(x_RD.dtype)
 
-    def _parts(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """The share of the past that each channel keeps, and what comes to it, in fp32 at least."""
+    def _gates(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return f_t and (1 - f_t) x W x_t, at least in fp32."""
         precise = torch.promote_types(x_TD.dtype, torch.float32)
-        kept_TD = self.forget(x_TD).to(precise).sigmoid()
-        return kept_TD, (1 - kept_TD) * self.value(x_TD)
+        gate_TD = self.forget(x_TD).to(precise).sigmoid()
+        return gate_TD, (1 - gate_TD) * self.value(x_TD)
 
 
-def scanned(kept_TD: Tensor, new_TD: Tensor, longest: int) -> Tensor:
-    """c_t = kept_t x c_(t-1) + new_t, where `kept_TD` is 0 at the first token of each sentence.
+def scanned(gate_TD: Tensor, new_TD: Tensor, longest: int) -> Tensor:
+    """Return c_t = gate_t x c_(t-1) + new_t for all tokens. The gate of each sentence's first token must be
+    0.
 
-    All tokens at once: each round doubles how far back the sums reach, and none reaches beyond that 0.
+    This is a parallel scan. Each round doubles the number of tokens that a sum covers. A gate of 0 ends it.
     """
-    reach, longest = 1, min(longest, len(new_TD))  # which may be rounded up
+    reach, longest = 1, min(longest, len(new_TD))  # `longest` may be rounded up
     while reach < longest:
         back = (0, 0, reach, 0)
-        new_TD = new_TD + kept_TD * F.pad(new_TD[:-reach], back)
-        kept_TD = kept_TD * F.pad(kept_TD[:-reach], back)
+        new_TD = new_TD + gate_TD * F.pad(new_TD[:-reach], back)
+        gate_TD = gate_TD * F.pad(gate_TD[:-reach], back)
         reach *= 2
     return new_TD

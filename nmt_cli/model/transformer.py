@@ -1,9 +1,10 @@
-"""The Transformer: an encoder, a decoder, and the matrices between ids and vectors.
+"""The Transformer: an encoder, a decoder, and the matrices between token ids and vectors.
 
-Whoever trains calls `forward` and gives what comes of it to the loss by `projected`; whoever decodes calls
-`begin` once and then `step` and `logits` for each token. Nobody else needs to know what is inside.
+Training calls `forward`, and passes the result to the loss through `projected`. Decoding calls `begin` once
+for a batch, then `step` and `logits` for each token.
 
-Everything runs on flat tokens: S of the source, T of the target, D channels, V entries of the vocabulary.
+All tensors are flat, as in `layers.py`: S source tokens, T target tokens, R rows of a decoding step, D
+channels, V entries of the target vocabulary.
 """
 
 from collections.abc import Callable
@@ -14,23 +15,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt_cli.attention.padded import padded
 from nmt_cli.errors import UserError
-from nmt_cli.model import cache as cached
-from nmt_cli.model.cache import DecodingCache, LayerCache, Step, WholeStep
+from nmt_cli.model.cache import DecodingCache, WholeStep, begin_cache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.embedding import Embedding, embedding_matrix
+from nmt_cli.model.layer_cache import LayerCache, Step
 from nmt_cli.model.layers import LAST_NORMS, CrossAttention, FeedForward, Residual, SelfAttention
 from nmt_cli.model.ssru import Ssru
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 
 BIAS_COLUMNS = 8
-"""What the output matrix grows by for a bias in the loss; tensor cores want multiples of 8."""
+"""Columns that `projected` adds for the output bias. Tensor cores need a multiple of 8."""
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward."""
+    """One encoder layer: self-attention and a feed-forward layer."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class EncoderLayer(nn.Module):
         self.after_attention, self.after_feed_forward = Residual(config), Residual(config)
 
     def forward(self, x_SD: Tensor, source: Layout) -> Tensor:
-        """[S, D] to [S, D]."""
+        """Return [S, D]: the output of the layer for each source token."""
         x_SD = self.after_attention(x_SD, lambda x: self.attention(x, source))
         out: Tensor = self.after_feed_forward(x_SD, self.feed_forward)
         return out
@@ -48,11 +48,12 @@ HISTORIES: dict[str, Callable[[ModelConfig], SelfAttention | Ssru]] = {
     "attention": partial(SelfAttention, causal=True),
     "ssru": Ssru,
 }
-"""What a decoder's layer begins with."""
+"""For each `decoder_history`, the first sub-layer of a decoder layer."""
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention or what stands for it, attention to the source, and feed-forward."""
+    """One decoder layer: causal self-attention or an SSRU, attention to the source, and a feed-forward
+    layer."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -62,14 +63,14 @@ class DecoderLayer(nn.Module):
         self.after_feed_forward = Residual(config)
 
     def forward(self, x_TD: Tensor, encoded_SD: Tensor, target: Layout, source: Layout) -> Tensor:
-        """[T, D] to [T, D]."""
+        """Return [T, D]: the output of the layer for each target token."""
         x_TD = self.after_attention(x_TD, lambda x: self.attention(x, target))
         x_TD = self.after_cross(x_TD, lambda x: self.cross(x, encoded_SD, target, source))
         out: Tensor = self.after_feed_forward(x_TD, self.feed_forward)
         return out
 
     def step(self, x_RD: Tensor, cache: LayerCache, step: Step) -> Tensor:
-        """The next token of each row, [R, D] to [R, D]."""
+        """Return [R, D]: the output of the layer for the newest token of each row."""
         x_RD = self.after_attention(x_RD, lambda x: self.attention.step(x, cache, step))
         x_RD = self.after_cross(x_RD, lambda x: self.cross.step(x, cache, step))
         out: Tensor = self.after_feed_forward(x_RD, self.feed_forward)
@@ -77,10 +78,10 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The one model; what it is made of is in its `config`."""
+    """An encoder-decoder Transformer. Its `config` has the shape and the variant of each part."""
 
     def __init__(self, config: ModelConfig, source: Vocabulary, target: Vocabulary, *, joint: bool) -> None:
-        """`joint` says that the two vocabularies are one."""
+        """Create a model with random weights. `joint`: both sides share one vocabulary."""
         super().__init__()
         if config.tie == "all" and not joint:
             raise UserError(
@@ -89,54 +90,60 @@ class Transformer(nn.Module):
             )
         self.config = config
         self.source_vocabulary, self.target_vocabulary = source, target
+        # The paper uses one matrix for both embeddings and the output projection (`tie=all`).
         entries = len(target)
         target_VD = embedding_matrix(entries, config.width)
-        apart = config.tie != "all"
-        self.source_embedding = Embedding(
-            config, embedding_matrix(len(source), config.width) if apart else target_VD
+        has_own_source = config.tie != "all"
+        source_VD = embedding_matrix(len(source), config.width) if has_own_source else target_VD
+        self.source_embedding, self.target_embedding = (
+            Embedding(config, source_VD),
+            Embedding(config, target_VD),
         )
-        self.target_embedding = Embedding(config, target_VD)
-        untied = config.tie == "none"
-        self.output_matrix = embedding_matrix(entries, config.width) if untied else target_VD
+        has_own_output = config.tie == "none"
+        self.output_matrix = embedding_matrix(entries, config.width) if has_own_output else target_VD
         self.output_bias = nn.Parameter(torch.zeros(entries)) if config.output_bias else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.encoder_norm, self.decoder_norm = (LAST_NORMS[config.norm](config) for _ in range(2))
-        # Set by `packed.pack` where a translator computes with other numbers than the weights'.
+        # `decoding.fast.packed.pack` sets these to translate faster.
         self.packed_output: Callable[[Tensor], Tensor] | None = None
         self.few_rows: WholeStep | None = None
         self.cache_dtype: torch.dtype | None = None
-        """Of the keys and values that decoding keeps; None for that of the weights."""
+        """Dtype of the keys and values in the decoding cache. None is the dtype of the weights."""
 
     @property
     def start(self) -> int | None:
-        """What the decoder is given before the first token; None for zeros."""
+        """The decoder input before the first token. None is a vector of zeros."""
         return None if self.config.start == "zeros" else self.target_vocabulary.start
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of the weights."""
         return self.output_matrix.device
 
     def forward(self, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout) -> Tensor:
-        """[T, D]: what foretells each token of the target, given the source and the tokens before it."""
+        """Return [T, D]: the decoder output from which each target token is predicted.
+
+        It depends on the source sentence and on the target tokens before the predicted one.
+        """
         encoded_SD = self.encode_by_layers(source_S, source)
-        # Over the whole flat batch: what moves from one sentence to the next, `_embedded` replaces by the
-        # start.
-        x_TD = self._embedded(target_T.roll(1), target.positions, target.longest)
+        # Decoder inputs are the targets, shifted by one. The shift crosses sentences, but `_embed_inputs`
+        # replaces the first input of each sentence by the start token.
+        x_TD = self._embed_inputs(target_T.roll(1), target.positions, target.longest)
         for layer in self.decoder:
             x_TD = layer(x_TD, encoded_SD, target, source)
         out: Tensor = self.decoder_norm(x_TD)
         return out
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D], by one compiled function if the source is a single short sentence."""
+        """Return [S, D]: the encoder output. A single short sentence takes one compiled function, if
+        possible."""
         if self.few_rows and self.few_rows.can_encode(len(source.lengths), source.longest):
             return self.few_rows.encode(source_S, source)
         return self.encode_by_layers(source_S, source)
 
     def encode_by_layers(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]. Each layer is called as a module, so that hooks see its inputs."""
+        """Return [S, D]: the encoder output. Each layer is called as a module, so hooks see its inputs."""
         x_SD = self.source_embedding(source_S, source.positions, source.longest)
         for layer in self.encoder:
             x_SD = layer(x_SD, source)
@@ -144,7 +151,7 @@ class Transformer(nn.Module):
         return out
 
     def logits(self, decoded_TD: Tensor) -> Tensor:
-        """[T, V]; training never holds them, see `nmt_cli.loss`."""
+        """Return [T, V]: the score of each vocabulary entry. Training uses `projected` instead."""
         if self.few_rows and self.few_rows.fits(len(decoded_TD)):
             return self.few_rows.logits(decoded_TD)
         if self.packed_output:
@@ -152,9 +159,10 @@ class Transformer(nn.Module):
         return F.linear(decoded_TD, self.output_matrix, self.output_bias)
 
     def projected(self, decoded_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [T, E] and a matrix [V, E] whose product is the logits; the loss takes no more than that.
+        """Return features [T, E] and a matrix [V, E] whose product is the logits.
 
-        A bias is one more column of the matrix, for a feature that is 1; empty ones keep products fast.
+        The loss takes them instead of the logits, which would fill the memory. An output bias is one more
+        column of the matrix, with the feature 1. Columns of zeros follow, to keep products fast.
         """
         if self.output_bias is None:
             return decoded_TD, self.output_matrix
@@ -162,69 +170,50 @@ class Transformer(nn.Module):
         one_T8 = F.pad(torch.ones_like(decoded_TD[:, :1]), (0, BIAS_COLUMNS - 1))
         return torch.cat([decoded_TD, one_T8], 1), torch.cat([self.output_matrix, bias_V8], 1)
 
-    def begin(self, source_S: Tensor, source: Layout, places: int) -> DecodingCache:
-        """What decoding keeps of these sentences, each with end mark: `places` hypotheses, none begun yet."""
+    def begin(self, source_S: Tensor, source: Layout, slots: int) -> DecodingCache:
+        """Encode sentences and return an empty cache, with `slots` hypotheses for each sentence.
+
+        Each source sentence has its end token.
+        """
         encoded_SD = self.encode(source_S, source)
-        sentences, device, room = len(source.lengths), encoded_SD.device, cached.FIRST_STEPS * places
-        seen_BS = torch.arange(source.longest, device=device) < source.starts.diff()[:, None]
-        return DecodingCache(
-            layers=[
-                self._layer_cache(layer.cross.keys_values(encoded_SD), source, seen_BS, places)
-                for layer in self._decoder_layers()
-            ],
-            source_seen=seen_BS,
-            paths=torch.zeros(sentences, places, room, dtype=torch.bool, device=device),
-            depths=torch.zeros(sentences, room, dtype=torch.int64, device=device),
-            ages=torch.zeros(sentences, dtype=torch.int64, device=device),
+        keys_values = [layer.cross.keys_values(encoded_SD) for layer in self._decoder_layers()]
+        return begin_cache(
+            self.config, keys_values, source, slots, self.output_matrix.dtype, self.cache_dtype
         )
 
     def step(self, tokens_R: Tensor, rows_R: Tensor, cache: DecodingCache, longest: int) -> Tensor:
-        """[R, D]: as `forward`, for the next token of each place in use, of which there are `rows_R`,
-        ascending; none of their sentences has `longest` tokens yet. `tokens_R` are the newest of each;
-        what is given for a hypothesis without tokens does not matter."""
+        """Return [R, D]: the decoder output for the next token of each hypothesis, as `forward` computes it.
+
+        `tokens_R` are the newest tokens. Any token may be passed for a hypothesis without tokens. `rows_R`
+        are the slots in use, ascending (see `cache.py`). Each hypothesis in use has fewer than `longest`
+        tokens.
+        """
         step = cache.step(rows_R, self.config.decoder_window, self.output_matrix.dtype)
         if self.few_rows and self.few_rows.can_step(step):
             out = self.few_rows.step(tokens_R, cache, step, longest)
         else:
-            sentences_R = step.rows.from_places // cache.places
-            # The rows are rounded up, see `Rows`; what the dummies get does not matter.
+            sentences_R = step.rows.from_places // cache.slots
+            # `Rows` adds dummy rows. Their results are not used.
             tokens_R = F.pad(tokens_R, (0, len(sentences_R) - len(rows_R)))
-            # Of sentences that are done nobody asks whether they were too long.
-            x_RD = self._embedded(tokens_R, cache.ages[sentences_R].clamp(max=longest - 1), longest)
-            for layer, kept in zip(self._decoder_layers(), cache.layers, strict=True):
-                x_RD = layer.step(x_RD, kept, step)
+            # Hypotheses of finished sentences may be longer than `longest`.
+            x_RD = self._embed_inputs(tokens_R, cache.ages[sentences_R].clamp(max=longest - 1), longest)
+            for layer, layer_cache in zip(self._decoder_layers(), cache.layers, strict=True):
+                x_RD = layer.step(x_RD, layer_cache, step)
             out = self.decoder_norm(x_RD[: len(rows_R)])
         cache.ages += 1
         return out
 
-    def _embedded(self, before_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
-        """[T, D]: the tokens before those at `positions_T`; before the first one, the start."""
+    def _embed_inputs(self, previous_T: Tensor, positions_T: Tensor, longest: int) -> Tensor:
+        """Return [T, D]: the embedded decoder inputs, with the start token at position 0.
+
+        `previous_T` has for each position the token before it.
+        """
         first_T, start = positions_T == 0, self.start
         if start is None:
-            out: Tensor = self.target_embedding(before_T, positions_T, longest, blank=first_T)
+            out: Tensor = self.target_embedding(previous_T, positions_T, longest, zeroed=first_T)
         else:
-            out = self.target_embedding(before_T.masked_fill(first_T, start), positions_T, longest)
+            out = self.target_embedding(previous_T.masked_fill(first_T, start), positions_T, longest)
         return out
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return cast(list[DecoderLayer], list(self.decoder))
-
-    def _layer_cache(
-        self, keys_values: tuple[Tensor, Tensor], source: Layout, seen_BS: Tensor, places: int
-    ) -> LayerCache:
-        unseen_BHS1 = ~seen_BS[:, None, :, None]
-        dtype = self.cache_dtype or keys_values[0].dtype
-        all_padded = (padded(x.to(dtype), source) for x in keys_values)
-        # Padding is weighed with 0, but must be finite for that.
-        keys, values = (x.masked_fill(unseen_BHS1, 0.0).contiguous() for x in all_padded)
-        sentences, summed = len(source.lengths), self.config.decoder_history == "ssru"
-        own = (sentences, 0 if summed else self.config.heads, cached.FIRST_STEPS * places)
-        precise = torch.promote_types(self.output_matrix.dtype, torch.float32)
-        states = (sentences, places, self.config.width)
-        return LayerCache(
-            own_keys=keys.new_zeros(*own, self.config.d_k),
-            own_values=keys.new_zeros(*own, self.config.d_v),
-            source_keys=keys,
-            source_values=values,
-            states=keys.new_zeros(states, dtype=precise) if summed else None,
-        )

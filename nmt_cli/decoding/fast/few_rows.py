@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from nmt_cli.attention.cached import ROUND, Paths, whole_segments
 from nmt_cli.attention.projections import Heads
 from nmt_cli.decoding.fast.int8 import InBytes, product_of_few
-from nmt_cli.model.cache import DecodingCache, Step
+from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.embedding import Embedding
+from nmt_cli.model.layer_cache import Step
 from nmt_cli.model.layers import Residual, SelfAttention
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
@@ -214,7 +215,7 @@ class FewRows:
 
 
 def _caches(cache: DecodingCache) -> Caches:
-    kept = [layer.kept for layer in cache.layers]
+    kept = [layer.all_tensors for layer in cache.layers]
     return kept[0], cache.addresses(), kept
 
 

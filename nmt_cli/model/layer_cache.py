@@ -1,0 +1,135 @@
+"""Keys and values of one decoder layer, and one step of decoding over them.
+
+See `cache.py` for the axes and the meaning of slots, rows and nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt_cli.attention.cached import Rows, Seen, mean_weights
+from nmt_cli.attention.dispatch import attend_newest
+from nmt_cli.attention.projections import Heads
+
+
+@dataclass(slots=True)
+class LayerCache:
+    """Keys [B, H, M, K] and values [B, H, M, V] of the target nodes, and of the S source tokens, in one
+    layer."""
+
+    own_keys: Tensor
+    own_values: Tensor
+    source_keys: Tensor
+    source_values: Tensor
+
+    states: Tensor | None = None
+    """[B, N, D]: the state of each hypothesis in a model with an SSRU. Then the tree has no heads."""
+
+    @property
+    def all_tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All keys and values. They are replaced together."""
+        return self.own_keys, self.own_values, self.source_keys, self.source_values
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Channels of a head's keys and values."""
+        return self.source_keys.shape[3], self.source_values.shape[3]
+
+    def reorder(self, parents_BN: Tensor) -> None:
+        """Replace the state of each slot by that of its parent."""
+        if self.states is not None:
+            self.states = of_parents(self.states, parents_BN)
+
+    def copy_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
+        """Keep the nodes `order_BM` of `sentences`, and append zeros for `joining` sentences."""
+        self.own_keys = _nodes(self.own_keys, sentences, order_BM, joining)
+        self.own_values = _nodes(self.own_values, sentences, order_BM, joining)
+        if self.states is not None:
+            self.states = F.pad(self.states[sentences], (0, 0, 0, 0, 0, joining))
+
+    def join_sources(self, sentences: Tensor, longest: int, new: LayerCache | None) -> None:
+        """Keep the sources of `sentences` up to `longest` tokens, and append those of `new`."""
+        keys, values = self.source_keys[:, :, :longest], self.source_values[:, :, :longest]
+        self.source_keys = joined(keys, sentences, new.source_keys if new else None)
+        self.source_values = joined(values, sentences, new.source_values if new else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of decoding, as all layers need it."""
+
+    rows: Rows
+    nodes_RH: Tensor
+    """The index of each row's new node in [B x H x M], for each head. Without dummy rows, see `Rows`."""
+
+    own: Seen
+    """The target nodes that each row attends to."""
+
+    source: Seen
+    """The source tokens that each row attends to."""
+
+    coverage: Tensor | None
+    """[B, N, S]: see `DecodingCache.coverage`."""
+
+    source_seen: Tensor
+    """[B, S]: True for real source tokens, False for padding."""
+
+    def cover(self, query_RHK: Tensor, keys_BHSK: Tensor) -> None:
+        """Add one layer's attention weights over the source to the coverage, if it is recorded."""
+        if self.coverage is not None:
+            self.coverage.add_(mean_weights(self.rows, query_RHK, keys_BHSK, self.source_seen))
+
+    def read_states(self, states_BND: Tensor) -> Tensor:
+        """Return [R, D]: the state of each row's slot."""
+        return states_BND.flatten(0, 1).index_select(0, self.rows.from_places)
+
+    def write_states(self, x_RD: Tensor, states_BND: Tensor) -> None:
+        """Write each row's state to its slot."""
+        count = len(self.nodes_RH)
+        flat_states = states_BND.view(-1, states_BND.shape[2])
+        flat_states.index_copy_(0, self.rows.to_places[:count], x_RD[:count])
+
+    def attend_newest(self, projected_RC: Tensor, heads: Heads, cache: LayerCache) -> Tensor:
+        """Add each row's key and value to the cache, then return its attention over its path."""
+        return attend_newest(projected_RC, heads, self.nodes_RH, cache.own_keys, cache.own_values, self.own)
+
+
+def of_parents(x_BNC: Tensor, parents_BN: Tensor) -> Tensor:
+    """Return for each slot the values of its parent."""
+    return x_BNC.gather(1, parents_BN[:, :, None].expand(-1, -1, x_BNC.shape[2]))
+
+
+def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) -> Tensor:
+    """Return the nodes `order_BM` of `sentences`, followed by zeros for `joining` sentences."""
+    _, heads, capacity, channels = x_BHMC.shape
+    head_numbers = torch.arange(heads, device=sentences.device)
+    first_BH1 = ((sentences[:, None] * heads + head_numbers) * capacity)[:, :, None]
+    index_BHM = first_BH1 + order_BM[:, None]
+    out_BHMC = x_BHMC.new_empty(len(sentences) + joining, heads, order_BM.shape[1], channels)
+    # New memory may hold nan. Times an attention weight of 0, that would still be nan.
+    out_BHMC[len(sentences) :] = 0.0
+    copied = out_BHMC[: len(sentences)].view(-1, channels)
+    torch.index_select(x_BHMC.reshape(-1, channels), 0, index_BHM.flatten(), out=copied)
+    return out_BHMC
+
+
+def joined(x_BHSC: Tensor, sentences: Tensor, new_BHSC: Tensor | None) -> Tensor:
+    """Return `sentences` of `x_BHSC`, followed by `new_BHSC`. The shorter one is padded with zeros."""
+    if new_BHSC is None:
+        return x_BHSC.index_select(0, sentences)
+    _, heads, old_longest, channels = x_BHSC.shape
+    count, new_longest = len(sentences), new_BHSC.shape[2]
+    longest = max(old_longest, new_longest)
+    out_BHSC = x_BHSC.new_empty(count + len(new_BHSC), heads, longest, channels)
+    if old_longest == longest:
+        torch.index_select(x_BHSC, 0, sentences, out=out_BHSC[:count])
+    else:
+        out_BHSC[:count, :, :old_longest] = x_BHSC.index_select(0, sentences)
+        out_BHSC[:count, :, old_longest:] = 0.0
+    out_BHSC[count:, :, :new_longest] = new_BHSC
+    out_BHSC[count:, :, new_longest:] = 0.0
+    return out_BHSC
