@@ -7,12 +7,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from nmt_cli.data.batching.loader import Loader, LocalBatch
+from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
 from nmt_cli.training.limits import STOP, TIME_UP, Limits
 from nmt_cli.training.position import Position
 from nmt_cli.training.step.schedule import learning_rate
 from nmt_cli.training.step.trainer import Trainer
-from nmt_cli.training.tracking.dataset_check import DatasetCheck
 from nmt_cli.training.tracking.events import Doing, Note, Report, Warned
 from nmt_cli.training.tracking.left_out import LeftOut
 from nmt_cli.training.tracking.recorder import Recorder
@@ -33,7 +33,7 @@ class Loop:
     saver: Saver
     recorder: Recorder
     left_out: LeftOut
-    dataset: DatasetCheck
+    dataset: DatasetGuard
     report: Report
 
     def train(self) -> bool:
@@ -95,14 +95,14 @@ class Loop:
 
     def _flush(self) -> None:
         """Write down what was measured, and see whether it and the dataset are sound so far."""
-        self.dataset.look()
+        self.dataset.check_quickly()
         if lines := self.recorder.flush(self.loader.waited):
             self.limits.refuse_divergence(lines)
 
     def _validate(self) -> bool:
         """Judge the model; True if this is one of the checkpoints to keep for its score."""
         self._flush()
-        if self.dataset.gone():
+        if self.dataset.is_gone():
             self._try_to_save()
             self._told(self.saver.wait)
             raise UserError(
@@ -127,7 +127,7 @@ class Loop:
     def _try_to_save(self) -> None:
         """Begin to write a checkpoint; where that fails, training goes on, and the one before stays."""
         self._flush()
-        self.dataset.refuse_unsound()
+        self.dataset.check_all_ranks()
         self._told(self.saver.wait)
         self._told(self.saver.save)
         self.recorder.restart_clock()
@@ -149,7 +149,7 @@ class Loop:
             self._validate()
         self._flush()
         self.left_out.end()
-        self.dataset.refuse_unsound()
+        self.dataset.check_all_ranks()
         self._told(self.saver.wait)
         if judge or self.saver.step != self.position.step:
             self.saver.save()

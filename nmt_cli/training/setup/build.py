@@ -16,7 +16,7 @@ from nmt_cli.data.batching.mixed_plan import mixed_plan
 from nmt_cli.data.batching.resegment import Resegmented
 from nmt_cli.data.batching.schedule import Batches
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, Split
-from nmt_cli.data.watch import Watch
+from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.atomic import temporary_folder
 from nmt_cli.runtime.devices import (
@@ -140,7 +140,7 @@ def cut_for(config: TrainConfig, trainer: Trainer, process: Process) -> Cut:
 
 def build_loader(
     dataset: Dataset,
-    watch: Watch,
+    guard: DatasetGuard,
     config: TrainConfig,
     cut: Cut,
     group: Group,
@@ -163,7 +163,7 @@ def build_loader(
         planner_at_work=lambda: is_locked(Path(folder)),
     )
     epoch, number = position.epoch, position.batch
-    loader = Loader(batches, cut, group.device, epoch=epoch, number=number, look=watch.refuse_cut)
+    loader = Loader(batches, cut, group.device, epoch=epoch, number=number, look=guard.check_quickly)
     return stack.enter_context(loader)
 
 

@@ -1,9 +1,7 @@
 """A training run from its folder and a dataset: every part is made ready here, and the loop started."""
 
 import os
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,8 +13,7 @@ from nmt_cli.data.batching.loader import Loader
 from nmt_cli.data.batching.mixed_plan import mixed_plan
 from nmt_cli.data.batching.resegment import refuse_no_effect, samplers
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
-from nmt_cli.data.verify import verify
-from nmt_cli.data.watch import Watch
+from nmt_cli.data.guard import DatasetGuard
 from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import fast_products
 from nmt_cli.runtime.threads import default_threads, kept_threads
@@ -34,9 +31,8 @@ from nmt_cli.training.setup.folder import claimed, newest_checkpoint
 from nmt_cli.training.setup.preflight import preflight
 from nmt_cli.training.setup.resume import moving_average, restore
 from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
-from nmt_cli.training.tracking.dataset_check import DatasetCheck
 from nmt_cli.training.tracking.environment import environment, keep_environment
-from nmt_cli.training.tracking.events import Report, Warned, to_each
+from nmt_cli.training.tracking.events import Note, Report, Warned, to_each
 from nmt_cli.training.tracking.history import History, read_history
 from nmt_cli.training.tracking.left_out import LeftOut
 from nmt_cli.training.tracking.log import LOG, Log, cut_behind
@@ -65,11 +61,11 @@ def train(
     The run folder keeps the `command`. A machine's processes share so many `threads`, or the default (0)."""
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
-    # Hashing a large dataset takes minutes, and the first checkpoint is the first thing that needs it.
-    verified = _in_background(lambda: verify(dataset) if process.local_rank == 0 else None)
     with ExitStack() as stack:
-        watch = stack.enter_context(Watch(dataset))
         group = _prepared(dataset, config, process, device, threads, stack)
+        verifies = process.local_rank == 0
+        guard = DatasetGuard(dataset, group.gather, lambda text: report(Note(text)), verifies=verifies)
+        stack.enter_context(guard)
         if process.first:
             stack.enter_context(claimed(run))
         newest = group.from_first(newest_checkpoint(run) if process.first else None)
@@ -85,20 +81,19 @@ def train(
         if process.first:
             keep_environment(run, position.step, environment(command, device, process), report)
         cut = cut_for(config, trainer, process)
-        loader = build_loader(dataset, watch, config, cut, group, position, stack)
-        check = DatasetCheck(verified, watch, group, report)
+        loader = build_loader(dataset, guard, config, cut, group, position, stack)
         validator = _validator(dataset, snapshot, report)
         try:
             if not position.step:  # a resumed run has shown that it fits and can be saved
                 preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
                 group.meet("trying out")  # the first rank saves a checkpoint there
-            parts = run, snapshot, loader, validator, log, history, check, report, stop_wanted
+            parts = run, snapshot, loader, validator, log, history, guard, report, stop_wanted
             return _loop(*parts).train()
         # This rank only heard that another one failed, and that one says why.
         except LostContact:
             raise
         except Exception:
-            check.explain()  # what is wrong with the dataset explains more than what came of it
+            guard.check_contents()  # what is wrong with the dataset explains more than what came of it
             raise
 
 
@@ -170,7 +165,7 @@ def _loop(
     validator: Validator,
     log: Log,
     history: History,
-    check: DatasetCheck,
+    guard: DatasetGuard,
     report: Report,
     stop_wanted: Callable[[], bool],
 ) -> Loop:
@@ -188,7 +183,7 @@ def _loop(
         saver=Saver(run, snapshot, config.checkpoints, clock, report),
         recorder=Recorder(config, position, clock, log, history, group.device, vocabulary, report),
         left_out=LeftOut(config, report),
-        dataset=check,
+        dataset=guard,
         report=report,
     )
 
@@ -217,18 +212,3 @@ def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
                 f"{split.name} has a sentence of {longest} tokens, but model.longest has only "
                 f"{config.model.longest} positions; raise it."
             )
-
-
-def _in_background(work: Callable[[], None]) -> "Future[None]":
-    """Done by a thread that nobody has to wait for."""
-    future: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            work()
-            future.set_result(None)
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="verify", daemon=True).start()
-    return future

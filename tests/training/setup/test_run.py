@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.data import guard as guard_module
 from nmt_cli.data.dataset import Dataset
 from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import UserError
-from nmt_cli.training.setup import run as run_module
 from nmt_cli.training.tracking.events import Doing, Event, Note, Progress, Saved, Validated, Warned
 
 Go = Callable[..., tuple[bool, list[Event]]]
@@ -221,7 +221,7 @@ def test_nothing_is_saved_at_the_end_before_the_dataset_is_checked(
         if isinstance(event, Progress) and event.step == 4:
             threading.Timer(0.3, all_steps_taken.set).start()
 
-    monkeypatch.setattr(run_module, "verify", slow)
+    monkeypatch.setattr(guard_module, "verify", slow)
     assert complaint(report=go_on_after_the_last_step) == "it is not what was written"
     assert steps_of(run) == [1, 2, 3, 4]
     assert checkpoints(run) == {}
@@ -241,7 +241,7 @@ def test_nothing_is_saved_on_the_way_before_the_dataset_is_checked(
         if isinstance(event, Progress):
             threading.Timer(0.3, step_taken.set).start()
 
-    monkeypatch.setattr(run_module, "verify", slow)
+    monkeypatch.setattr(guard_module, "verify", slow)
     told = complaint("checkpoints.every_steps=1", report=go_on_after_the_first_step, stop_at=stop_at)
     assert told == "it is not what was written"
     assert steps_of(run) == [1]

@@ -1,0 +1,136 @@
+"""Guards the dataset of a training run: it must be intact, and stay so, or nothing is saved."""
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import ExitStack
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Self
+
+from nmt_cli.data.dataset import Dataset, check_sizes, read_manifest
+from nmt_cli.data.verify import verify
+from nmt_cli.errors import UserError
+
+POLL_SECONDS = 0.1
+LONG_WAIT = 30
+"""Number of polls after which the user learns that the verification is still running."""
+
+RUNNING = "running"
+
+TIMES = attrgetter("st_mtime_ns", "st_ctime_ns")
+"""The modification time of a file, which programs can set, and its change time, which they cannot."""
+
+
+class DatasetGuard:
+    """Verifies an open dataset in the background and notices later changes to its files.
+
+    It keeps the files open, so it still checks them after their folder is moved or removed.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        gather: Callable[[Any], list[Any]],
+        note: Callable[[str], None],
+        *,
+        verifies: bool = True,
+    ) -> None:
+        """`gather` returns the values that all ranks pass to it. One rank per machine should verify."""
+        self._folder, self._written = dataset.folder, dataset.manifest["files"]
+        self._gather, self._note = gather, note
+        self._open = ExitStack()
+        self._files: dict[Path, int] = {}
+        for name in self._written:
+            path = self._folder / name
+            self._files[path] = os.open(path, os.O_RDONLY)
+            self._open.callback(os.close, self._files[path])
+        self._times = {path: TIMES(os.fstat(file)) for path, file in self._files.items()}
+        self._verified: Future[None] = Future()
+        if verifies:
+            # Hashing a large dataset takes minutes, and only the first checkpoint needs the result.
+            threading.Thread(target=self._verify, args=(dataset,), name="verify", daemon=True).start()
+        else:
+            self._verified.set_result(None)
+
+    def check_quickly(self) -> None:
+        """Raise `UserError` for a failed verification or a file of another size.
+
+        This is cheap enough for every batch. Reading a mapped file past its new end would kill the process.
+        """
+        if self._verified.done():
+            self._verified.result()
+        for path, file in self._files.items():
+            if os.fstat(file).st_size != self._written[str(path.relative_to(self._folder))]["bytes"]:
+                raise _changed(path)
+
+    def check_contents(self) -> None:
+        """Wait for the verification, then raise `UserError` for a file whose content changed since."""
+        self._verified.result()
+        self.check_quickly()
+        for path, file in self._files.items():
+            if (times := TIMES(os.fstat(file))) == self._times[path]:
+                continue
+            with os.fdopen(os.dup(file), "rb") as content:
+                # The duplicate shares its position with `file`.
+                content.seek(0)
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+            if digest != self._written[str(path.relative_to(self._folder))].get("sha256"):
+                raise _changed(path)
+            self._times[path] = times
+
+    def check_all_ranks(self) -> None:
+        """Check the contents on all ranks, which all call this, and raise the first error on each of them."""
+        polls = 0
+        # All ranks see the same statuses, so they leave this loop together.
+        while RUNNING in (statuses := self._gather(self._status())):
+            polls += 1
+            if polls == LONG_WAIT:
+                self._note("the dataset is still being verified, and nothing is saved before that ends")
+            wait([self._verified], POLL_SECONDS)
+        if problem := next(filter(None, statuses), None):
+            raise UserError(problem)
+
+    def is_gone(self) -> bool:
+        """Return whether any rank finds the folder moved, removed or replaced. All ranks call this."""
+        return any(self._gather(self._is_gone_here()))
+
+    def _status(self) -> str:
+        """Return `RUNNING`, the problem that this rank found, or an empty string."""
+        if not self._verified.done():
+            return RUNNING
+        try:
+            self.check_contents()
+        except UserError as error:
+            return str(error)
+        return ""
+
+    def _is_gone_here(self) -> bool:
+        try:
+            manifest = read_manifest(self._folder)
+            check_sizes(self._folder, manifest)
+        except (UserError, OSError):
+            return True
+        return bool(manifest["files"] != self._written)
+
+    def _verify(self, dataset: Dataset) -> None:
+        try:
+            verify(dataset)
+            self._verified.set_result(None)
+        except BaseException as error:
+            self._verified.set_exception(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+
+def _changed(path: Path) -> UserError:
+    return UserError(
+        f"{path} was changed while it was in use. Restore it, then run the same command again "
+        "to resume from the last checkpoint."
+    )

@@ -1,0 +1,176 @@
+"""The dataset guard notices every change to the files of a dataset in use, on any rank."""
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt_cli.data import guard as guard_module
+from nmt_cli.data.dataset import Dataset, open_dataset
+from nmt_cli.data.guard import DatasetGuard
+from nmt_cli.data.preprocessing.preprocess import Outcome
+from nmt_cli.errors import UserError
+
+NAME = "train.source.tokens.npy"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, toy_dataset: Path) -> Path:
+    return Path(shutil.copytree(toy_dataset, tmp_path / "data"))
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    """The notes that the guard wrote for the user."""
+    return []
+
+
+@pytest.fixture
+def statuses() -> list[str]:
+    """The next statuses of a second rank. After the last one it has no problem."""
+    return []
+
+
+@pytest.fixture
+def guard(
+    folder: Path, notes: list[str], statuses: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[DatasetGuard]:
+    monkeypatch.setattr(guard_module, "POLL_SECONDS", 0.01)
+
+    def gather(value: Any) -> list[Any]:
+        return [value, statuses.pop(0) if statuses else type(value)()]
+
+    with DatasetGuard(open_dataset(folder), gather, notes.append) as guard:
+        yield guard
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def grow(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\0")
+
+
+def flip(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-2, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-2, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+    # The clock of some file systems is too coarse to advance in between.
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+
+
+def flip_and_restore_the_time(path: Path) -> None:
+    before = path.stat()
+    # The change time follows the clock of the file system, which advances a few times per second.
+    while path.stat().st_ctime_ns == before.st_ctime_ns:
+        flip(path)
+        flip(path)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    flip(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [cut, grow, flip, flip_and_restore_the_time])
+def test_a_changed_file_is_an_error_even_after_its_folder_moved(
+    guard: DatasetGuard, folder: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    guard.check_contents()
+    folder.rename(tmp_path / "moved")
+    guard.check_contents()
+    change(tmp_path / "moved" / NAME)
+    for check in (guard.check_contents, guard.check_all_ranks):
+        with pytest.raises(UserError, match=rf"{NAME} was changed while it was in use\. Restore it"):
+            check()
+    if change in (cut, grow):
+        with pytest.raises(UserError, match=NAME):
+            guard.check_quickly()
+
+
+def test_equal_bytes_with_another_time_are_not_a_change(guard: DatasetGuard, folder: Path) -> None:
+    guard.check_contents()
+    content = (folder / NAME).read_bytes()
+    flip(folder / NAME)
+    with (folder / NAME).open("r+b") as file:
+        file.write(content)
+    os.utime(folder / "dev.source.raw.txt", ns=(1, 1))
+    guard.check_contents()
+    guard.check_contents()
+
+
+def test_a_dataset_that_was_moved_removed_or_replaced_is_gone(
+    guard: DatasetGuard,
+    statuses: list[Any],
+    folder: Path,
+    tmp_path: Path,
+    make: Callable[..., Outcome],
+    toy: str,
+) -> None:
+    guard.check_contents()
+    make(other := tmp_path / "other", [toy])
+    assert not guard.is_gone()
+    folder.rename(tmp_path / "moved")
+    assert guard.is_gone()
+    shutil.copytree(other, folder)
+    assert guard.is_gone()
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "moved", folder)
+    assert not guard.is_gone()
+    statuses.append(True)
+    assert guard.is_gone()
+    (folder / "dev.source.raw.txt").unlink()
+    assert guard.is_gone()
+    guard.check_contents()
+
+
+def test_a_sound_dataset_passes_all_checks(guard: DatasetGuard, notes: list[str]) -> None:
+    guard.check_quickly()
+    guard.check_all_ranks()
+    assert notes == []
+
+
+def test_all_ranks_report_the_problem_of_one(guard: DatasetGuard, statuses: list[str]) -> None:
+    guard.check_contents()
+    statuses.append("theirs is damaged")
+    with pytest.raises(UserError, match="theirs is damaged"):
+        guard.check_all_ranks()
+
+
+def test_a_long_verification_of_another_rank_is_reported_once(
+    guard: DatasetGuard, statuses: list[str], notes: list[str]
+) -> None:
+    statuses += ["running"] * 100
+    guard.check_all_ranks()
+    (note,) = notes
+    assert "still being verified" in note
+
+
+def test_training_continues_until_the_verification_fails(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def fail(dataset: Dataset) -> None:
+        ended.wait(60)
+        raise UserError("damaged")
+
+    monkeypatch.setattr(guard_module, "verify", fail)
+    with DatasetGuard(open_dataset(folder), lambda value: [value], print) as guard:
+        guard.check_quickly()
+        ended.set()
+        for check in (guard.check_all_ranks, guard.check_contents, guard.check_quickly):
+            with pytest.raises(UserError, match="damaged"):
+                check()
+
+
+def test_a_rank_that_does_not_verify_passes_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(guard_module, "verify")
+    with DatasetGuard(open_dataset(folder), lambda value: [value], print, verifies=False) as guard:
+        guard.check_all_ranks()
