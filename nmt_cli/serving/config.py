@@ -1,36 +1,45 @@
-"""What the serving room needs to be told."""
+"""The settings of `nmt serve`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from nmt_cli.config import check, setting
+from nmt_cli.config import Gone, check, setting
 from nmt_cli.decoding.config import InputConfig, SearchConfig
+
+MAX_TEXTS = 1000
+"""Maximum number of texts in one request."""
+
+MAX_ALTERNATIVES = 5
+"""Maximum number of further translations that a request may ask for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerConfig:
-    """What a server bears, and what it offers."""
+    """The limits of the server, the pivot language and the port."""
 
     most_waiting: int = setting(2000, least=1, everyday=True)
-    """Most sentences that wait or are being translated; a request that would be beyond is answered with 429,
-    and told when to come again."""
+    """Maximum number of unfinished sentences. The server answers a request beyond it with status 429 and a
+    `Retry-After` header."""
 
     most_characters: int = setting(100_000, least=1, everyday=True)
-    """Most characters of one request; more are answered with 413."""
-
-    most_texts: int = setting(1000, least=1)
-    """Most texts of one request; more are answered with 413."""
+    """Maximum number of characters per request. The server answers a longer one with status 413."""
 
     most_seconds: float = setting(60.0, above=0, everyday=True)
-    """Most time for one request; where it takes longer, it is dropped and answered with 504."""
-
-    most_alternatives: int = setting(5, least=0, most=100)
-    """Most further translations that one may ask for."""
+    """Maximum time per request, in seconds. The server drops a slower request and answers with status 504."""
 
     pivot: str = "en"
-    """The language through which a pair goes that no model translates by itself; empty for none."""
+    """Pivot language for pairs that no model translates. Empty means no pivot."""
 
     share_port: bool = setting(False)
-    """Let other processes listen on the same port; the system then deals connections out to all of them."""
+    """Let other processes listen on the same port. The system then distributes connections over them."""
+
+    gone: ClassVar[Mapping[str, Gone]] = {
+        "most_texts": Gone(f"a request takes up to {MAX_TEXTS:,} texts", MAX_TEXTS),
+        "most_alternatives": Gone(
+            f"a request may ask for up to {MAX_ALTERNATIVES} alternatives", MAX_ALTERNATIVES
+        ),
+    }
 
     def __post_init__(self) -> None:
         check(self)
@@ -38,7 +47,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeConfig:
-    """Everything that decides what `nmt serve` answers."""
+    """All settings of `nmt serve`."""
 
     search: SearchConfig = field(default_factory=SearchConfig)
     input: InputConfig = field(default_factory=InputConfig)

@@ -49,7 +49,6 @@ class Page:
         data = {
             "languages": {one: name_of(one) for one in served.languages},
             "targets": {one: served.targets(one) for one in served.sources},
-            "alternatives": min(3, desk.config.most_alternatives),
             "most": desk.config.most_characters,
             "needsKey": needs_key,
         }

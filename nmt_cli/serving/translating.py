@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from nmt_cli.api import Model, SearchConfig, UserError
 from nmt_cli.runtime.threads import set_own_threads
-from nmt_cli.serving.config import ServerConfig
+from nmt_cli.serving.config import MAX_TEXTS, ServerConfig
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.refused import Refused
@@ -40,8 +40,8 @@ class Desk:
 
     def bounded(self, texts: Sequence[str]) -> None:
         """Refuse texts that are too many or too long."""
-        if len(texts) > self.config.most_texts:
-            raise Refused(413, f"there are {len(texts):,} texts; send at most {self.config.most_texts:,}.")
+        if len(texts) > MAX_TEXTS:
+            raise Refused(413, f"there are {len(texts):,} texts; send at most {MAX_TEXTS:,}.")
         if (count := sum(map(len, texts))) > self.config.most_characters:
             most = self.config.most_characters
             raise Refused(413, f"the text has {count:,} characters; send at most {most:,} at a time.")

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, shown
+from nmt_cli.serving.config import MAX_ALTERNATIVES
 from nmt_cli.serving.directions import Direction, name_of
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Made, Wanted
@@ -29,7 +30,7 @@ async def translate(desk: Desk, fields: Fields) -> Response:
     several = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
-    alternatives = fields.whole("alternatives", desk.config.most_alternatives)
+    alternatives = fields.whole("alternatives", MAX_ALTERNATIVES)
     markup = fields.chosen("format", ("text", "html")) == "html"
     direction, guess = await found(desk, source, target, texts)
     wanted = Wanted(direction, texts, alternatives, markup)
@@ -62,7 +63,7 @@ def settings(desk: Desk, needs_key: bool) -> Mapping[str, Any]:
         "apiKeys": needs_key,
         "keyRequired": needs_key,
         "charLimit": desk.config.most_characters,
-        "alternativesLimit": desk.config.most_alternatives,
+        "alternativesLimit": MAX_ALTERNATIVES,
         "frontendTimeout": 500,
         "suggestions": False,
         "filesTranslation": False,

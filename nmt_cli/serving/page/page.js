@@ -1,7 +1,8 @@
 "use strict";
 // The page: what is typed is translated, sentence for sentence.
 
-const { languages, targets, alternatives, most, needsKey } = pageData();
+const { languages, targets, most, needsKey } = pageData();
+const ALTERNATIVES = 3;
 const PATIENCE = 350; // milliseconds without a key before a text counts as typed
 const state = { sentences: [], whole: "", source: "", asked: null, timer: 0, others: false };
 
@@ -68,7 +69,7 @@ function offerOthers() {
 }
 
 function fields() {
-  const several = state.others ? alternatives : 0;
+  const several = state.others ? ALTERNATIVES : 0;
   const key = needsKey ? { api_key: byId("key").value } : {};
   const [source, target] = [byId("from").value, byId("to").value];
   return { q: byId("text").value, source, target, alternatives: several, stream: true, ...key };
@@ -181,7 +182,7 @@ function main() {
   const auto = element("option", { value: "auto" }, "Detect language");
   byId("from").append(...Object.keys(targets).map(named), auto);
   byId("key").hidden = !needsKey;
-  if (alternatives) offerOthers();
+  offerOthers();
   byId("from").onchange = () => {
     offerTargets(byId("to").value);
     typed(0);
