@@ -16,7 +16,7 @@ from nmt_cli.serving.metrics import Metrics
 from nmt_cli.serving.refused import Refused
 from nmt_cli.serving.texts.documents import Documents, Made, Wanted, cut
 from nmt_cli.text.languages.identify import LanguageDetector
-from nmt_cli.translation.async_stream import AT_ONCE
+from nmt_cli.translation.async_stream import SHORT_CHARACTERS
 from nmt_cli.translation.translator import Translation
 
 Result = TypeVar("Result")
@@ -57,7 +57,7 @@ class Desk:
         """The texts as sentences, unless they are too many."""
         self.bounded(wanted.texts)
         count = sum(map(len, wanted.texts))
-        documents = await asyncio.to_thread(cut, wanted) if count > AT_ONCE else cut(wanted)
+        documents = await asyncio.to_thread(cut, wanted) if count > SHORT_CHARACTERS else cut(wanted)
         self._refuse_beyond(len(documents.sentences))
         self.metrics.characters += count
         return documents

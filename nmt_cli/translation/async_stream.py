@@ -1,4 +1,4 @@
-"""`stream` for programs with an event loop: nothing here blocks it."""
+"""The same as `stream`, for programs with an event loop."""
 
 import asyncio
 import threading
@@ -11,50 +11,52 @@ from nmt_cli.translation.translator import Translation, Translator
 from nmt_cli.translation.workers.queue import RequestQueue
 from nmt_cli.translation.workers.request import Request
 
-AT_ONCE = 2000
-"""Characters that the event loop reads and puts together itself: a fraction of a millisecond each sentence.
-Threads would take turns with it, and under many requests, each of which waits for several turns, the loop
-would hardly have its own."""
+SHORT_CHARACTERS = 2000
+"""Maximum number of characters that the event loop reads and joins itself, which takes less than 1 ms per
+sentence. Threads would compete with the event loop and slow it down under many requests."""
 
 
 async def async_stream(
     translator: Translator, queue: RequestQueue, lines: Iterable[str], search: SearchConfig
 ) -> AsyncGenerator[Translation]:
-    """As `stream`; what is cancelled, or closed, takes its sentences out of the queue at once."""
+    """Yield translations like `stream`, without blocking the event loop.
+
+    A cancelled or closed generator removes its sentences from the queue at once.
+    """
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
-    def told() -> None:
-        with suppress(RuntimeError):  # the loop is closed, so nobody waits
+    def wake() -> None:  # called in any thread
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(changed.set)
 
     window = translator.config.input.window
-    request, short = queue.open(search, window, told), _short(lines, window)
+    request, short = queue.open(search, window, wake), _is_short(lines, window)
     try:
         if short:
             read_lines(translator, queue, request, lines)
         else:
-            # No daemon: it ends soon after the request does, and Python waits for it.
+            # Not a daemon: the thread ends soon after the request does.
             threading.Thread(target=read_lines, args=(translator, queue, request, lines)).start()
         while request.error or not request.ended:
             changed.clear()
-            work = (translator, queue, request)
-            done = _done(*work) if short else await asyncio.to_thread(_done, *work)
-            for translation in done:
+            arguments = (translator, queue, request)
+            translations = _poll_all(*arguments) if short else await asyncio.to_thread(_poll_all, *arguments)
+            for translation in translations:
                 yield translation
-            if not done and not request.ended:
+            if not translations and not request.ended:
                 await changed.wait()
     finally:
         queue.drop(request)
 
 
-def _short(lines: Iterable[str], window: int) -> bool:
-    """Whether lines are there and few, so that reading them waits for nothing."""
-    return isinstance(lines, Sequence) and len(lines) <= window and sum(map(len, lines)) <= AT_ONCE
+def _is_short(lines: Iterable[str], window: int) -> bool:
+    """Return whether the event loop can read `lines` itself without waiting."""
+    return isinstance(lines, Sequence) and len(lines) <= window and sum(map(len, lines)) <= SHORT_CHARACTERS
 
 
-def _done(translator: Translator, queue: RequestQueue, request: Request) -> list[Translation]:
-    """All that is done of a request, and not given back; putting words together takes its time."""
-    found = []
-    while done := queue.next_now(request):
-        found.append(translator.translation(*done))
-    return found
+def _poll_all(translator: Translator, queue: RequestQueue, request: Request) -> list[Translation]:
+    """Return all finished translations that were not returned yet, in order. Slow for long lines."""
+    translations = []
+    while done := queue.poll(request):
+        translations.append(translator.translation(*done))
+    return translations

@@ -1,5 +1,4 @@
-"""Translates a stream of lines: a thread reads and tokenises them, workers translate, the caller gets them in
-order."""
+"""Translation of a stream of lines: a thread reads and tokenizes, workers translate, the caller iterates."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -17,15 +16,14 @@ def stream(
     search: SearchConfig,
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
-    """Translate `lines` with the workers of `queue`; yields translations in order, each as soon as it is
-    done.
+    """Yield the translations of `lines` in order, each as soon as the workers of `queue` have finished it.
 
-    A thread reads `lines`, at most `input.window` of them ahead of the output. `before_waiting` is called
-    whenever the next translation is not done yet.
+    A new thread reads `lines`, at most `input.window` of them ahead of the output. The calling thread calls
+    `before_waiting` whenever the next translation is not finished.
     """
     request = queue.open(search, translator.config.input.window)
     try:
-        # A daemon, since reading may block for ever: Python would wait for any other thread before it ends.
+        # A daemon, since reading may block forever. Python waits for other threads before it ends.
         threading.Thread(target=read_lines, args=(translator, queue, request, lines), daemon=True).start()
         while done := queue.next(request, before_waiting):
             yield translator.translation(*done)
@@ -34,11 +32,14 @@ def stream(
 
 
 def read_lines(translator: Translator, queue: RequestQueue, request: Request, lines: Iterable[str]) -> None:
-    """Add `lines` to a request, in a thread of its own, until it is closed."""
+    """Prepare `lines` and add them to `request`, until either ends. Pass errors to the caller.
+
+    This is the body of the reader thread.
+    """
     try:
         for number, raw in enumerate(lines, start=1):
-            # SentencePiece is C++: if Python ends while a daemon thread is inside, the process crashes. So
-            # `close_request` waits for this lock, and what comes here later finds the request closed.
+            # If Python ends while a daemon thread runs SentencePiece's C++ code, the process crashes. So
+            # `close_request` waits for this lock, after which no thread enters the tokenizer.
             with request.reading:
                 if not queue.is_open(request):
                     return
@@ -47,5 +48,5 @@ def read_lines(translator: Translator, queue: RequestQueue, request: Request, li
                 return
         queue.end(request)
     except BaseException as error:
-        # Whatever it is: the caller would wait for ever.
+        # Any error: otherwise the caller would wait forever.
         queue.end(request, error)

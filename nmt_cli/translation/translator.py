@@ -1,9 +1,10 @@
-"""Before and after the search: a raw line becomes sentences of ids, and hypotheses become a line of text."""
+"""Preparation of raw lines for the search, and conversion of hypotheses back to text."""
 
 import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.engine import ListQueue, translated
@@ -20,53 +21,67 @@ from nmt_cli.translation.text.consensus import agreed
 from nmt_cli.translation.text.long_lines import joined, longest_source, shortened, split
 from nmt_cli.translation.text.parses import tree_symbols, written_out
 
-PARTS = 1 << 20
-"""A sentence's key is its line's number times this, plus its own number in the line: no line has so many."""
-
-Prepared = tuple[str, list[int], str, Values]
-"""A sentence as text and ids, the blanks behind it, and what its symbols stand for."""
+MAX_PARTS = 1 << 20
+"""Maximum number of sentences per line. The key of a sentence is `line number * MAX_PARTS + part`."""
 
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-"""Characters that some program takes for the end of a line; a translation is one line for all of them."""
+"""Characters that some programs treat as the end of a line."""
+
+
+def line_number(sentence: Sentence) -> int:
+    """Return the number of the line that `sentence` is part of, from 1."""
+    return sentence.key // MAX_PARTS
+
+
+class Prepared(NamedTuple):
+    """A prepared sentence."""
+
+    text: str
+    ids: list[int]
+    spaces: str
+    """The whitespace after the sentence."""
+
+    values: Values
+    """The text that each placeholder symbol represents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Scored):
-    """One translation of a line, as the search found it."""
+    """A translation of a line."""
 
     text: str
     score: float
-    """The hypothesis' score: log-probability divided by length penalty; the sum for a line in parts."""
+    """Log-probability divided by the length penalty. For a line in parts, the sum over the parts."""
 
     parts: Sequence[Hypothesis]
-    """One hypothesis for each of the line's sentences; together they are the translation."""
+    """One hypothesis for each sentence of the line, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of input, cut into the sentences that are searched for."""
+    """A line of input, cut into the sentences to translate."""
 
     number: int
     """From 1."""
 
     raw: str
     sentences: Sequence[Sentence]
-    """Empty for a line without words; several for a line that is too long, or split into its own."""
+    """Empty for a line without words. Several if the line is too long or is split into its sentences."""
 
     pieces: int
-    """Of the whole line, end mark not counted."""
+    """Number of subword tokens of the complete line, without end marks."""
 
     too_long: bool
-    """It has more pieces than the model takes, so that `sentences` are parts of it."""
+    """Whether some sentence has more tokens than the model accepts, so that `sentences` holds parts of it."""
 
     prefix_unknown: bool
-    """The translation's given beginning has an unknown in it."""
+    """Whether the required beginning of the translation contains an unknown token."""
 
     blanks: Sequence[str] = ("",)
-    """What stands behind each of `sentences`, nothing behind the last."""
+    """The whitespace after each of `sentences`. It is empty after the last one."""
 
     values: Sequence[Values] = ()
-    """What the placeholders' symbols stand for in each of `sentences`."""
+    """For each of `sentences`, the text that each placeholder symbol represents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +90,22 @@ class Translation:
 
     line: Line
     candidates: Sequence[Candidate]
-    """Best first; none for a line without words, or one that failed."""
+    """Best first. Empty for a line without words and for a line that failed."""
 
     flags: Sequence[Flag]
-    """What is wrong with the best candidate, as far as can be seen."""
+    """Signs that the best candidate is wrong."""
 
     failed: bool
-    """Some sentence of the line did not fit into memory, even alone."""
+    """Whether some sentence of the line did not fit into memory, even alone."""
 
     @property
     def text(self) -> str:
-        """The text of the best candidate; empty if there is none, as for a line that `failed`."""
+        """The text of the best candidate. Empty if there is none, for example if the line failed."""
         return self.candidates[0].text if self.candidates else ""
 
     @property
     def checked_text(self) -> str:
-        """As `text`; raises `UserError` if the line failed."""
+        """The same as `text`. Raises `UserError` if the line failed."""
         if self.failed:
             raise UserError(
                 f"line {self.line.number:,} ({self.line.pieces:,} pieces) does not fit into memory; "
@@ -100,18 +115,16 @@ class Translation:
 
     @property
     def placeholders(self) -> tuple[int, int]:
-        """How many of the source were masked, and how many of these the best candidate has exactly once."""
-        each = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
-        parts = [part.tokens for part in self.candidates[0].parts] if self.candidates else []
-        kept = sum(
-            part.count(i) == 1 for wanted, part in zip(each, map(list, parts), strict=False) for i in wanted
-        )
-        return sum(map(len, each)), kept
+        """The number of masked placeholders in the source, and how many the best candidate has exactly
+        once."""
+        required = [one.placeholders.wanted if one.placeholders else () for one in self.line.sentences]
+        parts = [list(part.tokens) for part in self.candidates[0].parts] if self.candidates else []
+        pairs = zip(required, parts, strict=False)
+        return sum(map(len, required)), sum(part.count(i) == 1 for ids, part in pairs for i in ids)
 
 
 class Translator:
-    """Prepares lines for the search and turns hypotheses into text, for models that share their
-    tokenisers."""
+    """Converts lines to sentences and hypotheses to text, for models with the same tokenizers."""
 
     def __init__(
         self,
@@ -121,8 +134,8 @@ class Translator:
         trained: int | None = None,
         length_ratio: float = 1.0,
     ) -> None:
-        """`trained` is the most tokens of a sentence in training, end mark counted, where that is known;
-        `length_ratio` is how many target tokens there were for each source token."""
+        """`trained` is the maximum length of training sentences in tokens, end mark included, if known.
+        `length_ratio` is the number of target tokens per source token in training."""
         self.tokenizers, self.config, self._length_ratio = tokenizers, config, length_ratio
         self.longest = min(longest_source(config.input, model.config, trained) for model in models)
         self.banned = _banned(tokenizers.target, config.search.ban)
@@ -130,122 +143,132 @@ class Translator:
         self._placeholders = tokenizers.recipe.placeholders
 
     def searching(self, search: SearchConfig) -> "Translator":
-        """The same for another search."""
+        """Return a copy of this translator for other search settings."""
         other = copy(self)
         other.config = replace(self.config, search=search)
         other.banned = _banned(self.tokenizers.target, search.ban)
         return other
 
     def line(self, number: int, raw: str) -> Line:
-        """Line `number` of the input, prepared, as sentences that are not too long for the models."""
+        """Prepare line `number` as sentences that fit the models.
+
+        Raises `UserError` if the line has more than `MAX_PARTS` sentences.
+        """
         source, _, prefix = raw.partition("\t") if self.config.input.prefix else (raw, "", "")
         target = self.tokenizers.target
         cut = self.split(source) if self.config.input.sentences == "split" else [(source, "")]
-        encoded = [one for each, blanks in cut for one in self._encoded(each, blanks)]
-        pieces = sum(len(ids) for _, ids, *_ in encoded)
-        if too_long := any(len(ids) > self.longest for _, ids, *_ in encoded):
-            encoded = [part for sentence in encoded for part in self._fitting(*sentence)]
-        prefix = self._masked(prefix, encoded[0][3]) if encoded else prefix
+        sentences = [one for text, spaces in cut for one in self._encoded(text, spaces)]
+        pieces = sum(len(one.ids) for one in sentences)
+        if too_long := any(len(one.ids) > self.longest for one in sentences):
+            sentences = [part for sentence in sentences for part in self._fitting(sentence)]
+        if len(sentences) > MAX_PARTS:
+            raise UserError(
+                f"line {number:,} has {len(sentences):,} sentences; a line may have {MAX_PARTS:,}. Split it."
+            )
+        prefix = self._masked(prefix, sentences[0].values) if sentences else prefix
         begins = target.encode(target.prepare(prefix) or target.begin)
         certain = 1 if target.begin else 0
         parts = [
             Sentence(
-                key=number * PARTS + part,
-                tokens=ids,
+                key=number * MAX_PARTS + part,
+                tokens=one.ids,
                 prefix=begins[:certain] if part else begins,
                 certain=certain,
                 banned=self.banned,
-                tree=TreeWanted(self.trees, len(each.split())) if self.trees else None,
-                placeholders=self._wanted(ids),
+                tree=TreeWanted(self.trees, len(one.text.split())) if self.trees else None,
+                placeholders=self._required(one.ids),
             )
-            for part, (each, ids, *_) in enumerate(encoded)
+            for part, one in enumerate(sentences)
         ]
-        between = [blanks for _, _, blanks, _ in encoded[:-1]]
+        spaces = [*(one.spaces for one in sentences[:-1]), ""]
         unknown = target.vocabulary.unknown in begins
-        values = [each for *_, each in encoded]
-        return Line(number, source, parts, pieces, too_long, unknown, [*between, ""], values)
+        return Line(
+            number, source, parts, pieces, too_long, unknown, spaces, [one.values for one in sentences]
+        )
 
-    def _encoded(self, raw: str, blanks: str) -> list[Prepared]:
-        """A sentence prepared and encoded; nothing if it has no words."""
+    def _encoded(self, raw: str, spaces: str) -> list[Prepared]:
+        """Prepare and encode a sentence. The list is empty if the sentence has no words."""
         tokenizer = self.tokenizers.source
         values = values_of(raw, self._placeholders) if self._placeholders else {}
         text = tokenizer.prepare(self._masked(raw, values))
-        return [(text, tokenizer.encode(text), blanks, values)] if text else []
+        return [Prepared(text, tokenizer.encode(text), spaces, values)] if text else []
 
     def _masked(self, text: str, values: Values) -> str:
         return masked(text, values) if self._placeholders else text
 
-    def _wanted(self, ids: Sequence[int]) -> PlaceholdersWanted | None:
-        """The target's symbols for the placeholders of a source, which are in it once each."""
+    def _required(self, ids: Sequence[int]) -> PlaceholdersWanted | None:
+        """Return the target symbols of the placeholders in a source sentence."""
         if not self._placeholders:
             return None
-        sides = (self.tokenizers.source.numbering.symbols, self.tokenizers.target.numbering.symbols)
-        both = {sides[0][symbol]: sides[1][symbol] for symbol in self._placeholders}
-        wanted = tuple(both[i] for i in ids if i in both)
-        joins = ids.count(sides[0][JOINED])
-        return PlaceholdersWanted((*both.values(),), wanted, sides[1][JOINED], joins)
+        source = self.tokenizers.source.numbering.symbols
+        target = self.tokenizers.target.numbering.symbols
+        symbols = {source[symbol]: target[symbol] for symbol in self._placeholders}
+        required = tuple(symbols[i] for i in ids if i in symbols)
+        return PlaceholdersWanted((*symbols.values(),), required, target[JOINED], ids.count(source[JOINED]))
 
     def split(self, text: str) -> list[tuple[str, str]]:
-        """The sentences of a raw `text`, each with the blanks behind it."""
+        """Split a raw text into sentences, each with the whitespace after it."""
         return split(text, self.tokenizers.source.symbols, self.tokenizers.recipe.source_lang)
 
-    def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
-        """The translations of what `split` found, as one text."""
-        return joined(translations, blanks, self.tokenizers.recipe.target_lang)
+    def joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
+        """Join the translations of the sentences from `split` into one text."""
+        return joined(translations, spaces, self.tokenizers.recipe.target_lang)
 
-    def _fitting(self, text: str, ids: list[int], blanks: str, values: Values) -> list[Prepared]:
-        """A prepared sentence, or what is to be translated of it, in parts that fit."""
-        if len(ids) <= self.longest:
-            return [(text, ids, blanks, values)]
+    def _fitting(self, sentence: Prepared) -> list[Prepared]:
+        """Return the parts of a sentence to translate, each of at most `longest` tokens."""
+        if len(sentence.ids) <= self.longest:
+            return [sentence]
         tokenizer = self.tokenizers.source
-        found = shortened(text, self.longest, self.config.input.too_long, tokenizer)
-        between = [*(" " for _ in found[1:]), blanks]
+        parts = shortened(sentence.text, self.longest, self.config.input.too_long, tokenizer)
+        spaces = [*(" " for _ in parts[1:]), sentence.spaces]
         return [
-            (part, tokenizer.encode(part), after, values) for part, after in zip(found, between, strict=False)
+            Prepared(part, tokenizer.encode(part), after, sentence.values)
+            for part, after in zip(parts, spaces, strict=False)
         ]
 
-    def translation(self, line: Line, found: Sequence[Sequence[Hypothesis] | None]) -> Translation:
-        """The translation of `line`, from the hypotheses `found` for each of its sentences, best first.
+    def translation(self, line: Line, hypotheses: Sequence[Sequence[Hypothesis] | None]) -> Translation:
+        """Build the translation of `line` from the hypotheses of each of its sentences, best first.
 
-        None stands for a sentence that did not fit into memory.
+        None means that a sentence did not fit into memory.
         """
         search = self.config.search
-        known = [agreed(each, search, self._said) for each in found if each is not None]
-        failed = len(known) < len(found)
-        # The n-th candidate of a line in parts is made of each part's n-th hypothesis; some may have fewer.
-        best = [] if failed or not known else list(zip(*known, strict=False))
+        ranked = [agreed(part, search, self._decoded) for part in hypotheses if part is not None]
+        failed = len(ranked) < len(hypotheses)
+        # Candidate n of a line consists of hypothesis n of each part. Some parts may have fewer hypotheses.
+        best = [] if failed or not ranked else list(zip(*ranked, strict=False))
         candidates = [self._candidate(line, parts) for parts in best]
-        odd: Sequence[Flag] = ()
-        if found and not failed and not self.trees:
+        raised: Sequence[Flag] = ()
+        if hypotheses and not failed and not self.trees:
             text = candidates[0].text if candidates else ""
             pieces = sum(len(hypothesis.tokens) for hypothesis in best[0]) if best else 0
             source_pieces = sum(len(sentence.tokens) for sentence in line.sentences)
-            odd = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
-        return Translation(line, candidates, odd, failed)
+            raised = flags(line.raw, text, source_pieces, pieces, self._length_ratio)
+        return Translation(line, candidates, raised, failed)
 
-    def _said(self, hypothesis: Hypothesis) -> str:
+    def _decoded(self, hypothesis: Hypothesis) -> str:
         return self.tokenizers.target.decode(hypothesis.tokens)
 
     def translate(self, models: Sequence[Transformer], lines: Sequence[str]) -> list[Translation]:
-        """Translate lines that are all there, with `models`, in this thread."""
-        ready = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
-        queue = ListQueue([sentence for line in ready for sentence in line.sentences])
+        """Translate `lines` with `models` in the calling thread."""
+        prepared = [self.line(number, raw) for number, raw in enumerate(lines, start=1)]
+        queue = ListQueue([sentence for line in prepared for sentence in line.sentences])
         ensemble = Ensemble.of(models, self.config.search)
-        every = translated(ensemble, self.config.search, queue)
-        found = {sentence.key: hypotheses for sentence, hypotheses in every}
-        return [self.translation(line, [found[one.key] for one in line.sentences]) for line in ready]
+        results = translated(ensemble, self.config.search, queue)
+        hypotheses = {sentence.key: ranked for sentence, ranked in results}
+        return [self.translation(line, [hypotheses[one.key] for one in line.sentences]) for line in prepared]
 
     def _candidate(self, line: Line, parts: Sequence[Hypothesis]) -> Candidate:
+        """Join one hypothesis per sentence into a translation of `line`."""
         target = self.tokenizers.target
         ended, entries = target.vocabulary.ended, target.vocabulary.entries
-        texts = (
-            restored(target.restore(target.decode(part.tokens)), values)
+        texts = [
+            restored(target.restore(self._decoded(part)), values)
             for part, values in zip(parts, line.values, strict=True)
-        )
-        said = [(text, blanks) for text, blanks in zip(texts, line.blanks, strict=True) if text]
-        blanks = [blanks for _, blanks in said[:-1]] + [""] * bool(said)
-        # A model may have learnt to write line ends, but a line must give a line.
-        text = LINE_ENDS.sub(" ", self.joined([text for text, _ in said], blanks))
+        ]
+        written = [(text, spaces) for text, spaces in zip(texts, line.blanks, strict=True) if text]
+        spaces = [spaces for _, spaces in written[:-1]] + [""] * bool(written)
+        # A model may have learnt to write line ends, but the translation of a line must be one line.
+        text = LINE_ENDS.sub(" ", self.joined([text for text, _ in written], spaces))
         if self.trees and self.config.output.trees == "bracketed":
             text = written_out(text, self.tokenizers.source.prepare(line.raw).split())
         return Candidate(
@@ -258,7 +281,7 @@ class Translator:
 
 
 def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """The pieces of each text; one that holds what the vocabulary lacks can't be written anyhow."""
+    """Encode the banned texts. Texts with unknown tokens are left out, since no translation contains them."""
     codes = 1 if target.begin else 0
-    found = (target.encode(target.prepare(text))[codes:] for text in texts)
-    return [ids for ids in found if ids and target.vocabulary.unknown not in ids]
+    encoded = (target.encode(target.prepare(text))[codes:] for text in texts)
+    return [ids for ids in encoded if ids and target.vocabulary.unknown not in ids]

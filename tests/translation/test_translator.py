@@ -7,8 +7,9 @@ import pytest
 
 from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
+from nmt_cli.errors import UserError
 from nmt_cli.translation.loading import Loaded, Where, load
-from nmt_cli.translation.translator import PARTS, Translator
+from nmt_cli.translation.translator import MAX_PARTS, Translator
 
 CONFIG = TranslateConfig(search=SearchConfig(beam=1))
 
@@ -29,7 +30,7 @@ def test_a_line_is_one_sentence_in_pieces_without_end_mark(copier: Loaded) -> No
     assert (line.number, line.raw, line.pieces, line.too_long) == (7, " ab  c ", 4, False)
     (sentence,) = line.sentences
     tokenizer = copier.translator.tokenizers.source
-    assert (sentence.key, list(sentence.tokens)) == (7 * PARTS, tokenizer.encode("ab c"))
+    assert (sentence.key, list(sentence.tokens)) == (7 * MAX_PARTS, tokenizer.encode("ab c"))
 
 
 @pytest.mark.parametrize("raw", ["", "  \t "])
@@ -44,10 +45,20 @@ def test_a_line_that_is_too_long_is_translated_in_parts_that_are_put_together(co
     text = f"{'a' * 40}. {'b' * 40}."
     line = copier.translator.line(2, text)
     assert line.too_long
-    assert [sentence.key for sentence in line.sentences] == [2 * PARTS, 2 * PARTS + 1]
+    assert [sentence.key for sentence in line.sentences] == [2 * MAX_PARTS, 2 * MAX_PARTS + 1]
     (translation,) = copier.translator.translate(copier.models, [text])
     assert translation.text == text
     assert translation.candidates[0].tokens.count("</s>") == 2
+
+
+def test_a_line_with_more_sentences_than_keys_is_refused(
+    copier: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt_cli.translation.translator.MAX_PARTS", 2)
+    by_sentence = translator(copier, sentences="split")
+    assert len(by_sentence.line(1, "One. Two.").sentences) == 2
+    with pytest.raises(UserError, match="line 1 has 3 sentences; a line may have 2"):
+        by_sentence.line(1, "One. Two. Three.")
 
 
 def test_what_is_behind_a_tab_begins_the_translation_of_its_first_part(copier: Loaded) -> None:

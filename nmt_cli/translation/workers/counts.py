@@ -1,4 +1,4 @@
-"""What worker processes see of the queue without asking for it."""
+"""Counters of the queue that worker processes read without sending a message."""
 
 from dataclasses import dataclass, field
 
@@ -7,13 +7,13 @@ from nmt_cli.runtime.processes import SharedCount
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Shared with the processes that are forked later; changed only under the lock of the queue."""
+    """Counters in shared memory. Threads of the parent change them under the lock of the queue."""
 
     arrivals: SharedCount = field(default_factory=SharedCount)
-    """Grows when something waits that did not before."""
+    """Grows when sentences start to wait."""
 
     departures: SharedCount = field(default_factory=SharedCount)
-    """Grows when sentences were dropped that may be in a batch, and when the queue is closed."""
+    """Grows when a request with unfinished sentences is dropped, and when the queue is closed."""
 
     unfinished: SharedCount = field(default_factory=SharedCount)
-    """How many sentences wait or are being translated."""
+    """Number of sentences that wait or are being translated."""

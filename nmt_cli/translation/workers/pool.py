@@ -13,18 +13,17 @@ from nmt_cli.translation.workers.queue import Closed, RequestQueue
 from nmt_cli.translation.workers.worker import NextTurn, translate_in_thread
 from nmt_cli.translation.workers.worker_process import STARTING, WorkerProcess
 
-MOST_HELPING = 4
-"""Threads for a line that comes alone: each worker starts its own when it first has one, and more would be in
-each other's way."""
+MAX_HELPERS = 4
+"""Maximum number of threads for a single line. Each worker starts its own ones, and more would compete."""
 
 
 class Workers:
-    """Threads that translate what is in `queue`, each itself or through a worker process, until closed."""
+    """One thread per worker, on one queue, until closed. Each translates itself or through a process."""
 
     def __init__(self, models: Sequence[Sequence[Transformer]]) -> None:
-        """`models` are those that each worker translates with; workers may share them.
+        """`models` are the models of each worker, which workers may share.
 
-        Where there are several on a CPU, and on Linux, each is a process.
+        Several workers on a CPU under Linux are processes.
         """
         self.queue = RequestQueue(len(models))
         self._owner = os.getpid()
@@ -32,55 +31,53 @@ class Workers:
         with STARTING, ExitStack() as stack:
             forked = len(models) > 1 and can_be_forked(models[0][0].device)
             self.processes: list[WorkerProcess] = []
-            threads = min(len(models), available_cores(), MOST_HELPING)
-            for some in models if forked else ():
-                self.processes.append(WorkerProcess(some, self.queue.counts, threads))
+            threads = min(len(models), available_cores(), MAX_HELPERS)
+            for ensemble in models if forked else ():
+                self.processes.append(WorkerProcess(ensemble, self.queue.counts, threads))
                 stack.callback(self.processes[-1].close)
             stack.callback(self._join)  # undone before the pipes are closed, on which the threads wait
             for process in self.processes:
                 stack.callback(process.kill)
             stack.callback(self.queue.close)
-            for number, some in enumerate(models):
-                here = partial(translate_in_thread, some)
-                self._start(self.processes[number].translate_turns if forked else here)
+            for number, ensemble in enumerate(models):
+                in_thread = partial(translate_in_thread, ensemble)
+                self._start(self.processes[number].translate_turns if forked else in_thread)
             self._stack = stack.pop_all()
 
     @property
     def usable(self) -> bool:
-        """Whether they still translate: not closed, not failed, and started by this very process, not before
-        a fork."""
+        """Whether the workers still translate: not closed, not failed, and started by this very process."""
         return not self.queue.closed and os.getpid() == self._owner
 
     @property
     def restarts(self) -> int:
-        """How many worker processes died and were replaced."""
+        """The number of worker processes that died and were replaced."""
         return sum(process.restarts for process in self.processes)
 
     def close(self) -> None:
-        """End the workers, and whatever they are translating; without effect in a forked copy of the
-        process."""
+        """End the workers and drop unfinished sentences. Do nothing in a forked copy of the process."""
         if os.getpid() == self._owner:
             self._stack.close()
 
     def _start(self, translate: Callable[[NextTurn], None]) -> None:
-        # A daemon: at its end Python waits for other threads before it runs anything that could close these.
+        # A daemon: Python ends other threads before it runs anything that could close the workers.
         self._threads.append(threading.Thread(target=_work, args=(self.queue, translate), daemon=True))
         self._threads[-1].start()
 
     def _join(self) -> None:
         for thread in self._threads:
-            # Closing may run in one of them, where the garbage collector happens to run; a thread can't join
-            # itself. Nor can one be joined that was not started.
+            # The garbage collector may close the workers in one of their threads, which cannot join itself. A
+            # thread that was not started cannot be joined either.
             if thread.ident and thread is not threading.current_thread():
-                join_wholly(thread)  # others may be forked next
+                join_wholly(thread)  # the process may be forked next
 
 
 def _work(queue: RequestQueue, translate: Callable[[NextTurn], None]) -> None:
-    if queue.closed:  # closed before this thread got to run: Python may be ending by now
+    if queue.closed:  # before this thread ran, so Python may be ending
         return
     try:
         with suppress(Closed):
-            translate(queue.turn)
+            translate(queue.next_turn)
     except BaseException as error:
-        # Whatever it is: callers would wait for ever for what this worker has taken.
+        # Any error: otherwise callers would wait forever for the sentences of this worker.
         queue.close(error)

@@ -1,8 +1,8 @@
 """The queue between callers and workers.
 
-Callers open requests and add lines to them; workers take sentences of any requests into their batches and
-hand back hypotheses. When lines come slowly, each is translated as it comes; when they come fast, so many
-wait that sentences of like length get into one batch.
+A caller opens a request. A reader thread adds lines to it. Worker threads take sentences of all requests into
+their batches and return hypotheses, and the caller receives finished lines in order. Slow input is translated
+line by line. Fast input fills the queue, so that batches consist of sentences of similar length.
 """
 
 import threading
@@ -13,38 +13,39 @@ from itertools import count
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
 from nmt_cli.errors import UserError
-from nmt_cli.translation.translator import PARTS, Line
+from nmt_cli.translation.translator import Line, line_number
 from nmt_cli.translation.workers.counts import Counts
-from nmt_cli.translation.workers.request import Queued, Request
+from nmt_cli.translation.workers.request import Done, Queued, Request
 
-Done = tuple[Line, list[list[Hypothesis] | None]]
-"""A line with the hypotheses of each of its sentences."""
+MAX_DEATHS = 3
+"""A request fails when this number of processes died while they translated the same sentence.
 
-
-MOST_DEATHS = 3
-"""The request of a sentence that so many processes died of is given up. From the last but one on it is tried
-alone, so that those beside it are not taken for the cause."""
+The last attempt translates the sentence alone, so that the other sentences of the batch are not blamed."""
 
 
 class Closed(Exception):
-    """The queue was closed: a worker is to drop its batch."""
+    """Raised in workers when the queue was closed."""
 
 
 class RequestQueue:
-    """All open requests, and what waits in them for a worker; every method may be called by any thread."""
+    """All open requests and their waiting sentences. Every method may be called by any thread.
+
+    Callers use `open`, `next`, `poll`, `drop` and `close_request`. Their reader threads use `add`, `end` and
+    `is_open`. Worker threads use the other methods, mostly through a `Turn`.
+    """
 
     def __init__(self, workers: int) -> None:
-        """`workers` is how many workers take from it."""
+        """`workers` is the number of worker threads."""
         self._workers = workers
-        self._lock = threading.RLock()  # the garbage collector may close it in any thread, at any time
+        self._lock = threading.RLock()  # the garbage collector may close the queue in any thread, at any time
         self._work = threading.Condition(self._lock)
-        """Workers wait for it while no sentence does."""
+        """Notified when sentences wait, and when the queue is closed."""
 
         self._requests: dict[int, Request] = {}
-        """By number. A request that a worker has taken from goes to the end, so that all get their turn."""
+        """By number. A request moves to the end when a worker takes sentences of it."""
 
         self._suspects: list[Queued] = []
-        """Sentences that two processes died of, or of others in the same batch; each is tried alone."""
+        """Sentences that were in the batches of two processes that died. Each is translated alone."""
 
         self._numbers = count()
         self.counts = Counts()
@@ -53,93 +54,93 @@ class RequestQueue:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will be translated."""
+        """Whether the queue was closed, so that nothing more will be translated."""
         return self._closed
 
     @property
     def unfinished(self) -> int:
-        """How many sentences wait or are being translated."""
+        """The number of sentences that wait or are being translated."""
         with self._lock:
-            # A copy: the garbage collector may run in between, and drop one.
+            # A copy: the garbage collector may run during the sum and drop a request.
             return sum(request.unfinished for request in [*self._requests.values()])
 
-    def open(self, search: SearchConfig, window: int, told: Callable[[], None] = lambda: None) -> Request:
-        """A new request, to be translated with `search`, of which at most `window` lines are held at a time.
+    def open(
+        self, search: SearchConfig, window: int, on_change: Callable[[], None] = lambda: None
+    ) -> Request:
+        """Open a request for translation with `search`, with at most `window` unreturned lines.
 
-        `told` is called in any thread when `next_now` may have something; it must not block.
+        `on_change` is called, in any thread and under the lock, when `poll` may return a line. It must not
+        block.
         """
         with self._lock:
             changed = threading.Condition(self._lock)
-            request = Request(next(self._numbers), search, window, changed, told)
+            request = Request(next(self._numbers), search, window, changed, on_change)
             self._requests[request.number] = request
             return request
 
     def add(self, request: Request, line: Line) -> bool:
-        """Add a line, waiting until its window has room; False if the request was closed."""
+        """Add a line once it is within the window. Return False if the request was closed."""
         with self._lock:
-            request.changed.wait_for(lambda: not self._open(request) or request.has_room(line))
-            if self._open(request):
+            request.changed.wait_for(lambda: not self.is_open(request) or request.has_room(line))
+            if is_open := self.is_open(request):
                 request.add(line)
                 self._count()
-                self._tell_workers()
-            return self._open(request)
+                self._notify_workers()
+            return is_open
 
     def end(self, request: Request, error: BaseException | None = None) -> None:
-        """Note that a request gets no more lines; `error`, if there is one, is raised by `next`."""
+        """Mark the last line of a request as added. `next` and `poll` raise `error`, if there is one."""
         with self._lock:
             request.complete, request.error = True, error
-            request.awaken()
+            request.notify()
 
     def next(self, request: Request, before_waiting: Callable[[], None]) -> Done | None:
-        """Wait for the next line of a request, in order; returns it with the hypotheses of each of its
-        sentences.
+        """Wait for the next line of a request, in order. Return None at the end of the request.
 
-        None at the end of the request, and for a sentence that did not fit into memory. `before_waiting` is
-        called first if the line is not done yet. Raises what ended the reading or the workers.
+        `before_waiting` is called first, without the lock, if the line is not finished yet. Raises the error
+        that ended the request or the workers.
         """
-        if (done := self.next_now(request)) or request.ended:
+        if (done := self.poll(request)) or request.ended:
             return done
-        # Not under the lock, as it may block: it writes out what the caller holds back.
-        before_waiting()
+        before_waiting()  # not under the lock, since writing held output may block
         with self._lock:
-            while not (done := self.next_now(request)) and not request.ended:
+            while not (done := self.poll(request)) and not request.ended:
                 request.changed.wait()
             return done
 
-    def next_now(self, request: Request) -> Done | None:
-        """As `next`, but None also where the line is not done yet."""
+    def poll(self, request: Request) -> Done | None:
+        """Return the next line like `next`, or None if it is not finished yet."""
         with self._lock:
             if error := request.error or self._error:
                 raise error
             if self._closed:
                 raise RuntimeError("the model was closed; load it again.")
-            if done := request.next_done():
-                request.changed.notify_all()  # there is room for a line
+            if done := request.pop_next():
+                request.changed.notify_all()  # the window has room for another line
             return done
 
     def drop(self, request: Request) -> None:
-        """Forget a request and what waits of it."""
+        """Remove a request and its waiting sentences."""
         with self._lock:
             if self._requests.pop(request.number, None) and request.unfinished:
                 self.counts.departures.increase()
                 self._suspects = [one for one in self._suspects if one.request != request.number]
             self._count()
-            request.awaken()
+            request.notify()
 
     def close_request(self, request: Request) -> None:
-        """Drop a request; returns once no thread tokenises a line of it any more."""
+        """Drop a request, and wait until its reader has left the tokenizer."""
         self.drop(request)
         with request.reading:
             pass
 
     def is_open(self, request: Request) -> bool:
-        """Whether the request, and the queue, are still open."""
+        """Return whether both the request and the queue are open."""
         with self._lock:
-            return self._open(request)
+            return not self._closed and request.number in self._requests
 
-    def turn(self) -> "Turn | None":
-        """Wait until some sentence waits, and return a turn for a worker with an empty batch; None once
-        closed."""
+    def next_turn(self) -> "Turn | None":
+        """Wait for a sentence and return a turn for a worker with an empty batch, or None once closed."""
         with self._lock:
             self._work.wait_for(lambda: self._closed or self._suspects or self._waiting())
             if self._closed:
@@ -151,31 +152,30 @@ class RequestQueue:
     def take(
         self, search: SearchConfig, slots: int, tokens: int, running: Sequence[Sentence]
     ) -> list[Sentence]:
-        """See `nmt_cli.decoding.engine.Queue`; takes only from requests with the settings `search`.
+        """Take sentences of requests with the settings `search`, see `nmt_cli.decoding.engine.Queue`.
 
-        If the request that has waited longest has other settings, the list is empty, so that the worker's
-        batch runs empty and its next turn is that request's; so it is where a sentence has to be tried alone.
+        The list is empty if the request that has waited longest has other settings, or if a sentence must be
+        translated alone. The worker then finishes its batch and takes another turn.
         """
         with self._lock:
             self._refuse_closed()
             waiting = self._waiting()
             if self._suspects or not waiting or waiting[0].search != search:
                 return []
-            alike = [request for request in waiting if request.search == search]
-            together = sum(len(some) for request in alike for some in request.waiting.values())
-            # Else one worker would take all there is while the others have nothing to do.
-            slots = min(slots, -(-together // self._workers))
+            eligible = [request for request in waiting if request.search == search]
+            sentences = sum(len(group) for request in eligible for group in request.waiting.values())
+            # Otherwise one worker would take all sentences while the others are idle.
+            slots = min(slots, -(-sentences // self._workers))
             chosen: list[Sentence] = []
-            # What one request does not use of its share of the slots is left to those behind it.
-            for left, request in zip(range(len(alike), 0, -1), alike, strict=True):
+            # Requests after this one share the slots that it does not use.
+            for left, request in zip(range(len(eligible), 0, -1), eligible, strict=True):
                 if share := -(-(slots - len(chosen)) // left):
                     chosen += request.take(share, tokens, [*running, *chosen])
-                    # To the end: the others have their turn first.
                     self._requests[request.number] = self._requests.pop(request.number)
             return chosen
 
     def take_suspect(self, search: SearchConfig) -> list[Sentence]:
-        """Take a sentence that is to be tried alone, if there still is one with these settings."""
+        """Take one sentence that must be translated alone with the settings `search`, if there is one."""
         with self._lock:
             self._refuse_closed()
             for one in self._suspects:
@@ -185,61 +185,64 @@ class RequestQueue:
             return []
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
-        """See `nmt_cli.decoding.engine.Queue`; sentences of closed requests are dropped."""
+        """Return sentences to the queue, except those of closed requests."""
         with self._lock:
             for sentence in sentences:
                 if request := self._request_of(sentence):
                     request.put(sentence)
-            self._tell_workers()
+            self._notify_workers()
 
-    def lost(self, sentences: Sequence[Sentence], how: str) -> None:
-        """Return sentences of which a process died, `how` says in which way; the request of one that did so
-        for the third time fails."""
+    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
+        """Return the sentences of a process that died of `cause`.
+
+        The request of a sentence fails at its third death. After the second one, the sentence is translated
+        alone.
+        """
         with self._lock:
             for sentence in sentences:
                 if not (request := self._request_of(sentence)):
                     continue
                 assert isinstance(sentence, Queued)
                 again = replace(sentence, deaths=sentence.deaths + 1)
-                if again.deaths == MOST_DEATHS:
-                    line = again.key // PARTS
-                    told = f"line {line:,}, {MOST_DEATHS} times in a row: {how}"
-                    request.error = request.error or UserError(told)
-                    request.awaken()
-                elif again.deaths == MOST_DEATHS - 1:
+                if again.deaths == MAX_DEATHS:
+                    message = f"line {line_number(again):,}, {MAX_DEATHS} times in a row: {cause}"
+                    request.error = request.error or UserError(message)
+                    request.notify()
+                elif again.deaths == MAX_DEATHS - 1:
                     self._suspects.append(again)
                 else:
                     request.put(again)
-            self._tell_workers()
+            self._notify_workers()
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Note the hypotheses of a sentence, best first; None if it did not fit into memory."""
+        """Store the hypotheses of a sentence, best first. None means that it did not fit into memory."""
         with self._lock:
             if request := self._request_of(sentence):
                 request.finish(sentence, hypotheses)
                 self._count()
 
     def gone(self, running: Sequence[Sentence]) -> list[int]:
-        """The places in `running` of sentences whose requests were closed; raises `Closed` once all is."""
+        """Return the indices in `running` of sentences whose requests were closed. Raise `Closed` once the
+        queue is."""
         with self._lock:
             self._refuse_closed()
-            return [place for place, sentence in enumerate(running) if not self._request_of(sentence)]
+            return [index for index, sentence in enumerate(running) if not self._request_of(sentence)]
 
     def close(self, error: BaseException | None = None) -> None:
-        """End all work; `error`, if that is why, is raised in the callers of all open requests."""
+        """End all work. `error`, if it is the reason, is raised in the callers of all open requests."""
         with self._lock:
             if not self._closed:
                 self._closed, self._error = True, error
                 self.counts.departures.increase()
             self._work.notify_all()
             for request in self._requests.values():
-                request.awaken()
+                request.notify()
 
     def _count(self) -> None:
         self.counts.unfinished.value = self.unfinished
 
-    def _tell_workers(self) -> None:
-        """That something waits, be they idle or at work."""
+    def _notify_workers(self) -> None:
+        """Wake idle worker threads, and let worker processes see that sentences wait."""
         self.counts.arrivals.increase()
         self._work.notify_all()
 
@@ -247,29 +250,26 @@ class RequestQueue:
         if self._closed:
             raise Closed
 
-    def _open(self, request: Request) -> bool:
-        return not self._closed and request.number in self._requests
-
     def _waiting(self) -> list[Request]:
         return [request for request in self._requests.values() if request.waiting]
 
     def _request_of(self, sentence: Sentence) -> Request | None:
-        """The request that the sentence belongs to; None if it was closed since."""
+        """Return the request of a sentence, or None if it was closed."""
         assert isinstance(sentence, Queued)
         return self._requests.get(sentence.request)
 
 
 class Turn:
-    """The queue as one worker sees it until its batch runs empty: sentences with the same search settings.
+    """The queue as seen by one worker until its batch is empty, restricted to one set of search settings.
 
-    Settings can't be mixed in a batch. See `worker.Turn` for what it promises.
+    It implements `worker.Turn` in the parent process.
     """
 
     def __init__(self, queue: RequestQueue, search: SearchConfig, *, alone: bool = False) -> None:
-        """`alone`: of a single sentence, one that may be deadly."""
+        """`alone` restricts the turn to one sentence that may have killed processes."""
         self._queue, self.search = queue, search
         self._alone, self._taken = alone, False
-        self._seen = queue.counts.departures.value
+        self._departures = queue.counts.departures.value
         self.put_back, self.finish, self.lost = queue.put_back, queue.finish, queue.lost
 
     def alone(self, count: int) -> bool:
@@ -278,9 +278,9 @@ class Turn:
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
         """See `worker.Turn`."""
-        if (departures := self._queue.counts.departures.value) == self._seen:
+        if (departures := self._queue.counts.departures.value) == self._departures:
             return ()
-        self._seen = departures
+        self._departures = departures
         return self._queue.gone(running)
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:

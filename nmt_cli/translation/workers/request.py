@@ -1,101 +1,104 @@
-"""One caller's lines, from when they are read until their translations are given back in order."""
+"""The lines of one caller, from the reader thread until their translations are returned in order."""
 
 import threading
 from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.engine import take_longest
 from nmt_cli.decoding.search.hypotheses import Hypothesis, Sentence
-from nmt_cli.translation.translator import PARTS, Line
+from nmt_cli.translation.translator import Line, line_number
+
+Done = tuple[Line, list[list[Hypothesis] | None]]
+"""A line and the hypotheses of each of its sentences. None means that a sentence did not fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queued(Sentence):
-    """A sentence with the number of its request; its key is unique only within the request."""
+    """A sentence of a request. Its key is unique within the request."""
 
     request: int = 0
+    """Number of the request."""
+
     deaths: int = 0
-    """How many processes died while they translated it."""
+    """Number of processes that died while they translated the sentence."""
 
     @property
     def identity(self) -> Hashable:
-        """What no other sentence in its queue has."""
+        """The request and the key, which together are unique in the queue."""
         return self.request, self.key
 
 
 @dataclass(slots=True)
 class Request:
-    """The lines of one caller that are read but not given back; used only under the lock of its queue."""
+    """The unreturned lines of one caller. All methods are called under the lock of the queue."""
 
     number: int
     search: SearchConfig
     window: int
-    """Most lines that are held at a time: how far reading may be ahead of the output."""
+    """Maximum number of unreturned lines: how far the reader may be ahead of the output."""
 
     changed: threading.Condition
-    """Told of what its caller, or its reader, waits for."""
+    """Notified when the caller or the reader may continue."""
 
-    told: Callable[[], None]
-    """Called at the same time."""
+    on_change: Callable[[], None]
+    """Called at the same time, for callers with an event loop."""
 
     lines: dict[int, Line] = field(default_factory=dict)
     waiting: dict[int, list[Sentence]] = field(default_factory=dict)
-    """Sentences that wait for a worker, in groups of half a window of lines each, by the number of the group.
+    """Sentences that wait for a worker, by group. A group has the sentences of half a window of lines.
 
-    Workers take the longest first, but only from the lowest group: so no short line waits for ever, while the
-    lines behind it may not leave before it does. A group's list ends with what is taken first: it ascends in
-    length, and of equal lengths the oldest is last."""
+    Workers take the longest sentence of the lowest group. So no short line waits forever while the window
+    keeps later lines out. Each list ascends in length. Among sentences of equal length the oldest is last."""
 
-    found: dict[int, list[Hypothesis] | None] = field(default_factory=dict)
-    """Hypotheses by the sentence's key, until its line is given back."""
+    hypotheses: dict[int, list[Hypothesis] | None] = field(default_factory=dict)
+    """Hypotheses by sentence key, until the line is returned."""
 
-    given_back: int = 0
-    """How many lines the caller has got the translations of."""
+    returned: int = 0
+    """Number of lines whose translations the caller has received."""
 
     complete: bool = False
-    """The input has ended: no line will be added."""
+    """Whether the reader has added the last line."""
 
     error: BaseException | None = None
-    """Why the input could not be read to its end."""
+    """The error that ended the reading or the request."""
 
     unfinished: int = 0
-    """How many sentences wait or are being translated."""
+    """Number of sentences that wait or are being translated."""
 
     reading: threading.RLock = field(default_factory=threading.RLock)
-    """Held while a line is tokenised; closing the request takes it too, so after that no thread tokenises."""
+    """Held by the reader while it tokenizes a line. Closing the request waits for it."""
 
-    def awaken(self) -> None:
-        """Let caller and reader look again."""
+    def notify(self) -> None:
+        """Wake the caller and the reader."""
         self.changed.notify_all()
-        self.told()
+        self.on_change()
 
     def has_room(self, line: Line) -> bool:
-        """Whether `line` is within the window: lines are numbered from 1, in order."""
-        return line.number - self.given_back <= self.window
+        """Return whether `line` is within the window. Lines are numbered from 1, in order."""
+        return line.number - self.returned <= self.window
 
     def add(self, line: Line) -> None:
-        """Add `line`, and let its sentences wait for a worker."""
+        """Add `line` and queue its sentences."""
         self.lines[line.number] = line
         self.unfinished += len(line.sentences)
-        for one in line.sentences:
-            self.put(
-                Queued(
-                    *(one.key, one.tokens, one.prefix, one.banned, one.tree, one.certain, one.placeholders),
-                    request=self.number,
-                )
-            )
+        for sentence in line.sentences:
+            values = {key.name: getattr(sentence, key.name) for key in fields(sentence)}
+            self.put(Queued(**values, request=self.number))
         if not line.sentences:
-            self.awaken()
+            self.notify()
 
     def put(self, sentence: Sentence) -> None:
-        """Let a sentence wait for a worker; also one that was taken and is put back."""
-        generation = sentence.key // PARTS // max(1, self.window // 2)
-        insort(self.waiting.setdefault(generation, []), sentence, key=lambda one: (len(one.tokens), -one.key))
+        """Queue a sentence. It may be one that a worker took before."""
+        group = line_number(sentence) // max(1, self.window // 2)
+        insort(self.waiting.setdefault(group, []), sentence, key=lambda one: (len(one.tokens), -one.key))
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-        """See `nmt_cli.decoding.engine.Queue`; something must wait. All come from the oldest group."""
+        """Take sentences of the oldest group, as `nmt_cli.decoding.engine.Queue.take` does.
+
+        At least one sentence must wait.
+        """
         oldest = min(self.waiting)
         chosen = take_longest(self.waiting[oldest], slots, tokens, running)
         if not self.waiting[oldest]:
@@ -103,22 +106,21 @@ class Request:
         return chosen
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Note the hypotheses of a sentence; its caller is told if it waits for that line."""
-        self.found[sentence.key] = hypotheses
+        """Store the hypotheses of a sentence. Wake the caller if the sentence is part of its next line."""
+        self.hypotheses[sentence.key] = hypotheses
         self.unfinished -= 1
-        if sentence.key // PARTS == self.given_back + 1:
-            self.awaken()
+        if line_number(sentence) == self.returned + 1:
+            self.notify()
 
-    def next_done(self) -> tuple[Line, list[list[Hypothesis] | None]] | None:
-        """Remove the next line in order and return it with its sentences' hypotheses; None if it is not
-        done."""
-        line = self.lines.get(self.given_back + 1)
-        if line is None or any(one.key not in self.found for one in line.sentences):
+    def pop_next(self) -> Done | None:
+        """Remove and return the next line in order. Return None if it is not finished."""
+        line = self.lines.get(self.returned + 1)
+        if line is None or any(one.key not in self.hypotheses for one in line.sentences):
             return None
-        self.given_back += 1
-        return self.lines.pop(line.number), [self.found.pop(one.key) for one in line.sentences]
+        self.returned += 1
+        return self.lines.pop(line.number), [self.hypotheses.pop(one.key) for one in line.sentences]
 
     @property
     def ended(self) -> bool:
-        """Whether all lines have been given back, and no more will come."""
+        """Whether all lines have been returned and no more will come."""
         return self.complete and not self.lines

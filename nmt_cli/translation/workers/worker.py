@@ -1,5 +1,4 @@
-"""A worker's loop, in a thread or a process of its own: take a turn in the queue, translate it, take the
-next."""
+"""The loop of a worker, in a thread or in a process: take a turn at the queue, translate, repeat."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -19,63 +18,69 @@ from nmt_cli.runtime.threads import set_own_threads
 
 
 class Turn(Queue, Protocol):
-    """A queue of sentences with the same search settings, for one batch until it runs empty."""
+    """A queue of sentences with the same search settings, for one batch until it is empty."""
 
     @property
     def search(self) -> SearchConfig:
-        """The settings that all its sentences are searched with."""
+        """The search settings of all its sentences."""
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """Hand over the hypotheses of a sentence, best first; None if it does not fit into memory."""
+        """Return the hypotheses of a sentence, best first. None means that it did not fit into memory."""
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """Called before each step of the batch: the places in `running` of those that nobody wants any more.
+        """Return the indices in `running` of sentences whose requests were closed.
 
-        An exception ends the work."""
+        The search calls this before each step. An exception ends the search.
+        """
 
     def alone(self, count: int) -> bool:
-        """Whether `count` sentences are all there are: other workers have nothing to do."""
+        """Return whether only `count` sentences are unfinished, so that other workers are idle."""
 
-    def lost(self, sentences: Sequence[Sentence], how: str) -> None:
-        """Return sentences that were being translated by a process that died, in the way that `how` says."""
+    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
+        """Return the sentences of a process that died of `cause`. Called in the parent process only."""
 
 
 NextTurn = Callable[[], Turn | None]
-"""Waits until there is something to translate, and returns a turn; None when there will be no more."""
+"""Waits until a sentence waits, and returns a turn. Returns None when there will be no more."""
 
 
 def translate_turns(models: Sequence[Transformer], next_turn: NextTurn, threads: int = 1) -> None:
-    """Translate until there are no more turns, with `threads` threads where few sentences are all there
-    are."""
+    """Translate until `next_turn` returns None.
+
+    Up to `threads` threads share the work while only few sentences are unfinished.
+    """
     while turn := next_turn():
         ensemble = Ensemble.of(models, turn.search)
-        helped = partial(_call_others, models, turn, threads) if threads > 1 else lambda *_: None
-        for found in translated(ensemble, turn.search, turn, turn.gone, helped):
-            turn.finish(*found)
+        before_step = partial(_set_threads, models, turn, threads) if threads > 1 else lambda *_: None
+        for sentence, hypotheses in translated(ensemble, turn.search, turn, turn.gone, before_step):
+            turn.finish(sentence, hypotheses)
 
 
-def _call_others(
+def _set_threads(
     models: Sequence[Transformer], turn: Turn, threads: int, running: int, joining: Sequence[Sentence]
 ) -> None:
-    """Let threads for which there is nothing else to do help with few sentences, some of which join."""
+    """Choose the threads for the next step, in which `joining` join a batch of `running` sentences.
+
+    If other workers are idle, either the standby threads of the compiled kernels help or those of PyTorch.
+    """
     sentences = running + len(joining)
-    rows, longest = sentences * turn.search.places, max((len(each.tokens) + 1 for each in joining), default=0)
+    rows, longest = sentences * turn.search.places, max((len(one.tokens) + 1 for one in joining), default=0)
     few = rows <= FEW_ROWS and turn.alone(sentences)
     standby.call(threads - 1 if few else 0)
-    # PyTorch's own threads, which all else takes, would be in the way of these.
-    suffices = not turn.search.coverage_penalty and all(
+    # PyTorch's own threads would compete with the standby threads.
+    compiled = not turn.search.coverage_penalty and all(
         model.few_rows
         and model.few_rows.fits(rows)
         and (not joining or model.few_rows.can_encode(len(joining), longest))
         for model in models
     )
-    wanted = threads if few and not suffices else 1
-    if torch.get_num_threads() != wanted:
-        torch.set_num_threads(wanted)
+    torch_threads = threads if few and not compiled else 1
+    if torch.get_num_threads() != torch_threads:
+        torch.set_num_threads(torch_threads)
 
 
 def translate_in_thread(models: Sequence[Transformer], next_turn: NextTurn) -> None:
-    """`translate_turns` for a thread of this process, in which PyTorch then computes with a single thread."""
+    """Run `translate_turns` in the calling thread, with one PyTorch thread on the device of the models."""
     set_own_threads(1)
     with current(models[0].device):
         translate_turns(models, next_turn)

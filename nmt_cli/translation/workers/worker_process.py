@@ -1,9 +1,8 @@
-"""A worker in a process of its own, since Python runs only one of a process's threads at a time.
+"""A worker in its own process, since Python runs only one thread of a process at a time.
 
-The process is forked, so that all workers share the memory of the weights, and computes with one thread; with
-several while the others have nothing to do. The queue stays in the parent: the process sends a message over a
-pipe for each method of a turn, and a thread of the parent calls that method and sends the result back. Where
-the process dies, another takes its place, and what it was translating goes back into the queue.
+The process is forked, so that all workers share the memory of the weights. The queue stays in the parent. For
+each method of a turn the process sends a message over a pipe. One thread of the parent calls the method and
+sends the result back. If the process dies, another one replaces it and its sentences return to the queue.
 """
 
 import multiprocessing
@@ -28,109 +27,112 @@ from nmt_cli.translation.workers.counts import Counts
 from nmt_cli.translation.workers.worker import NextTurn, Turn, translate_turns
 
 STARTING = threading.RLock()
-"""Held while a process is forked, or found dead. One that is forked by another thread just then would inherit
-the ends of our pipes and keep them open, and the death of our process would not be noticed."""
+"""Held while a process is forked or found dead. A process that another thread forks at this moment would
+inherit our ends of the pipes and keep them open. The death of our process would then go unnoticed."""
 
-MOST_DEATHS_IDLE = 3
-"""So many in a row may die before they have taken anything to translate; then no other is started."""
+MAX_IDLE_DEATHS = 3
+"""Number of processes in a row that may die before they take a sentence. Then no other one is started."""
 
-WARNING = ".*multi-threaded.*fork"
-"""Of locks that other threads hold just now, which stay locked in the child; but the child takes none but
-those it makes itself."""
+FORK_WARNING = ".*multi-threaded.*fork"
+"""Python warns about locks that other threads hold, which stay locked in the child. The child takes only
+locks that it creates itself."""
 
 
 class WorkerProcess:
-    """The parent's side of a worker process, and of those that follow it."""
+    """The parent's side of a worker process and of its replacements."""
 
     def __init__(self, models: Sequence[Transformer], counts: Counts, threads: int = 1) -> None:
-        """`counts` are those of the queue that the turns are of; see `worker.translate_turns` for
-        `threads`."""
+        """`counts` are those of the queue that provides the turns. For `threads` see
+        `worker.translate_turns`."""
         self._models, self._counts, self._threads = models, counts, threads
         self.restarts = 0
-        """How many processes died and were replaced."""
+        """Number of processes that died and were replaced."""
 
         self._closed = False
         self._idle_deaths = 0
         self._turn: Turn | None = None
         self._held: dict[Hashable, Sentence] = {}
-        """What the process is translating."""
+        """The sentences that the process is translating."""
 
         with STARTING:
             self._start()
 
     def translate_turns(self, next_turn: NextTurn) -> None:
-        """Answer the process, which runs `worker.translate_turns`, until there are no more turns; to be
-        called once."""
+        """Answer the messages of the process until `next_turn` returns None. Call this once.
+
+        The calling thread calls `next_turn` and the methods of the turns on behalf of the process.
+        """
         while True:
             try:
-                asked, told = self.connection.recv()
+                message, value = self.connection.recv()
             except (EOFError, OSError):
                 if self._closed:  # by a thread that may hold the lock and wait for this one
                     raise UserError("the model was closed.") from None
                 self._replace()
                 continue
-            if asked == "turn":
+            if message == "turn":
                 self._turn = next_turn()
-                if not self.process.is_alive():  # killed while it waited, so it may have been a good one
+                if not self.process.is_alive():  # killed while it waited, so its sentences were not the cause
                     self._idle_deaths = 0
                 self._send(self._turn.search if self._turn else None)
                 if self._turn is None:
                     return
-            elif asked == "failed":
-                raise told
+            elif message == "failed":
+                raise value
             elif self._turn is not None:
-                self._answer(self._turn, asked, told)
+                self._answer(self._turn, message, value)
 
     def kill(self) -> None:
-        """End the process at once and for good; a thread in `translate_turns` then gets an error."""
+        """Kill the process and start no other one. A thread in `translate_turns` then gets an error."""
         with STARTING:
             self._closed = True
             self.process.kill()
 
     def close(self) -> None:
-        """The same, and wait until it has ended."""
+        """Kill the process, and wait until it has ended."""
         self.kill()
         self._stack.close()
 
-    def _answer(self, turn: Turn, asked: str, told: Any) -> None:
-        if asked == "take":
-            taken = turn.take(*told)
-            self._held |= {sentence.identity: sentence for sentence in taken}
-            self._send(taken)
-        elif asked == "put back":
-            self._let_go(told)
-            turn.put_back(told)
-        elif asked == "finish":
-            self._let_go([told[0]])
+    def _answer(self, turn: Turn, message: str, value: Any) -> None:
+        """Call the method of `turn` that the process asked for, and send the result."""
+        if message == "take":
+            sentences = turn.take(*value)
+            self._held |= {sentence.identity: sentence for sentence in sentences}
+            self._send(sentences)
+        elif message == "put back":
+            self._release(value)
+            turn.put_back(value)
+        elif message == "finish":
+            self._release([value[0]])
             self._idle_deaths = 0
-            turn.finish(*told)
+            turn.finish(*value)
         else:
-            places = turn.gone(told)
-            self._let_go([told[place] for place in places])
-            self._send(places)
+            indices = turn.gone(value)
+            self._release([value[index] for index in indices])
+            self._send(indices)
 
-    def _let_go(self, sentences: Sequence[Sentence]) -> None:
+    def _release(self, sentences: Sequence[Sentence]) -> None:
         for sentence in sentences:
             self._held.pop(sentence.identity, None)
 
-    def _send(self, answer: object) -> None:
-        with suppress(OSError):  # the process is dead: the next to be received says so
-            self.connection.send(answer)
+    def _send(self, result: object) -> None:
+        with suppress(OSError):  # the process is dead, as the next `recv` will show
+            self.connection.send(result)
 
     def _replace(self) -> None:
-        """Start another process in place of one that died, and return what it was translating."""
+        """Replace a process that died, and return its sentences to the queue."""
         with STARTING:
             self.process.join()  # for its exit code
-            how = _told(self.process.exitcode)
+            cause = _cause(self.process.exitcode)
             self._idle_deaths = 0 if self._held else self._idle_deaths + 1
-            if self._closed or self._idle_deaths >= MOST_DEATHS_IDLE:
-                raise UserError(how)
+            if self._closed or self._idle_deaths >= MAX_IDLE_DEATHS:
+                raise UserError(cause)
             self._stack.close()
             self._start()
             self.restarts += 1
         held, self._held = [*self._held.values()], {}
         if held and self._turn:
-            self._turn.lost(held, how)
+            self._turn.lost(held, cause)
 
     def _start(self) -> None:
         fork = multiprocessing.get_context("fork")
@@ -138,35 +140,36 @@ class WorkerProcess:
         arguments = (theirs, self._models, self._counts, self._threads)
         process = fork.Process(target=_serve, args=arguments, daemon=True)
         with ExitStack() as stack, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=WARNING, category=DeprecationWarning)
+            warnings.filterwarnings("ignore", message=FORK_WARNING, category=DeprecationWarning)
             try:
                 stack.enter_context(child(process, ours, theirs))
             except OSError as error:
-                told = f"can't start a process for each of the --threads ({error.strerror}); take fewer."
-                raise UserError(told) from error
+                message = f"cannot start a process for each of the --threads: {error.strerror}. Use fewer."
+                raise UserError(message) from error
             self.process, self.connection, self._stack = process, ours, stack.pop_all()
         if self._closed:  # by the garbage collector, meanwhile
             process.kill()
 
 
-def _told(code: int | None) -> str:
-    # SIGKILL is what the system sends where memory runs out.
+def _cause(code: int | None) -> str:
+    """Describe why a process ended with exit code `code`."""
     if code != -signal.SIGKILL:
-        return f"a process that translates crashed, with exit code {code}."
+        return f"a translation process crashed with exit code {code}."
+    # The system sends SIGKILL when memory runs out.
     return (
-        "a process that translates was killed, most likely for want of memory; take fewer --threads, or "
-        "fewer hypotheses at a time: --set search.rows=64."
+        "a translation process was killed, most likely because memory ran out. Use fewer --threads or "
+        "smaller batches, for example --set search.rows=64."
     )
 
 
 def _serve(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
-    """The worker process: translate turns until the parent has no more, and report an error to it."""
+    """Run the worker process: translate turns until the parent has no more, and report errors to it."""
     let_go_of_sockets([connection.fileno()])
     obey_parent()
-    # The thread that was forked has a pool whose threads did not survive that, and OpenMP would wait for them
-    # for ever; a new thread has none.
-    with ThreadPoolExecutor(1) as alone:
-        alone.submit(_work, connection, models, counts, threads).result()
+    # The forked thread has an OpenMP pool whose threads do not exist in this process, and OpenMP would
+    # wait for them forever. A new thread has no pool.
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(_work, connection, models, counts, threads).result()
 
 
 def _work(connection: Connection, models: Sequence[Transformer], counts: Counts, threads: int) -> None:
@@ -179,38 +182,38 @@ def _work(connection: Connection, models: Sequence[Transformer], counts: Counts,
 
 def _next_turn(connection: Connection, counts: Counts) -> "_TurnOfParent | None":
     connection.send(("turn", None))
-    seen = counts.departures.value
+    departures = counts.departures.value
     search: SearchConfig | None = connection.recv()
-    return _TurnOfParent(connection, search, counts, seen) if search else None
+    return _TurnOfParent(connection, search, counts, departures) if search else None
 
 
 @dataclass(slots=True)
 class _TurnOfParent:
-    """A turn whose methods are calls to the parent, over the pipe."""
+    """A `worker.Turn` in the worker process. Its methods send messages to the parent."""
 
     connection: Connection
     search: SearchConfig
     counts: Counts
-    seen: int
-    """What `departures` was when the parent was last asked who is gone."""
+    departures: int
+    """The value of `counts.departures` when the parent was last asked for closed requests."""
 
     refused: tuple[int, int] | None = None
-    """What `arrivals` was, and how many were running, when the parent last had nothing to give."""
+    """The value of `counts.arrivals` and the number of running sentences when `take` last returned none."""
 
     def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
         """See `nmt_cli.decoding.engine.Queue`."""
-        # Asking costs both sides some tenths of a millisecond, more where the parent is busy, and most steps
-        # would ask in vain: nothing new waits, and nobody has left who was in the way of what does.
-        now = (self.counts.arrivals.value, len(running))
-        if now == self.refused:
+        # A message costs both sides some tenths of a millisecond, and more if the parent is busy. Most
+        # messages would be in vain, since no sentence has arrived or left the batch.
+        state = (self.counts.arrivals.value, len(running))
+        if state == self.refused:
             return []
         self.connection.send(("take", (slots, tokens, running)))
         sentences: list[Sentence] = self.connection.recv()
-        self.refused = None if sentences else now
+        self.refused = None if sentences else state
         return sentences
 
     def alone(self, count: int) -> bool:
-        """See `Turn`."""
+        """See `worker.Turn`."""
         return self.counts.unfinished.value == count
 
     def put_back(self, sentences: Sequence[Sentence]) -> None:
@@ -218,19 +221,18 @@ class _TurnOfParent:
         self.connection.send(("put back", sentences))
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """See `Turn`."""
+        """See `worker.Turn`."""
         self.connection.send(("finish", (sentence, hypotheses)))
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """See `Turn`."""
-        # In nearly all steps nobody has left, and nothing need be asked.
-        if (departures := self.counts.departures.value) == self.seen:
+        """See `worker.Turn`."""
+        if (departures := self.counts.departures.value) == self.departures:
             return ()
-        self.seen = departures
+        self.departures = departures
         self.connection.send(("gone", running))
-        places: Collection[int] = self.connection.recv()
-        return places
+        indices: Collection[int] = self.connection.recv()
+        return indices
 
-    def lost(self, sentences: Sequence[Sentence], how: str) -> None:
-        """See `Turn`; never called, as this process can't outlive itself."""
+    def lost(self, sentences: Sequence[Sentence], cause: str) -> None:
+        """See `worker.Turn`. Never called, since this process does not survive its own death."""
         raise NotImplementedError

@@ -8,7 +8,7 @@ import pytest
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.search.hypotheses import Sentence
 from nmt_cli.errors import UserError
-from nmt_cli.translation.translator import PARTS, Line
+from nmt_cli.translation.translator import MAX_PARTS, Line
 from nmt_cli.translation.workers.queue import Closed, RequestQueue
 from nmt_cli.translation.workers.request import Queued, Request
 
@@ -18,7 +18,7 @@ ROOM = 1 << 20
 
 def a_line(number: int, length: int = 1) -> Line:
     return Line(
-        number, "", [Sentence(number * PARTS, [2] * length)], length, too_long=False, prefix_unknown=False
+        number, "", [Sentence(number * MAX_PARTS, [2] * length)], length, too_long=False, prefix_unknown=False
     )
 
 
@@ -51,12 +51,12 @@ def test_a_batch_runs_empty_when_it_is_the_turn_of_other_settings() -> None:
     queue = RequestQueue(1)
     request_of(queue, ONE, 4)
     request_of(queue, OTHER, 4)
-    turn = queue.turn()
+    turn = queue.next_turn()
     assert turn and turn.search == ONE
     running = turn.take(2, ROOM, [])
     assert owners(running) == [0, 0]
     assert turn.take(2, ROOM, running) == []
-    after = queue.turn()
+    after = queue.next_turn()
     assert after and after.search == OTHER
     assert owners(after.take(9, ROOM, [])) == [1] * 4
     assert owners(turn.take(9, ROOM, [])) == [0] * 2
@@ -76,7 +76,7 @@ def test_a_sentence_that_was_lost_twice_is_tried_alone_and_given_up_after_the_th
     queue = RequestQueue(1)
     request, other = (request_of(queue, ONE, 2) for _ in range(2))
     for _ in range(2):
-        turn = queue.turn()
+        turn = queue.next_turn()
         assert turn
         running = turn.take(9, ROOM, [])
         assert len(running) == 4
@@ -84,7 +84,7 @@ def test_a_sentence_that_was_lost_twice_is_tried_alone_and_given_up_after_the_th
     late = request_of(queue, ONE, 1)
     assert queue.take(ONE, 9, ROOM, []) == []  # so that batches run empty
     for _ in range(4):
-        alone = queue.turn()
+        alone = queue.next_turn()
         assert alone
         running = alone.take(9, ROOM, [])
         assert len(running) == 1
@@ -104,14 +104,14 @@ def test_who_waits_to_be_tried_alone_is_not_lost_with_a_process_that_never_took_
     request = request_of(queue, ONE, 1)
     for _ in range(2):
         queue.lost(queue.take(ONE, 1, ROOM, []), "it was killed.")
-    turns = [queue.turn(), queue.turn()]
+    turns = [queue.next_turn(), queue.next_turn()]
     assert [owners(turn.take(1, ROOM, [])) for turn in turns if turn] == [[request.number], []]
 
 
 def test_a_worker_is_told_once_of_those_that_left() -> None:
     queue = RequestQueue(1)
     kept, closed = (request_of(queue, ONE, 2) for _ in range(2))
-    turn = queue.turn()
+    turn = queue.next_turn()
     assert turn
     running = turn.take(4, ROOM, [])
     assert queue.unfinished == 4
@@ -149,7 +149,7 @@ def test_closing_it_wakes_callers_and_workers() -> None:
 
     threads = [
         threading.Thread(target=caller),
-        threading.Thread(target=lambda: told.append(str(queue.turn()))),
+        threading.Thread(target=lambda: told.append(str(queue.next_turn()))),
     ]
     for thread in threads:
         thread.start()

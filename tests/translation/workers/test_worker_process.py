@@ -20,7 +20,7 @@ from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.translation.workers.counts import Counts
 from nmt_cli.translation.workers.worker import translate_turns
-from nmt_cli.translation.workers.worker_process import MOST_DEATHS_IDLE, WorkerProcess
+from nmt_cli.translation.workers.worker_process import MAX_IDLE_DEATHS, WorkerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 
@@ -100,7 +100,10 @@ def test_what_goes_wrong_there_is_raised_here(model: Transformer, monkeypatch: p
 
 @pytest.mark.parametrize(
     ("number", "told"),
-    [(signal.SIGKILL, "was killed, most likely for want of memory"), (signal.SIGTERM, "crashed, with exit")],
+    [
+        (signal.SIGKILL, "was killed, most likely because memory ran out"),
+        (signal.SIGTERM, "crashed with exit"),
+    ],
 )
 def test_after_its_death_another_translates_what_it_had(model: Transformer, number: int, told: str) -> None:
     class Deadly(Turn):
@@ -127,16 +130,19 @@ def test_processes_that_die_before_they_work_are_not_replaced_for_ever(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Ensemble, "of", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    with worker_process(model) as process, pytest.raises(UserError, match="most likely for want of memory"):
+    with (
+        worker_process(model) as process,
+        pytest.raises(UserError, match="most likely because memory ran out"),
+    ):
         process.translate_turns(lambda: Turn(SearchConfig(), [[5, 6]]))
-    assert process.restarts == MOST_DEATHS_IDLE - 1
+    assert process.restarts == MAX_IDLE_DEATHS - 1
 
 
 def test_one_that_is_killed_while_it_waits_is_replaced_however_often(model: Transformer) -> None:
     def after_its_death() -> Turn | None:
         process.process.kill()
         process.process.join()
-        return Turn(SearchConfig(), [[5, 6]]) if process.restarts < 2 * MOST_DEATHS_IDLE else None
+        return Turn(SearchConfig(), [[5, 6]]) if process.restarts < 2 * MAX_IDLE_DEATHS else None
 
     with worker_process(model) as process:
         process.translate_turns(after_its_death)
