@@ -176,7 +176,7 @@ class Translator:
                 certain=certain,
                 banned=self.banned,
                 tree=TreeWanted(self.trees, len(one.text.split())) if self.trees else None,
-                placeholders=self._required(one.ids),
+                placeholders=_required(self.tokenizers, one.ids),
             )
             for part, one in enumerate(sentences)
         ]
@@ -195,16 +195,6 @@ class Translator:
 
     def _masked(self, text: str, values: Values) -> str:
         return masked(text, values) if self._placeholders else text
-
-    def _required(self, ids: Sequence[int]) -> PlaceholdersWanted | None:
-        """Return the target symbols of the placeholders in a source sentence."""
-        if not self._placeholders:
-            return None
-        source = self.tokenizers.source.numbering.symbols
-        target = self.tokenizers.target.numbering.symbols
-        symbols = {source[symbol]: target[symbol] for symbol in self._placeholders}
-        required = tuple(symbols[i] for i in ids if i in symbols)
-        return PlaceholdersWanted((*symbols.values(),), required, target[JOINED], ids.count(source[JOINED]))
 
     def split(self, text: str) -> list[tuple[str, str]]:
         """Split a raw text into sentences, each with the whitespace after it."""
@@ -285,3 +275,13 @@ def _banned(target: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     codes = 1 if target.begin else 0
     encoded = (target.encode(target.prepare(text))[codes:] for text in texts)
     return [ids for ids in encoded if ids and target.vocabulary.unknown not in ids]
+
+
+def _required(tokenizers: Tokenizers, ids: Sequence[int]) -> PlaceholdersWanted | None:
+    """Return the target symbols of the placeholders in a source sentence. None if the model has none."""
+    if not tokenizers.recipe.placeholders:
+        return None
+    source, target = tokenizers.source.numbering.symbols, tokenizers.target.numbering.symbols
+    symbols = {source[symbol]: target[symbol] for symbol in tokenizers.recipe.placeholders}
+    required = tuple(symbols[i] for i in ids if i in symbols)
+    return PlaceholdersWanted((*symbols.values(),), required, target[JOINED], ids.count(source[JOINED]))
