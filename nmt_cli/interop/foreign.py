@@ -10,7 +10,7 @@ from torch import Tensor
 from nmt_cli.checkpoints.model_folder import Identity, write_model
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.runtime.atomic import check_place, folder_written_whole
+from nmt_cli.runtime.atomic import check_place, folder_written_whole, refuse_other_files
 from nmt_cli.setting_values import toml_literal
 from nmt_cli.text.tokenizers import Tokenizers
 
@@ -93,9 +93,8 @@ def with_sane_search(foreign: Foreign) -> Foreign:
 
 
 def check_free(out: Path) -> None:
-    """`UserError` where `out` can't be written, or is there already and would have to be replaced."""
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UserError(f"{out} is there already; remove it, or choose another --out.")
+    """Raise `UserError` if `out` is not writable, or is neither missing nor an empty folder."""
+    refuse_other_files(out)
     check_place(out)
 
 

@@ -71,6 +71,22 @@ def check_place(out: Path) -> None:
             folder.rmdir()
 
 
+def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: bool = True) -> None:
+    """Raise `UserError` if `out` is a file, or a folder with entries but without a file named `marker`.
+
+    Without a `marker`, the folder must be empty. `kind` names the folder that may be replaced. Entries whose
+    names begin with a dot count only if `hidden`.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file. Choose another --out.")
+    if not out.is_dir() or not any(hidden or not path.name.startswith(".") for path in out.iterdir()):
+        return
+    if not marker:
+        raise UserError(f"{out} is not empty. Remove it, or choose another --out.")
+    if not (out / marker).exists():
+        raise UserError(f"{out} holds files but no {marker}, so it is not a {kind}. Choose another --out.")
+
+
 def resolved(out: Path) -> Path:
     """Return `out` without symbolic links; raise `UserError` if they form a loop."""
     try:

@@ -53,7 +53,7 @@ from nmt_cli.data.preprocessing.training_set import (
 )
 from nmt_cli.data.verify import check_hashes
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.atomic import folder_written_whole, recover, room_for
+from nmt_cli.runtime.atomic import folder_written_whole, recover, refuse_other_files, room_for
 from nmt_cli.runtime.processes import Progress, in_child
 from nmt_cli.text.config import TokenizerConfig
 from nmt_cli.text.tokenizers import Tokenizers, adopt_tokenizers, learn_tokenizers, load_tokenizers
@@ -89,7 +89,7 @@ def preprocess(
     for filters in (job.config.filter, *job.filters):
         Filters(filters)  # refuses a script that there is none of, and a library that is missing
     recover(out)
-    _refuse_foreign(out)
+    refuse_other_files(out, "dataset", MANIFEST)
     plan = reuse.plan(job)
     progress("reading", 0, 0)
     with ExitStack() as stack:
@@ -238,13 +238,6 @@ def _with_symbols(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[
     tokenizer = replace(job.config.tokenizer, symbols=(*given, *sorted(found - set(given))))
     job = replace(job, config=replace(job.config, tokenizer=tokenizer))
     return job, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.all_symbols))
-
-
-def _refuse_foreign(out: Path) -> None:
-    if out.is_dir() and any(out.iterdir()) and not (out / MANIFEST).exists():
-        raise UserError(f"{out} holds files, but no {MANIFEST}, so it is no dataset; choose another --out.")
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; choose another --out.")
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:

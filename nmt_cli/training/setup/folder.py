@@ -8,6 +8,7 @@ from pathlib import Path
 from nmt_cli.checkpoints import run_folder
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.errors import UserError
+from nmt_cli.runtime.atomic import refuse_other_files
 from nmt_cli.runtime.locks import take_lock
 from nmt_cli.training.settings import CONFIG
 
@@ -30,12 +31,9 @@ def claimed(run: Path) -> Iterator[None]:
 
 
 def refuse_foreign(run: Path) -> None:
-    """Raise `UserError` where something else than a run is in the way."""
-    if run.exists() and not run.is_dir():
-        raise UserError(f"{run} is a file; choose another --out.")
-    foreign = run.is_dir() and any(not path.name.startswith(".") for path in run.iterdir())
-    if foreign and not (run / CONFIG).exists() and not checkpoints(run):
-        raise UserError(f"{run} holds files, but no {CONFIG}, so it is no run; choose another --out.")
+    """Raise `UserError` if `run` is a file, or a folder of other files than those of a run."""
+    if not checkpoints(run):
+        refuse_other_files(run, "run", CONFIG, hidden=False)
 
 
 def newest_checkpoint(run: Path) -> Path | None:

@@ -241,9 +241,9 @@ def spelling(folder: Path, files: Files) -> str:
             ["two sets are named a", "another name"],
         ),
         (("--train", "{0}/a", "--valid", "{0}/b/train"), ["named train", "another name"]),
-        (("--train", "{0}/a", "--out", "{0}/a.en"), ["a.en is a file; choose another --out"]),
+        (("--train", "{0}/a", "--out", "{0}/a.en"), ["a.en is a file. Choose another --out"]),
         (("--train", "{0}/a", "--out", "{0}/a.en/out"), ["out can't be written", "choose another place"]),
-        (("--train", "{0}/a", "--out", "{0}/b"), ["b holds files, but no dataset.json", "choose another"]),
+        (("--train", "{0}/a", "--out", "{0}/b"), ["b holds files but no dataset.json", "Choose another"]),
     ],
 )
 def test_files_that_can_not_be_meant_are_one_clear_line(

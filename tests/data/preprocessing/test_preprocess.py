@@ -125,9 +125,9 @@ def test_a_folder_that_is_no_dataset_is_never_touched(
 ) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("years of work")
-    with pytest.raises(UserError, match=r"thesis holds files, but no dataset.json"):
+    with pytest.raises(UserError, match=r"thesis holds files but no dataset.json"):
         make(tmp_path / "thesis", [toy], overwrite=overwrite)
-    with pytest.raises(UserError, match=r"chapter is a file; choose another --out"):
+    with pytest.raises(UserError, match=r"chapter is a file\. Choose another --out"):
         make(tmp_path / "thesis" / "chapter", [toy], overwrite=overwrite)
     assert (tmp_path / "thesis" / "chapter").read_text() == "years of work"
     assert [path.name for path in tmp_path.iterdir()] == ["thesis"]

@@ -222,7 +222,7 @@ def test_the_commands_go_there_and_back(
     assert "starts its translations with the end mark" in told.stderr
     again = nmt(*there)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
-    assert "is there already" in again.stderr
+    assert "is not empty. Remove it" in again.stderr
     shutil.rmtree(tmp_path / "theirs" / "nmt-tokenizer")
     (tmp_path / "theirs" / "nmt.json").unlink()
     told = nmt("import", tmp_path / "theirs", "--out", tmp_path / "plain")

@@ -113,7 +113,7 @@ def test_a_place_that_the_run_would_refuse_is_refused(
     planned: Planned, go: Go, run: Path, toy: str, make: Callable[..., object], tmp_path: Path, tiny: Tiny
 ) -> None:
     run.write_text("a file")
-    with pytest.raises(UserError, match=r"run is a file; choose another --out\."):
+    with pytest.raises(UserError, match=r"run is a file\. Choose another --out\."):
         planned()
     run.unlink()
     go()

@@ -341,7 +341,7 @@ def test_a_damaged_checkpoint_is_told_with_its_file(go: Go, run: Path, complaint
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, complaint: Complaint) -> None:
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    assert complaint(out=tmp_path / "file") == f"{tmp_path / 'file'} is a file; choose another --out."
+    assert complaint(out=tmp_path / "file") == f"{tmp_path / 'file'} is a file. Choose another --out."
     assert complaint(out=tmp_path / "file/run").startswith(f"{tmp_path / 'file/run'} can't be written: ")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
 
@@ -350,7 +350,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, complaint: Compl
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters/dear.txt").touch()
     assert complaint(out=tmp_path / "letters") == (
-        f"{tmp_path}/letters holds files, but no config.toml, so it is no run; choose another --out."
+        f"{tmp_path}/letters holds files but no config.toml, so it is not a run. Choose another --out."
     )
     assert [path.name for path in (tmp_path / "letters").iterdir()] == ["dear.txt"]
 
