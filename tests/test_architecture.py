@@ -90,8 +90,6 @@ OVER_BUDGET = {
     "nmt_cli.decoding.search.compiled.go_on",
     "nmt_cli.interop.exporters.argos.write",
     "nmt_cli.interop.exporters.ctranslate2._fill_stack",
-    "nmt_cli.runtime.atomic.file_written_whole",
-    "nmt_cli.runtime.processes.let_go_of_sockets",
     "nmt_cli.serving.apis.bodies._multipart",
     "nmt_cli.serving.translating.stream",
     "nmt_cli.training.setup.launch.run_on_devices",

@@ -1,6 +1,6 @@
-"""Projection and cross-entropy, a chunk of tokens at a time, with gradients computed in the forward pass.
+"""Projection and cross-entropy, one chunk of tokens at a time, with gradients computed in the forward pass.
 
-So logits are held for one chunk only, and are never computed twice.
+So the logits of one chunk are held at a time, and they are computed only once.
 
 Axes: T tokens, C tokens of a chunk, D features, V entries of the vocabulary.
 """
@@ -15,15 +15,18 @@ from nmt_cli.loss.rows import RowLosses, rows
 from nmt_cli.runtime.kernels.torch_private import add_product
 
 CHUNK = 512
-"""Tokens of a chunk on the CPU: smaller ones slow the matrix products, larger ones leave the cache."""
+"""Tokens of a chunk on the CPU. Smaller chunks slow the products down, larger ones do not fit into the
+cache."""
 
 
 def cross_entropy(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
 ) -> Losses:
-    """Do what `dispatch.cross_entropy` promises."""
-    wanted = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_TD, weight_VD)]
-    smoothed, nll, _, _ = losses_and_gradients(x_TD, weight_VD, targets_T, smoothing, grad_scale, *wanted)
+    """Return the losses as `dispatch.cross_entropy` does."""
+    requires_grad = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_TD, weight_VD)]
+    smoothed, nll, _, _ = losses_and_gradients(
+        x_TD, weight_VD, targets_T, smoothing, grad_scale, *requires_grad
+    )
     return Losses(smoothed, nll)
 
 
@@ -37,7 +40,10 @@ def losses_and_gradients(
     x_gradient: bool,
     weight_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Smoothed loss, NLL, and the gradients of x and weight times `grad_scale`, empty where not wanted."""
+    """Return the smoothed loss, the NLL, and the gradients of x and weight times `grad_scale`.
+
+    A gradient is computed if its flag is True. Otherwise it is empty.
+    """
     return walk(
         x_TD, weight_VD, targets_T, smoothing, grad_scale, x_gradient, weight_gradient, rows=rows, chunk=CHUNK
     )
@@ -53,7 +59,7 @@ def _fake(
     x_gradient: bool,
     weight_gradient: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    loss = x_TD.new_empty((), dtype=_wide(x_TD.dtype))
+    loss = x_TD.new_empty((), dtype=_at_least_fp32(x_TD.dtype))
     d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
     d_weight = weight_VD.new_empty(weight_VD.shape if weight_gradient else (0,))
     return loss, torch.empty_like(loss), d_x, d_weight
@@ -72,12 +78,12 @@ def walk(
     chunk: int,
     unit: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Do what `losses_and_gradients` promises, with `rows` for each `chunk` of tokens.
+    """Compute `losses_and_gradients`, with `rows` for each `chunk` of tokens.
 
-    Rows of logits begin at multiples of `unit` entries, so that a device can read many at a time.
+    Rows of logits begin at multiples of `unit` entries, so that a device can read several at a time.
     """
-    tokens, wide = x_TD.shape[0], _wide(x_TD.dtype)
-    narrow_VD = weight_VD.to(x_TD.dtype)
+    tokens, wide = x_TD.shape[0], _at_least_fp32(x_TD.dtype)
+    cast_VD = weight_VD.to(x_TD.dtype)
     losses_2T = x_TD.new_empty((2, tokens), dtype=wide)
     d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
     d_weight = weight_VD.new_zeros(weight_VD.shape if weight_gradient else (0,), dtype=wide)
@@ -85,19 +91,19 @@ def walk(
     buffer_CV = x_TD.new_empty((min(chunk, tokens), -(-entries // unit) * unit))[:, :entries]
     with torch.autocast(x_TD.device.type, enabled=False):
         for start in range(0, tokens, chunk):
-            here = slice(start, start + chunk)
-            x_CD = x_TD[here]
-            logits_CV = torch.mm(x_CD, narrow_VD.mT, out=buffer_CV[: x_CD.shape[0]])
+            part = slice(start, start + chunk)
+            x_CD = x_TD[part]
+            logits_CV = torch.mm(x_CD, cast_VD.mT, out=buffer_CV[: x_CD.shape[0]])
             gradient = x_gradient or weight_gradient
-            rows(logits_CV, targets_T[here], losses_2T[:, here], smoothing, grad_scale, gradient)
+            rows(logits_CV, targets_T[part], losses_2T[:, part], smoothing, grad_scale, gradient)
             if x_gradient:
-                torch.mm(logits_CV, narrow_VD, out=d_x[here])
-            if weight_gradient:  # the sum over chunks is fp32 also where the factors are half
+                torch.mm(logits_CV, cast_VD, out=d_x[part])
+            if weight_gradient:  # the sum over chunks is fp32, also for factors of half precision
                 add_product(d_weight, logits_CV.mT, x_CD)
     return losses_2T[0].sum(), losses_2T[1].sum(), d_x, d_weight.to(weight_VD.dtype)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 

@@ -1,4 +1,4 @@
-"""Chooses who computes the loss; the only module of the room that asks which device it is on."""
+"""The loss: cross-entropy with label smoothing, without ever holding all logits."""
 
 from torch import Tensor
 
@@ -9,17 +9,17 @@ from nmt_cli.loss.reference import Losses
 def cross_entropy(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
 ) -> Losses:
-    """Project T tokens of D features onto V entries, and compare with the targets; [T, V] is never held.
+    """Project T tokens of D features onto V entries, and return the cross-entropy with the targets.
 
-    The wanted distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry; targets that
-    are IGNORED carry no loss and no gradient. Matrix products are done in the dtype of `x_TD`, whatever
-    autocast says. There are first derivatives only.
+    The target distribution is 1 - `smoothing` on the target plus `smoothing` / V on every entry. Targets that
+    are IGNORED have no loss and no gradient. Matrix products have the dtype of `x_TD`, also under autocast.
+    Only first derivatives exist.
 
-    Gradients are computed in the forward pass; the backward pass only multiplies them by the gradient of the
-    loss that it is given. `grad_scale` (0-d, on the device, not 0) is what that will be: loss scale divided
-    by the number of tokens. The gradient of the logits is multiplied by it before it is rounded to half
-    precision, where without it small values would become 0, and the backward pass divides by it again, unless
-    it is given this very tensor.
+    Gradients are computed in the forward pass. The backward pass multiplies them by the incoming gradient.
+    `grad_scale` (0-d, on the device, not 0) announces that gradient: the loss scale divided by the number of
+    tokens. The gradient of the logits is multiplied by it before rounding to half precision, where small
+    values would otherwise become 0. The backward pass divides by it again, unless the incoming gradient is
+    this very tensor.
     """
     if x_TD.ndim != 2 or weight_VD.ndim != 2 or x_TD.shape[1] != weight_VD.shape[1]:
         raise ValueError(f"features {tuple(x_TD.shape)} do not fit weights {tuple(weight_VD.shape)}")
@@ -28,6 +28,6 @@ def cross_entropy(
     if not 0 <= smoothing < 1:
         raise ValueError(f"smoothing is {smoothing}, not in [0, 1)")
     if x_TD.is_cuda:
-        from nmt_cli.loss import fused  # noqa: F401  # registers itself; Triton is absent without a GPU
+        from nmt_cli.loss import fused  # noqa: F401  # registers its kernel; Triton is missing without a GPU
 
     return chunked.cross_entropy(x_TD, weight_VD, targets_T, smoothing=smoothing, grad_scale=grad_scale)

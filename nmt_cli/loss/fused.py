@@ -1,4 +1,4 @@
-"""`rows.RowLosses` as one Triton kernel, a program for each row of logits.
+"""`rows.RowLosses` as one Triton kernel, with one program for each row of logits.
 
 Axes: C tokens of a chunk, V entries of the vocabulary.
 """
@@ -14,12 +14,13 @@ from nmt_cli.loss import chunked
 from nmt_cli.loss.reference import IGNORED
 
 CHUNK = 4096
-"""Tokens of a chunk: enough for the matrix products to fill the device, a sixth of a usual batch's logits."""
+"""Tokens of a chunk. Enough for matrix products to fill the device, and a sixth of a usual batch."""
 
 UNIT = 64
-"""Rows of logits begin at multiples of so many entries: 128 bytes, which are read at once."""
+"""Rows of logits begin at multiples of this many entries. In half precision these are 128 bytes, one read."""
 
-BLOCK, WARPS = 4096, 8
+MAX_BLOCK, WARPS = 4096, 8
+"""Maximum number of entries that a program holds at a time, and its warps."""
 
 
 @triton.jit
@@ -37,19 +38,21 @@ def _rows_kernel(
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row of logits: read once for the losses, and once more to be overwritten with the gradient.
+    """Compute one row: read the logits for the losses, then read them again and overwrite them by the
+    gradient.
 
-    Whole units are read and written, up to the next row: a mask that ends within one would make it many.
+    Whole units are read and written, up to the next row. A mask that ends within a unit would split the
+    access.
     """
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets + row)
     logits += row * stride
-    # Before the reductions: their barriers keep other warps from overwriting this logit first.
-    known = (target >= 0) & (target < ENTRIES)
-    z_target = tl.load(logits + target, mask=known, other=float("nan")).to(WIDE)
+    # Read before the reductions. Their barriers keep other warps from overwriting this logit too early.
+    is_entry = (target >= 0) & (target < ENTRIES)
+    z_target = tl.load(logits + target, mask=is_entry, other=float("nan")).to(WIDE)
     counts = target != IGNORED
     columns = tl.arange(0, BLOCK)
-    # An online log-sum-exp: a row of a large vocabulary does not fit into registers.
+    # An online log-sum-exp, as a row of a large vocabulary does not fit into registers.
     highest = tl.full((), float("-inf"), WIDE)
     exponentials = tl.zeros((), WIDE)
     total = tl.zeros((), WIDE)
@@ -71,8 +74,8 @@ def _rows_kernel(
         for start in range(0, ENTRIES, BLOCK):
             inside = start + columns < stride
             z = tl.load(logits + start + columns, mask=inside, other=0.0).to(WIDE)
-            wanted = uniform + tl.where(start + columns == target, peak, 0.0)
-            gradient = tl.where(counts, (tl.exp(z - highest) / exponentials - wanted) * factor, 0.0)
+            expected = uniform + tl.where(start + columns == target, peak, 0.0)
+            gradient = tl.where(counts, (tl.exp(z - highest) / exponentials - expected) * factor, 0.0)
             tl.store(logits + start + columns, gradient, mask=inside)
 
 
@@ -84,7 +87,7 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """See `rows.RowLosses`; a target neither in the vocabulary nor IGNORED makes its losses NaN."""
+    """Compute `rows.RowLosses`. A target that is neither in the vocabulary nor IGNORED has NaN losses."""
     tokens, entries = logits_CV.shape
     _rows_kernel[(tokens,)](
         logits_CV,
@@ -97,7 +100,7 @@ def rows(
         IGNORED=IGNORED,
         GRADIENT=gradient,
         WIDE=tl.float64 if losses_2C.dtype == torch.float64 else tl.float32,
-        BLOCK=min(BLOCK, triton.next_power_of_2(entries)),
+        BLOCK=min(MAX_BLOCK, triton.next_power_of_2(entries)),
         num_warps=WARPS,
     )
 

@@ -1,4 +1,4 @@
-"""The definition of the loss: plain PyTorch, holds all logits at once, runs anywhere."""
+"""The definition of the loss in plain PyTorch. It holds all logits at once and runs on any device."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 IGNORED = -1
-"""The target of filler tokens, which have no loss and no gradient."""
+"""The target of padding. It has no loss and no gradient."""
 
 
 class Losses(NamedTuple):
-    """Sums over the tokens, in fp32 (float64 of float64 input). Only `smoothed` carries gradients."""
+    """Sums over the tokens, in fp32, or float64 for float64 features. Only `smoothed` has gradients."""
 
     smoothed: Tensor
     nll: Tensor
@@ -20,7 +20,7 @@ class Losses(NamedTuple):
 def cross_entropy(
     x_TD: Tensor, weight_VD: Tensor, targets_T: Tensor, *, smoothing: float, grad_scale: Tensor | None = None
 ) -> Losses:
-    """Do what `dispatch.cross_entropy` promises; `grad_scale` is not needed to define it."""
+    """Return the losses as `dispatch.cross_entropy` does. `grad_scale` has no effect."""
     logits_TV = F.linear(x_TD, weight_VD.to(x_TD.dtype))
     log_p_TV = logits_TV.to(torch.promote_types(x_TD.dtype, torch.float32)).log_softmax(1)
     counts_T = targets_T != IGNORED

@@ -1,4 +1,4 @@
-"""What lies between the matrix products of the loss, on a CPU: logits to losses and to their gradient.
+"""From logits to losses and their gradient, on a CPU: the part of the loss between its matrix products.
 
 Axes: C tokens of a chunk, V entries of the vocabulary.
 """
@@ -16,8 +16,8 @@ from nmt_cli.runtime.threads import in_threads
 
 
 class RowLosses(Protocol):
-    """The part between the matrix products: the logits of a chunk to losses, and in place to their
-    gradient."""
+    """A function that turns the logits of a chunk into losses, and in place into the gradient of the
+    losses."""
 
     def __call__(
         self,
@@ -30,8 +30,8 @@ class RowLosses(Protocol):
     ) -> None:
         """Write smoothed losses and NLLs to `losses_2C`.
 
-        With `gradient`, `logits_CV` then holds the gradient of the smoothed losses times `grad_scale`; else
-        arbitrary values. What lies between its rows may be overwritten.
+        With `gradient`, `logits_CV` then holds the gradient of the smoothed losses times `grad_scale`.
+        Otherwise it holds arbitrary values. Memory between its rows may be overwritten.
         """
 
 
@@ -43,7 +43,8 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """`RowLosses` by one pass over each row, or by `plain_rows` without Numba and for other types."""
+    """Compute `RowLosses` in one pass over each row, for fp32 and bf16 with Numba. Otherwise use
+    `plain_rows`."""
     kernels = compiled_kernels("loss") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
     if kernels is None:
         plain_rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)
@@ -51,9 +52,9 @@ def rows(
     tokens, entries = logits_CV.shape
     if tokens and not (targets_C.min() >= IGNORED and targets_C.max() < entries):
         raise RuntimeError(f"a target is out of bounds: {entries} entries, {targets_C.tolist()}")
-    told = as_array(logits_CV), targets_C.long().numpy(), losses_2C.numpy(), np.float32(smoothing)
+    arrays = as_array(logits_CV), targets_C.long().numpy(), losses_2C.numpy(), np.float32(smoothing)
     scale = np.float32(1.0 if grad_scale is None else grad_scale.item())
-    in_threads(lambda first, behind: kernels.rows(*told, scale, gradient, first, behind), tokens)
+    in_threads(lambda first, end: kernels.rows(*arrays, scale, gradient, first, end), tokens)
 
 
 def plain_rows(
@@ -64,15 +65,15 @@ def plain_rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """`RowLosses` of PyTorch's operations, in place, since passes over a chunk in the cache are cheap."""
+    """Compute `RowLosses` with PyTorch operations, in place. Passes over a chunk in the cache are cheap."""
     z_CV = logits_CV.to(losses_2C.dtype)
     counts_C = targets_C != IGNORED
-    # IGNORED is no index: any that is one will do, its results are thrown away.
+    # IGNORED is not an index. Index 0 replaces it, and its results are discarded.
     targets_C1 = targets_C.where(counts_C, 0).long()[:, None]
     z_C, mean_C, highest_C = z_CV.gather(1, targets_C1)[:, 0], z_CV.mean(1), z_CV.amax(1)
-    # The softmax is the gradient's first half, so the losses are made of it and not the other way round.
+    # The softmax is a part of the gradient. So the losses are computed from it.
     torch.softmax(z_CV, 1, out=z_CV)
-    log_sum_C = highest_C - z_CV.amax(1).log()  # the likeliest entry never vanishes, as that of a target may
+    log_sum_C = highest_C - z_CV.amax(1).log()  # unlike the target's, the highest probability is never 0
     losses_2C[0] = (log_sum_C - (1 - smoothing) * z_C - smoothing * mean_C).where(counts_C, 0)
     losses_2C[1] = (log_sum_C - z_C).where(counts_C, 0)
     if not gradient:

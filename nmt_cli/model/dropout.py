@@ -1,4 +1,4 @@
-"""Dropout that does not spend its time on random numbers."""
+"""Dropout with few random numbers."""
 
 from typing import Any
 
@@ -6,40 +6,48 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CHANCES = 1 << 16
+LEVELS = 1 << 16
+"""Number of values of the 16 random bits of an element."""
+
 SEEDS = 1 << 62
-EVERY_BIT = -(1 << 63)  # drawing from the least int64 on makes all 64 bits random
+LOWEST_INT64 = -(1 << 63)
 
 
 def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
-    """`x` with elements put to zero and the others scaled up, from torch's own generator of its device."""
+    """Set elements of `x` to zero at random and scale up the others, in training only.
+
+    Random numbers come from PyTorch's generator of the device.
+    """
     if not training or not probability:
         return x
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        dropped: Tensor = _Dropout.apply(x, probability)  # type: ignore[no-untyped-call]  # torch leaves it so
+        dropped: Tensor = _Dropout.apply(x, probability)  # type: ignore[no-untyped-call]  # untyped in PyTorch
         return dropped
     return F.dropout(x, probability)
 
 
 def dropout_seed(like: Tensor) -> Tensor:
-    """A number that a mask follows from, drawn where `like` lives, so that the host need not wait for it."""
+    """Return a random seed of a dropout mask, on the device of `like`. The host does not wait for it."""
     return torch.randint(SEEDS, (), device=like.device)
 
 
 class _Dropout(torch.autograd.Function):
-    """PyTorch draws 64 random bits an element on the CPU, one after another; 16 of them are plenty."""
+    """Dropout on the CPU with 16 random bits per element. PyTorch draws 64 bits for each, in sequence."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(EVERY_BIT, None)
+        # From the lowest int64 on, all 64 bits are random.
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(LOWEST_INT64, None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        # However near to 1, something stays: what does is scaled by 1 / (1 - probability).
-        chances = min(round(probability * CHANCES), CHANCES - 1)
-        # The 16 bits are read as signed, from -CHANCES / 2 on.
+        # Some elements are always kept, as they are scaled by 1 / (1 - probability).
+        dropped_levels = min(round(probability * LEVELS), LEVELS - 1)
+        # int16 begins at -LEVELS / 2.
         factors = torch.ge(
-            bits, chances - CHANCES // 2, out=torch.empty_like(x, memory_format=torch.contiguous_format)
+            bits,
+            dropped_levels - LEVELS // 2,
+            out=torch.empty_like(x, memory_format=torch.contiguous_format),
         )
-        factors.mul_(CHANCES / (CHANCES - chances))
+        factors.mul_(LEVELS / (LEVELS - dropped_levels))
         ctx.save_for_backward(factors)
         return x * factors
 

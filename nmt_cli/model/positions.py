@@ -1,4 +1,4 @@
-"""Where a token stands in its sentence, as a vector to add to its embedding."""
+"""Positional encodings: a vector for each position of a sentence, added to the token's embedding."""
 
 from collections.abc import Callable
 
@@ -10,61 +10,63 @@ from nmt_cli.model.config import ModelConfig
 
 WAVELENGTH = 10_000
 FIRST_ROWS = 1024
+"""Positions in the first table of sinusoids."""
 
 
-def sinusoids(count: int, width: int, rule: str = "sinusoidal", first: int = 0) -> Tensor:
-    """[count, width]: sines in the even channels, cosines in the odd ones, as the paper writes them.
+def sinusoids(count: int, width: int, kind: str = "sinusoidal", first: int = 0) -> Tensor:
+    """Return [count, width]: sines in the even channels, cosines in the odd ones, as in the paper.
 
-    `rule` is the setting `positions`, and `first` the place of the first row.
+    `kind` is the setting `positions`. `first` is the position of the first row.
     """
-    # In double precision: in fp32 the angles of far positions lose the digits that matter.
-    places = torch.arange(first, first + count, dtype=torch.float64)[:, None]
-    slowest = width // 2 - 1 if rule == "marian" else width // 2
-    angles = places / WAVELENGTH ** (torch.arange(width // 2, dtype=torch.float64) / slowest)
+    # In fp32, the angles of late positions would be inexact.
+    positions = torch.arange(first, first + count, dtype=torch.float64)[:, None]
+    slowest = width // 2 - 1 if kind == "marian" else width // 2
+    angles = positions / WAVELENGTH ** (torch.arange(width // 2, dtype=torch.float64) / slowest)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
 class Sinusoids(nn.Module):
-    """Sinusoids for any length; the table grows as longer sentences come."""
+    """Sinusoidal positions for any length, in a table that grows when needed."""
 
-    def __init__(self, width: int, rule: str = "sinusoidal", first: int = 0) -> None:
+    def __init__(self, width: int, kind: str = "sinusoidal", first: int = 0) -> None:
         super().__init__()
-        self.rule = width, rule, first
+        self.options = width, kind, first
         self.table: Tensor
-        with torch.device("cpu"):  # also in a model that is built without memory, to be filled from a file
-            self.register_buffer("table", sinusoids(FIRST_ROWS, *self.rule), persistent=False)
+        with torch.device("cpu"):  # also if the other weights are created on "meta", without memory
+            self.register_buffer("table", sinusoids(FIRST_ROWS, *self.options), persistent=False)
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
-        """The vectors of `positions`, all of which are less than `longest`."""
-        return self.enough_for(positions, longest)[positions]
+        """Return [..., width] for `positions`, all of which are less than `longest`."""
+        return self.table_for(positions, longest)[positions]
 
-    def enough_for(self, positions: Tensor, longest: int) -> Tensor:
-        """A table that has them."""
+    def table_for(self, positions: Tensor, longest: int) -> Tensor:
+        """Return a table with at least `longest` rows."""
         if longest > self.table.shape[0]:
-            # Twice what is needed, or each longer sentence would make a table.
-            self.table = sinusoids(2 * longest, *self.rule).to(self.table)
+            # Twice the size that is needed, so that it grows rarely.
+            self.table = sinusoids(2 * longest, *self.options).to(self.table)
         return self.table
 
 
 class LearnedPositions(nn.Module):
-    """A learned vector for each position there may be."""
+    """A learned vector for each of a fixed number of positions."""
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.empty(count, width).normal_(std=width**-0.5))
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
-        """The vectors of `positions`, all of which are less than `longest`, which may be rounded up."""
-        return self.enough_for(positions, longest)[positions]
+        """Return [..., width] for `positions`, all of which are less than `longest`, which may be rounded
+        up."""
+        return self.table_for(positions, longest)[positions]
 
-    def enough_for(self, positions: Tensor, longest: int) -> Tensor:
-        """The table, which has them."""
-        known = self.table.shape[0]
-        # The first half is known on the host; the second one waits for the device.
-        if longest > known and (tokens := int(positions.max()) + 1) > known:
+    def table_for(self, positions: Tensor, longest: int) -> Tensor:
+        """Return the table. Raise `UserError` if it lacks some of the positions."""
+        count = self.table.shape[0]
+        # `longest` is known on the host. The maximum waits for the device, so it is rarely computed.
+        if longest > count and (tokens := int(positions.max()) + 1) > count:
             raise UserError(
-                f"a sentence has {tokens} tokens, but the model has learned {known} positions (model.longest)"
-                "; leave longer ones out, or train with more."
+                f"a sentence has {tokens} tokens, but the model has only {count} positions (model.longest); "
+                "leave longer sentences out, or train a model with more positions."
             )
         return self.table
 
@@ -78,4 +80,4 @@ POSITIONS: dict[str, Callable[[ModelConfig], Sinusoids | LearnedPositions]] = {
     "marian": _sinusoids_of,
     "learned": lambda config: LearnedPositions(config.longest, config.width),
 }
-"""The kinds there are."""
+"""For each value of the setting `positions`, a function that creates the module."""

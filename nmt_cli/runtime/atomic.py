@@ -1,4 +1,4 @@
-"""Folders and files that appear whole or not at all, whenever the machine stops, and none left behind."""
+"""Write folders and files completely or not at all, even if the process or the machine stops."""
 
 import errno
 import fcntl
@@ -20,32 +20,35 @@ from nmt_cli.runtime.hashes import sha256_of
 from nmt_cli.runtime.locks import take_lock
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Error numbers of a full disk, a quota, and a file size limit."""
+
 SECONDS_TO_LOCK = 60
-"""A temporary folder that is younger may be about to be locked."""
+"""Age up to which a temporary folder without a lock may belong to a process that is about to lock it."""
 
 
 @contextmanager
 def folder_written_whole(out: Path) -> Iterator[Path]:
-    """A hidden folder beside `out` to write in; it takes the place of `out` when all went well.
+    """Yield a hidden folder beside `out`, which replaces `out` at the end of the block if there was no error.
 
-    Whatever an earlier run left unfinished is removed first; a run still at work on `out` is an error.
+    Unfinished folders of earlier runs are removed first. Raise `UserError` if another run is writing `out`.
     """
     recover(out)
-    place = resolved(out)
-    staging, replaced = _beside(place, "unfinished"), _beside(place, "replaced")
+    target = resolved(out)
+    staging, replaced = _beside(target, "unfinished"), _beside(target, "replaced")
     try:
         staging.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _no_place(out, error) from error
-    lock = _taken(staging, out)
+        raise _not_writable(out, error) from error
+    lock = _lock(staging, out)
     try:
         with room_for(out):
             recover(out)
             shutil.rmtree(replaced, ignore_errors=True)
             _empty(staging)
             yield staging
-            _reach_disk(staging)
-            _swap(staging, place, replaced)
+            for path in [*staging.rglob("*"), staging]:
+                reach_disk(path)
+            _swap(staging, target, replaced)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -55,19 +58,19 @@ def folder_written_whole(out: Path) -> Iterator[Path]:
 
 
 def check_place(out: Path) -> None:
-    """Raise `UserError` where `folder_written_whole` could not even begin; leaves nothing behind."""
-    made: list[Path] = []
+    """Raise `UserError` if `folder_written_whole` can't create its folder. This leaves no files behind."""
+    created: list[Path] = []
     try:
         recover(out)
         staging = _beside(resolved(out), "unfinished")
         for folder in (*reversed(staging.parents), staging):
             if not folder.exists():
                 folder.mkdir()
-                made.append(folder)
+                created.append(folder)
     except OSError as error:
-        raise _no_place(out, error) from error
+        raise _not_writable(out, error) from error
     finally:
-        for folder in reversed(made):
+        for folder in reversed(created):
             folder.rmdir()
 
 
@@ -88,45 +91,47 @@ def refuse_other_files(out: Path, kind: str = "", marker: str = "", *, hidden: b
 
 
 def resolved(out: Path) -> Path:
-    """Return `out` without symbolic links; raise `UserError` if they form a loop."""
+    """Return `out` without symbolic links. Raise `UserError` if they form a loop."""
     try:
         return out.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError up to Python 3.12
         raise UserError(f"{out} is in a loop of symbolic links; name another path.") from error
 
 
-def _no_place(out: Path, error: OSError) -> UserError:
-    return UserError(f"{out} can't be written: {error.strerror}; choose another place.")
+def _not_writable(out: Path, error: OSError) -> UserError:
+    return UserError(f"{out} can't be written: {error.strerror}; choose another path.")
 
 
 def recover(out: Path) -> None:
-    """Bring back what stood at `out` if a run was stopped just as it was putting its own in place."""
-    place = resolved(out)
-    if place.is_mount():
+    """Restore the folder at `out` if a run was stopped while it replaced the folder."""
+    target = resolved(out)
+    if target.is_mount():
         raise UserError(f"{out} is a mount point and can't be replaced; choose a folder below it.")
-    replaced = _beside(place, "replaced")
-    if replaced.exists() and not place.exists():
-        replaced.rename(place)
+    replaced = _beside(target, "replaced")
+    if replaced.exists() and not target.exists():
+        replaced.rename(target)
 
 
 @contextmanager
 def room_for(out: Path) -> Iterator[None]:
-    """Say plainly when there is no room on the disk for what is to become `out`."""
+    """Turn the errors of a full disk within the block into a `UserError` that names `out`."""
     try:
         yield
     except OSError as error:
         if error.errno and error.errno not in NO_ROOM:
             raise
-        reason = error.strerror or "no room for all of it"  # NumPy gives no number
-        raise UserError(f"{out} can't be written: {reason}; make room, or choose another place.") from error
+        reason = error.strerror or "the disk is full"  # NumPy's errors have no number
+        raise UserError(
+            f"{out} can't be written: {reason}; free some space, or choose another path."
+        ) from error
 
 
-def _beside(place: Path, purpose: str) -> Path:
-    return place.with_name(f".{place.name}.{purpose}")
+def _beside(target: Path, purpose: str) -> Path:
+    return target.with_name(f".{target.name}.{purpose}")
 
 
-def _taken(staging: Path, out: Path) -> int:
-    """The open descriptor that holds the lock on `staging`."""
+def _lock(staging: Path, out: Path) -> int:
+    """Lock the folder `staging`, and return the open descriptor that holds the lock."""
     lock = os.open(staging, os.O_RDONLY)
     try:
         take_lock(lock, staging.parent)
@@ -142,7 +147,7 @@ def _taken(staging: Path, out: Path) -> int:
 
 
 def _busy(out: Path) -> UserError:
-    return UserError(f"another run is writing {out} now; wait for it, or choose another place.")
+    return UserError(f"another run is writing {out} now; wait for it, or choose another path.")
 
 
 def _empty(folder: Path) -> None:
@@ -153,13 +158,8 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
-def _reach_disk(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder]:
-        reach_disk(path)
-
-
 def reach_disk(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, would outlive a power cut."""
+    """Wait until a file's content, or a folder's list of names, is safe from a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -167,95 +167,102 @@ def reach_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def _swap(staging: Path, place: Path, replaced: Path) -> None:
-    if place.exists() and exchanged(staging, place):
+def _swap(staging: Path, target: Path, replaced: Path) -> None:
+    """Rename `staging` to `target`, and an older `target` to `replaced`."""
+    if target.exists() and exchanged(staging, target):
         staging.rename(replaced)
     else:
-        if place.exists():
-            place.rename(replaced)
+        if target.exists():
+            target.rename(replaced)
         try:
-            staging.rename(place)
+            staging.rename(target)
         except BaseException:
-            recover(place)
+            recover(target)
             raise
-    reach_disk(place.parent)
+    reach_disk(target.parent)
 
 
 @contextmanager
 def file_written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that is at `path` only when all went well; a name that ends in .gz packs it.
+    """Yield a file that appears at `path` at the end of the block if there was no error.
 
-    What is there and no ordinary file, such as a pipe or a device, is written to as it is. What killed
-    processes have left beside it is removed first.
+    A name that ends in .gz compresses the content. A pipe or a device at `path` is written to directly.
+    Unfinished files of killed processes are removed first.
     """
-    place = resolved(path)
-    special = path.exists() and not path.is_file()
-    staging = path if special else place.with_name(f".{place.name}.{os.getpid()}.unfinished")
-    if not special:
-        _sweep(place)
+    if path.exists() and not path.is_file():
+        with room_for(path), _opened(path, path) as raw, _compressed(raw, resolved(path)) as file:
+            yield file
+        return
+    target = resolved(path)
+    staging = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
+    _remove_unfinished(target)
     try:
-        # An interrupt may come as soon as the file is there, so that opening it is among what is undone.
+        # An interrupt may come as soon as the file exists, so it is opened within the `try`.
         with room_for(path), _opened(staging, path) as raw:
-            with suppress(OSError):  # no locks there: nobody then takes it for a killed process's
+            with suppress(OSError):  # without locks, another process may remove the file
                 fcntl.flock(raw, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.exists() and not special:
+            if path.exists():
                 os.fchmod(raw.fileno(), path.stat().st_mode)
-            if place.suffix == ".gz":
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-                    yield cast(BinaryIO, packed)
-            else:
-                yield raw
-            if special:
-                return
+            with _compressed(raw, target) as file:
+                yield file
             raw.flush()
             os.fsync(raw.fileno())
-        staging.replace(place)
-        reach_disk(place.parent)
+        staging.replace(target)
+        reach_disk(target.parent)
     except BaseException:
-        if not special:
-            with suppress(OSError):  # nor may it be there
-                staging.unlink()
+        with suppress(OSError):  # the file may not exist
+            staging.unlink()
         raise
 
 
-def _sweep(place: Path) -> None:
-    """Remove what processes that were killed have left of a file; those at work hold locks on theirs."""
-    number = re.compile(rf"\.{re.escape(place.name)}\.\d+\.unfinished")
-    there = [*place.parent.iterdir()] if place.parent.is_dir() else []
-    for left in [path for path in there if number.fullmatch(path.name)]:
-        with suppress(OSError), left.open("rb") as file:
+@contextmanager
+def _compressed(raw: BinaryIO, target: Path) -> Iterator[BinaryIO]:
+    """Yield a file that compresses into `raw` if the name of `target` ends in .gz, else `raw`."""
+    if target.suffix != ".gz":
+        yield raw
+        return
+    with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as file:
+        yield cast(BinaryIO, file)
+
+
+def _remove_unfinished(target: Path) -> None:
+    """Remove unfinished copies of a file by killed processes. Running processes hold locks on theirs."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.\d+\.unfinished")
+    siblings = [*target.parent.iterdir()] if target.parent.is_dir() else []
+    for leftover in [path for path in siblings if pattern.fullmatch(path.name)]:
+        with suppress(OSError), leftover.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
+            leftover.unlink()
 
 
 def _opened(staging: Path, path: Path) -> BinaryIO:
     try:
         return staging.open("wb")
     except OSError as error:
-        raise _no_place(path, error) from error
+        raise _not_writable(path, error) from error
 
 
 def size_and_hash(path: Path) -> dict[str, Any]:
-    """By what a file that was written is known again."""
+    """Return the size and SHA-256 of a file, by which its content can be checked later."""
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 def unused(path: Path) -> Path:
-    """The first of PATH.1, PATH.2 and so on that is not there: where to keep what is in the way at `path`."""
-    places = (path.with_name(f"{path.name}.{number}") for number in count(1))
-    return next(place for place in places if not place.exists())
+    """Return the first of PATH.1, PATH.2 and so on that does not exist."""
+    candidates = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    return next(candidate for candidate in candidates if not candidate.exists())
 
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A folder for as long as this process is in here; first removes those of processes that were killed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        with suppress(OSError):  # others' folders can't be opened, those at work are locked
-            _remove_unlocked(left)
+    """Yield a folder that is removed at the end of the block. Remove those of killed processes first."""
+    for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):  # other users' folders can't be opened, those in use are locked
+            _remove_unlocked(leftover)
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         lock = os.open(folder, os.O_RDONLY)
         try:
-            with suppress(OSError):  # no locks there: it is then left behind if this process is killed
+            with suppress(OSError):  # without locks, the folder stays if this process is killed
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield Path(folder)
         finally:
@@ -263,9 +270,10 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_unlocked(folder: Path) -> None:
+    """Remove a folder that is not locked and older than `SECONDS_TO_LOCK`."""
     lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
     try:
-        # A new one is not even locked for this moment: whose it is may be about to lock it.
+        # A younger one is not locked even for a moment. Its owner could be about to lock it.
         if time.time() - os.fstat(lock).st_mtime > SECONDS_TO_LOCK:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder)

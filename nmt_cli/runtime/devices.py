@@ -1,6 +1,6 @@
-"""Devices: which ones there are, what they are called, and what they can do.
+"""Devices: which ones exist, their names, and their capabilities.
 
-The kind of a device is asked for only here, in `memory.py`, and where a kernel is chosen.
+Only this module, `memory.py` and the modules that choose a kernel check the type of a device.
 """
 
 import platform
@@ -17,56 +17,55 @@ from nmt_cli.runtime.kernels import torch_private
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
-def usable_devices(wanted: str) -> list[torch.device]:
-    """All devices of the kind that is `wanted`: cpu, cuda, or auto, which is cuda where there is one."""
+def usable_devices(kind: str) -> list[torch.device]:
+    """Return all devices of a kind: "cpu", "cuda", or "auto", which is "cuda" if there is a GPU."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted == "cpu" or (wanted == "auto" and not gpus):
+    if kind == "cpu" or (kind == "auto" and not gpus):
         return [torch.device("cpu")]
     if not gpus:
-        raise UserError("this machine has no GPU that PyTorch can use; take --device cpu.")
+        raise UserError("this machine has no GPU that PyTorch can use; use --device cpu.")
     return [torch.device("cuda", number) for number in range(gpus)]
 
 
-def first_devices(wanted: str, count: int) -> list[torch.device]:
-    """The first `count` devices of the kind that is `wanted`; `UserError` where there are fewer."""
-    there = usable_devices(wanted)
-    if count > len(there):
-        if not is_gpu(there[0]):
-            raise UserError(f"--devices {count} needs as many GPUs; on a CPU choose --threads instead.")
-        raise UserError(f"--devices is {count}, but there are {len(there)} GPUs; take at most {len(there)}.")
-    return there[:count]
+def first_devices(kind: str, count: int) -> list[torch.device]:
+    """Return the first `count` devices of a kind. Raise `UserError` if there are fewer."""
+    devices = usable_devices(kind)
+    if count > len(devices):
+        if not is_gpu(devices[0]):
+            raise UserError(f"--devices {count} needs {count} GPUs; on a CPU use --threads instead.")
+        raise UserError(f"--devices must be at most {len(devices)}, the number of GPUs (got {count}).")
+    return devices[:count]
 
 
-def device_of_rank(wanted: str, local_rank: int) -> torch.device:
-    """The device of this process: a GPU of its own for each process on the machine, or the CPU for all of
-    them.
+def device_of_rank(kind: str, local_rank: int) -> torch.device:
+    """Return the device of this process: one GPU per process of the machine, or the CPU for all of them.
 
     A GPU becomes this process's current device.
     """
-    there = usable_devices(wanted)
-    if not is_gpu(there[0]):
-        return there[0]
-    if local_rank >= len(there):
+    devices = usable_devices(kind)
+    if not is_gpu(devices[0]):
+        return devices[0]
+    if local_rank >= len(devices):
         raise UserError(
-            f"process {local_rank + 1} on this machine needs a GPU of its own, but there are {len(there)}; "
-            "take --device cpu, or fewer --devices."
+            f"process {local_rank + 1} on this machine needs its own GPU, but there are {len(devices)}; "
+            "use --device cpu, or fewer --devices."
         )
-    torch.cuda.set_device(there[local_rank])
-    return there[local_rank]
+    torch.cuda.set_device(devices[local_rank])
+    return devices[local_rank]
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Whether it is a GPU; to be asked only where no other function here names the reason."""
+    """Return whether a device is a GPU. Prefer a function of this module that names the reason."""
     return device.type == "cuda"
 
 
 def gpu_name(device: torch.device) -> str | None:
-    """The GPU's product name; None for a CPU."""
+    """Return the GPU's product name, or None for a CPU."""
     return torch.cuda.get_device_name(device) if is_gpu(device) else None
 
 
 def processor_name() -> str:
-    """The processor's product name, or its architecture where the system does not tell."""
+    """Return the processor's product name, or its architecture if the system does not report the name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(errors="replace").splitlines() if sys.platform == "linux" and info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -74,7 +73,7 @@ def processor_name() -> str:
 
 
 def training_precisions(device: torch.device) -> list[Precision]:
-    """The number formats that a device can train with; on a GPU only those it has instructions for."""
+    """Return the number formats that a device can train with. A GPU needs instructions for them."""
     if not is_gpu(device):
         return ["fp32", "bf16"]
     bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -82,35 +81,35 @@ def training_precisions(device: torch.device) -> list[Precision]:
 
 
 def usual_training_precision(device: torch.device) -> Precision:
-    """What to train in unless something else is asked for."""
-    # On a GPU the last is bf16, which needs no loss scale, or else fp16.
+    """Return the default number format of training: bf16 or fp16 on a GPU, fp32 on a CPU."""
+    # The last one is bf16 if available, which needs no loss scale.
     return training_precisions(device)[-1] if is_gpu(device) else "fp32"
 
 
 def translating_precisions(device: torch.device) -> list[Precision]:
-    """The number formats that a device can translate with."""
+    """Return the number formats that a device can translate with."""
     if is_gpu(device):
         return ["fp32", "fp16", "bf16"] if torch.cuda.is_bf16_supported() else ["fp32", "fp16"]
-    found: list[Precision] = ["fp32"]
+    precisions: list[Precision] = ["fp32"]
     if torch_private.multiplies_bf16():
-        found.append("bf16")
+        precisions.append("bf16")
     if torch_private.multiplies_int8():
-        found.append("int8")
-    return found
+        precisions.append("int8")
+    return precisions
 
 
 def usual_translating_precision(device: torch.device) -> Precision:
-    """What to translate in unless something else is asked for."""
+    """Return the default number format of translation: fp16 on a GPU, fp32 on a CPU."""
     return "fp16" if is_gpu(device) else "fp32"
 
 
 def lays_out_weights(device: torch.device) -> bool:
-    """Whether matrix products are faster with weights laid out beforehand for the device's instructions."""
+    """Return whether matrix products are faster after weights were laid out for the device's instructions."""
     return not is_gpu(device) and torch_private.lays_out_weights()
 
 
 def fast_products(device: torch.device) -> AbstractContextManager[None]:
-    """The context for training on this kind of device, entered before its first product."""
+    """Return the context for training on this kind of device. Enter it before the first product."""
     if is_gpu(device):
         return nullcontext()
     torch_private.keep_few_kernels()
@@ -118,33 +117,35 @@ def fast_products(device: torch.device) -> AbstractContextManager[None]:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """The context for a forward pass whose matrix products are to be of `dtype`."""
+    """Return the context for a forward pass whose matrix products have this dtype."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """What `autocast` converts the factors of matrix products to, where it is at work."""
+    """Return the dtype of matrix products under `autocast`, or None without it."""
     kind = device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """A context in which operations that name no device run on this one."""
+    """Return a context in which this is the default device."""
     return torch.cuda.device(device) if is_gpu(device) else nullcontext()
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given, for timing."""
+    """Wait until the device has finished all its work, for timing."""
     if is_gpu(device):
         torch.cuda.synchronize(device)
 
 
 def compiling_pays(device: torch.device) -> bool:
-    """Whether `torch.compile` saves more time on this kind of device than compiling takes."""
+    """Return whether `torch.compile` saves more time on this kind of device than it takes."""
     return is_gpu(device)
 
 
 def can_be_forked(device: torch.device) -> bool:
-    """Whether a process that has computed on it can be forked, and the child compute too: only a CPU on
-    Linux."""
+    """Return whether a process can be forked after computing on this device, and the child can compute too.
+
+    This is only possible for a CPU on Linux.
+    """
     return not is_gpu(device) and sys.platform == "linux"

@@ -1,4 +1,4 @@
-"""Two names on one disk that change places in one system call, where there is such a call."""
+"""Exchange the names of two folders in one system call."""
 
 import ctypes
 import os
@@ -7,15 +7,15 @@ from pathlib import Path
 
 AT_WORKING_FOLDER = -100
 RENAME_EXCHANGE = 2
-"""As Linux has it; macOS has the same number for RENAME_SWAP."""
+"""Linux's number. RENAME_SWAP of macOS has the same one."""
 
 
-def exchanged(one: Path, other: Path) -> bool:
-    """Let each of two folders have the other's name; False where system or file system know no such thing.
+def exchanged(folder: Path, other: Path) -> bool:
+    """Exchange the names of two folders on one disk. Return False if the system or file system can't.
 
-    There is no moment at which either name leads nowhere.
+    Both names exist at every moment.
     """
-    names = os.fsencode(one), os.fsencode(other)
+    names = os.fsencode(folder), os.fsencode(other)
     library = ctypes.CDLL(None)
     try:
         if sys.platform == "darwin":
@@ -24,6 +24,6 @@ def exchanged(one: Path, other: Path) -> bool:
             code = library.renameat2(
                 AT_WORKING_FOLDER, names[0], AT_WORKING_FOLDER, names[1], RENAME_EXCHANGE
             )
-    except AttributeError:  # a C library of before 2018
+    except AttributeError:  # a C library from before 2018
         return False
     return bool(code == 0)

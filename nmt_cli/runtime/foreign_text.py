@@ -1,4 +1,4 @@
-"""Small files from outside, read whole; whatever they are, reading them ends soon."""
+"""Read small files from outside. Reading always ends soon, whatever the file is."""
 
 import json
 import os
@@ -10,41 +10,44 @@ from typing import Any
 
 from nmt_cli.errors import UserError
 
-MOST_BYTES = 1 << 28
-"""No description or tokeniser has as many; what is larger would only fill the memory."""
+MAX_BYTES = 1 << 28
+"""Maximum size of a description or tokenizer. A larger file would only fill the memory."""
 
 
 def read_ordinary(path: Path) -> bytes:
-    """The content of an ordinary file; `UserError` for a pipe, a device, or what is far too large."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe nobody writes to would be waited for
+    """Return the content of an ordinary file. Raise `UserError` for a pipe, a device or a file too large."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # by default, opening a pipe waits for a writer
     try:
-        found = os.fstat(descriptor)
-        if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_BYTES:
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 return file.read()
     finally:
         os.close(descriptor)
-    what = f"has {found.st_size:,} bytes" if stat.S_ISREG(found.st_mode) else "is no ordinary file"
-    raise UserError(f"{path} {what}, so it can't be what was written; copy it again.")
+    is_file = stat.S_ISREG(status.st_mode)
+    problem = (
+        f"has {status.st_size:,} bytes (at most {MAX_BYTES:,})" if is_file else "is not an ordinary file"
+    )
+    raise UserError(f"{path} {problem}, so it can't be the original; copy it again.")
 
 
 def refuse_odd(path: Path) -> None:
-    """`UserError` where there is something at `path` that is no ordinary file: a pipe would be waited for."""
+    """Raise `UserError` if `path` exists and is not an ordinary file. Reading a pipe could wait forever."""
     if not path.is_file() and path.exists():
-        raise UserError(f"{path} is no ordinary file, so it can't be what was written; copy it again.")
+        raise UserError(f"{path} is not an ordinary file, so it can't be the original; copy it again.")
 
 
 def bytes_if_there(path: Path) -> bytes:
-    """The content of an ordinary file of any size; nothing where there is none."""
+    """Return the content of an ordinary file of any size, or b"" if it does not exist."""
     refuse_odd(path)
     return path.read_bytes() if path.exists() else b""
 
 
 @contextmanager
 def ordinary(path: Path) -> Iterator[str]:
-    """A name of an ordinary file, in UTF-8 even where its own is not, for libraries that take no other."""
+    """Yield a name of an ordinary file that is valid UTF-8, for libraries that accept no other names."""
     refuse_odd(path)
-    if str(path).isprintable():  # what stands for other bytes is not
+    if str(path).isprintable():  # False for bytes that are not valid UTF-8
         yield str(path)
         return
     with path.open("rb") as file:
@@ -52,7 +55,7 @@ def ordinary(path: Path) -> Iterator[str]:
 
 
 def parsed_json(content: bytes) -> Any:
-    """What JSON says; `ValueError` also where it is nested too deeply to be read."""
+    """Parse JSON. Raise `ValueError` also if it is nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError as error:
@@ -60,7 +63,7 @@ def parsed_json(content: bytes) -> Any:
 
 
 def is_inside(name: object) -> bool:
-    """Whether a name that a file gives is that of a file below the same folder."""
+    """Return whether a file name from outside is a relative path that stays inside its folder."""
     return (
         isinstance(name, str)
         and not name.startswith("/")

@@ -1,4 +1,4 @@
-"""Locks on folders, held by one process at a time; the system frees them when the process ends."""
+"""Locks on folders. One process at a time holds a lock, and the system releases it when the process ends."""
 
 import errno
 import fcntl
@@ -8,18 +8,19 @@ from pathlib import Path
 
 from nmt_cli.errors import Caution
 
-LACKING = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
+UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
+"""Error numbers of file systems without locks."""
 
 
 def take_lock(descriptor: int, folder: Path) -> None:
-    """Lock an open folder; `BlockingIOError` if another process holds the lock.
+    """Lock an open folder. Raise `BlockingIOError` if another process holds the lock.
 
-    Where the file system has no locks, as some network ones, it only warns.
+    If the file system has no locks, as some network file systems, only warn.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in LACKING:
+        if error.errno not in UNSUPPORTED:
             raise
         warnings.warn(
             f"the file system of {folder} has no locks ({error.strerror}), so nothing keeps two runs from "
@@ -30,7 +31,10 @@ def take_lock(descriptor: int, folder: Path) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds the lock on a folder, or that can't be told; not where there is no folder."""
+    """Return whether a process holds the lock on a folder.
+
+    Return True if this can't be determined, and False if the folder does not exist.
+    """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:

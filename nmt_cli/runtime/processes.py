@@ -1,5 +1,4 @@
-"""Child processes: tasks shared among workers, with results in order, and what every child needs to end
-well."""
+"""Child processes: tasks shared among workers with results in order, and how each child starts and ends."""
 
 import mmap
 import multiprocessing
@@ -25,15 +24,14 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 Progress = Callable[[str, int, int], None]
-"""Called with the stage, how much of it is done, and how much there is; 0 where that is not known."""
+"""Called with the stage, the amount done, and the total amount, which is 0 if unknown."""
 
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
-    """The results of `work` on each of `tasks`, in order, by `workers` processes; 1 means in this very
-    process.
+    """Yield the results of `work` on each task, in order, computed by `workers` processes.
 
-    An error in a task is raised here in place of its result. Each worker has one task at a time, so no more
-    tasks and results than workers are in memory.
+    1 worker is the calling process. An error in a task is raised instead of its result. Each worker has one
+    task at a time, so at most `workers` tasks and results are in memory.
     """
     if workers == 1:
         yield from map(work, tasks)
@@ -48,20 +46,17 @@ def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], workers: int
 def crew(
     work: Callable[[Task], Result], workers: int
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Result]]]:
-    """Start `workers` processes that stay for several rounds of tasks, and are killed at the end of the
-    block.
+    """Start `workers` processes for several rounds of tasks, and kill them at the end of the block.
 
-    Yields a function that does tasks as `in_order` does; its results must be used up before it is called
-    again.
+    Yield a function that works as `in_order`. All its results must be used before it is called again.
     """
     with ExitStack() as stack:
-        hired = [stack.enter_context(_worker(work)) for _ in range(workers)]
-        yield lambda tasks: _shared(hired, iter(tasks))
+        connections = [stack.enter_context(_worker(work)) for _ in range(workers)]
+        yield lambda tasks: _shared(connections, iter(tasks))
 
 
 def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[Any]:
-    """The results of the tasks in order, since workers are given tasks, and asked for results, in
-    rotation."""
+    """Yield the results of the tasks in order. Workers get tasks and return results in rotation."""
     busy = deque[Connection]()
     for worker, task in zip(workers, waiting, strict=False):
         _send(worker, task)
@@ -69,7 +64,7 @@ def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[A
     while busy:
         worker = busy.popleft()
         result = _receive(worker)
-        # The next task before the result is used, so that the worker does not stand idle.
+        # Send the next task before the result is used, so that the worker is never idle.
         for task in islice(waiting, 1):
             _send(worker, task)
             busy.append(worker)
@@ -77,9 +72,9 @@ def _shared(workers: Sequence[Connection], waiting: Iterator[Any]) -> Iterator[A
 
 
 def in_child(work: Callable[[Task], Result], task: Task) -> Result:
-    """The result of `work` on `task`, done by a process that ends with it.
+    """Return the result of `work` on `task`, computed by a process that ends afterwards.
 
-    For libraries that compute for long without letting Python hear Ctrl-C, or that never return their memory.
+    For libraries that compute for long without reacting to Ctrl-C, or that never free their memory.
     """
     with _worker(work) as worker:
         _send(worker, task)
@@ -89,9 +84,11 @@ def in_child(work: Callable[[Task], Result], task: Task) -> Result:
 
 @contextmanager
 def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
-    """A process that does `work` on each task it is sent, and sends back results; killed at the end of the
-    block."""
-    resource_tracker.ensure_running()  # when `process.start` starts it, it unblocks the signals held there
+    """Start a process that does `work` on each task it receives, and kill it at the end of the block.
+
+    Yield the connection that sends tasks and receives results.
+    """
+    resource_tracker.ensure_running()  # started by `process.start`, it would unblock signals
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     with child(spawn.Process(target=_serve, args=(work, theirs), daemon=True), ours, theirs):
@@ -100,17 +97,17 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
 
 @contextmanager
 def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
-    """Start `process`, and kill it at the end of the block; `ours` and `theirs` are the ends of a pipe to
+    """Start `process`, and kill it at the end of the block. `ours` and `theirs` are the ends of a pipe to
     it."""
     owner = os.getpid()
     try:
         with _signals_held():
             process.start()
-        # While we hold their end open too, reading from a dead process never ends.
+        # As long as this process has their end open, reading from a dead process would wait forever.
         theirs.close()
         yield
     finally:
-        if process.pid and os.getpid() == owner:  # in a forked copy of this process, it is not our child
+        if process.pid and os.getpid() == owner:  # False in a forked copy of this process
             process.kill()
             process.join()
         theirs.close()
@@ -127,21 +124,23 @@ def _send(worker: Connection, task: object) -> None:
 def _receive(worker: Connection) -> Any:
     try:
         result, error = worker.recv()
-    except (EOFError, OSError) as end:
-        raise _killed() from end
+    except (EOFError, OSError) as closed:
+        raise _killed() from closed
     if error:
         raise error
     return result
 
 
 def _killed() -> UserError:
+    """Return the error to raise if a worker ended without a result."""
     return UserError(
-        "a worker process was killed, most likely for want of memory; try again with fewer --workers, "
-        "a smaller tokenizer.sample_lines where it was learning, or without [sampling] where it was training."
+        "a worker process was killed, probably because memory ran out; try again with fewer --workers, "
+        "a smaller tokenizer.sample_lines if it learned a tokenizer, or without [sampling] if it trained."
     )
 
 
 def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
+    """Do `work` on tasks from the parent, until the parent kills this process."""
     obey_parent()
     while True:
         task = parent.recv()
@@ -154,10 +153,10 @@ def _serve(work: Callable[[Any], Any], parent: Connection) -> None:
 
 
 def portable(error: BaseException) -> BaseException:
-    """`error` with its traceback as a note; a RuntimeError with its text if `error` can't be pickled."""
+    """Return `error` with its traceback as a note, or a RuntimeError with its text if it can't be pickled."""
     error.add_note(traceback.format_exc())
     try:
-        # Some can be written but not read again, as those whose __init__ takes other arguments.
+        # Errors whose __init__ has other parameters can be pickled, but not unpickled.
         pickle.loads(pickle.dumps(error))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
@@ -165,16 +164,16 @@ def portable(error: BaseException) -> BaseException:
 
 
 def obey_parent() -> None:
-    """Let this child process end without a traceback: on SIGTERM, and when its parent ends, even if that is
-    killed."""
+    """Let this child process end without a traceback on SIGTERM, and when its parent ends or is killed."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    # Inherited as blocked, see `_signals_held`; Ctrl-C stays so.
+    # Both signals were blocked by `_signals_held`. Ctrl-C stays blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if parent := multiprocessing.parent_process():
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
 
 
 def _end_with(sentinel: int) -> None:
+    """Wait until the parent has ended, then end this process."""
     wait([sentinel])
     # sys.exit would end only this thread.
     os._exit(1)
@@ -182,8 +181,8 @@ def _end_with(sentinel: int) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Block SIGINT and SIGTERM while a process is started; it inherits that, and leaves Ctrl-C to its
-    parent."""
+    """Block SIGINT and SIGTERM while a child is started. The child inherits this, so Ctrl-C reaches the
+    parent only."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -192,14 +191,14 @@ def _signals_held() -> Iterator[None]:
 
 
 class SharedCount:
-    """A number that processes which are forked from this one see change."""
+    """A number in memory that this process and its forked children share."""
 
     def __init__(self) -> None:
         self._memory = memoryview(mmap.mmap(-1, 8)).cast("Q")
 
     @property
     def value(self) -> int:
-        """What it is now."""
+        """The current number."""
         return self._memory[0]
 
     @value.setter
@@ -207,18 +206,26 @@ class SharedCount:
         self._memory[0] = value
 
     def increase(self) -> None:
-        """Add one; not by several threads at a time."""
+        """Add one. Only one thread may call this at a time."""
         self._memory[0] += 1
 
 
-def let_go_of_sockets(kept: Collection[int]) -> None:
-    """Close the sockets that this forked process got from its parent, but those `kept`.
+def let_go_of_sockets(needed: Collection[int]) -> None:
+    """Close the sockets that this forked process inherited, except those with the numbers `needed`.
 
-    Else a connection that the parent closes would stay open. Their numbers are not given away again: there
-    are objects that believe to own them.
+    Otherwise a connection stays open after the parent closes it. Python objects still refer to the closed
+    numbers. So each number becomes /dev/null instead of being free for other files.
     """
-    with suppress(OSError), Path(os.devnull).open("rb") as nothing:
-        for number in (int(entry.name) for entry in Path("/proc/self/fd").iterdir()):
+    with suppress(OSError), Path(os.devnull).open("rb") as null:
+        numbers = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+        for number in filter(_is_socket, {*numbers}.difference(needed)):
             with suppress(OSError):
-                if number not in kept and stat.S_ISSOCK(os.fstat(number).st_mode):
-                    os.dup2(nothing.fileno(), number, inheritable=False)
+                os.dup2(null.fileno(), number, inheritable=False)
+
+
+def _is_socket(number: int) -> bool:
+    """Return whether a file descriptor is an open socket."""
+    try:
+        return stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        return False

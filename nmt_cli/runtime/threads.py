@@ -1,8 +1,8 @@
-"""The cores this process may use, and how many threads PyTorch computes with, for each thread of Python.
+"""Cores that this process may use, and threads that PyTorch computes with.
 
-`torch.set_num_threads` sets two numbers: that of the calling thread, and the one that other threads get when
-they first use PyTorch. A library may change the first; the second belongs to the program. PyTorch is imported
-only inside of functions, as counting cores does not need it.
+`torch.set_num_threads` sets two numbers. The first is that of the calling thread. The second is that of
+threads that use PyTorch later for the first time. A library may change the first one only. PyTorch is
+imported inside of functions, as counting cores does not need it.
 """
 
 import os
@@ -19,42 +19,41 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-MOST_SECONDS_TO_END = 10.0
-"""It takes far less than a millisecond, unless the machine is busy."""
+MAX_SECONDS_TO_END = 10.0
+"""Time limit of `join_wholly`. It needs less than a millisecond, unless the machine is busy."""
 
 
 def available_cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_threads(processes: int) -> int:
-    """How many threads so many processes on this machine compute with together, where nobody says.
+    """Return the default number of threads that `processes` processes on this machine have together.
 
-    All cores; fewer where OMP_NUM_THREADS asks each process for that. The 1 of several does not count, as
-    torchrun says so by itself.
+    This is the number of cores, or less if OMP_NUM_THREADS limits the threads of each process. With several
+    processes, OMP_NUM_THREADS=1 is ignored, as torchrun sets it without being asked.
     """
-    asked = os.environ.get("OMP_NUM_THREADS", "")
+    limit = os.environ.get("OMP_NUM_THREADS", "")
     cores = available_cores()
-    heard = re.fullmatch("[1-9][0-9]*", asked) and (processes == 1 or asked != "1")
-    return min(cores, int(asked) * processes) if heard else cores
+    is_valid = re.fullmatch("[1-9][0-9]*", limit) and (processes == 1 or limit != "1")
+    return min(cores, int(limit) * processes) if is_valid else cores
 
 
 def set_own_threads(count: int) -> None:
-    """Compute with `count` threads in the calling thread of Python, and in no other."""
+    """Let PyTorch compute with `count` threads in the calling thread of Python, and in no other."""
     import torch
 
     of_new_threads = _in_new_thread(torch.get_num_threads)
-    torch.get_num_threads()  # the first question makes a thread begin with the number of new ones
+    torch.get_num_threads()  # the first call gives a thread the number of new threads
     torch.set_num_threads(count)
-    # The line above has changed the number for new threads too; set by a thread of its own, it leaves ours
-    # alone.
+    # This also set the number of new threads. Another thread can restore it without changing this thread's.
     _in_new_thread(lambda: torch.set_num_threads(of_new_threads))
 
 
 @contextmanager
 def kept_threads() -> Iterator[None]:
-    """After the block, the calling thread and new threads have the numbers of threads they had before it."""
+    """Restore the numbers of threads of the calling thread and of new threads after the block."""
     import torch
 
     own, of_new_threads = torch.get_num_threads(), _in_new_thread(torch.get_num_threads)
@@ -66,40 +65,41 @@ def kept_threads() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[int, int], object], count: int) -> None:
-    """Call `work(first, behind)` for parts of `count` things, in as many threads as PyTorch computes with.
+    """Call `work(first, end)` for parts of the range from 0 to `count`, each in another thread.
 
-    It is for work that lets go of Python's lock.
+    There are as many threads as PyTorch computes with. `work` must release Python's lock.
     """
     import torch
 
     threads = max(min(torch.get_num_threads(), count), 1)
     bounds = [count * thread // threads for thread in range(threads + 1)]
-    own, *others = pairwise(bounds)
-    begun = [_pool(os.getpid(), threads - 1).submit(work, *part) for part in others]
-    work(*own)
-    for part in begun:
-        part.result()
+    own_part, *parts = pairwise(bounds)
+    futures = [_pool(os.getpid(), threads - 1).submit(work, *part) for part in parts]
+    work(*own_part)
+    for future in futures:
+        future.result()
 
 
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """A child has none of the threads of the process that it was forked from."""
+    """Return a pool of threads for this process. A forked process does not inherit threads."""
     return ThreadPoolExecutor(threads, thread_name_prefix="nmt-kernels")
 
 
 def join_wholly(thread: threading.Thread) -> None:
     """Wait until a thread has ended, on Linux also for the system.
 
-    `join` returns once Python is done with it, but then MKL gives back what it kept for the thread. Who forks
-    just then gets a copy of MKL's lock that nobody will ever open, and products that wait for it.
+    `join` returns when Python has finished the thread. Then MKL still frees the thread's memory. A process
+    that is forked at that moment gets a copy of a locked lock of MKL, and its next product waits forever.
     """
     thread.join()
-    task, until = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + MOST_SECONDS_TO_END
-    while task.exists() and time.monotonic() < until:
+    task, deadline = Path(f"/proc/self/task/{thread.native_id}"), time.monotonic() + MAX_SECONDS_TO_END
+    while task.exists() and time.monotonic() < deadline:
         time.sleep(0.0005)
 
 
 def _in_new_thread(work: Callable[[], Result]) -> Result:
+    """Call `work` in a new thread, and return its result."""
     results: list[Result] = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()

@@ -1,4 +1,4 @@
-"""Zip files from outside: each member is checked before it is used."""
+"""Read zip files from outside. Each member is checked before it is used."""
 
 import stat
 import zipfile
@@ -13,18 +13,19 @@ from nmt_cli.runtime.foreign_text import refuse_odd
 
 LOCAL_HEADER = b"PK\x03\x04"
 DENSEST = 200
-"""Maximum ratio of a member's size to its compressed size. Text has about 4, weights less, a bomb 1,000."""
+"""Maximum ratio of a member's size to its compressed size. Text has about 4, weights less, zip bombs
+1,000."""
 
 SMALL = 1 << 20
-"""Bytes that a member may have at any ratio."""
+"""Size in bytes up to which a member may have any ratio."""
 
 DAMAGE = (zipfile.BadZipFile, EOFError, zlib.error, LZMAError, NotImplementedError, RuntimeError, ValueError)
-"""What `zipfile` raises for damaged or encrypted archives. bzip2 adds an `OSError` without a number."""
+"""Errors of `zipfile` for damaged or encrypted archives. bzip2 raises an `OSError` without a number."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file. Damage that the block meets in it is a `UserError`."""
+    """Open a zip file. Raise `UserError` if it is damaged, also for damage found within the block."""
     refuse_odd(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -36,7 +37,7 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def check_whole(path: Path) -> None:
-    """Compare every member of a zip file with its CRC-32. PyTorch does not. `UserError` if one differs."""
+    """Raise `UserError` if a member of a zip file does not match its CRC-32. PyTorch does not check this."""
     with opened(path) as archive:
         refuse_hostile(path, archive.infolist())
         if damaged := archive.testzip():
@@ -44,22 +45,25 @@ def check_whole(path: Path) -> None:
 
 
 def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise `UserError` for a member that leads out of the archive, is no file, encrypted, or a zip bomb."""
+    """Raise `UserError` if a member has an unsafe name, is not an ordinary file, is encrypted or a zip
+    bomb."""
     for info in members:
         name = PurePosixPath(info.filename)
         mode = info.external_attr >> 16
-        packed, unpacked = info.compress_size, info.file_size
+        compressed, size = info.compress_size, info.file_size
         problem = ""
         if name.is_absolute() or ".." in name.parts or "\\" in info.filename:
-            problem = "has a name that leads out of the archive"
+            problem = "has a name that points outside the archive"
         elif mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
-            problem = "is a link or a device, and no file"
+            problem = "is a link or a device, not a file"
         elif info.flag_bits & 1:
             problem = "is encrypted"
-        elif unpacked > max(SMALL, DENSEST * packed):
-            problem = f"would grow from {packed:,} to {unpacked:,} bytes, more than {DENSEST} times"
+        elif size > max(SMALL, DENSEST * compressed):
+            problem = f"would grow from {compressed:,} to {size:,} bytes, more than {DENSEST} times"
         if problem:
-            raise UserError(f"{path}: {info.filename} {problem}; unpack what you trust, and name the files.")
-    # Members that overlap have the same compressed bytes.
+            raise UserError(
+                f"{path}: {info.filename} {problem}; if you trust it, unpack it and name the files."
+            )
+    # Overlapping members share compressed bytes, so the total is checked too.
     if (total := sum(info.file_size for info in members)) > max(SMALL, DENSEST * path.stat().st_size):
         raise UserError(f"{path} would grow to {total:,} bytes, more than {DENSEST} times; it is a zip bomb.")

@@ -234,10 +234,10 @@ def test_a_description_names_no_file_outside_its_folder(folder: Path, name: str)
 def test_a_pipe_and_a_device_are_refused(folder: Path, name: str) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    assert f"{Path(name).name} is no ordinary file" in complaint(folder)
+    assert f"{Path(name).name} is not an ordinary file" in complaint(folder)
     (folder / name).unlink()
     (folder / name).symlink_to("/dev/zero")
-    assert f"{Path(name).name} is no ordinary file" in complaint(folder)
+    assert f"{Path(name).name} is not an ordinary file" in complaint(folder)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer/tokenizer.json"])

@@ -139,7 +139,10 @@ def test_a_full_disk_is_told_and_the_checkpoint_before_it_stays(
     save: Save, tmp_path: Path, digests: Digests, full_disk: FullDisk, size: int
 ) -> None:
     before = digests(save(1))
-    with full_disk(size), pytest.raises(UserError, match=r"step-00000002 can't be written: .*; make room"):
+    with (
+        full_disk(size),
+        pytest.raises(UserError, match=r"step-00000002 can't be written: .*; free some space"),
+    ):
         save(2)
     assert digests(checkpoints(tmp_path)[1]) == before
     assert list(checkpoints(tmp_path)) == [1]

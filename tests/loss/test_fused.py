@@ -26,7 +26,10 @@ def rows_of(
     rows: RowLosses, logits: Tensor, targets: Tensor, smoothing: float, scale: float | None
 ) -> list[Tensor]:
     """What is left of the losses and the logits."""
-    logits, losses = logits.clone(), logits.new_empty(2, len(logits), dtype=chunked._wide(logits.dtype))
+    logits, losses = (
+        logits.clone(),
+        logits.new_empty(2, len(logits), dtype=chunked._at_least_fp32(logits.dtype)),
+    )
     rows(
         logits,
         targets,
@@ -51,7 +54,7 @@ def random_logits(entries: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def test_rows_are_those_of_pytorch_in_float64(
     entries: int, smoothing: float, scale: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused, "BLOCK", 64)
+    monkeypatch.setattr(fused, "MAX_BLOCK", 64)
     given = random_logits(entries, torch.float64)
     expected = rows_of(plain_rows, *given, smoothing, scale)
     for a, b in zip(rows_of(fused.rows, *given, smoothing, scale), expected, strict=True):
@@ -63,7 +66,7 @@ def test_rows_are_those_of_pytorch_in_float64(
 def test_rows_err_at_most_twice_as_much_as_those_of_pytorch(
     entries: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused, "BLOCK", 64)
+    monkeypatch.setattr(fused, "MAX_BLOCK", 64)
     logits, targets = random_logits(entries, dtype)
     exact = rows_of(plain_rows, logits.double(), targets, 0.1, 5.0)
     plain = rows_of(plain_rows, logits, targets, 0.1, 5.0)

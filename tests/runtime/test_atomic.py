@@ -223,7 +223,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]], name: str
 ) -> None:
     path = tmp_path / name
-    told = pytest.raises(UserError, match=f"{path} can't be written: .*; make room")
+    told = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
     with full_disk(1000), told, file_written_whole(path) as file:
         file.write(os.urandom(100_000))
     assert not any(tmp_path.iterdir())
@@ -373,7 +373,7 @@ def test_an_array_that_the_disk_has_no_room_for_is_one_clear_error(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     path = tmp_path / "array.npy"
-    told = pytest.raises(UserError, match=f"{path} can't be written: .*; make room")
+    told = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
     with full_disk(1000), told, room_for(path), path.open("wb") as file:
         np.save(file, np.zeros(100_000))
 

@@ -25,7 +25,7 @@ from nmt_cli.runtime.kernels import torch_private
 from nmt_cli.runtime.memory import has_own_memory, most_memory, release_unused
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-NO_GPU = "this machine has no GPU that PyTorch can use; take --device cpu."
+NO_GPU = "this machine has no GPU that PyTorch can use; use --device cpu."
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def test_the_devices_are_those_of_the_kind_that_is_wanted(
     [
         ("cuda", 0, 1, NO_GPU),
         ("cuda", 0, 3, NO_GPU),
-        ("cuda", 2, 3, "--devices is 3, but there are 2 GPUs; take at most 2."),
-        ("auto", 2, 3, "--devices is 3, but there are 2 GPUs; take at most 2."),
-        ("auto", 0, 2, "--devices 2 needs as many GPUs; on a CPU choose --threads instead."),
-        ("cpu", 4, 2, "--devices 2 needs as many GPUs; on a CPU choose --threads instead."),
+        ("cuda", 2, 3, "--devices must be at most 2, the number of GPUs (got 3)."),
+        ("auto", 2, 3, "--devices must be at most 2, the number of GPUs (got 3)."),
+        ("auto", 0, 2, "--devices 2 needs 2 GPUs; on a CPU use --threads instead."),
+        ("cpu", 4, 2, "--devices 2 needs 2 GPUs; on a CPU use --threads instead."),
     ],
 )
 def test_more_devices_than_there_are_is_an_error_that_says_what_to_choose(
@@ -97,7 +97,7 @@ def test_each_process_of_a_machine_has_a_gpu_of_its_own_and_all_share_a_cpu(
         (0, NO_GPU),
         (
             2,
-            "process 3 on this machine needs a GPU of its own, but there are 2; take --device cpu, or fewer "
+            "process 3 on this machine needs its own GPU, but there are 2; use --device cpu, or fewer "
             "--devices.",
         ),
     ],

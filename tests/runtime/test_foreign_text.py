@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import UserError
-from nmt_cli.runtime.foreign_text import MOST_BYTES, is_inside, parsed_json, read_ordinary
+from nmt_cli.runtime.foreign_text import MAX_BYTES, is_inside, parsed_json, read_ordinary
 
 
 def test_an_ordinary_file_is_read_also_through_a_link(tmp_path: Path) -> None:
@@ -17,20 +17,20 @@ def test_an_ordinary_file_is_read_also_through_a_link(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="pipe is no ordinary file"):
+    with pytest.raises(UserError, match="pipe is not an ordinary file"):
         read_ordinary(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("place", ["/dev/zero", "."])
 def test_what_has_no_end_is_not_read(tmp_path: Path, place: str) -> None:
     (tmp_path / "link").symlink_to(place)
-    with pytest.raises(UserError, match="link is no ordinary file"):
+    with pytest.raises(UserError, match="link is not an ordinary file"):
         read_ordinary(tmp_path / "link")
 
 
 def test_what_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(MAX_BYTES + 1)
     with pytest.raises(UserError, match="has 268,435,457 bytes"):
         read_ordinary(tmp_path / "sparse")
 

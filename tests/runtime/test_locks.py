@@ -11,7 +11,7 @@ import pytest
 
 from nmt_cli.errors import Caution
 from nmt_cli.runtime.atomic import folder_written_whole, temporary_folder
-from nmt_cli.runtime.locks import LACKING, is_locked, take_lock
+from nmt_cli.runtime.locks import UNSUPPORTED, is_locked, take_lock
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_what_one_holds_another_can_not_take(tmp_path: Path) -> None:
         os.close(second)
 
 
-@pytest.mark.parametrize("number", LACKING)
+@pytest.mark.parametrize("number", UNSUPPORTED)
 def test_a_file_system_without_locks_is_told_and_written_to(
     tmp_path: Path, failing: Callable[[int], None], number: int
 ) -> None:
@@ -79,5 +79,5 @@ def test_a_lock_is_seen_while_its_holder_is_there(tmp_path: Path) -> None:
 def test_where_there_are_no_locks_a_holder_is_taken_to_be_there(
     tmp_path: Path, failing: Callable[[int], None]
 ) -> None:
-    failing(LACKING[0])
+    failing(UNSUPPORTED[0])
     assert is_locked(tmp_path)

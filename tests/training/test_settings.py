@@ -131,5 +131,5 @@ def test_settings_that_cannot_be_read_are_told_with_their_file(tmp_path: Path, t
 
 def test_a_pipe_in_the_place_of_a_run_s_settings_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.toml")
-    with pytest.raises(UserError, match=r"config\.toml is no ordinary file"):
+    with pytest.raises(UserError, match=r"config\.toml is not an ordinary file"):
         changes(tmp_path, TrainConfig())

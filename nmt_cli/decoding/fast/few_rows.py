@@ -113,7 +113,7 @@ class Stack:
         (own_keys, _, source_keys, _), addresses, _ = caches
         heads, width, value_width = self.shape
         vectors = self.embedding.matrix.detach().numpy()
-        positions = self.embedding.positions.enough_for(torch.from_numpy(positions_R), longest)
+        positions = self.embedding.positions.table_for(torch.from_numpy(positions_R), longest)
         sizes = (
             len(own_keys),
             heads,

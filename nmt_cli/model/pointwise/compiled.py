@@ -14,7 +14,7 @@ NORM = float32[::1], float32[::1], float32
 
 @njit(**OPTIONS)
 def _sum(x_D):
-    """Return the sum of a row. In a function of its own, it may be computed in any order."""
+    """Return the sum of a row, in any order. Its caller does not allow that for its own operations."""
     total = np.float32(0)
     for d in range(len(x_D)):
         total += x_D[d]

@@ -1,4 +1,4 @@
-"""Chooses who computes what lies between matrix products; it alone asks here which device it is on."""
+"""Choose the implementation of ReLU projections and normed sums. No other module here checks the device."""
 
 import torch
 from torch import Tensor, nn
@@ -9,16 +9,16 @@ from nmt_cli.runtime.devices import autocast_dtype
 
 
 def implementation(device: torch.device) -> str:
-    """Who computes on such a device: "fused" or "plain"."""
+    """Return "fused" for a GPU, else "plain"."""
     return "fused" if device.type == "cuda" else "plain"
 
 
 def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
-    """The ReLU of an `nn.Linear` with a bias, or of what stands in for it: [..., D] to [..., F]."""
+    """Return [..., F]: the ReLU of an `nn.Linear` with a bias, or of a module that replaces it."""
     if implementation(x.device) == "plain" or not isinstance(linear, nn.Linear):
-        # In place: backward needs only its result, and nobody else reads what it was given.
+        # In place: the backward pass needs only the result, and no other code uses the input.
         return F.relu_(linear(x))
-    from nmt_cli.model.pointwise import fused  # Triton is absent on machines without a GPU
+    from nmt_cli.model.pointwise import fused  # Triton is missing on machines without a GPU
 
     dtype = autocast_dtype(x.device) or x.dtype
     x_TD, weight_FD = x.flatten(0, -2).to(dtype), linear.weight.to(dtype)
@@ -26,9 +26,10 @@ def relu_linear(x: Tensor, linear: nn.Module) -> Tensor:
 
 
 def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, drop: float) -> Tensor:
-    """The layer norm of x plus what dropout leaves of y: [..., D] in the type of x, computed in the weights'.
+    """Return [..., D]: the layer norm of x + dropout(y), in the dtype of x, computed in that of the weights.
 
-    Where x has that type too, products need a copy in theirs: `torch.compile` writes both in one pass.
+    If x has the dtype of the weights, matrix products need a copy in another dtype. Then `torch.compile`
+    writes both in one pass, and no fused kernel is used.
     """
     exact = norm.weight.dtype
     if implementation(x.device) == "fused" and x.dtype == y.dtype != exact and torch.is_grad_enabled():

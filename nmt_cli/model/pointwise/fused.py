@@ -1,4 +1,4 @@
-"""What lies between the matrix products, in as few passes over memory as there can be.
+"""ReLU projections and normed sums as Triton kernels, with few passes over memory.
 
 Axes: T tokens, D channels, F channels inside a feed-forward layer, P parts of the tokens.
 """
@@ -15,13 +15,14 @@ from nmt_cli.attention.tile.fused import absorbed, dropped, head_state
 from nmt_cli.runtime.kernels.torch_private import relu_product
 
 ROWS, COLUMNS, WARPS = 16, 256, 4
-"""A tile: what a program holds at a time. Columns are read 512 bytes at a time in half precision."""
+"""Size of the tile that a ReLU program holds, and its warps. In half precision, a row of a tile has 512
+bytes."""
 
 PART = 128
-"""Tokens whose bias gradients a program adds up: few enough for all processors of the device to have some."""
+"""Tokens whose bias gradients one program sums. Few enough to give all processors of the device a part."""
 
 TILE, NORM_PART = 2048, 32
-"""Elements that a program of a layer norm holds at a time, and the tokens whose gradients it adds up."""
+"""Elements that a program of a layer norm holds at a time, and tokens whose gradients it sums."""
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -38,33 +39,34 @@ def _relu_backward_kernel(
     COLUMNS: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """A part of the tokens, and some columns: masked by the sign of the output, and added up in order."""
+    """Mask the gradients of a part of the tokens, in some columns, by the sign of the output. Sum them in
+    order."""
     part = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), WIDE)
     for first in range(0, PART, ROWS):
         rows = (part * PART + first + tl.arange(0, ROWS)).to(tl.int64)
         inside = (rows < tokens)[:, None] & (columns < width)[None, :]
-        here = rows[:, None] * width + columns[None, :]
-        kept = tl.load(out + here, mask=inside, other=0.0)
+        offsets = rows[:, None] * width + columns[None, :]
+        output = tl.load(out + offsets, mask=inside, other=0.0)
         gradient = tl.load(d_out + rows[:, None] * d_out_token + columns[None, :], mask=inside, other=0.0)
-        # As PyTorch has it, which lets a gradient pass where the output is NaN.
-        gradient = tl.where(kept <= 0, 0.0, gradient)
-        tl.store(d_in + here, gradient, mask=inside)
+        # As in PyTorch, a gradient passes if the output is NaN.
+        gradient = tl.where(output <= 0, 0.0, gradient)
+        tl.store(d_in + offsets, gradient, mask=inside)
         total += tl.sum(gradient.to(WIDE), 0)
     tl.store(sums + part.to(tl.int64) * width + columns, total, mask=columns < width)
 
 
 @triton.jit
-def _summed(x, y, state, here, inside, rows, columns, threshold, amplified, DROPOUT: tl.constexpr):
-    """x plus what dropout leaves of y, and y's part of it as a factor."""
-    ones = tl.full(here.shape, 1.0, tl.float32)
+def _summed(x, y, state, offsets, inside, rows, columns, threshold, amplified, DROPOUT: tl.constexpr):
+    """Return x + dropout(y), and the factors that dropout multiplied y by."""
+    ones = tl.full(offsets.shape, 1.0, tl.float32)
     if DROPOUT:
         factors = dropped(ones, absorbed(state, rows)[:, None], columns[None, :], threshold, amplified)
     else:
         factors = ones
-    added = tl.load(y + here, mask=inside, other=0.0).to(tl.float32) * factors
-    return tl.load(x + here, mask=inside, other=0.0).to(tl.float32) + added, factors
+    added = tl.load(y + offsets, mask=inside, other=0.0).to(tl.float32) * factors
+    return tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32) + added, factors
 
 
 @triton.jit(do_not_specialize=["tokens", "threshold"])
@@ -86,20 +88,20 @@ def _normed_sum_kernel(
     ROWS: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """The sum of some tokens, and its layer norm; what that divided by is kept."""
+    """Write the normed sum of some tokens, and their means and scales for the backward pass."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, PADDED)
     inside = (rows < tokens)[:, None] & (columns < D)[None, :]
-    here = rows.to(tl.int64)[:, None] * D + columns[None, :]
-    nought = tl.full((), 0, tl.int32)
-    state = head_state(seed, nought, nought) if DROPOUT else nought
-    summed, _ = _summed(x, y, state, here, inside, rows, columns, threshold, amplified, DROPOUT)
+    offsets = rows.to(tl.int64)[:, None] * D + columns[None, :]
+    zero = tl.full((), 0, tl.int32)
+    state = head_state(seed, zero, zero) if DROPOUT else zero
+    summed, _ = _summed(x, y, state, offsets, inside, rows, columns, threshold, amplified, DROPOUT)
     mean = tl.sum(summed, 1) / D
     apart = tl.where(inside, summed - mean[:, None], 0.0)
     scale = 1 / tl.sqrt(tl.sum(apart * apart, 1) / D + epsilon)
     gain = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
     shift = tl.load(bias + columns, mask=columns < D, other=0.0).to(tl.float32)
-    tl.store(out + here, apart * scale[:, None] * gain[None, :] + shift[None, :], mask=inside)
+    tl.store(out + offsets, apart * scale[:, None] * gain[None, :] + shift[None, :], mask=inside)
     tl.store(means + rows, mean, mask=rows < tokens)
     tl.store(scales + rows, scale, mask=rows < tokens)
 
@@ -126,44 +128,48 @@ def _normed_sum_backward_kernel(
     PART: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):
-    """A part of the tokens: the sum and its mask made again, both gradients, and the parameters' added up."""
+    """Write the gradients of x and y for a part of the tokens, and the sums of the gradients of the
+    parameters.
+
+    The sum of x and y and the dropout mask are computed again.
+    """
     part = tl.program_id(0)
     columns = tl.arange(0, PADDED)
     gain = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)
     d_weight, d_bias = tl.zeros((PADDED,), tl.float32), tl.zeros((PADDED,), tl.float32)
-    nought = tl.full((), 0, tl.int32)
-    state = head_state(seed, nought, nought) if DROPOUT else nought
+    zero = tl.full((), 0, tl.int32)
+    state = head_state(seed, zero, zero) if DROPOUT else zero
     for first in range(0, PART, ROWS):
         rows = part * PART + first + tl.arange(0, ROWS)
         inside = (rows < tokens)[:, None] & (columns < D)[None, :]
-        here = rows.to(tl.int64)[:, None] * D + columns[None, :]
-        summed, factors = _summed(x, y, state, here, inside, rows, columns, threshold, amplified, DROPOUT)
+        offsets = rows.to(tl.int64)[:, None] * D + columns[None, :]
+        summed, factors = _summed(x, y, state, offsets, inside, rows, columns, threshold, amplified, DROPOUT)
         mean = tl.load(means + rows, mask=rows < tokens, other=0.0)
         scale = tl.load(scales + rows, mask=rows < tokens, other=0.0)
         normed = tl.where(inside, (summed - mean[:, None]) * scale[:, None], 0.0)
-        incoming = tl.load(d_out + here, mask=inside, other=0.0).to(tl.float32)
+        incoming = tl.load(d_out + offsets, mask=inside, other=0.0).to(tl.float32)
         d_weight += tl.sum(incoming * normed, 0)
         d_bias += tl.sum(incoming, 0)
         d_normed = incoming * gain[None, :]
         along = tl.sum(d_normed * normed, 1) / D
         level = tl.sum(d_normed, 1) / D
         d_sum = (d_normed - level[:, None] - normed * along[:, None]) * scale[:, None]
-        tl.store(dx + here, d_sum, mask=inside)
-        tl.store(dy + here, d_sum * factors, mask=inside)
+        tl.store(dx + offsets, d_sum, mask=inside)
+        tl.store(dy + offsets, d_sum * factors, mask=inside)
     sums = part.to(tl.int64) * D + columns
     tl.store(d_weights + sums, d_weight, mask=columns < D)
     tl.store(d_biases + sums, d_bias, mask=columns < D)
 
 
 def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
-    """Do what `reference.relu_linear` defines; bias and ReLU are added where the product is written."""
+    """Compute `reference.relu_linear`. The kernel of the product adds the bias and applies the ReLU."""
     if torch.is_grad_enabled():
         out_TF: Tensor = _relu_linear(x_TD, weight_FD, bias_F)
         return out_TF
-    return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))  # an operator of ours costs the host time
+    return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))  # without the overhead of a custom operator
 
 
-# An operator, so that torch.compile does not take the product and what follows it apart again.
+# A custom operator, so that torch.compile does not separate the product from the ReLU.
 @torch.library.custom_op("nmt::relu_linear", mutates_args=())
 def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
     return relu_product(x_TD, weight_FD, bias_F.to(x_TD.dtype))
@@ -171,12 +177,12 @@ def _relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
 
 @torch.library.custom_op("nmt::relu_backward", mutates_args=())
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
-    """Do what `reference.relu_backward` defines, in one pass; sums are the same each time."""
+    """Compute `reference.relu_backward` in one pass. Repeated calls give the same bits."""
     tokens, width = out_TF.shape
     d_out_TF = d_out_TF if d_out_TF.stride(1) == 1 else d_out_TF.contiguous()
     d_in_TF, sums_PF = _gradients(out_TF)
     if tokens:
-        # Triton launches on the current device, whichever the tensors are on.
+        # Triton uses the current device, not that of the tensors.
         with torch.cuda.device_of(out_TF):
             _relu_backward_kernel[(len(sums_PF), triton.cdiv(width, COLUMNS))](
                 *(d_out_TF, out_TF, d_in_TF, sums_PF, tokens, width, d_out_TF.stride(0)),
@@ -187,6 +193,7 @@ def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gradients(out_TF: Tensor) -> tuple[Tensor, Tensor]:
+    """Allocate the gradient [T, F] of a ReLU's input, and the sums [P, F] over each part of the tokens."""
     tokens, width = out_TF.shape
     exact = torch.promote_types(out_TF.dtype, torch.float32)
     return torch.empty_like(out_TF), out_TF.new_empty((-(-tokens // PART), width), dtype=exact)
@@ -226,7 +233,7 @@ def normed_sum(
     drop: float,
     seed: Tensor | None,
 ) -> Tensor:
-    """Do what `reference.normed_sum` defines, in one pass; backward makes the mask again."""
+    """Compute `reference.normed_sum` in one pass. The backward pass computes the mask again."""
     out_TD: Tensor = _normed_sum(x_TD, y_TD, weight_D, bias_D, epsilon, drop, seed)[0]
     return out_TD
 
@@ -241,7 +248,7 @@ def _normed_sum(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, and of each token mean and scale, for the backward pass."""
+    """Return the output [T, D], and the mean [T] and scale [T] of each token for the backward pass."""
     x_TD, y_TD = x_TD.contiguous(), y_TD.contiguous()
     out_TD, means_T, scales_T = _normed(x_TD)
     constants = _constants(x_TD, drop)
@@ -263,8 +270,8 @@ def _normed_sum_backward(
     drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x, y, weight and bias."""
-    d_out_TD, x_TD, y_TD = (each.contiguous() for each in (d_out_TD, x_TD, y_TD))
+    """Return the gradients of x, y, weight and bias."""
+    d_out_TD, x_TD, y_TD = (x.contiguous() for x in (d_out_TD, x_TD, y_TD))
     dx_TD, dy_TD, d_weight_PD, d_bias_PD = _normed_gradients(x_TD)
     with torch.cuda.device_of(x_TD):
         _normed_sum_backward_kernel[(len(d_weight_PD),)](
@@ -277,7 +284,7 @@ def _normed_sum_backward(
 
 
 def _constants(x_TD: Tensor, drop: float) -> dict[str, Any]:
-    """The arguments that both kernels have."""
+    """Return the keyword arguments that both kernels of a normed sum have."""
     width = x_TD.shape[1]
     padded = triton.next_power_of_2(width)
     return {
@@ -287,24 +294,26 @@ def _constants(x_TD: Tensor, drop: float) -> dict[str, Any]:
 
 
 def _normed(x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Allocate the output, the means and the scales of a normed sum."""
     means_T, scales_T = (x_TD.new_empty(x_TD.shape[0], dtype=torch.float32) for _ in range(2))
     return x_TD.new_empty(x_TD.shape), means_T, scales_T
 
 
 def _normed_gradients(x_TD: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Allocate the gradients of x and y, and the sums [P, D] of those of weight and bias."""
     parts, width = -(-x_TD.shape[0] // NORM_PART), x_TD.shape[1]
     sums = [x_TD.new_empty((parts, width), dtype=torch.float32) for _ in range(2)]
     return x_TD.new_empty(x_TD.shape), x_TD.new_empty(x_TD.shape), sums[0], sums[1]
 
 
 @_normed_sum.register_fake
-def _(x_TD: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _(x_TD: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     return _normed(x_TD)
 
 
 @_normed_sum_backward.register_fake
 def _(
-    d_out_TD: Tensor, means_T: Tensor, scales_T: Tensor, x_TD: Tensor, *rest: Any
+    d_out_TD: Tensor, means_T: Tensor, scales_T: Tensor, x_TD: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dx_TD, dy_TD, d_weight_PD, d_bias_PD = _normed_gradients(x_TD)
     return dx_TD, dy_TD, d_weight_PD.sum(0), d_bias_PD.sum(0)
@@ -314,7 +323,7 @@ def _remember_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tenso
     x_TD, y_TD, weight_D, _, _, ctx.drop, seed = inputs
     ctx.save_for_backward(*output[1:], x_TD, y_TD, weight_D, seed)
     ctx.mark_non_differentiable(*output[1:])
-    # Means and scales get no gradient: zeros would be made for them.
+    # Means and scales have no gradient. By default PyTorch would create zeros.
     ctx.set_materialize_grads(False)
 
 

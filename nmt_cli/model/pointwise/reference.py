@@ -1,4 +1,4 @@
-"""The definition of what lies between the matrix products: plain PyTorch, runs anywhere."""
+"""The definition of ReLU projections and normed sums in plain PyTorch. It runs on any device."""
 
 import torch
 from torch import Tensor
@@ -8,12 +8,12 @@ from nmt_cli.attention.dropout import kept
 
 
 def relu_linear(x_TD: Tensor, weight_FD: Tensor, bias_F: Tensor) -> Tensor:
-    """[T, F], in the type of x."""
+    """Return [T, F]: the ReLU of a projection, in the dtype of `x_TD`."""
     return F.relu(F.linear(x_TD, weight_FD, bias_F.to(x_TD.dtype)))
 
 
 def relu_backward(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of what a ReLU was given, and, exact, of the bias that was added to that before."""
+    """Return the gradient of a ReLU's input, and that of the bias in it, which is at least fp32."""
     d_in_TF = d_out_TF.masked_fill(out_TF <= 0, 0.0)
     exact = torch.promote_types(d_out_TF.dtype, torch.float32)
     return d_in_TF, d_in_TF.sum(0, dtype=exact)
@@ -28,12 +28,15 @@ def normed_sum(
     drop: float,
     seed: Tensor | None,
 ) -> Tensor:
-    """The layer norm of x plus what dropout leaves of y; [T, D] in the type of x, but computed in that of the
-    weights. The mask follows from `seed`, one int64 on the device, as that of attention does."""
+    """Return [T, D]: the layer norm of x + dropout(y), in the dtype of x.
+
+    It is computed in the dtype of the weights. `seed`, one int64 on the device, determines the dropout mask,
+    as in attention.
+    """
     added_TD = y_TD.to(weight_D.dtype)
     if drop and seed is not None:
         rows_T, columns_D = (torch.arange(n, dtype=torch.int32, device=seed.device) for n in y_TD.shape)
-        nought = rows_T.new_zeros(())
-        added_TD = added_TD * kept(seed, nought, nought, rows_T[:, None], columns_D, drop) / (1 - drop)
+        zero = rows_T.new_zeros(())
+        added_TD = added_TD * kept(seed, zero, zero, rows_T[:, None], columns_D, drop) / (1 - drop)
     summed_TD = x_TD.to(weight_D.dtype) + added_TD
     return F.layer_norm(summed_TD, weight_D.shape, weight_D, bias_D, epsilon).to(x_TD.dtype)

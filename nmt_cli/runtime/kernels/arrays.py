@@ -1,4 +1,4 @@
-"""Tensors of a CPU as the arrays that compiled kernels take."""
+"""View CPU tensors as the arrays that compiled kernels take."""
 
 import numpy as np
 import torch
@@ -7,6 +7,6 @@ from torch import Tensor
 
 
 def as_array(x: Tensor) -> NDArray[np.generic]:
-    """The same memory; NumPy has no bfloat16, so of that the bits, as uint16."""
+    """Return an array of the same memory. bfloat16, which NumPy lacks, becomes uint16 with the same bits."""
     array: NDArray[np.generic] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
     return array

@@ -1,4 +1,5 @@
-"""Threads that stand by for work of less than a millisecond: it is over before one that sleeps is awake."""
+"""Helper threads for work of less than a millisecond, which would be over before a sleeping thread wakes
+up."""
 
 import os
 import threading
@@ -12,23 +13,23 @@ from numpy.typing import NDArray
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 TURNS = 1_000_000
-"""Of a loop, before a helper goes to sleep: some milliseconds, in which the next step of a search begins."""
+"""Turns of a busy loop before a helper goes to sleep: some milliseconds, in which the next step begins."""
 
 
 class Helper:
-    """A thread that does what it is told to, and stays awake for a while to be told more."""
+    """A thread that calls functions, and waits awake for a while for the next one."""
 
     def __init__(self, wait: Callable[[NDArray[np.int64], int, int], bool]) -> None:
-        """`wait(told, seen, turns)` waits until the number in `told` is more than `seen`, or gives up."""
-        self._wait, self._told = wait, np.zeros(1, np.int64)
+        """Start the thread. `wait` is `compiled.wait`, which releases Python's lock."""
+        self._wait, self._calls = wait, np.zeros(1, np.int64)
         self._work: Callable[[], object] = lambda: None
         self._awake, self._wake = True, threading.Semaphore(0)
         threading.Thread(target=self._stand_by, name="nmt-helper", daemon=True).start()
 
-    def tell(self, work: Callable[[], object]) -> None:
-        """Let it call `work`, unless it is still busy when it is told the next."""
+    def call(self, work: Callable[[], object]) -> None:
+        """Call `work` in the thread. A busy thread skips it if another call follows before it is free."""
         self._work = work
-        self._told[0] += 1
+        self._calls[0] += 1
         if not self._awake:
             self._awake = True
             self._wake.release()
@@ -36,37 +37,39 @@ class Helper:
     def _stand_by(self) -> None:
         seen = 0
         while True:
-            if self._wait(self._told, seen, TURNS):
-                seen = int(self._told[0])
-                with suppress(MemoryError):  # the others do without
+            if self._wait(self._calls, seen, TURNS):
+                seen = int(self._calls[0])
+                with suppress(MemoryError):  # the other threads do all the work
                     self._work()
                 continue
             self._awake = False
-            if self._told[0] == seen:  # or else it was told just before it said that it sleeps
+            if self._calls[0] == seen:  # otherwise a call came just before `_awake` changed
                 self._wake.acquire()
             self._awake = True
 
 
 def call(count: int) -> None:
-    """Let so many threads help the calling one, until it calls others."""
+    """Let `count` helper threads assist the calling thread, until the next call of this function."""
     _mine.helpers = _helpers(os.getpid(), count) if count else []
 
 
 def beside(work: Callable[[], object]) -> None:
     """Call `work` here and, at the same time, in the helper threads of the calling thread.
 
-    Helpers may start and end late, or not at all. So `work` must be work that threads take from each other,
-    and it must release Python's lock.
+    Helpers may start and end late, or not at all. So all threads must take their share of the work from a
+    common counter. `work` must release Python's lock.
     """
     for helper in getattr(_mine, "helpers", ()):
-        helper.tell(work)
+        helper.call(work)
     work()
 
 
-def keeping(keeper: object, work: Callable[..., object], *given: object) -> None:
-    """Call `work`, which is told where something is that `keeper` keeps there, also while a thread that came
-    late may still look."""
-    work(*given)
+def keeping(owner: object, work: Callable[..., object], *arguments: object) -> None:
+    """Call `work` with `arguments`, which may have addresses of memory that `owner` holds.
+
+    A late helper thread holds a reference to `owner` through this call, so the memory stays valid.
+    """
+    work(*arguments)
 
 
 _mine = threading.local()
@@ -74,9 +77,9 @@ _mine = threading.local()
 
 @lru_cache(maxsize=1)
 def _helpers(process: int, count: int) -> list[Helper]:
-    """A child has none of the threads of the process that it was forked from."""
+    """Start up to `count` helpers for this process. A forked process does not inherit threads."""
     kernels, helpers = compiled_kernels("runtime.kernels"), list[Helper]()
-    with suppress(RuntimeError):  # no more threads may be started; it goes without them
+    with suppress(RuntimeError):  # the system allows no more threads
         while kernels and len(helpers) < count:
             helpers.append(Helper(kernels.wait))
     return helpers

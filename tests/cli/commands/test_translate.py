@@ -239,7 +239,7 @@ def test_wrong_usage_is_told_with_exit_code_2(run: Run, arguments: tuple[str, ..
         (("--set", "input.longest=64"), "longest is 64, but the model has 64 positions, one of them for"),
         (("--set", "input.to_long=cut"), "did you mean input.too_long?"),
         (("--precision", "fp16"), "this CPU can't compute in fp16; choose --precision fp32"),
-        (("--devices", "2"), "--devices 2 needs as many GPUs; on a CPU choose --threads instead."),
+        (("--devices", "2"), "--devices 2 needs 2 GPUs; on a CPU use --threads instead."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -343,7 +343,7 @@ def test_a_test_set_on_stdin_is_told_to_be_none(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_told(nmt: Run, made_models: Path, text: Path) -> None:
     result = nmt("translate", made_models / "copies", "--input", text, "--device", "cuda")
-    assert_one_line(result, 1, "this machine has no GPU that PyTorch can use; take --device cpu.")
+    assert_one_line(result, 1, "this machine has no GPU that PyTorch can use; use --device cpu.")
 
 
 @pytest.mark.parametrize(

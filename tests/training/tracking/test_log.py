@@ -327,7 +327,7 @@ def test_a_runs_log_holds_every_step_and_every_validation_once(go: Go, tmp_path:
 
 def test_a_log_that_is_no_ordinary_file_is_refused_and_not_waited_for(path: Path) -> None:
     os.mkfifo(path)
-    with pytest.raises(UserError, match=r"log\.jsonl is no ordinary file"):
+    with pytest.raises(UserError, match=r"log\.jsonl is not an ordinary file"):
         cut_behind(path, Position(3))
 
 
