@@ -3,7 +3,7 @@
 Axes: C tokens of a chunk, V entries of the vocabulary.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -14,25 +14,12 @@ from nmt_cli.runtime.kernels.arrays import as_array
 from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.runtime.threads import in_threads
 
+RowLosses = Callable[[Tensor, Tensor, Tensor, float, Tensor | None, bool], None]
+"""A function `rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)`.
 
-class RowLosses(Protocol):
-    """A function that turns the logits of a chunk into losses, and in place into the gradient of the
-    losses."""
-
-    def __call__(
-        self,
-        logits_CV: Tensor,
-        targets_C: Tensor,
-        losses_2C: Tensor,
-        smoothing: float,
-        grad_scale: Tensor | None,
-        gradient: bool,
-    ) -> None:
-        """Write smoothed losses and NLLs to `losses_2C`.
-
-        With `gradient`, `logits_CV` then holds the gradient of the smoothed losses times `grad_scale`.
-        Otherwise it holds arbitrary values. Memory between its rows may be overwritten.
-        """
+It writes the smoothed losses and the NLLs of a chunk to `losses_2C`. With `gradient`, it overwrites
+`logits_CV` by the gradient of the smoothed losses times `grad_scale`. Otherwise it leaves arbitrary values
+there. Memory between the rows of `logits_CV` may be overwritten."""
 
 
 def rows(

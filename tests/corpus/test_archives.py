@@ -55,8 +55,8 @@ def complaint(path: Path) -> str:
         ({"a.en": "x\n", "b.en": "x\n", "a.de": "y\n"}, "a.en, b.en"),
         ({"a.en": "x\nx\n", "a.de": "y\n"}, "a.en has 2 lines, a.de has 1 lines"),
         ({"a.en": "", "a.de": ""}, "is empty"),
-        ({"../a.en": "x\n", "a.de": "y\n"}, "leads out"),
-        ({"/a.en": "x\n", "a.de": "y\n"}, "leads out"),
+        ({"../a.en": "x\n", "a.de": "y\n"}, "points outside"),
+        ({"/a.en": "x\n", "a.de": "y\n"}, "points outside"),
         ({"a.en": "x\n" * 5_000_000, "a.de": "y\n"}, "would grow from"),
     ],
 )

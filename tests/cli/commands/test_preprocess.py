@@ -242,7 +242,7 @@ def spelling(folder: Path, files: Files) -> str:
         ),
         (("--train", "{0}/a", "--valid", "{0}/b/train"), ["named train", "another name"]),
         (("--train", "{0}/a", "--out", "{0}/a.en"), ["a.en is a file. Choose another --out"]),
-        (("--train", "{0}/a", "--out", "{0}/a.en/out"), ["out can't be written", "choose another place"]),
+        (("--train", "{0}/a", "--out", "{0}/a.en/out"), ["out can't be written", "choose another path"]),
         (("--train", "{0}/a", "--out", "{0}/b"), ["b holds files but no dataset.json", "Choose another"]),
     ],
 )

@@ -258,14 +258,14 @@ def test_a_page_and_translations_need_two_files(run: Run, tmp_path: Path) -> Non
 
 def test_a_page_that_has_no_place_is_told_before_anything_is_translated(run: Run, tmp_path: Path) -> None:
     result = run("--attention", tmp_path / "missing" / "page.html")
-    assert_one_line(result, 1, "page.html can't be written: No such file or directory; choose another place.")
+    assert_one_line(result, 1, "page.html can't be written: No such file or directory; choose another path.")
     assert not result.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_page_that_finds_no_room_takes_no_translation_with_it(run: Run, tmp_path: Path) -> None:
     result = run("--attention", "/dev/full", "--output", tmp_path / "out", "--quiet")
-    assert_one_line(result, 1, "/dev/full can't be written: No space left on device; make room")
+    assert_one_line(result, 1, "/dev/full can't be written: No space left on device; free some space")
     assert (tmp_path / "out").read_text() == "abc\nde\n"
 
 

@@ -135,7 +135,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(
     tmp_path: Path, anew: Anew, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     with anew() as epochs, full_disk(3000):
-        with pytest.raises(UserError, match="epoch-000000 can't be written: File too large; make room"):
+        with pytest.raises(UserError, match="epoch-000000 can't be written: File too large; free some space"):
             epochs.split(0)
         assert not list(tmp_path.iterdir())
 
