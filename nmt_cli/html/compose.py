@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from string import Template
+from typing import Literal
 
 OPENERS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&"}
 """Spelt so in JSON, no text can end the element that holds it."""
@@ -16,15 +17,22 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 
 def compose(
-    title: str, parts: Traversable, scripts: Sequence[str], data: object, policy: str = POLICY
+    title: str,
+    parts: Traversable,
+    scripts: Sequence[str],
+    data: object,
+    policy: str = POLICY,
+    layout: Literal["report", "tool"] = "report",
 ) -> str:
-    """The page of `body.html`, `style.css` and `scripts` in the folder `parts`, and the kit's own.
+    """Return the page of `body.html`, `style.css` and `scripts` in the folder `parts`.
 
-    The scripts see each other's names, and `data` by `pageData()`. In `policy`, "{style}" and "{script}" are
-    the hashes of what is in the page, so that nothing else can run in it.
+    The shared files of this folder come first, then the style sheet of the `layout`. The scripts share one
+    scope, and `pageData()` returns `data` there. `policy` is a Content-Security-Policy. Its "{style}" and
+    "{script}" become the hashes of the page's own style and script, so that nothing else can run.
     """
     kit = files("nmt_cli.html")
-    style, run = _joined(kit / "base.css", parts / "style.css"), script(parts, scripts)
+    style = _joined(kit / "base.css", kit / f"{layout}.css", parts / "style.css")
+    run = script(parts, scripts)
     fillings = {
         "title": title,
         "policy": policy.format(style=_hash(style), script=_hash(run)),

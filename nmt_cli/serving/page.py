@@ -53,7 +53,7 @@ class Page:
             "needsKey": needs_key,
         }
         parts = files("nmt_cli.serving") / "page"
-        self._page = compose("Translate", parts, SCRIPTS, data, POLICY)
+        self._page = compose("Translate", parts, SCRIPTS, data, POLICY, "tool")
 
     def response(self) -> Response:
         """The page, with headers that let nobody frame it."""

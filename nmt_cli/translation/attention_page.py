@@ -36,7 +36,7 @@ def write_attention_page(
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
     data = {"languages": languages, "pairs": shown}
     parts = files("nmt_cli.translation") / "page"
-    file.write(compose("Attention", parts, SCRIPTS, data).encode())
+    file.write(compose("Attention", parts, SCRIPTS, data, layout="tool").encode())
 
 
 def _pair(

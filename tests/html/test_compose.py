@@ -74,7 +74,7 @@ def test_a_page_has_the_kit_then_its_own_parts_in_their_order(parts: Path) -> No
     in_order = [
         "default-src 'none'",
         "<title>A title</title>",
-        (kit / "base.css").read_text("utf-8").strip(),
+        *((kit / name).read_text("utf-8").strip() for name in ("base.css", "report.css")),
         "p { color: red; }",
         "<p>the body</p>",
         '<script type="application/json" id="data">{"key":"value"}</script>',
@@ -123,5 +123,7 @@ def test_every_part_of_a_page_is_used_and_installed_with_the_package() -> None:
     (listed,) = re.findall(r"^nmt_cli = (\[.*?\])", project.read_text("utf-8"), re.M | re.S)
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if path.suffix in ASSETS}
     own = {f"{place}/{name}" for place, names in PAGES for name in ("body.html", "style.css", *names)}
-    assert found == own | {"html/page.html", "html/base.css", "html/elements.js"}
+    assert found == own | {
+        f"html/{name}" for name in ("page.html", "base.css", "report.css", "tool.css", "elements.js")
+    }
     assert [name for name in found if not any(fnmatch(name, glob) for glob in json.loads(listed))] == []
