@@ -1,4 +1,4 @@
-"""From which languages into which: by a model, or by two of them with a language between."""
+"""The translation directions of the server: of one model, or of two through a pivot language."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,24 +27,27 @@ NAMES = dict(
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """From one language into another."""
+    """A pair of languages, and how to translate between them."""
 
     source: str
     target: str
     models: Sequence[Model]
-    """One, or two, the first of which translates into the language between."""
+    """One model, or two. The first of two translates into the pivot language."""
 
     @property
     def name(self) -> str:
-        """Such as "en-de"."""
+        """For example "en-de"."""
         return f"{self.source}-{self.target}"
 
 
 class Directions:
-    """All that is served, by languages; a language may be asked for with a region that no model has."""
+    """All directions of the server. A request may name a language with a region that no model has."""
 
     def __init__(self, models: Mapping[str, Model], pivot: str = "") -> None:
-        """`models` have names to be asked for by; `pivot` is the language between two."""
+        """Add the direction of each model, and those of two models through the language `pivot`.
+
+        Raises `UserError` if two models have the same direction.
+        """
         self.models = list(models.values())
         self.named: dict[str, Direction] = {}
         self._all: dict[tuple[str, str], Direction] = {}
@@ -52,7 +55,7 @@ class Directions:
             pair = model.languages
             if pair in self._all:
                 raise UserError(
-                    f"{name} translates from {pair[0]} to {pair[1]}, as another model does; name only one."
+                    f"{name} translates from {pair[0]} to {pair[1]}, and so does another model. Use only one."
                 )
             self._all[pair] = self.named[name] = Direction(*pair, [model])
         into = [one for one in self._all.values() if one.target == pivot]
@@ -66,39 +69,43 @@ class Directions:
 
     @property
     def languages(self) -> list[str]:
-        """Each that is translated from or into, in the order of the models."""
+        """All source and target languages, in the order of the models."""
         return list(dict.fromkeys(language for pair in self._all for language in pair))
 
     @property
     def sources(self) -> list[str]:
-        """Each that is translated from."""
+        """All source languages."""
         return list(dict.fromkeys(source for source, _ in self._all))
 
     @property
     def first(self) -> Direction:
-        """That of the first model."""
+        """The direction of the first model."""
         return next(iter(self._all.values()))
 
     def targets(self, source: str) -> list[str]:
-        """What `source` is translated into."""
+        """Return the target languages of `source`."""
         return [target for one, target in self._all if one == source]
 
-    def into(self, target: str) -> list[str]:
-        """What is translated into `target`."""
-        return [source for source, one in self._all if one == self.known(target)]
+    def sources_of(self, target: str) -> list[str]:
+        """Return the source languages of `target`."""
+        return [source for source, one in self._all if one == self.resolve(target)]
 
-    def known(self, language: str) -> str | None:
-        """The language as the models call it: en for EN-US, where no model tells regions apart."""
-        called = {one.lower().replace("_", "-"): one for one in self.languages}
-        wanted = language.lower().replace("_", "-")
-        alike = (one for one in self.languages if without_region(one) == without_region(wanted))
-        return called.get(wanted) or next(alike, None)
+    def resolve(self, language: str) -> str | None:
+        """Return the name of `language` among the models, for example "en" for "EN-US". None if there is
+        none.
+
+        The exact language takes precedence over one with another region.
+        """
+        names = {one.lower().replace("_", "-"): one for one in self.languages}
+        normalized = language.lower().replace("_", "-")
+        without = (one for one in self.languages if without_region(one) == without_region(normalized))
+        return names.get(normalized) or next(without, None)
 
     def find(self, source: str, target: str) -> Direction | None:
-        """How to come from `source` to `target`."""
-        return self._all.get((self.known(source) or "", self.known(target) or ""))
+        """Return the direction from `source` to `target`, or None if there is none."""
+        return self._all.get((self.resolve(source) or "", self.resolve(target) or ""))
 
 
 def name_of(language: str) -> str:
-    """What people call a language; its code where that is not known."""
+    """Return the English name of a language, or its code if the name is unknown."""
     return NAMES.get(without_region(language), language)

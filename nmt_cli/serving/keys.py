@@ -1,4 +1,4 @@
-"""Who may use the server: those who know one of the keys in a file."""
+"""API keys of the server."""
 
 import hmac
 from pathlib import Path
@@ -12,32 +12,33 @@ SCHEMES = ("bearer", "deepl-auth-key")
 
 
 class Keys:
-    """The keys that are good; without a file, nobody needs one."""
+    """The accepted API keys. Without a file, no key is needed."""
 
     def __init__(self, file: Path | None = None) -> None:
-        """`file` has a key a line; empty lines and those that begin with # are none."""
-        self._known: list[bytes] = []
+        """Read `file`, which has one key per line. Empty lines and lines that begin with # are ignored."""
+        self._keys: list[bytes] = []
         if file:
             lines = (line.strip() for line in file.read_bytes().splitlines())
-            self._known = [line for line in lines if line and not line.startswith(b"#")]
-            if not self._known:
-                raise UserError(f"{file} holds no key; write one a line, or leave --api-keys out.")
+            self._keys = [line for line in lines if line and not line.startswith(b"#")]
+            if not self._keys:
+                raise UserError(f"--api-keys {file} contains no key. Write one per line, or omit --api-keys.")
 
     @property
     def needed(self) -> bool:
-        """Whether one must know a key."""
-        return bool(self._known)
+        """Whether requests need a key."""
+        return bool(self._keys)
 
-    def good(self, request: Request, fields: Fields) -> bool:
-        """Whether the request brings a key that is known, in a header or as `api_key`."""
+    def accept(self, request: Request, fields: Fields) -> bool:
+        """Return whether the request has an accepted key, in a header or in the field `api_key` or
+        `auth_key`."""
         if not self.needed:
             return True
-        given = _of_headers(request) or fields.text("api_key", "") or fields.text("auth_key", "")
-        tried = given.encode(errors="surrogatepass")
-        # All are compared, each in a time that tells nothing of how much of it was right.
-        return sum([hmac.compare_digest(tried, key) for key in self._known]) > 0
+        key = _header_key(request) or fields.text("api_key", "") or fields.text("auth_key", "")
+        key_bytes = key.encode(errors="surrogatepass")
+        # Compare all keys in constant time, so that the duration reveals nothing about them.
+        return sum([hmac.compare_digest(key_bytes, accepted) for accepted in self._keys]) > 0
 
 
-def _of_headers(request: Request) -> str:
+def _header_key(request: Request) -> str:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() in SCHEMES else request.headers.get("x-api-key", "")

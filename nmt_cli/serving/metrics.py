@@ -1,64 +1,64 @@
-"""What a server has done so far, in Prometheus' text form: numbers alone, never a text."""
+"""Metrics of the server in the text format of Prometheus. They contain no text of users."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Seconds."""
+"""Upper bounds of the histogram buckets, in seconds."""
 
 
 @dataclass(slots=True)
 class Metrics:
-    """Counts, all of one event loop."""
+    """Counters since the server was started. Only the event loop changes them."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By route and status; 499 is one whose client went away."""
+    """Requests by route and status. Status 499 means that the client disconnected."""
 
     sentences: int = 0
     characters: int = 0
     dropped: int = 0
-    """Sentences whose client went away, or whose time was over."""
+    """Sentences of clients that disconnected and of requests that took too long."""
 
     flags: Counter[str] = field(default_factory=Counter)
-    """Translations that look odd, by what is odd."""
+    """Suspicious translations, by flag."""
 
     _faster: Counter[tuple[str, float]] = field(default_factory=Counter)
     _seconds: Counter[str] = field(default_factory=Counter)
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def record(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
         self.requests[route, status] += 1
-        self._seconds[route] += seconds  # type: ignore[assignment]  # a counter counts in fractions as well
+        self._seconds[route] += seconds  # type: ignore[assignment]  # a counter also sums fractions
         for bound in BOUNDS:
             self._faster[route, bound] += seconds <= bound
 
     def as_text(self, waiting: int, restarts: int) -> str:
-        """All of it; `waiting` sentences wait or are being translated, and `restarts` workers have died."""
+        """Return all metrics. `waiting` is the number of unfinished sentences, `restarts` that of dead
+        workers."""
+        requests = [
+            f'{{route="{route}",status="{status}"}} {count}'
+            for (route, status), count in sorted(self.requests.items())
+        ]
+        flags = [f'{{flag="{flag}"}} {count}' for flag, count in sorted(self.flags.items())]
         lines = [
-            *_described("nmt_requests_total", "counter", "Requests, by route and status."),
-            *(
-                f'nmt_requests_total{{route="{route}",status="{status}"}} {count}'
-                for (route, status), count in sorted(self.requests.items())
-            ),
-            *_described("nmt_request_seconds", "histogram", "Time to the end of the answer."),
+            *_counter("nmt_requests_total", "Requests, by route and status.", requests),
+            *_header("nmt_request_seconds", "histogram", "Time to the end of the response."),
             *self._histogram(),
-            *_single("nmt_sentences_total", "counter", "Sentences translated.", self.sentences),
-            *_single("nmt_characters_total", "counter", "Characters translated.", self.characters),
-            *_single("nmt_dropped_sentences_total", "counter", "Sentences nobody waits for.", self.dropped),
-            *_single("nmt_waiting_sentences", "gauge", "Sentences that wait or are translated.", waiting),
-            *_single(
-                "nmt_worker_restarts_total", "counter", "Workers that died and were replaced.", restarts
-            ),
-            *_described("nmt_odd_translations_total", "counter", "Translations that look odd."),
-            *(f'nmt_odd_translations_total{{flag="{flag}"}} {n}' for flag, n in sorted(self.flags.items())),
+            *_counter("nmt_sentences_total", "Translated sentences.", [f" {self.sentences}"]),
+            *_counter("nmt_characters_total", "Translated characters.", [f" {self.characters}"]),
+            *_counter("nmt_dropped_sentences_total", "Abandoned sentences.", [f" {self.dropped}"]),
+            *_header("nmt_waiting_sentences", "gauge", "Unfinished sentences."),
+            f"nmt_waiting_sentences {waiting}",
+            *_counter("nmt_worker_restarts_total", "Workers that died and were replaced.", [f" {restarts}"]),
+            *_counter("nmt_odd_translations_total", "Suspicious translations, by flag.", flags),
         ]
         return "\n".join([*lines, ""])
 
     def _histogram(self) -> Iterator[str]:
         name = "nmt_request_seconds"
         for route, seconds in sorted(self._seconds.items()):
-            count = sum(n for (one, _), n in self.requests.items() if one == route)
+            count = sum(number for (one, _), number in self.requests.items() if one == route)
             for bound in BOUNDS:
                 yield f'{name}_bucket{{route="{route}",le="{bound:g}"}} {self._faster[route, bound]}'
             yield f'{name}_bucket{{route="{route}",le="+Inf"}} {count}'
@@ -66,9 +66,10 @@ class Metrics:
             yield f'{name}_count{{route="{route}"}} {count}'
 
 
-def _described(name: str, kind: str, told: str) -> list[str]:
-    return [f"# HELP {name} {told}", f"# TYPE {name} {kind}"]
+def _header(name: str, kind: str, description: str) -> list[str]:
+    return [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
 
 
-def _single(name: str, kind: str, told: str, value: int) -> list[str]:
-    return [*_described(name, kind, told), f"{name} {value}"]
+def _counter(name: str, description: str, samples: list[str]) -> list[str]:
+    """Return the lines of a counter. Each sample has labels, or none, and a value."""
+    return [*_header(name, "counter", description), *(f"{name}{sample}" for sample in samples)]

@@ -1,4 +1,4 @@
-"""The page at /, and what it asks for besides translations: words that belong together, and attention."""
+"""The web page of the server, and the word alignments and attention pages that it requests."""
 
 import io
 import json
@@ -15,10 +15,10 @@ from nmt_cli.html.compose import compose
 from nmt_cli.serving.apis.bodies import Fields, clean, shown
 from nmt_cli.serving.directions import name_of
 from nmt_cli.serving.refused import Refused
-from nmt_cli.serving.translating import Desk
+from nmt_cli.serving.service import Service
 from nmt_cli.translation.attention_page import write_attention_page
 from nmt_cli.translation.given_pairs import ids_of
-from nmt_cli.translation.text.word_links import pharaoh
+from nmt_cli.translation.text.word_links import word_links
 
 POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; connect-src 'self'; img-src data:; "
@@ -31,66 +31,67 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 SCRIPTS = ("events.js", "words.js", "page.js")
-MOST_DRAWN = 20
-"""Sentences of an attention page, which takes tens of kilobytes for each."""
+MAX_DRAWN = 20
+"""Maximum number of sentences of an attention page. Each takes tens of kilobytes."""
 
-LONGEST_DRAWN = 200
-"""Pieces."""
+MAX_DRAWN_TOKENS = 200
+"""Maximum number of subword tokens of a sentence on an attention page."""
 
 Pair = tuple[str, str]
 """A sentence and its translation."""
 
 
 class Page:
-    """The page, made once: all that it needs is in it."""
+    """The self-contained page for all visitors."""
 
-    def __init__(self, desk: Desk, needs_key: bool) -> None:
-        served = desk.directions
+    def __init__(self, service: Service, needs_key: bool) -> None:
+        served = service.directions
         data = {
             "languages": {one: name_of(one) for one in served.languages},
             "targets": {one: served.targets(one) for one in served.sources},
-            "most": desk.config.most_characters,
+            "maxCharacters": service.config.most_characters,
             "needsKey": needs_key,
         }
         parts = files("nmt_cli.serving") / "page"
         self._page = compose("Translate", parts, SCRIPTS, data, POLICY, "tool")
 
     def response(self) -> Response:
-        """The page, with headers that let nobody frame it."""
+        """Return the page, with headers that forbid other sites to embed it."""
         return Response(self._page, media_type="text/html", headers=HEADERS)
 
 
-async def align(desk: Desk, fields: Fields) -> Response:
-    """`POST /align`: for `pairs` of sentences their words, and which belong together."""
-    model, pairs = _asked(desk, fields)
-    return JSONResponse(await desk.aside(len(pairs), partial(_aligned, model, pairs)))
+async def align(service: Service, fields: Fields) -> Response:
+    """Answer `POST /align` with the words of each of `pairs` and the links between them."""
+    model, pairs = _requested(service, fields)
+    return JSONResponse(await service.run_in_thread(len(pairs), partial(_aligned, model, pairs)))
 
 
-async def attention(desk: Desk, fields: Fields) -> Response:
-    """`POST /attention`: a page of where each head of each layer looks."""
-    model, pairs = _asked(desk, fields)
-    if len(pairs) > MOST_DRAWN:
-        raise Refused(413, f"there are {len(pairs)} sentences; send at most {MOST_DRAWN}.")
-    drawn = await desk.aside(len(pairs), partial(_drawn, model, pairs))
+async def attention(service: Service, fields: Fields) -> Response:
+    """Answer `POST /attention` with the attention page of `pairs`."""
+    model, pairs = _requested(service, fields)
+    if len(pairs) > MAX_DRAWN:
+        raise Refused(413, f"The request has {len(pairs)} sentences. Send at most {MAX_DRAWN}.")
+    drawn = await service.run_in_thread(len(pairs), partial(_drawn, model, pairs))
     return Response(drawn, media_type="text/html", headers=HEADERS)
 
 
-def _asked(desk: Desk, fields: Fields) -> tuple[Model, list[Pair]]:
+def _requested(service: Service, fields: Fields) -> tuple[Model, list[Pair]]:
+    """Return the model and the pairs of a request."""
     pairs = fields.values.get("pairs")
-    if isinstance(pairs, str):  # a form's
+    if isinstance(pairs, str):  # of a form
         try:
             pairs = json.loads(pairs)
         except (ValueError, RecursionError):
             pairs = None
     if not isinstance(pairs, list) or not pairs or not all(_is_pair(one) for one in pairs):
         raise Refused(400, "pairs must be a list of pairs of texts.")
-    found = [(clean(source), clean(target)) for source, target in pairs]
-    desk.bounded([text for pair in found for text in pair])
+    texts = [(clean(source), clean(target)) for source, target in pairs]
+    service.check_size([text for pair in texts for text in pair])
     source, target = fields.text("source"), fields.text("target")
-    direction = desk.directions.find(source, target)
+    direction = service.directions.find(source, target)
     if not direction or len(direction.models) > 1:
-        raise Refused(400, f"no single model translates {shown(source)} into {shown(target)}.")
-    return direction.models[0], found
+        raise Refused(400, f"No single model translates {shown(source)} into {shown(target)}.")
+    return direction.models[0], texts
 
 
 def _is_pair(value: object) -> bool:
@@ -98,26 +99,27 @@ def _is_pair(value: object) -> bool:
 
 
 def _aligned(model: Model, pairs: Sequence[Pair]) -> list[Mapping[str, Any]]:
+    """Return the words of each pair, and its links unless the pair is empty or too long for the model."""
     tokenizers = model.tokenizers
-    found: list[Mapping[str, Any]] = []
+    aligned_pairs: list[Mapping[str, Any]] = []
     for pair in pairs:
         source, target = ids_of(tokenizers, pair)
         words = [tokenizers.source.decode(source).split(), tokenizers.target.decode(target).split()]
-        links: list[list[int]] = []
+        links: list[tuple[int, int]] = []
         if source and target and max(len(source), len(target)) <= model.max_source_tokens:
             aligned = alignment(model.transformers[0], [source], [target])
-            written = pharaoh(tokenizers, [source], [target], aligned)
-            links = [[int(word) for word in link.split("-")] for link in written.split()]
-        found.append({"source": words[0], "target": words[1], "links": links})
-    return found
+            links = word_links(tokenizers, [source], [target], aligned)
+        aligned_pairs.append({"source": words[0], "target": words[1], "links": links})
+    return aligned_pairs
 
 
 def _drawn(model: Model, pairs: Sequence[Pair]) -> bytes:
+    """Return the attention page of those pairs that are not empty."""
     tokenizers = model.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
-    if max(len(one) for both in ids for one in both) > LONGEST_DRAWN:
-        raise Refused(413, f"a sentence has more than {LONGEST_DRAWN} pieces, too many to be drawn.")
-    shown_pairs = [(pair[0], *both) for pair, both in zip(pairs, ids, strict=True) if all(both)]
+    if max(len(one) for sides in ids for one in sides) > MAX_DRAWN_TOKENS:
+        raise Refused(413, f"A sentence has more than {MAX_DRAWN_TOKENS} pieces, too many for the page.")
+    nonempty = [(pair[0], *sides) for pair, sides in zip(pairs, ids, strict=True) if all(sides)]
     file = io.BytesIO()
-    write_attention_page(file, model.transformers[0], tokenizers, shown_pairs)
+    write_attention_page(file, model.transformers[0], tokenizers, nonempty)
     return file.getvalue()

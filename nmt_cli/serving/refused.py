@@ -1,11 +1,12 @@
-"""What a request that is not answered with a translation is told."""
+"""The error for requests that cannot be answered."""
 
 
 class Refused(Exception):
-    """A request can't be answered: an HTTP status, and one sentence that says why."""
+    """A request cannot be answered. `status` is the HTTP status, `message` says why in one sentence or
+    two."""
 
-    def __init__(self, status: int, told: str, retry_after: int | None = None) -> None:
-        """`retry_after` is in how many seconds it may be tried again."""
-        super().__init__(told)
-        self.status, self.told = status, told
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        """`retry_after` is the number of seconds after which the client may try again."""
+        super().__init__(message)
+        self.status, self.message = status, message
         self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}

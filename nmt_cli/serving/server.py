@@ -1,4 +1,4 @@
-"""The server itself: it listens once all can be answered, and ends when all that it took in is answered."""
+"""The server process: socket, signals and event loop."""
 
 import asyncio
 import gc
@@ -20,16 +20,16 @@ from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.connections import Connection, RareReports, raise_file_limit
 from nmt_cli.serving.directions import Directions
 from nmt_cli.serving.keys import Keys
-from nmt_cli.serving.translating import Desk
+from nmt_cli.serving.service import Service
 
 BACKLOG = 2048
 UVICORN: dict[str, Any] = {
     "log_level": "error",  # warnings are about what clients send
     "access_log": False,
-    "backlog": 16,  # connections that asyncio accepts before it can close one
+    "backlog": 16,  # connections that asyncio accepts before it can close one of them
     "lifespan": "off",
     "ws": "none",
-    "timeout_keep_alive": 75,  # longer than proxies keep one that nobody uses, or they would meet its end
+    "timeout_keep_alive": 75,  # seconds: proxies should close idle connections first
 }
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -39,42 +39,44 @@ def serve(
     address: tuple[str, int],
     keys: Keys,
     config: ServerConfig,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
-    """Answer requests for these models, by name, until a signal asks for the end; `tell` is told of both.
+    """Serve `models`, by name, until a signal. Call `notify` with a message at the start and at the end.
 
-    The first signal lets requests that were taken in be answered, a second one ends the process at once.
+    The server accepts connections once the models are ready. After SIGINT or SIGTERM it answers the accepted
+    requests. A second signal ends the process at once.
     """
     directions = Directions(models, config.pivot)
     for model in models.values():
-        model.start()  # before there are other threads, as some of them are forked
-    app = application(Desk(directions, config), keys)
-    gc.freeze()  # all there is by now stays: looking through it for garbage keeps requests waiting
+        model.start()  # before other threads start, since workers may be forked
+    app = application(Service(directions, config), keys)
+    gc.freeze()  # collecting these permanent objects would delay requests
     with _listening(address, config.share_port) as listening:
         host, port = listening.getsockname()[:2]
-        told = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
-        tell(f"{told} at http://{f'[{host}]' if ':' in host else host}:{port}/; Ctrl-C ends.")
-        asyncio.run(_serve(app, listening, tell))
-        tell(f"{app.answered:,} requests were answered.")
+        pairs = ", ".join(dict.fromkeys(one.name for one in directions.named.values()))
+        notify(f"{pairs} at http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop)")
+        asyncio.run(_serve(app, listening, notify))
+        notify(f"{app.answered:,} requests were answered.")
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: Uvicorn would send them again when it has ended, and so lose the exit code."""
+    """A server that does not handle signals. Uvicorn would raise them again at its end and lose the exit
+    code."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """See Uvicorn."""
+        """Do nothing."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See Uvicorn."""
+        """Start, and restore the backlog."""
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(BACKLOG)  # asyncio has set it to uvicorn's
+            listening.listen(BACKLOG)  # asyncio has set uvicorn's backlog
 
     async def on_tick(self, counter: int) -> bool:
-        """See Uvicorn."""
-        if counter % 10 == 0:  # once a second
+        """Close connections of slow clients once per second."""
+        if counter % 10 == 0:
             for connection in [*self.server_state.connections]:
                 if isinstance(connection, Connection):
                     connection.end_if_late()
@@ -87,15 +89,15 @@ def uvicorn_server(app: ASGIApp, limit: int, report: RareReports) -> uvicorn.Ser
     return _Server(uvicorn.Config(app, http=protocol, **UVICORN))
 
 
-async def _serve(app: ASGIApp, listening: socket.socket, tell: Callable[[str], None]) -> None:
+async def _serve(app: ASGIApp, listening: socket.socket, notify: Callable[[str], None]) -> None:
     report = RareReports()
     server = uvicorn_server(app, raise_file_limit(), report)
 
     def end(number: signal.Signals) -> None:
         if server.should_exit:
-            os._exit(EXIT_CODES[number])  # the workers see it, and end too
+            os._exit(EXIT_CODES[number])  # the workers notice and end too
         server.should_exit = True
-        tell("ending: what was taken in is translated first; a second signal ends at once.")
+        notify("ending once the accepted requests are answered. A second signal ends at once.")
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(report.of_loop)
@@ -105,27 +107,23 @@ async def _serve(app: ASGIApp, listening: socket.socket, tell: Callable[[str], N
 
 
 def _listening(address: tuple[str, int], shared: bool) -> socket.socket:
-    """Return a socket that listens at this address."""
+    """Return a socket that listens at this address. Raise `UserError` if that is not possible."""
     host, port = address
-    found = None
+    listening = None
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, protocol)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        found.bind(place)
-        found.listen(BACKLOG)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind(target)
+        listening.listen(BACKLOG)
     except socket.gaierror as error:
-        raise UserError(
-            f"--host {host}: {error.strerror}; give a name or address of this machine."
-        ) from error
+        raise UserError(f"--host {host}: {error.strerror}. Use a name or address of this machine.") from error
     except UnicodeError as error:  # from the encoding of host names
-        raise UserError(f"--host {host}: each part of a name has 1 to 63 letters.") from error
+        raise UserError(f"--host {host}: each part of a host name has 1 to 63 letters.") from error
     except OSError as error:
-        if found:
-            found.close()
-        raise UserError(
-            f"{host}:{port} can't be listened at: {error.strerror}; name another --port."
-        ) from error
-    return found
+        if listening:
+            listening.close()
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}. Use another --port.") from error
+    return listening

@@ -41,10 +41,8 @@ def read_lines(translator: Translator, queue: RequestQueue, request: Request, li
             # If Python ends while a daemon thread runs SentencePiece's C++ code, the process crashes. So
             # `close_request` waits for this lock, after which no thread enters the tokenizer.
             with request.reading:
-                if not queue.is_open(request):
-                    return
-                line = translator.line(number, raw)
-            if not queue.add(request, line):
+                line = translator.line(number, raw) if queue.is_open(request) else None
+            if line is None or not queue.add(request, line):
                 return
         queue.end(request)
     except BaseException as error:

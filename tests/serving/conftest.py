@@ -15,9 +15,9 @@ from nmt_cli.api import InputConfig, Model, TranslateConfig, load
 from nmt_cli.serving.app import application
 from nmt_cli.serving.config import ServerConfig
 from nmt_cli.serving.directions import Directions
-from nmt_cli.serving.front import Front
 from nmt_cli.serving.keys import Keys
-from nmt_cli.serving.translating import Desk
+from nmt_cli.serving.middleware import Middleware
+from nmt_cli.serving.service import Service
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
@@ -45,7 +45,7 @@ class Client:
     """Asks an application, all in one event loop."""
 
     app: ASGIApp
-    desk: Desk
+    service: Service
     runner: asyncio.Runner = field(default_factory=asyncio.Runner)
 
     def get(self, path: str, **headers: str) -> Answer:
@@ -121,9 +121,9 @@ def serving() -> Iterator[Callable[..., Client]]:
 
     def serving(models: Mapping[str, Model], keys: Keys | None = None, **settings: Any) -> Client:
         config = ServerConfig(**settings)
-        desk = Desk(Directions(models, config.pivot), config)
-        app: Front = application(desk, keys or Keys())
-        clients.append(Client(app, desk))
+        service = Service(Directions(models, config.pivot), config)
+        app: Middleware = application(service, keys or Keys())
+        clients.append(Client(app, service))
         return clients[-1]
 
     yield serving

@@ -105,7 +105,7 @@ def test_deepl_says_what_is_wrong(address: str, translator: deepl.DeepLClient) -
         translator.translate_text("A dog.", target_lang="DE", formality="more")
     with pytest.raises(deepl.DeepLException, match="no glossary abc"):
         translator.translate_text("A dog.", source_lang="EN", target_lang="DE", glossary="abc")
-    with pytest.raises(deepl.DeepLException, match="nothing at this address"):
+    with pytest.raises(deepl.DeepLException, match="Unknown path"):
         translator.rephrase_text("A dog.")
 
 
@@ -137,13 +137,13 @@ def test_openai_lists_models(chat: openai.OpenAI) -> None:
 
 
 def test_openai_says_what_is_wrong(address: str, chat: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match="there is no model en-fr"):
+    with pytest.raises(openai.NotFoundError, match="There is no model en-fr"):
         chat.models.retrieve("en-fr")
-    with pytest.raises(openai.NotFoundError, match="there is no model gpt"):
+    with pytest.raises(openai.NotFoundError, match="There is no model gpt"):
         chat.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "A"}])
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(api_key="other", base_url=f"{address}/v1", max_retries=0).models.list()
-    with pytest.raises(openai.NotFoundError, match="nothing at this address"):
+    with pytest.raises(openai.NotFoundError, match="Unknown path"):
         chat.embeddings.create(model="en-de", input="A")
 
 

@@ -95,7 +95,7 @@ def test_a_request_that_is_being_answered_is_not_dropped_for_idle_connections(
         reader, writer = await connect()
         body = b'{"q": "a b c", "source": "en", "target": "de"}'
         writer.write(POST + f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        while not client.desk.waiting:
+        while not client.service.waiting:
             await asyncio.sleep(0)
         others = [await connect() for _ in range(12)]
         assert b'"a b c"' in await closed(reader)

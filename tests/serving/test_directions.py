@@ -35,12 +35,12 @@ def test_a_region_that_no_model_knows_does_not_count(asked: str) -> None:
 def test_of_regions_that_models_know_each_is_found() -> None:
     found = served("en-pt", "en-pt_BR")
     wanted = {"pt-br": "pt_BR", "PT": "pt", "pt-PT": "pt"}
-    assert {asked: found.known(asked) for asked in wanted} == wanted
-    assert found.known("fr") is None and found.find("pt", "en") is None
+    assert {asked: found.resolve(asked) for asked in wanted} == wanted
+    assert found.resolve("fr") is None and found.find("pt", "en") is None
 
 
 def test_a_pair_that_two_models_translate_is_a_mistake() -> None:
-    with pytest.raises(UserError, match="b translates from en to de, as another model does"):
+    with pytest.raises(UserError, match="b translates from en to de, and so does another model"):
         Directions({"a": model("en", "de"), "b": model("en", "de")})
 
 

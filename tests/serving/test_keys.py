@@ -35,7 +35,7 @@ def test_without_a_good_key_nothing_is_translated(guarded: Client, key: str) -> 
     for path in ("/translate", "/detect", "/align", "/attention", "/v2/translate"):
         assert guarded.post(path, {**BASIC, "api_key": key}).status == 403
     assert guarded.post("/v1/chat/completions", {**BASIC, "api_key": key}).status == 401
-    assert guarded.desk.metrics.sentences == 0 or guarded.desk.waiting == 0
+    assert guarded.service.metrics.sentences == 0 or guarded.service.waiting == 0
 
 
 def test_what_there_is_may_be_known_to_all(guarded: Client) -> None:
@@ -46,5 +46,5 @@ def test_what_there_is_may_be_known_to_all(guarded: Client) -> None:
 
 def test_a_file_without_keys_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("\n# none\n")
-    with pytest.raises(UserError, match="holds no key"):
+    with pytest.raises(UserError, match="contains no key"):
         Keys(tmp_path / "keys")

@@ -8,7 +8,7 @@ from nmt_cli.serving.metrics import BOUNDS, Metrics
 def test_every_line_is_one_that_prometheus_reads() -> None:
     metrics = Metrics(sentences=3, characters=40, dropped=1)
     for seconds, status in ((0.02, 200), (0.3, 200), (100.0, 504)):
-        metrics.answered("/translate", status, seconds)
+        metrics.record("/translate", status, seconds)
     metrics.flags["empty"] += 1
     lines = metrics.as_text(waiting=7, restarts=2).splitlines()
     form = re.compile(r'(# (HELP|TYPE) \w+ .+|\w+(\{(\w+="[^"]*",?)+\})? [0-9.]+)')

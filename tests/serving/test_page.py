@@ -138,4 +138,4 @@ def test_a_browser_translates_colours_and_reports_refusals(
     assert theirs == ours
     assert partners == ["One", "One"]
     assert others
-    assert too_long == ["the text has 201 characters; send at most 200 at a time."]
+    assert too_long == ["The text has 201 characters. Send at most 200 at a time."]

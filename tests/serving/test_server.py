@@ -106,7 +106,7 @@ def test_an_address_that_is_taken_is_told(
         with forked_nmt("serve", made_models / "copies", "--port", port, "--device", "cpu") as second:
             _, told = second.communicate()
     assert second.returncode == 1
-    assert told.decode().startswith(f"Error: 127.0.0.1:{port} can't be listened at: ")
+    assert told.decode().startswith(f"Error: cannot listen on 127.0.0.1:{port}: ")
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64, "ä" * 64, "nowhere.invalid"])

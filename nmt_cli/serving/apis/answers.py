@@ -1,4 +1,5 @@
-"""From a request to its answer: read, allowed, within its time, and dropped where the client goes away."""
+"""From a request to its response: read, authorized, limited in time, and cancelled if the client
+disconnects."""
 
 import asyncio
 import json
@@ -13,50 +14,51 @@ from starlette.types import Receive, Scope, Send
 from nmt_cli.serving.apis.bodies import Fields, fields_of
 from nmt_cli.serving.keys import Keys
 from nmt_cli.serving.refused import Refused
-from nmt_cli.serving.translating import Desk
+from nmt_cli.serving.service import Service
 
 Result = TypeVar("Result")
-Answering = Callable[[Desk, Fields], Awaitable[Response]]
-Shape = Callable[[Refused], Mapping[str, Any]]
-"""How a family of clients wants to be told what is wrong, as JSON."""
+Handler = Callable[[Service, Fields], Awaitable[Response]]
+ErrorBody = Callable[[Refused], Mapping[str, Any]]
+"""Returns the JSON body of an error, as the clients of an API expect it."""
 
-GONE = 499
-"""The status that is counted where nobody is there to be answered."""
+CLIENT_GONE = 499
+"""The status that is counted for clients that disconnected."""
 
 
 def endpoint(
-    desk: Desk, keys: Keys, answering: Answering, shape: Shape, keyless: int = 403
+    service: Service, keys: Keys, handler: Handler, error_body: ErrorBody, no_key_status: int = 403
 ) -> Callable[[Request], Coroutine[None, None, Response]]:
-    """What Starlette calls for a request; `keyless` is the status for those that bring no good key."""
+    """Return a Starlette endpoint. It answers requests without an accepted key with `no_key_status`."""
 
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         try:
-            if request.method == "POST":  # before it is looked at: under load, most of the work is to refuse
-                desk.refuse_full()
-            fields = await in_time(desk, fields_of(request, desk.config))
-            if not keys.good(request, fields):
-                raise Refused(keyless, "an API key is needed; ask the operator of this server for one.")
-            return await unless_gone(request.receive, in_time(desk, answering(desk, fields)))
+            if request.method == "POST":
+                service.check_load()  # before the body is read: an overloaded server mostly refuses
+            fields = await in_time(service, fields_of(request, service.config))
+            if not keys.accept(request, fields):
+                raise Refused(no_key_status, "An API key is needed. Ask the operator of this server for one.")
+            return await unless_gone(request.receive, in_time(service, handler(service, fields)))
         except Refused as refused:
-            return JSONResponse(shape(refused), refused.status, refused.headers)
+            return JSONResponse(error_body(refused), refused.status, refused.headers)
         except ClientDisconnect:
-            return Response(status_code=GONE)
+            return Response(status_code=CLIENT_GONE)
 
-    return answer
+    return respond
 
 
-async def in_time(desk: Desk, work: Awaitable[Result]) -> Result:
-    """What comes of `work`, unless it takes too long."""
+async def in_time(service: Service, work: Awaitable[Result]) -> Result:
+    """Return the result of `work`. Raise `Refused` if it takes longer than `server.most_seconds`."""
+    limit = service.config.most_seconds
     try:
-        async with asyncio.timeout(desk.config.most_seconds):
+        async with asyncio.timeout(limit):
             return await work
     except TimeoutError as error:
-        raise Refused(504, f"this takes more than {desk.config.most_seconds:g} s; send less.") from error
+        raise Refused(504, f"The request takes more than {limit:g} s. Send less text at a time.") from error
 
 
 async def unless_gone(receive: Receive, work: Coroutine[None, None, Result]) -> Result:
-    """What comes of `work`; cancels it where the client goes away."""
-    working, watching = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    """Return the result of `work`. Cancel it and raise `ClientDisconnect` if the client disconnects."""
+    working, watching = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -68,45 +70,46 @@ async def unless_gone(receive: Receive, work: Coroutine[None, None, Result]) -> 
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnect(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class EventStream(Response):
-    """Server-sent events; they end where the client goes away, or the time of a request is over."""
+    """Server-sent events, until the client disconnects or the request takes too long."""
 
-    def __init__(self, desk: Desk, events: AsyncGenerator[str], shape: Shape) -> None:
+    def __init__(self, service: Service, events: AsyncGenerator[str], error_body: ErrorBody) -> None:
         super().__init__(media_type="text/event-stream", headers={"Cache-Control": "no-store"})
         del self.headers["content-length"]
-        self.headers["X-Accel-Buffering"] = "no"  # or nginx would hold them back
-        self._desk, self._events, self._shape = desk, events, shape
+        self.headers["X-Accel-Buffering"] = "no"  # otherwise nginx would buffer the events
+        self._service, self._events, self._error_body = service, events, error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See Starlette."""
+        """Send the response, see Starlette."""
         with suppress(ClientDisconnect):
-            await unless_gone(receive, self._sent(send))
+            await unless_gone(receive, self._send_all(send))
 
-    async def _sent(self, send: Send) -> None:
+    async def _send_all(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
 
-        async def told(event: str) -> None:
+        async def send_event(event: str) -> None:
             body = f"data: {event}\n\n".encode()
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
-        async def every() -> None:
+        async def send_events() -> None:
             async with aclosing(self._events) as events:
                 async for event in events:
-                    await told(event)
+                    await send_event(event)
 
         try:
-            await in_time(self._desk, every())
+            await in_time(self._service, send_events())
         except Refused as refused:
-            await told(as_json(self._shape(refused)))
+            await send_event(as_json(self._error_body(refused)))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def as_json(value: object) -> str:
-    """`value` on one line."""
+    """Return `value` as JSON on one line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""LibreTranslate's interface: what its clients send, and what they want back."""
+"""The API of LibreTranslate. With `stream`, this server also returns one event per sentence."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -11,58 +11,58 @@ from nmt_cli.serving.apis.bodies import Fields, shown
 from nmt_cli.serving.config import MAX_ALTERNATIVES
 from nmt_cli.serving.directions import Direction, name_of
 from nmt_cli.serving.refused import Refused
-from nmt_cli.serving.texts.documents import Documents, Made, Wanted
-from nmt_cli.serving.translating import Desk
+from nmt_cli.serving.service import Service
+from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText
 from nmt_cli.translation.translator import Translation
 
 AUTO = "auto"
 Guess = tuple[str, float]
-"""A language and how likely a text is in it."""
+"""A language and the probability that a text is in it."""
 
 
-def shape(refused: Refused) -> Mapping[str, Any]:
-    """What is wrong."""
-    return {"error": refused.told}
+def error_body(refused: Refused) -> Mapping[str, Any]:
+    """Return the body of an error."""
+    return {"error": refused.message}
 
 
-async def translate(desk: Desk, fields: Fields) -> Response:
-    """`POST /translate`; with `stream`, each sentence is an event, and the answer is the last one."""
-    several = isinstance(fields.values.get("q"), list)
+async def translate(service: Service, fields: Fields) -> Response:
+    """Answer `POST /translate`. With `stream`, send an event per sentence, then the complete response."""
+    is_list = isinstance(fields.values.get("q"), list)
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
     alternatives = fields.whole("alternatives", MAX_ALTERNATIVES)
     markup = fields.chosen("format", ("text", "html")) == "html"
-    direction, guess = await found(desk, source, target, texts)
-    wanted = Wanted(direction, texts, alternatives, markup)
+    direction, guess = await find_direction(service, source, target, texts)
+    job = Job(direction, texts, alternatives, markup)
     if fields.yes("stream"):
-        documents = await desk.documents(wanted)
-        return EventStream(desk, _events(desk, documents, several, guess), shape)
-    return JSONResponse(_answer(await desk.translated(wanted), several, alternatives, guess))
+        documents = await service.documents(job)
+        return EventStream(service, _events(service, documents, is_list, guess), error_body)
+    return JSONResponse(_body(await service.translate(job), is_list, alternatives, guess))
 
 
-async def detect(desk: Desk, fields: Fields) -> Response:
-    """`POST /detect`: the languages, the likeliest first."""
+async def detect(service: Service, fields: Fields) -> Response:
+    """Answer `POST /detect` with the possible languages, likeliest first."""
     texts = fields.texts("q")
-    desk.bounded(texts)
-    likely = [guess for guess in await desk.detected(texts) if guess[1] > 0]
-    return JSONResponse([_guessed(*guess) for guess in likely or [(desk.directions.first.source, 0.0)]])
+    service.check_size(texts)
+    guesses = [guess for guess in await service.detect(texts) if guess[1] > 0]
+    return JSONResponse([_detected(*guess) for guess in guesses or [(service.directions.first.source, 0.0)]])
 
 
-async def languages(desk: Desk, _: Fields) -> Response:
-    """`GET /languages`: each with what it is translated into."""
-    served = desk.directions
+async def languages(service: Service, _: Fields) -> Response:
+    """Answer `GET /languages` with the languages and the targets of each."""
+    served = service.directions
     return JSONResponse(
         [{"code": one, "name": name_of(one), "targets": served.targets(one)} for one in served.languages]
     )
 
 
-def settings(desk: Desk, needs_key: bool) -> Mapping[str, Any]:
-    """`GET /frontend/settings`: what a page in front of the server wants to know."""
-    first = desk.directions.first
+def settings(service: Service, needs_key: bool) -> Mapping[str, Any]:
+    """Return the body of `GET /frontend/settings`, which LibreTranslate's page reads."""
+    first = service.directions.first
     return {
         "apiKeys": needs_key,
         "keyRequired": needs_key,
-        "charLimit": desk.config.most_characters,
+        "charLimit": service.config.most_characters,
         "alternativesLimit": MAX_ALTERNATIVES,
         "frontendTimeout": 500,
         "suggestions": False,
@@ -75,44 +75,53 @@ def settings(desk: Desk, needs_key: bool) -> Mapping[str, Any]:
     }
 
 
-async def found(desk: Desk, source: str, target: str, texts: Sequence[str]) -> tuple[Direction, Guess | None]:
-    """Which way to translate; of texts in a language that is to be guessed, also the guess."""
-    served = desk.directions
+async def find_direction(
+    service: Service, source: str, target: str, texts: Sequence[str]
+) -> tuple[Direction, Guess | None]:
+    """Return the direction of a request and, if `source` is "auto", the guessed language of `texts`.
+
+    Raises `Refused` if there is no such direction.
+    """
+    served = service.directions
     for language in (source, target):
-        if language != AUTO and not served.known(language):
+        if language != AUTO and not served.resolve(language):
             offered = ", ".join(served.languages)
-            raise Refused(400, f"{shown(language)} is not supported; there are {offered}.")
+            raise Refused(400, f"Language {shown(language)} is not supported. Supported: {offered}.")
     guess = None
     if source == AUTO:
-        sources = served.into(target)
-        desk.bounded(texts)
-        ranked = await desk.detected(texts) if len(sources) else []
+        sources = served.sources_of(target)
+        service.check_size(texts)
+        ranked = await service.detect(texts) if len(sources) else []
         guess = next((one for one in ranked if one[0] in sources), (source, 0.0))
         source = guess[0]
     if direction := served.find(source, target):
         return direction, guess
-    offered = ", ".join(served.targets(served.known(source) or "")) or "nothing"
-    raise Refused(400, f"{shown(source)} is not translated into {shown(target)}, but into {offered}.")
+    offered = ", ".join(served.targets(served.resolve(source) or "")) or "none"
+    raise Refused(400, f"No model translates {shown(source)} into {shown(target)}. Its targets: {offered}.")
 
 
-def _answer(made: Sequence[Made], several: bool, alternatives: int, guess: Guess | None) -> Mapping[str, Any]:
-    answer: dict[str, Any] = {"translatedText": [one.text for one in made]}
+def _body(
+    translated: Sequence[TranslatedText], is_list: bool, alternatives: int, guess: Guess | None
+) -> Mapping[str, Any]:
+    """Return the body of a response: lists for a list of texts, single values for one text."""
+    body: dict[str, Any] = {"translatedText": [one.text for one in translated]}
     if guess:
-        answer["detectedLanguage"] = [_guessed(*guess)] * len(made)
+        body["detectedLanguage"] = [_detected(*guess)] * len(translated)
     if alternatives:
-        answer["alternatives"] = [[*one.alternatives] for one in made]
-    return answer if several else {name: values[0] for name, values in answer.items()}
+        body["alternatives"] = [[*one.alternatives] for one in translated]
+    return body if is_list else {name: values[0] for name, values in body.items()}
 
 
-def _guessed(language: str, probability: float) -> Mapping[str, Any]:
+def _detected(language: str, probability: float) -> Mapping[str, Any]:
     return {"confidence": round(100 * probability, 1), "language": language}
 
 
 async def _events(
-    desk: Desk, documents: Documents, several: bool, guess: Guess | None
+    service: Service, documents: Documents, is_list: bool, guess: Guess | None
 ) -> AsyncGenerator[str]:
+    """Yield an event per sentence, then the complete response."""
     translations: list[Translation] = []
-    async with aclosing(desk.stream(documents)) as stream:
+    async with aclosing(service.stream(documents)) as stream:
         async for translation in stream:
             number = len(translations)
             translations.append(translation)
@@ -121,8 +130,7 @@ async def _events(
                     "sentence": number,
                     "source": documents.sentences[number],
                     "translatedText": translation.text,
-                    "blanks": documents.blanks[number],
+                    "blanks": documents.spaces[number],
                 }
             )
-    made = documents.made(translations)
-    yield as_json(_answer(made, several, documents.wanted.alternatives, guess))
+    yield as_json(_body(documents.translated(translations), is_list, documents.job.alternatives, guess))

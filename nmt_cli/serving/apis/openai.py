@@ -1,4 +1,4 @@
-"""OpenAI's interface, as far as a chat with a translator goes: a message in, its translation out."""
+"""OpenAI's chat API: the answer to a message is its translation."""
 
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -12,50 +12,50 @@ from nmt_cli.serving.apis.answers import EventStream, as_json
 from nmt_cli.serving.apis.bodies import Fields, clean, shown
 from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.refused import Refused
-from nmt_cli.serving.texts.documents import Wanted
-from nmt_cli.serving.translating import Desk
+from nmt_cli.serving.service import Service
+from nmt_cli.serving.texts.documents import Job
 from nmt_cli.translation.translator import Translation
 
 DONE = "[DONE]"
 
 
-def shape(refused: Refused) -> Mapping[str, Any]:
+def error_body(refused: Refused) -> Mapping[str, Any]:
     """Return the body of an error."""
     kind = "server_error" if refused.status >= 500 else "invalid_request_error"
-    return {"error": {"message": refused.told, "type": kind, "param": None, "code": None}}
+    return {"error": {"message": refused.message, "type": kind, "param": None, "code": None}}
 
 
-async def complete(desk: Desk, fields: Fields) -> Response:
+async def complete(service: Service, fields: Fields) -> Response:
     """Answer `POST /v1/chat/completions`. A model is a pair of languages, or a folder's name."""
     name, text = fields.text("model"), _last_message(fields)
     if fields.whole("n", 1) not in (0, 1):
         raise Refused(400, "n must be 1.")
-    wanted = Wanted(_known(desk, name), [text])
-    begun = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time())}
+    job = Job(_direction(service, name), [text])
+    created = {"id": f"chatcmpl-{uuid4().hex}", "created": int(time.time())}
     if fields.yes("stream"):
         options = fields.values.get("stream_options")
         with_usage = isinstance(options, dict) and Fields(options).yes("include_usage")
-        head = {**begun, "object": "chat.completion.chunk", "model": name}
-        return EventStream(desk, _chunks(desk, wanted, head, with_usage), shape)
-    documents = await desk.documents(wanted)
-    async with aclosing(desk.stream(documents)) as stream:
+        head = {**created, "object": "chat.completion.chunk", "model": name}
+        return EventStream(service, _chunks(service, job, head, with_usage), error_body)
+    documents = await service.documents(job)
+    async with aclosing(service.stream(documents)) as stream:
         translations = [translation async for translation in stream]
-    (made,) = documents.made(translations)
-    message = {"role": "assistant", "content": made.text}
+    (translated,) = documents.translated(translations)
+    message = {"role": "assistant", "content": translated.text}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-    head = {**begun, "object": "chat.completion", "model": name}
+    head = {**created, "object": "chat.completion", "model": name}
     return JSONResponse({**head, "choices": [choice], "usage": _usage(translations)})
 
 
-async def models(desk: Desk, _: Fields) -> Response:
+async def models(service: Service, _: Fields) -> Response:
     """Answer `GET /v1/models` with the names of all models."""
-    return JSONResponse({"object": "list", "data": [_described(name) for name in desk.directions.named]})
+    return JSONResponse({"object": "list", "data": [_described(name) for name in service.directions.named]})
 
 
-async def model(desk: Desk, fields: Fields) -> Response:
+async def model(service: Service, fields: Fields) -> Response:
     """Answer `GET /v1/models/NAME`."""
     name = fields.text("model")
-    _known(desk, name)
+    _direction(service, name)
     return JSONResponse(_described(name))
 
 
@@ -63,49 +63,49 @@ def _described(name: str) -> Mapping[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "nmt"}
 
 
-def _known(desk: Desk, name: str) -> Direction:
-    if not (direction := desk.directions.named.get(name)):
-        offered = ", ".join(desk.directions.named)
-        raise Refused(404, f"there is no model {shown(name)}; there are {offered}.")
+def _direction(service: Service, name: str) -> Direction:
+    if not (direction := service.directions.named.get(name)):
+        offered = ", ".join(service.directions.named)
+        raise Refused(404, f"There is no model {shown(name)}. Models: {offered}.")
     return direction
 
 
 def _usage(translations: Sequence[Translation]) -> Mapping[str, int]:
-    """Return the number of subword tokens, of a pivot's second model only."""
+    """Return the number of subword tokens. With a pivot, only those of the second model count."""
     read = sum(one.line.pieces for one in translations)
     written = sum(len(one.candidates[0].tokens) for one in translations if one.candidates)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def _last_message(fields: Fields) -> str:
-    """The text of the last message of a user; where it has several parts, of all of them."""
+    """Return the text of the last message with role "user". The text parts of a message are joined."""
     messages = fields.values.get("messages")
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages must be a list of objects.")
     contents = [one.get("content") for one in messages if one.get("role") == "user"]
     if not contents:
-        raise Refused(400, "messages has none whose role is user.")
+        raise Refused(400, "messages must contain a message with role user.")
     content = contents[-1]
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         texts = [part.get("text") for part in content if part.get("type") == "text"]
         content = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(content, str):
-        raise Refused(400, "the content of a message must be a text.")
+        raise Refused(400, "The content of a message must be a text.")
     return clean(content)
 
 
 async def _chunks(
-    desk: Desk, wanted: Wanted, head: Mapping[str, Any], with_usage: bool
+    service: Service, job: Job, head: Mapping[str, Any], with_usage: bool
 ) -> AsyncGenerator[str]:
-    """Yield a first chunk, one for each sentence, and a last one; their texts make up the translation."""
+    """Yield a first chunk, one for each sentence, and a last one. Joined, their texts are the translation."""
 
     def chunk(delta: Mapping[str, str], end: str | None = None) -> str:
         return as_json({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
 
-    documents = await desk.documents(wanted)
+    documents = await service.documents(job)
     yield chunk({"role": "assistant", "content": ""})
     translations: list[Translation] = []
-    async with aclosing(desk.stream(documents)) as stream:
+    async with aclosing(service.stream(documents)) as stream:
         async for translation in stream:
             translations.append(translation)
             yield chunk({"content": documents.added([one.text for one in translations])})

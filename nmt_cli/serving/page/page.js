@@ -1,7 +1,7 @@
 "use strict";
 // The page: what is typed is translated, sentence for sentence.
 
-const { languages, targets, most, needsKey } = pageData();
+const { languages, targets, maxCharacters, needsKey } = pageData();
 const ALTERNATIVES = 3;
 const PATIENCE = 350; // milliseconds without a key before a text counts as typed
 const state = { sentences: [], whole: "", source: "", asked: null, timer: 0, others: false };
@@ -44,7 +44,7 @@ function fit() {
   const field = byId("text");
   field.style.height = "auto";
   field.style.height = `${field.scrollHeight}px`;
-  byId("count").textContent = `${field.value.length.toLocaleString()} of ${most.toLocaleString()}`;
+  byId("count").textContent = `${field.value.length.toLocaleString()} of ${maxCharacters.toLocaleString()}`;
   byId("swap").disabled = !canSwap();
 }
 

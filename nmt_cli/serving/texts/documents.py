@@ -1,126 +1,120 @@
-"""The texts of a request as sentences, and back: blanks, line breaks and markup stay where they are."""
+"""The texts of a request as sentences, and back. Whitespace, line breaks and markup stay as they are."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
+from itertools import chain, islice
 
 from nmt_cli.serving.directions import Direction
 from nmt_cli.serving.texts.markup import Piece, pieces
 from nmt_cli.translation.translator import Translation
 
-BREAKS = re.compile(r"(\s*\n\s*)")
+LINE_BREAKS = re.compile(r"(\s*\n\s*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a request asks for."""
+class Job:
+    """The texts of a request, and how to translate them."""
 
     direction: Direction
     texts: Sequence[str]
     alternatives: int = 0
     markup: bool = False
     ignored: frozenset[str] = frozenset()
-    """Elements of which nothing is translated, besides those of HTML."""
+    """Names of elements that are not translated, in addition to those of HTML."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TranslatedText:
     """The translation of a text."""
 
     text: str
     alternatives: Sequence[str] = ()
-    """Others, none of them twice; there are none for markup."""
+    """Other translations, without repetitions. Empty for markup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
     """The texts of a request, cut into sentences."""
 
-    wanted: Wanted
-    keep: bool
-    """A line is not split into its sentences."""
+    job: Job
+    by_line: bool
+    """Whether lines are kept together rather than split into sentences."""
 
     pieces: Sequence[Sequence[Piece]]
-    """Of each text."""
+    """The pieces of each text."""
 
     counts: Sequence[int]
-    """How many of the sentences belong to each piece of each text, in order."""
+    """Number of sentences of each piece, for the pieces of all texts in order."""
 
     sentences: Sequence[str]
-    blanks: Sequence[str]
-    """What stands behind each sentence."""
+    spaces: Sequence[str]
+    """The whitespace after each sentence."""
 
-    def made(self, translations: Sequence[Translation]) -> list[Made]:
-        """The translation of each text."""
-        most = 0 if self.wanted.markup else self.wanted.alternatives
-        ranks = [self._texts([_ranked(one, rank) for one in translations]) for rank in range(most + 1)]
-        return [Made(best, _others(best, others)) for best, *others in zip(*ranks, strict=True)]
+    def translated(self, translations: Sequence[Translation]) -> list[TranslatedText]:
+        """Join the translations of all sentences to those of the texts."""
+        alternatives = 0 if self.job.markup else self.job.alternatives
+        by_rank = [
+            self._texts([_ranked(one, rank) for one in translations]) for rank in range(alternatives + 1)
+        ]
+        return [
+            TranslatedText(best, [text for text in dict.fromkeys(others) if text not in ("", best)])
+            for best, *others in zip(*by_rank, strict=True)
+        ]
 
-    def added(self, texts: Sequence[str]) -> str:
-        """What the last of the `texts` so far adds to the translation of a single text without markup."""
-        number = len(texts) - 1
-        before = texts[max(0, number - 1) : number]
-        both = self._joined([*before, texts[-1]], [*self.blanks[number - len(before) : number], ""])
-        end = self.blanks[number] if number == len(self.blanks) - 1 else ""
-        return both[sum(map(len, before)) :] + end
+    def added(self, translations: Sequence[str]) -> str:
+        """Return the text that the last of the `translations` so far adds to a single text without markup."""
+        number = len(translations) - 1
+        before = translations[max(0, number - 1) : number]
+        spaces = [*self.spaces[number - len(before) : number], ""]
+        joined = self._joined([*before, translations[-1]], spaces)
+        end = self.spaces[number] if number == len(self.spaces) - 1 else ""
+        return joined[sum(map(len, before)) :] + end
 
-    def _joined(self, texts: Sequence[str], blanks: Sequence[str]) -> str:
-        if self.keep:
-            return "".join(map("".join, zip(texts, blanks, strict=True)))
-        return self.wanted.direction.models[-1].joined(texts, blanks)
+    def _joined(self, translations: Sequence[str], spaces: Sequence[str]) -> str:
+        if self.by_line:
+            return "".join(chain.from_iterable(zip(translations, spaces, strict=True)))
+        return self.job.direction.models[-1].joined(translations, spaces)
 
     def _texts(self, translations: Sequence[str]) -> list[str]:
-        texts, blanks, counts = iter(translations), iter(self.blanks), iter(self.counts)
-        found = []
-        for parts in self.pieces:
-            written = []
-            for part in parts:
+        """Put one translation of each sentence into its text."""
+        sentences, spaces, counts = iter(translations), iter(self.spaces), iter(self.counts)
+        texts = []
+        for document in self.pieces:
+            translated = []
+            for piece in document:
                 count = next(counts)
-                together = self._joined([*islice(texts, count)], [*islice(blanks, count)]) if count else ""
-                written.append(part.translated(together))
-            found.append("".join(written))
-        return found
+                text = self._joined([*islice(sentences, count)], [*islice(spaces, count)]) if count else ""
+                translated.append(piece.translated(text))
+            texts.append("".join(translated))
+        return texts
 
 
-@dataclass(slots=True)
-class _Cutting:
-    """Lists that grow together."""
-
-    counts: list[int] = field(default_factory=list)
-    sentences: list[str] = field(default_factory=list)
-    blanks: list[str] = field(default_factory=list)
-
-
-def cut(wanted: Wanted) -> Documents:
-    """The sentences of all texts, or their lines where the model's settings keep these whole."""
-    model = wanted.direction.models[0]
-    keep = model.config.input.sentences == "keep"
-    every = [
-        pieces(text, wanted.ignored) if wanted.markup else [Piece(text, text, plain=True)]
-        for text in wanted.texts
+def cut(job: Job) -> Documents:
+    """Cut all texts into sentences, or into lines if the model has `input.sentences=keep`."""
+    model = job.direction.models[0]
+    by_line = model.config.input.sentences == "keep"
+    documents = [
+        pieces(text, job.ignored) if job.markup else [Piece(text, text, plain=True)] for text in job.texts
     ]
-    all_of_them = _Cutting()
-    for part in (part for parts in every for part in parts):
-        sentences, blanks = _lines(part.text) if keep else model.sentences(part.text)
-        if not part.text:
-            sentences, blanks = [], []
-        all_of_them.counts.append(len(sentences))
-        all_of_them.sentences += sentences
-        all_of_them.blanks += blanks
-    return Documents(wanted, keep, every, all_of_them.counts, all_of_them.sentences, all_of_them.blanks)
+    counts: list[int] = []
+    sentences: list[str] = []
+    spaces: list[str] = []
+    for piece in chain.from_iterable(documents):
+        found = (_lines if by_line else model.sentences)(piece.text) if piece.text else ([], [])
+        counts.append(len(found[0]))
+        sentences += found[0]
+        spaces += found[1]
+    return Documents(job, by_line, documents, counts, sentences, spaces)
 
 
 def _lines(text: str) -> tuple[list[str], list[str]]:
-    found = [*BREAKS.split(text), ""]
-    return found[::2], found[1::2]
+    """Return the lines of `text`, and the whitespace after each."""
+    parts = [*LINE_BREAKS.split(text), ""]
+    return parts[::2], parts[1::2]
 
 
 def _ranked(translation: Translation, rank: int) -> str:
-    """The candidate of this rank; the last there is where there are fewer."""
+    """Return candidate number `rank`, or the last one if there are fewer."""
     candidates = translation.candidates
     return candidates[min(rank, len(candidates) - 1)].text if candidates else ""
-
-
-def _others(best: str, others: Sequence[str]) -> list[str]:
-    return [text for text in dict.fromkeys(others) if text and text != best]

@@ -1,4 +1,4 @@
-"""Alignments of words in the Pharaoh format, made of those of pieces."""
+"""Alignments of words, made from alignments of subword tokens."""
 
 from collections.abc import Sequence
 
@@ -12,31 +12,42 @@ def pharaoh(
     targets: Sequence[Sequence[int]],
     aligned: Sequence[int],
 ) -> str:
-    """Pairs of words, "0-0 1-2", source first, each once and in order.
+    """Return the links of `word_links` in the Pharaoh format, for example "0-0 1-2"."""
+    links = word_links(tokenizers, sources, targets, aligned)
+    return " ".join(f"{source}-{target}" for source, target in links)
 
-    `sources` and `targets` are the pieces of a line's parts. `aligned` has for each target piece a source
-    piece, both counted from the beginning of the line. A word is what the tokeniser has between blanks.
+
+def word_links(
+    tokenizers: Tokenizers,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    aligned: Sequence[int],
+) -> list[tuple[int, int]]:
+    """Return the pairs of linked words (source, target), without repetitions and in order.
+
+    `sources` and `targets` are the token ids of the parts of a line. `aligned` has a source token for each
+    target token, both counted from the beginning of the line. Words are separated by spaces.
     """
     source = [word for ids in _words(tokenizers.source, sources) for word in ids]
     target = [word for ids in _words(tokenizers.target, targets) for word in ids]
-    pairs = ((source[piece], word) for word, piece in zip(target, aligned, strict=True))
-    links = {(theirs, ours) for theirs, ours in pairs if theirs >= 0 and ours >= 0}
-    return " ".join(f"{theirs}-{ours}" for theirs, ours in sorted(links))
+    pairs = ((source[token], word) for word, token in zip(target, aligned, strict=True))
+    return sorted({(one, other) for one, other in pairs if one >= 0 and other >= 0})
 
 
 def _words(tokenizer: Tokenizer, parts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For each piece the number of its word, counted from the beginning of the line; -1 for what is none."""
-    found, before = [], 0
+    """Return the word number of each token, counted from the beginning of the line. -1 means not in a
+    word."""
+    numbers, before = [], 0
     for ids in parts:
-        # Decoded up to each piece, as only the tokeniser knows where its words end.
+        # Decode each beginning of the part, since only the tokenizer knows the ends of words.
         counts = [len(tokenizer.decode(ids[: end + 1]).split()) for end in range(len(ids))]
-        # A piece that is a blank, before any word, belongs to the first one.
+        # A space before all words belongs to the first one.
         words = [before + max(count - 1, 0) for count in counts]
-        found.append([-1 if _is_code(tokenizer, i) else word for i, word in zip(ids, words, strict=True)])
+        numbers.append([-1 if _is_code(tokenizer, i) else word for i, word in zip(ids, words, strict=True)])
         before += counts[-1] if counts else 0
-    return found
+    return numbers
 
 
 def _is_code(tokenizer: Tokenizer, token: int) -> bool:
-    """Whether it is a language's code, which is no part of a text."""
+    """Return whether `token` is the code of a language, which is not part of the text."""
     return bool(tokenizer.begin) and token in tokenizer.numbering.symbols.values()

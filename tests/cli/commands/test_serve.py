@@ -33,4 +33,4 @@ def test_two_models_for_one_pair_are_a_mistake(nmt: Nmt, made_models: Path) -> N
     folders = made_models / "copies", made_models / "silent"
     result = nmt("serve", *folders, "--device", "cpu", "--threads", "1", "--port", "0")
     assert result.returncode == 1
-    assert "silent translates from en to de, as another model does; name only one." in result.stderr
+    assert "silent translates from en to de, and so does another model. Use only one." in result.stderr

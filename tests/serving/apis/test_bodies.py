@@ -67,7 +67,7 @@ def test_a_body_that_is_too_large_is_not_read_to_its_end(client: Client) -> None
 def test_a_text_that_is_too_long_is_told_what_is_not(client: Client, q: object) -> None:
     for path in ("/translate", "/detect"):
         answer = client.post(path, {"q": q, "source": "auto", "target": "de"})
-        assert answer.status == 413 and "send at most" in answer.json()["error"]
+        assert answer.status == 413 and "Send at most" in answer.json()["error"]
 
 
 def test_a_damaged_form_is_not_told_to_the_log(client: Client, capfd: pytest.CaptureFixture[str]) -> None:

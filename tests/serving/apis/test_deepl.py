@@ -51,10 +51,10 @@ def test_errors_are_messages(client: Client) -> None:
 
 def test_the_key_stands_in_the_header(client: Client, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("# ours\n\nsecret\n")
-    client.desk.metrics.requests.clear()
+    client.service.metrics.requests.clear()
     from nmt_cli.serving.app import application
 
-    guarded = Client(application(client.desk, Keys(tmp_path / "keys")), client.desk, client.runner)
+    guarded = Client(application(client.service, Keys(tmp_path / "keys")), client.service, client.runner)
     fields = {"text": "a", "target_lang": "DE"}
     right = guarded.post("/v2/translate", fields, authorization="DeepL-Auth-Key secret")
     wrong = guarded.post("/v2/translate", fields, authorization="DeepL-Auth-Key secre")

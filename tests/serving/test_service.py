@@ -19,15 +19,15 @@ PATIENCE = 60.0
 
 def test_a_full_queue_says_when_to_come_again(german: Model, serving: Callable[..., Client]) -> None:
     client = serving({"copies": german}, most_waiting=10)
-    client.desk.waiting = 9
+    client.service.waiting = 9
     answer = client.post("/translate", BASIC)
-    assert answer.status == 429 and answer.json()["error"].startswith("the server is busy; try again in ")
+    assert answer.status == 429 and answer.json()["error"].startswith("The server is busy. Try again in ")
     assert 1 <= int(answer.headers["retry-after"]) <= 30
-    client.desk.waiting = 10
+    client.service.waiting = 10
     assert client.send("POST", "/translate", b"?", {"content-type": JSON}).status == 429  # not even looked at
-    client.desk.waiting = 8
+    client.service.waiting = 8
     assert client.post("/translate", BASIC).status == 200
-    assert client.desk.waiting == 8
+    assert client.service.waiting == 8
 
 
 @pytest.mark.usefixtures("cramped")
@@ -40,7 +40,7 @@ def test_a_text_that_does_not_fit_into_memory_is_an_error(
         answer = client.post("/translate", {**BASIC, "q": "abcdef", "source": source})
         assert answer.status == 503 and "does not fit into memory" in answer.json()["error"]
         assert client.post("/translate", {**BASIC, "q": "ab", "source": source}).status == 200
-    assert client.desk.waiting == 0
+    assert client.service.waiting == 0
 
 
 def test_more_sentences_than_may_wait_at_all_are_too_many(
@@ -56,10 +56,10 @@ def test_what_takes_too_long_is_dropped(german: Model, serving: Callable[..., Cl
     client = serving({"copies": german}, most_seconds=0.02)
     answer = client.post("/translate", {**MANY, "stream": stream})
     told = answer.body.decode()
-    assert "this takes more than 0.02 s" in told
+    assert "takes more than 0.02 s" in told
     assert answer.status == 504 or stream  # of which the beginning may be in time
-    assert client.desk.waiting == 0
-    assert client.desk.metrics.dropped > 0 or client.desk.metrics.sentences == 0
+    assert client.service.waiting == 0
+    assert client.service.metrics.dropped > 0 or client.service.metrics.sentences == 0
     assert _soon(lambda: german.queued == 0)
 
 
@@ -72,8 +72,8 @@ def test_a_client_that_goes_away_takes_its_sentences_along(
     message = [{"role": "user", "content": "One dog runs here. " * 500}]
     fields: dict[str, object] = {**MANY, "stream": stream, "model": "en-de", "messages": message}
     client.send("POST", path, json.dumps(fields).encode(), {"content-type": JSON}, stays=False)
-    assert client.desk.waiting == 0
-    assert client.desk.metrics.dropped > 0 or client.desk.metrics.sentences == 0
+    assert client.service.waiting == 0
+    assert client.service.metrics.dropped > 0 or client.service.metrics.sentences == 0
     assert _soon(lambda: german.queued == 0)
 
 

@@ -1,4 +1,4 @@
-"""What stands before all routes: counts, headers for other sites' pages, and the last net for faults."""
+"""The outermost application: metrics, CORS headers and a last handler for exceptions."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nmt_cli.serving.apis.answers import GONE
+from nmt_cli.serving.apis.answers import CLIENT_GONE
 from nmt_cli.serving.metrics import Metrics
 
 CORS: Mapping[str, str] = {
@@ -19,24 +19,30 @@ CORS: Mapping[str, str] = {
     "access-control-allow-credentials": "true",
     "access-control-max-age": "1728000",
 }
-"""As LibreTranslate sends them, to whoever asks."""
+"""The CORS headers that LibreTranslate sends with every response."""
 
 
-class Front:
-    """The outermost application; of what goes wrong inside, no text reaches the server's output."""
+class Middleware:
+    """Wraps the application of all routes."""
 
     def __init__(self, inner: ASGIApp, metrics: Metrics, routes: frozenset[str]) -> None:
+        """`routes` are the paths that have their own metrics."""
         self._inner, self._metrics, self._routes = inner, metrics, routes
         self.answered = 0
+        """Number of answered requests."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle an ASGI connection.
+
+        Adds the CORS headers, answers OPTIONS, and records status and duration. An exception is reported by
+        its type and line only, since its message may contain text of users.
+        """
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        began, status = time.monotonic(), GONE
+        start, status = time.monotonic(), CLIENT_GONE
 
-        async def heard(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -45,13 +51,13 @@ class Front:
             await send(message)
 
         try:
-            asks = scope["method"] != "OPTIONS"
-            await (self._inner if asks else PlainTextResponse())(scope, receive, heard)
-        except Exception as error:  # texts may stand in its message, so that it is not shown
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            told = f"{type(error).__name__} at {place.filename}:{place.lineno}"
-            print(f"Error: a fault of nmt's own in answering a request: {told}", file=sys.stderr, flush=True)
+            app = PlainTextResponse() if scope["method"] == "OPTIONS" else self._inner
+            await app(scope, receive, send_with_headers)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            fault = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
+            print(f"Error: a fault of nmt's own in answering a request: {fault}", file=sys.stderr, flush=True)
         finally:
             route = scope["path"] if scope["path"] in self._routes else "other"
-            self._metrics.answered(route, status, time.monotonic() - began)
-            self.answered += status != GONE
+            self._metrics.record(route, status, time.monotonic() - start)
+            self.answered += status != CLIENT_GONE

@@ -23,7 +23,7 @@ def test_an_address_that_is_none_and_a_method_that_is_not_taken_are_told(client:
     assert client.get("/nowhere").status == 404
     assert client.get("/translate").status == 405
     assert list(client.get("/nowhere").json()) == ["error"]
-    assert client.desk.metrics.requests["other", 404] >= 2
+    assert client.service.metrics.requests["other", 404] >= 2
 
 
 def test_a_fault_is_told_by_its_place_and_without_the_text(
@@ -35,11 +35,11 @@ def test_a_fault_is_told_by_its_place_and_without_the_text(
     async def fails(*_: object) -> None:
         raise KeyError("Xylophone")
 
-    monkeypatch.setattr(libretranslate, "found", fails)
+    monkeypatch.setattr(libretranslate, "find_direction", fails)
     client = serving({"copies": german})
     answer = client.post("/translate", BASIC)
     assert answer.status == 500 and list(answer.json()) == ["error"]
     told = capfd.readouterr()
     assert "KeyError at " in told.err
     assert "Xylophone" not in told.err + told.out + answer.body.decode()
-    assert client.desk.metrics.requests["/translate", 500] == 1
+    assert client.service.metrics.requests["/translate", 500] == 1

@@ -1,0 +1,146 @@
+"""The state that all requests share: models, limits on the work, language detection and metrics."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
+
+from nmt_cli.api import Model, SearchConfig, UserError
+from nmt_cli.runtime.threads import set_own_threads
+from nmt_cli.serving.config import MAX_TEXTS, ServerConfig
+from nmt_cli.serving.directions import Directions
+from nmt_cli.serving.metrics import Metrics
+from nmt_cli.serving.refused import Refused
+from nmt_cli.serving.texts.documents import Documents, Job, TranslatedText, cut
+from nmt_cli.text.languages.identify import LanguageDetector
+from nmt_cli.translation.async_stream import SHORT_CHARACTERS
+from nmt_cli.translation.translator import Translation
+
+Result = TypeVar("Result")
+
+MAX_RETRY_SECONDS = 30
+"""Maximum value of the `Retry-After` header."""
+
+
+class Service:
+    """Translates and detects for all requests. All methods are called by one event loop."""
+
+    def __init__(self, directions: Directions, config: ServerConfig) -> None:
+        self.directions, self.config = directions, config
+        self.detection = LanguageDetector(directions.languages)
+        self.metrics = Metrics()
+        self.waiting = 0
+        """Number of accepted sentences that are not translated yet."""
+
+        self._seconds_per_sentence = 0.01
+        self._one_at_a_time = asyncio.Semaphore()
+
+    def check_size(self, texts: Sequence[str]) -> None:
+        """Raise `Refused` for too many texts or characters."""
+        if len(texts) > MAX_TEXTS:
+            raise Refused(413, f"The request has {len(texts):,} texts. Send at most {MAX_TEXTS:,} at a time.")
+        if (count := sum(map(len, texts))) > (limit := self.config.most_characters):
+            raise Refused(413, f"The text has {count:,} characters. Send at most {limit:,} at a time.")
+
+    async def translate(self, job: Job) -> list[TranslatedText]:
+        """Translate all texts of a request."""
+        documents = await self.documents(job)
+        async with aclosing(self.stream(documents)) as stream:
+            translations = [translation async for translation in stream]
+        return documents.translated(translations)
+
+    async def documents(self, job: Job) -> Documents:
+        """Cut the texts of a request into sentences. Raise `Refused` if they are too large."""
+        self.check_size(job.texts)
+        count = sum(map(len, job.texts))
+        documents = await asyncio.to_thread(cut, job) if count > SHORT_CHARACTERS else cut(job)
+        self._check_sentences(len(documents.sentences))
+        self.metrics.characters += count
+        return documents
+
+    async def stream(self, documents: Documents) -> AsyncGenerator[Translation]:
+        """Yield the translation of each sentence in order, as soon as it is finished.
+
+        Closing the stream drops the sentences that are not translated yet.
+        """
+        count = left = len(documents.sentences)
+        self._check_sentences(count)
+        start, ahead = time.monotonic(), self.waiting
+        self.waiting += count
+        try:
+            async with aclosing(_translations(documents)) as translations:
+                async for translation in translations:
+                    left -= 1
+                    self.waiting -= 1
+                    self.metrics.flags.update(translation.flags)
+                    yield translation
+            self._update_pace(time.monotonic() - start, ahead + count)
+        except UserError as error:
+            raise Refused(503, str(error)) from error
+        finally:
+            self.waiting -= left
+            self.metrics.sentences += count - left
+            self.metrics.dropped += left
+
+    async def detect(self, texts: Sequence[str]) -> list[tuple[str, float]]:
+        """Return the possible languages of `texts` with their probabilities, likeliest first."""
+        text = " ".join(texts)
+        # Only loading the detector takes long. A thread would have to wait for the other threads.
+        if self.detection.loaded:
+            return self.detection.ranked(text)
+        return await asyncio.to_thread(self.detection.ranked, text)
+
+    async def run_in_thread(self, count: int, work: Callable[[], Result]) -> Result:
+        """Return the result of `work`, which processes `count` sentences. One thread does all such work."""
+        self._check_sentences(count)
+        self.waiting += count
+        try:
+            async with self._one_at_a_time:
+                return await asyncio.to_thread(_with_one_torch_thread, work)
+        finally:
+            self.waiting -= count
+
+    def _check_sentences(self, count: int) -> None:
+        if count > (limit := self.config.most_waiting):
+            raise Refused(413, f"The request has {count:,} sentences. Send at most {limit:,} at a time.")
+        self.check_load(count)
+
+    def check_load(self, count: int = 1) -> None:
+        """Raise `Refused` if the server has no capacity for `count` further sentences."""
+        if self.waiting + count > self.config.most_waiting:
+            seconds = math.ceil(self.waiting * self._seconds_per_sentence)
+            seconds = min(MAX_RETRY_SECONDS, max(1, seconds))
+            raise Refused(429, f"The server is busy. Try again in {seconds} s.", seconds)
+
+    def _update_pace(self, seconds: float, sentences: int) -> None:
+        if sentences:
+            self._seconds_per_sentence += 0.1 * (seconds / sentences - self._seconds_per_sentence)
+
+
+async def _translations(documents: Documents) -> AsyncGenerator[Translation]:
+    """Yield the translation of each sentence by the models of the direction."""
+    *before, last = documents.job.direction.models
+    lines = documents.sentences
+    for model in before:
+        lines = await model.atranslate(lines)
+    async with aclosing(last.atranslations(lines, _search(last, documents.job.alternatives))) as translations:
+        async for translation in translations:
+            if translation.failed:
+                raise Refused(503, "A sentence does not fit into memory. Send shorter sentences.")
+            yield translation
+
+
+def _with_one_torch_thread(work: Callable[[], Result]) -> Result:
+    set_own_threads(1)
+    return work()
+
+
+def _search(model: Model, alternatives: int) -> SearchConfig | None:
+    """Return the search settings of `model` for further translations, or None if none are needed."""
+    if not alternatives:
+        return None
+    search, count = model.config.search, alternatives + 1
+    return replace(search, n_best=count, beam=max(search.beam, count) if search.has_beam else search.beam)
