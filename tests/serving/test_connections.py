@@ -189,7 +189,7 @@ def test_exhausted_files_are_reported_once(capfd: pytest.CaptureFixture[str]) ->
 
     asyncio.run(main())
     files, fault = capfd.readouterr().err.splitlines()
-    assert files == "Error: no connection can be accepted: Too many open files; raise ulimit -n."
+    assert files == "Error: cannot accept connections: Too many open files. Raise ulimit -n."
     assert fault == "Error: a fault of nmt's own in a connection: ValueError: data_received"
 
 
