@@ -1,4 +1,4 @@
-"""A training run from its folder and a dataset: every part is made ready here, and the loop started."""
+"""Sets up a training run from its folder and a dataset, and starts the loop."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nmt_cli.checkpoints.run_folder import set_copies_aside
-from nmt_cli.data.batching.loader import Loader
+from nmt_cli.data.batching.loader import Cut, Loader
 from nmt_cli.data.batching.mixed_plan import mixed_plan
 from nmt_cli.data.batching.resegment import refuse_no_effect, samplers
 from nmt_cli.data.dataset import TOKENIZERS, TRAIN, Dataset, open_dataset
@@ -25,11 +25,12 @@ from nmt_cli.training.loop import Loop
 from nmt_cli.training.position import Position
 from nmt_cli.training.settings import keep_settings
 from nmt_cli.training.setup.agreement import refuse_other_checkpoints, refuse_other_orders
-from nmt_cli.training.setup.build import build_loader, build_trainer, cut_for, identity_of
+from nmt_cli.training.setup.build import build_loader, build_trainer, identity_of
 from nmt_cli.training.setup.deterministic import repeatable
 from nmt_cli.training.setup.folder import claimed, newest_checkpoint
 from nmt_cli.training.setup.preflight import preflight
 from nmt_cli.training.setup.resume import moving_average, restore
+from nmt_cli.training.setup.trial import first_cut, is_searched, try_longest
 from nmt_cli.training.step.distributed import Group, LostContact, Process, joined, threads_each
 from nmt_cli.training.tracking.environment import environment, keep_environment
 from nmt_cli.training.tracking.events import Note, Report, Warned, to_each
@@ -57,47 +58,35 @@ def train(
     command: Sequence[str] = (),
     threads: int = 0,
 ) -> bool:
-    """Train until the end of the run; False if `stop_wanted` ended it before. The same call again goes on.
-    The run folder keeps the `command`. A machine's processes share so many `threads`, or the default (0)."""
+    """Train until the end of the run. Return False if `stop_wanted` ended it earlier; call again to resume.
+
+    The run folder keeps `command`. The processes of a machine share `threads` threads, by default all.
+    """
     dataset = open_dataset(dataset_folder)
     refuse_unfit(dataset, config)
     with ExitStack() as stack:
-        group = _prepared(dataset, config, process, device, threads, stack)
+        group = _joined_group(dataset, config, process, device, threads, stack)
         verifies = process.local_rank == 0
         guard = DatasetGuard(dataset, group.gather, lambda text: report(Note(text)), verifies=verifies)
         stack.enter_context(guard)
-        if process.first:
-            stack.enter_context(claimed(run))
-        newest = group.from_first(newest_checkpoint(run) if process.first else None)
-        identity = identity_of(dataset, config)
-        trainer = build_trainer(identity, config, group, device, report, fresh=not newest)
-        refuse_other_checkpoints(group, newest)
-        position = restore(run, newest, trainer, identity, report) if newest else Position()
-        # Each rank has drawn or read its weights by itself; from here on they have the same bits.
-        group.share_first(trainer.model.parameters())
-        ema = moving_average(trainer, newest)
-        snapshot = Snapshot(identity, trainer, ema, position, dataset.folder)
+        snapshot = _restored(run, dataset, config, group, report, stack)
         log, history, report = _opened(run, dataset, snapshot, report, stack)
         if process.first:
-            keep_environment(run, position.step, environment(command, device, process), report)
-        cut = cut_for(config, trainer, process)
-        loader = build_loader(dataset, guard, config, cut, group, position, stack)
+            keep_environment(run, snapshot.position.step, environment(command, device, process), report)
         validator = _validator(dataset, snapshot, report)
         try:
-            if not position.step:  # a resumed run has shown that it fits and can be saved
-                preflight(run, snapshot, validator, dataset.splits[TRAIN], cut, report)
-                group.meet("trying out")  # the first rank saves a checkpoint there
-            parts = run, snapshot, loader, validator, log, history, guard, report, stop_wanted
-            return _loop(*parts).train()
-        # This rank only heard that another one failed, and that one says why.
+            cut = _tried_cut(run, dataset, snapshot, validator, report)
+            loader = build_loader(dataset, guard, config, cut, group, snapshot.position, stack)
+            loop = _loop(run, snapshot, loader, validator, log, history, guard, report, stop_wanted)
+            return loop.train()
         except LostContact:
-            raise
+            raise  # the rank that failed reports the cause
         except Exception:
-            guard.check_contents()  # what is wrong with the dataset explains more than what came of it
+            guard.check_contents()  # a fault of the dataset is a better explanation than its consequences
             raise
 
 
-def _prepared(
+def _joined_group(
     dataset: Dataset,
     config: TrainConfig,
     process: Process,
@@ -105,7 +94,7 @@ def _prepared(
     threads: int,
     stack: ExitStack,
 ) -> Group:
-    """The group of processes that are to do the same, this one with its threads and the kernels wanted."""
+    """Set the threads and kernels of this process, and join the ranks that have the same settings."""
     stack.enter_context(kept_threads())
     torch.set_num_threads(threads_each(threads or default_threads(process.local_world), process))
     stack.enter_context(fast_products(device))
@@ -115,12 +104,32 @@ def _prepared(
     return group
 
 
+def _restored(
+    run: Path, dataset: Dataset, config: TrainConfig, group: Group, report: Report, stack: ExitStack
+) -> Snapshot:
+    """Return the live parts of the run, restored from its newest checkpoint if there is one.
+
+    The first rank locks the run folder before it looks for checkpoints. All ranks end with the same weights.
+    """
+    if group.process.first:
+        stack.enter_context(claimed(run))
+    newest = group.from_first(newest_checkpoint(run) if group.process.first else None)
+    identity = identity_of(dataset, config)
+    trainer = build_trainer(identity, config, group, group.device, report, fresh=not newest)
+    refuse_other_checkpoints(group, newest)
+    position = restore(run, newest, trainer, identity, report) if newest else Position()
+    # Each rank has drawn or read its own weights. This makes them equal bit by bit.
+    group.share_first(trainer.model.parameters())
+    return Snapshot(identity, trainer, moving_average(trainer, newest), position, dataset.folder)
+
+
 def _opened(
     run: Path, dataset: Dataset, snapshot: Snapshot, report: Report, stack: ExitStack
 ) -> tuple[Log, History, Report]:
-    """The log, ending where the run stands, what it says so far, and a report to all who read of the run.
+    """Return the log, cut at the position of the run, its history, and a report to all readers of events.
 
-    On all ranks but the first nothing is written, and nobody reads but `report` itself.
+    Only the first rank writes files. On the other ranks the log and the history stay empty, and the report
+    is `report` itself.
     """
     trainer, position = snapshot.trainer, snapshot.position
     if not trainer.group.process.first:
@@ -128,14 +137,11 @@ def _opened(
     if lost := cut_behind(run / LOG, position):
         report(Warned(lost))
     keep_settings(run, trainer.config)
-    for place, now in set_copies_aside(run).items():
-        told = "the run was copied without its links; remove that folder when you like"
-        report(
-            Warned(f"{place} is a folder, and not a link to a checkpoint: it is {now.name} now, for {told}")
-        )
+    for copy, renamed in set_copies_aside(run).items():
+        problem = f"{copy} is a folder instead of a link to a checkpoint, so the run was copied without links"
+        report(Warned(f"{problem}; the folder is now {renamed.name}, and you can remove it"))
     history = read_history(run / LOG)
-    page = html_report(run, dataset, snapshot.identity, trainer, history, report)
-    readers: list[Report] = [report, page]
+    readers: list[Report] = [report, html_report(run, dataset, snapshot.identity, trainer, history, report)]
     if trainer.config.training.tensorboard:
         scalars = Scalars(run / FOLDER, position.step, report)
         stack.callback(scalars.close)
@@ -148,14 +154,29 @@ def _opened(
 
 
 def _validator(dataset: Dataset, snapshot: Snapshot, report: Report) -> Validator:
-    """What judges the model; tells where BLEU is not what one would expect."""
+    """Return the validator, and warn if it computes BLEU of characters without being asked to."""
     trainer, tokenizers = snapshot.trainer, snapshot.identity.tokenizers
     settings = trainer.config.validation, translating(trainer.config)
     judge = Judge(dataset, tokenizers, *settings, trainer.group, trainer.precision)
     validator = Validator(trainer.config, judge, trainer.model, snapshot.ema, snapshot.position)
-    if validator.wanted and (told := judge.in_characters):
-        report(Warned(told))
+    if validator.wanted and (reason := judge.in_characters):
+        report(Warned(reason))
     return validator
+
+
+def _tried_cut(run: Path, dataset: Dataset, snapshot: Snapshot, validator: Validator, report: Report) -> Cut:
+    """Return how batches are cut. Before the first step, everything that the run does is tried once."""
+    trainer, split = snapshot.trainer, dataset.splits[TRAIN]
+    config, device, group = trainer.config, trainer.precision.device, trainer.group
+    cut, begins = first_cut(config, device, group.process), not snapshot.position.step
+    # A resumed run has shown that its batches fit, unless their size has to be searched.
+    if not begins and not is_searched(config, device):
+        return cut
+    trial = try_longest(trainer, split, cut, report)
+    if begins:
+        preflight(run, snapshot, validator, split, trial, report)
+        group.meet("trying out")  # the first rank saves a checkpoint meanwhile
+    return trial.cut
 
 
 def _loop(
@@ -169,7 +190,7 @@ def _loop(
     report: Report,
     stop_wanted: Callable[[], bool],
 ) -> Loop:
-    """The loop over what was made ready; its clock begins now."""
+    """Return the training loop. Its clock starts now."""
     trainer, position = snapshot.trainer, snapshot.position
     config, group = trainer.config, trainer.group
     clock = Clock(position, config.training, group.process.world)
@@ -189,7 +210,7 @@ def _loop(
 
 
 def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
-    """Say before anything is begun what of the settings can't be had, or not with this dataset."""
+    """Raise `UserError` for settings that this machine or this dataset does not support."""
     _refuse_long(dataset, config)
     mixed_plan(dataset, config.batch, config.mixing, config.training.seed)
     refuse_unwatchable(config, dataset)
@@ -204,7 +225,7 @@ def refuse_unfit(dataset: Dataset, config: TrainConfig) -> None:
 
 
 def _refuse_long(dataset: Dataset, config: TrainConfig) -> None:
-    """Say that a validation set does not fit learned positions."""
+    """Raise `UserError` if a validation set has a sentence with more tokens than learned positions."""
     for split in dataset.splits.values():
         longest = max(int(np.diff(side.offsets).max(initial=0)) for side in (split.source, split.target))
         if config.model.positions == "learned" and split.role == "valid" and longest > config.model.longest:

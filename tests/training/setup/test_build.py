@@ -8,7 +8,8 @@ import torch
 from nmt_cli.runtime.kernels import torch_private
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import build
-from nmt_cli.training.setup.build import compiled, precision_for, tell_slow_ways
+from nmt_cli.training.setup.build import precision_for, warn_if_slow
+from nmt_cli.training.setup.trial import compiled
 from nmt_cli.training.tracking.events import Event, Warned
 
 
@@ -33,10 +34,10 @@ def test_a_gpu_that_does_without_our_kernel_is_told(
 ) -> None:
     events: list[Event] = []
     config = tiny(f"model.key_width={width}", "model.value_width=8")
-    tell_slow_ways(config, torch.device("cuda"), events.append)
+    warn_if_slow(config, torch.device("cuda"), events.append)
     told_of = [event.text for event in events if isinstance(event, Warned)]
     assert [f"heads have {width} and 8 channels" in text for text in told_of] == [True] * told
-    tell_slow_ways(config, torch.device("cpu"), events.append)
+    warn_if_slow(config, torch.device("cpu"), events.append)
     assert len(events) == told
 
 
@@ -48,7 +49,7 @@ def test_a_cpu_that_only_imitates_bf16_is_told(
 ) -> None:
     monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: able)
     events: list[Event] = []
-    tell_slow_ways(tiny(f'training.precision="{precision}"'), torch.device("cpu"), events.append)
+    warn_if_slow(tiny(f'training.precision="{precision}"'), torch.device("cpu"), events.append)
     assert ["fp32 is much faster" in event.text for event in events if isinstance(event, Warned)] == [
         True
     ] * told
@@ -64,8 +65,6 @@ def test_more_ranks_than_cores_are_warned_about(
 ) -> None:
     monkeypatch.setattr(build, "available_cores", lambda: 2)
     events: list[Event] = []
-    tell_slow_ways(
-        tiny("model.key_width=8", "model.value_width=8"), torch.device(device), events.append, ranks
-    )
+    warn_if_slow(tiny("model.key_width=8", "model.value_width=8"), torch.device(device), events.append, ranks)
     message = "4 processes share 2 CPU cores, which is slower than --devices 2."
     assert events == [Warned(message)] * count

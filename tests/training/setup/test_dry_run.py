@@ -56,11 +56,11 @@ def test_it_plans_the_batches_that_the_run_takes(
 def test_it_tells_filler_and_micro_batches(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # only the rounding is wanted
     settings = ("training.max_tokens_per_device=150", "training.max_epochs=1", "training.max_steps=99")
-    assert planned(*settings).filler == 0
-    assert 4 < planned(*settings).micro_batches < 8
-    assert 2 < planned(*settings, devices=2).micro_batches < 4
+    assert planned(*settings).micro.filler == 0
+    assert 4 < planned(*settings).micro.count < 8
+    assert 2 < planned(*settings, devices=2).micro.count < 4
     compiled = planned("training.compile=on", "batch.tokens=4000")
-    assert 0 < compiled.filler < 0.1
+    assert 0 < compiled.micro.filler < 0.1
 
 
 def test_it_tells_parameters_memory_and_the_size_of_checkpoints(
@@ -76,11 +76,11 @@ def test_it_tells_parameters_memory_and_the_size_of_checkpoints(
         go(*settings, out=tmp_path / f"{len(settings)}{settings[:1]}")
         folder = (tmp_path / f"{len(settings)}{settings[:1]}" / "last").resolve()
         tensors = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        assert plan.checkpoint == pytest.approx(tensors, rel=0.2)
-        assert plan.checkpoint < tensors
-        assert plan.checkpoints == 7
-        assert plan.weights_memory == plan.checkpoint + 4 * plan.trained
-        assert plan.longest.memory > plan.weights_memory
+        assert plan.disk.checkpoint == pytest.approx(tensors, rel=0.2)
+        assert plan.disk.checkpoint < tensors
+        assert plan.disk.count == 7
+        assert plan.weights_memory == plan.disk.checkpoint + 4 * plan.trained
+        assert plan.trial.memory > plan.weights_memory
 
 
 def test_the_flops_are_those_of_all_steps(planned: Planned, tiny: Tiny, identity: Identity) -> None:
@@ -119,7 +119,7 @@ def test_a_place_that_the_run_would_refuse_is_refused(
     go()
     notes: list[Event] = []
     planned("training.max_steps=9", report=notes.append)
-    assert Note(f"{run} stands at step 4 of this plan") in notes
+    assert Note(f"{run} has 4 steps of this plan already") in notes
     for setting, told in (
         ("model.width=32", "model.width: 16 -> 32"),
         ("training.max_steps=3", "stands at step 4 already, behind the end at 3"),
@@ -143,5 +143,5 @@ def test_the_longest_batch_is_tried(planned: Planned, dataset: Dataset) -> None:
     split = dataset.splits["train"]
     longest = int((np.diff(split.source.offsets) + np.diff(split.target.offsets)).max())
     plan = planned()
-    assert longest < plan.longest.tokens <= 800
-    assert planned("training.max_tokens_per_device=1").longest.tokens == longest
+    assert longest < plan.trial.tokens <= 800
+    assert planned("training.max_tokens_per_device=1").trial.tokens == longest

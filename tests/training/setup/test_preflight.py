@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,18 +18,24 @@ from nmt_cli.checkpoints import run_folder
 from nmt_cli.checkpoints.files import read_tensors
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.checkpoints.run_folder import read_state
+from nmt_cli.data.batching.batch import MicroBatch
 from nmt_cli.data.config import BatchConfig
 from nmt_cli.data.dataset import Dataset, Sentences, Split
 from nmt_cli.errors import UserError
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.setup import preflight as preflight_module
 from nmt_cli.training.setup import run as run_module
-from nmt_cli.training.setup.preflight import longest_pairs
+from nmt_cli.training.setup import trial
+from nmt_cli.training.setup.trial import HEADROOM, first_cut, longest_pairs, try_longest
+from nmt_cli.training.step.distributed import Process
+from nmt_cli.training.step.trainer import Trainer
 from nmt_cli.training.tracking.events import Event, Note, Warned
 from nmt_cli.training.validation.metrics import Judge, Judgement
 from nmt_cli.units import duration
 
 Go = Callable[..., tuple[bool, list[Event]]]
+Tiny = Callable[..., TrainConfig]
 Complaint = Callable[..., str]
 FullDisk = Callable[[int], AbstractContextManager[None]]
 
@@ -56,15 +62,14 @@ def assert_nothing_begun(run: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", ["off", "on"])
 def test_it_leaves_no_trace_losses_are_bit_identical_without_it(
-    go: Go, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: str
+    go: Go, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: str
 ) -> None:
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)  # filler and rounding all the same
     settings = (*DROPPING, f"training.compile={compiled}")
     go(*settings, out=tmp_path / "with")
-    done = []
-    monkeypatch.setattr(run_module, "preflight", lambda *arguments: done.append(arguments))
+    config, cpu = tiny(*settings), torch.device("cpu")
+    monkeypatch.setattr(run_module, "_tried_cut", lambda *arguments: first_cut(config, cpu, Process()))
     go(*settings, out=tmp_path / "without")
-    assert done
     runs = [tmp_path / name for name in ("with", "without")]
     first, second = (timeless(run) for run in runs)
     assert first == second
@@ -99,7 +104,7 @@ def test_the_time_is_that_of_a_warm_batch_unless_a_cold_one_takes_minutes(
     go: Go, monkeypatch: pytest.MonkeyPatch, times: list[float], measured: float
 ) -> None:
     left = iter(times)
-    monkeypatch.setattr(preflight_module, "_timed", lambda *arguments: next(left))
+    monkeypatch.setattr(trial, "_timed", lambda *arguments: next(left))
     _, events = go("training.max_steps=2")
     assert f"tokens, took {duration(measured)} and " in notes(events)[0]
 
@@ -124,7 +129,7 @@ def test_a_disk_without_room_for_all_checkpoints_is_told_at_once(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
     told = complaint("checkpoints.keep_last=9", "checkpoints.keep_best=2")
     assert told.startswith(f"{run} will hold 12 checkpoints of ")
-    assert re.search(r" of \d+ kB, \d+ kB in total, but only 300 kB are free; make room", told)
+    assert re.search(r" of \d+ kB, \d+ kB in total, but only 300 kB are free; free some space", told)
     assert_nothing_begun(run)
     assert go("checkpoints.keep_last=1", "checkpoints.keep_best=0")[0]
 
@@ -192,6 +197,52 @@ def test_a_batch_that_does_not_fit_is_halved_as_in_training_and_told(
     assert told
 
 
+def halved_on_a_gpu(
+    dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, capacity: int, *settings: str
+) -> tuple[list[int], int]:
+    """Try the longest batch on a fake GPU that holds `capacity` tokens.
+
+    Returns the tokens of each attempt and the limit of a micro-batch that the trial chose.
+    """
+    monkeypatch.setattr(trial, "has_own_memory", lambda device: True)
+    attempts: list[int] = []
+
+    def try_out(part: MicroBatch) -> None:
+        attempts.append(part.real_source_tokens + part.real_target_tokens)
+        if attempts[-1] > capacity:
+            raise torch.OutOfMemoryError("out of memory")
+
+    config, cpu = tiny(*settings), torch.device("cpu")
+    fake = SimpleNamespace(config=config, precision=SimpleNamespace(device=cpu), try_out=try_out)
+    cut = first_cut(config, cpu, Process())
+    found = try_longest(cast(Trainer, fake), dataset.splits["train"], cut, lambda event: None)
+    return attempts, found.cut.max_tokens
+
+
+def test_on_a_gpu_the_whole_share_is_one_micro_batch_if_it_fits(
+    dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts, limit = halved_on_a_gpu(dataset, tiny, monkeypatch, 800)
+    assert (len(attempts), limit) == (2, 800)  # the second pass is for the time
+
+
+@pytest.mark.parametrize(("capacity", "halvings"), [(450, 1), (250, 2), (200, 3)])
+def test_on_a_gpu_the_limit_of_a_micro_batch_is_halved_until_it_fits(
+    dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch, capacity: int, halvings: int
+) -> None:
+    attempts, limit = halved_on_a_gpu(dataset, tiny, monkeypatch, capacity)
+    assert len(attempts) == halvings + 2
+    assert limit == int(attempts[halvings - 1] / 2 * HEADROOM)
+    assert limit < capacity
+
+
+def test_on_a_gpu_a_limit_that_was_set_stays(
+    dataset: Dataset, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = "training.max_tokens_per_device=700"
+    assert halved_on_a_gpu(dataset, tiny, monkeypatch, 400, settings)[1] == 700
+
+
 def lengths_of(split: Split) -> tuple[Any, Any]:
     return np.diff(split.source.offsets), np.diff(split.target.offsets)
 
@@ -201,7 +252,7 @@ def lengths_of(split: Split) -> tuple[Any, Any]:
 def test_the_longest_batch_holds_the_longest_pairs_that_training_takes(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch, at_once: int, longest: int, most: int
 ) -> None:
-    monkeypatch.setattr(preflight_module, "AT_ONCE", at_once)
+    monkeypatch.setattr(trial, "PAIRS_READ_AT_ONCE", at_once)
     split = dataset.splits["train"]
     source, target = lengths_of(split)
     fits = np.maximum(source, target) <= longest

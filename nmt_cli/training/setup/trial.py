@@ -1,0 +1,154 @@
+"""The trial of the longest batch, which finds how many tokens fit the memory of a device."""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from nmt_cli.data.batching.batch import MicroBatch, assemble
+from nmt_cli.data.batching.filler import Rounding
+from nmt_cli.data.batching.loader import Cut
+from nmt_cli.data.batching.plan import Indices
+from nmt_cli.data.config import BatchConfig
+from nmt_cli.data.dataset import Split
+from nmt_cli.errors import UserError
+from nmt_cli.runtime.devices import compiling_pays, synchronize
+from nmt_cli.runtime.memory import LACKS, has_own_memory, most_memory, out_of_memory, release_unused
+from nmt_cli.training.config import TrainConfig
+from nmt_cli.training.step.distributed import Process
+from nmt_cli.training.step.trainer import Trainer
+from nmt_cli.training.tracking.events import Report, Warned
+from nmt_cli.units import duration, size
+
+TOKENS_ON_CPU = 8192
+"""Default limit of source plus target tokens in a micro-batch on a CPU."""
+
+HEADROOM = 0.9
+"""Fraction of the fitting tokens that is used, since batches of other shapes may need more memory."""
+
+PAIRS_READ_AT_ONCE = 1 << 20
+
+SECONDS_TO_REPEAT = 120
+"""A first pass that takes longer is not measured a second time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the longest micro-batch that fits has taken."""
+
+    tokens: int
+    """Source plus target tokens, without filler."""
+
+    seconds: float
+    memory: int
+    """Peak memory in bytes: of the GPU, or of this process on a CPU."""
+
+    cut: Cut
+    """How training cuts its batches, so that micro-batches fit the device."""
+
+    total_seconds: float
+    """Duration of the whole trial, with batches that did not fit."""
+
+    def __str__(self) -> str:
+        what = f"the longest batch, {self.tokens:,} tokens"
+        return f"{what}, took {duration(self.seconds)} and {size(self.memory)} at most"
+
+
+def compiled(config: TrainConfig, device: torch.device) -> bool:
+    """Return whether the model is compiled and micro-batches are rounded up to few shapes."""
+    return config.training.compile == "on" or (config.training.compile == "auto" and compiling_pays(device))
+
+
+def is_searched(config: TrainConfig, device: torch.device) -> bool:
+    """Return whether only a trial can find how many tokens of a micro-batch fit `device`."""
+    return has_own_memory(device) and not config.training.max_tokens_per_device
+
+
+def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cut:
+    """Return how `process` cuts its share of a batch; a trial may have to lower it."""
+    share = -(-2 * config.batch.tokens // process.world)  # of source and target, rounded up
+    automatic = share if has_own_memory(device) else TOKENS_ON_CPU
+    cut = Cut(process.rank, process.world, config.training.max_tokens_per_device or automatic)
+    return _with_rounding(cut, config, device)
+
+
+def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Trial:
+    """Run forward and backward on the longest pairs of `split` and return what that took.
+
+    Pairs that do not fit the memory are halved until they do. If the number of tokens is searched, the
+    returned `cut` is lowered with them. Otherwise the cut stays, since a step halves its batches as well, and
+    this warns. Raises `UserError` if a single pair does not fit. The time is that of a second pass, because
+    the first one compiles kernels and allocates memory.
+    """
+    config, device, start = trainer.config, trainer.precision.device, time.perf_counter()
+    searched = is_searched(config, device)
+    pairs = longest_pairs(split, config.batch, min(cut.max_tokens, 2 * config.batch.tokens // cut.world))
+    while True:
+        part = assemble(split, pairs, cut.rounding).to(device)
+        tokens = part.real_source_tokens + part.real_target_tokens
+        try:
+            seconds = _timed(trainer, part)
+            if cut.rounding or seconds <= SECONDS_TO_REPEAT:
+                seconds = _timed(trainer, part)
+            return Trial(tokens, seconds, most_memory(device), cut, time.perf_counter() - start)
+        except LACKS as error:
+            if not out_of_memory(error):
+                raise
+            if len(pairs) == 1 or config.training.deterministic:
+                raise UserError(
+                    f"the longest batch, {tokens:,} tokens in {len(pairs)} pairs, does not fit the memory of "
+                    f"{device}; lower batch.longest or --max-tokens-per-device, or use a smaller model."
+                ) from error
+        release_unused(device)
+        pairs = pairs[::2]  # as `Loader.halved` does in a step
+        if searched:
+            fewer = replace(cut, max_tokens=max(1, int(tokens / 2 * HEADROOM)))
+            cut = _with_rounding(fewer, config, device)
+        else:
+            message = f"{tokens:,} tokens do not fit the memory of {device}; lower --max-tokens-per-device"
+            report(Warned(message))
+
+
+def longest_pairs(split: Split, config: BatchConfig, max_tokens: int) -> Indices:
+    """Return the indices of the longest pairs that training uses, longest first.
+
+    They have up to `max_tokens` source plus target tokens together, but there is at least one. Raises
+    `UserError` if all pairs are too long.
+    """
+    limit = min(config.longest, config.tokens)
+    longest = np.zeros(0, dtype=np.int64)
+    for start in range(0, len(split), PAIRS_READ_AT_ONCE):
+        pairs = np.concatenate((longest, np.arange(start, min(start + PAIRS_READ_AT_ONCE, len(split)))))
+        source, target = (
+            side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target)
+        )
+        fits = (np.maximum(source, target) <= limit) & (np.minimum(source, target) > 0)
+        pairs, tokens = pairs[fits], (source + target)[fits]
+        order = np.argsort(-tokens, kind="stable")
+        count = max(1, int((np.cumsum(tokens[order]) <= max_tokens).sum()))
+        longest = pairs[order[:count]]
+    if not len(longest):
+        raise UserError(
+            f"none of the {len(split):,} training pairs has at most {limit:,} tokens on both sides; "
+            "raise batch.longest and batch.tokens, or segment the text into fewer subwords."
+        )
+    return longest
+
+
+def _with_rounding(cut: Cut, config: TrainConfig, device: torch.device) -> Cut:
+    """Return `cut` with the rounding of its micro-batches, if the model is compiled.
+
+    The model is compiled again for each shape, so there should be few shapes.
+    """
+    share = -(-2 * config.batch.tokens // cut.world)
+    parts = -(-share // cut.max_tokens)
+    return replace(cut, rounding=Rounding.of(share // parts // 2) if compiled(config, device) else None)
+
+
+def _timed(trainer: Trainer, part: MicroBatch) -> float:
+    """Return the seconds of a trial step on `part`."""
+    start = time.perf_counter()
+    trainer.try_out(part)
+    synchronize(trainer.precision.device)
+    return time.perf_counter() - start
