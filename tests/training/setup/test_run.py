@@ -442,7 +442,7 @@ def test_a_run_copied_without_its_links_goes_on_with_one_warning_for_each(
     complete, events = go(*settings, "training.max_steps=8", out=copy)
     assert complete
     warned = [event.text for event in events if isinstance(event, Warned)]
-    assert [text.split(" is a folder, ")[0] for text in warned] == [f"{copy}/best", f"{copy}/last"]
+    assert [text.split(" is a folder instead")[0] for text in warned] == [f"{copy}/best", f"{copy}/last"]
     assert (copy / "last").resolve() == checkpoints(copy)[8]
     assert digests(copy / "last.1") == before
     assert not [e for e in go(*settings, "training.max_steps=9", out=copy)[1] if isinstance(e, Warned)]
