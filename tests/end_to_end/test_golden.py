@@ -66,7 +66,7 @@ def test_an_old_run_goes_on_where_it_stood(tmp_path: Path, nmt: Callable[..., Co
         *("--batch-tokens", 300, "--max-steps", 244, "--save-every", 120, "--validate-every", 120),
     )
     assert done.returncode == 0, done.stderr
-    assert "going on from step 240" in done.stderr
+    assert "resuming from step 240" in done.stderr
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "valid" not in line]
     assert [line["step"] for line in steps] == list(range(1, 245))

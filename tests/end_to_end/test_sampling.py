@@ -88,7 +88,7 @@ def test_killed_within_epochs_and_resumed_it_ends_bit_for_bit_the_same(
         time.sleep(chosen.random() * 0.05)
         process.kill()
         process.wait()
-    assert "going on from step" in finish(start_nmt(*arguments(dataset, run, "--save-every", 3))), f"{seed=}"
+    assert "resuming from step" in finish(start_nmt(*arguments(dataset, run, "--save-every", 3))), f"{seed=}"
     assert lines_of(run) == lines_of(undisturbed), f"{seed=}"
     assert weights_of(run) == weights_of(undisturbed), f"{seed=}"
 

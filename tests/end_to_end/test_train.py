@@ -90,7 +90,7 @@ def test_killed_at_random_and_resumed_it_ends_bit_for_bit_the_same(
         process.wait()
     code, stderr = finish(start_nmt(*arguments(toy_dataset, run, "--save-every", 3)))
     assert code == 0, (f"{seed=}", stderr)
-    assert "going on from step" in stderr, f"{seed=}"
+    assert "resuming from step" in stderr, f"{seed=}"
     assert steps_of(run) == steps_of(undisturbed), f"{seed=}"
     assert weights_of(run) == weights_of(undisturbed), f"{seed=}"
 
@@ -120,7 +120,7 @@ def test_a_signal_saves_says_how_to_go_on_and_loses_nothing(
     process.send_signal(number)
     ended, stderr = finish(process)
     assert ended == code
-    assert stderr.splitlines()[-1] == f"{run}: stopped and saved; the same command again goes on from here"
+    assert stderr.splitlines()[-1] == f"{run}: stopped and saved; run the same command again to resume"
     taken = newest(run)
     assert len(steps_of(run)) == taken
     assert finish(start_nmt(*arguments(toy_dataset, run, "--max-steps", max(taken, STEPS))))[0] == 0
@@ -133,7 +133,7 @@ def test_the_same_command_on_a_complete_run_takes_no_more_steps(
 ) -> None:
     before = (undisturbed / "log.jsonl").read_bytes()
     code, stderr = finish(start_nmt(*arguments(toy_dataset, undisturbed)))
-    assert (code, "going on from step 40" in stderr) == (0, True)
+    assert (code, "resuming from step 40" in stderr) == (0, True)
     assert (undisturbed / "log.jsonl").read_bytes() == before
 
 

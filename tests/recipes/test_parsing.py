@@ -82,7 +82,7 @@ def finished(recipe: Recipe, copied: Path) -> tuple[Path, str]:
     assert not (out / "gum-1" / "result.json").exists()
     done = recipe(*command, NMT_DATA="")
     assert done.returncode == 0, done.stderr
-    assert "going on from step 2" in done.stderr
+    assert "resuming from step 2" in done.stderr
     return out / "gum-1", done.stdout
 
 

@@ -1,5 +1,6 @@
 """What `nmt info` tells of each kind of folder and file, as rows of a name and a text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from nmt_cli.corpus import files, sgm
 from nmt_cli.corpus.source_text import TEST_SETS, kind_of
 from nmt_cli.data.dataset import MANIFEST, TRAIN, TrainCorpus, open_dataset, train_corpora
 from nmt_cli.errors import UserError
+from nmt_cli.runtime.foreign_text import bytes_if_there
 from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import CONFIG as SETTINGS
+from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.log import LOG
+from nmt_cli.training.tracking.salvage import whole_lines
 from nmt_cli.units import duration
 
 Facts = dict[str, str]
@@ -126,10 +130,19 @@ def _of_run(run: Path) -> Facts:
     return {
         "kind": "run folder",
         **_of_state(state, f" of {settings.training.max_steps:,}", settings.validation.sentences),
+        **_losses(run),
         "checkpoints": f"{len(found)}, {steps}{best and f'; best: {best}'}",
         "dataset": state["dataset"],
         **_of_model(run / BEST if best else newest),
     }
+
+
+def _losses(run: Path) -> Facts:
+    """Return the training loss in the log of a run, as `report.html` shows it."""
+    history = History()
+    history.add(whole_lines(bytes_if_there(run / LOG))[0])
+    loss = history.losses.smoothed
+    return {} if math.isnan(loss) else {"training loss": f"{loss:.3f} (with label smoothing)"}
 
 
 def _settings(run: Path) -> TrainConfig:

@@ -1,5 +1,6 @@
 """What `nmt train` says on the way and at its end, in plain lines."""
 
+import math
 from pathlib import Path
 
 import click
@@ -30,7 +31,9 @@ class Reporter:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if isinstance(event, Doing | Logged | Standing) or (self._quiet and not isinstance(event, Warned)):
+        if isinstance(event, Doing | Logged | Saved | Standing) or (
+            self._quiet and not isinstance(event, Warned)
+        ):
             return
         self._say(_progress(event) if isinstance(event, Progress) else text(event))
 
@@ -48,15 +51,13 @@ class Reporter:
             self._silent = True
 
 
-def text(event: Note | Warned | Validated | Saved | Spent) -> str:
+def text(event: Note | Warned | Validated | Spent) -> str:
     """What is to be said of what happens now and then."""
     match event:
         case Note(text):
             return printable(text)
         case Warned(text):
             return printable(f"Warning: {text}")
-        case Saved(step, folder):
-            return printable(f"step {step:,}: saved {folder}")
         case Validated():
             sets = "; ".join(_judgement(judgement) for judgement in event.judgements)
             best = ", the best so far" if event.best else ""
@@ -68,7 +69,7 @@ def text(event: Note | Warned | Validated | Saved | Spent) -> str:
 
 def ending(run: Path, complete: bool) -> str:
     """How a run ended."""
-    end = "done" if complete else "stopped and saved; the same command again goes on from here"
+    end = "complete" if complete else "stopped and saved; run the same command again to resume"
     return printable(f"{run}: {end}")
 
 
@@ -86,11 +87,21 @@ def _judgement(judgement: Judgement) -> str:
 def _progress(event: Progress) -> str:
     place = f"step {event.step:,} of {event.max_steps:,}, {epoch(event.epoch, event.epoch_of)}"
     line = (
-        f"{place}: loss {event.loss:.4f}, "
-        f"nll {event.nll:.4f}, rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
+        f"{place}: loss {event.loss:.3f}, perplexity {perplexity(event)}, "
+        f"learning rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
         f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {duration(event.seconds_left)} to go"
     )
     return f"{line}, {event.skipped} steps skipped (not finite)" if event.skipped else line
+
+
+def perplexity(event: Progress) -> str:
+    """Return the perplexity on the training data, with as many digits as in `report.html`."""
+    # The number of e^20 is too wide for its column, and e^710 for a float.
+    if not event.nll < 20:
+        return "huge"
+    value = math.exp(event.nll)
+    digits = 3 if value < 10 else 2 if value < 100 else 1 if value < 1000 else 0
+    return f"{value:,.{digits}f}"
 
 
 def _spent(event: Spent) -> str:

@@ -1,6 +1,5 @@
 """What a run shows on a terminal: where it stands, always in place, and lines that stay above it."""
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +13,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from nmt_cli.cli.reports.train import Reporter, ending, epoch, text
+from nmt_cli.cli.reports.train import Reporter, ending, epoch, perplexity, text
 from nmt_cli.errors import printable
-from nmt_cli.training.tracking.events import Doing, Event, Logged, Progress, Standing, Validated, Warned
+from nmt_cli.training.tracking.events import (
+    Doing,
+    Event,
+    Logged,
+    Progress,
+    Saved,
+    Standing,
+    Validated,
+    Warned,
+)
 from nmt_cli.units import duration, size
 
 SECONDS_BETWEEN_LOOKS = 0.25
@@ -51,7 +59,7 @@ class LiveReporter:
                 if event.skipped:
                     self._keep(f"step {event.step:,}: {event.skipped} steps skipped (not finite)", "yellow")
                 self._draw()
-            case Logged() | Standing():
+            case Logged() | Saved() | Standing():
                 pass
             case _:
                 if isinstance(event, Validated):
@@ -60,7 +68,7 @@ class LiveReporter:
 
     def end(self, run: Path, complete: bool) -> None:
         """Say how the run ended."""
-        self._state = "done" if complete else "stopped"
+        self._state = "complete" if complete else "stopped"
         self._draw()
         self._keep(ending(run, complete), "bold")
 
@@ -122,11 +130,9 @@ def _figures(progress: Progress, bleu: tuple[float, float] | None) -> Renderable
     for _ in range(4):
         grid.add_column(no_wrap=True)
     so_far = f"{bleu[0]:.2f}, best {bleu[1]:.2f}" if bleu else "not yet"
-    # The number of e^20 is too wide for its column, and e^710 for a float.
-    perplexity = f"{math.exp(progress.nll):,.2f}" if progress.nll < 20 else "huge"
     grid.add_row(
-        _figure("loss", f"{progress.loss:.4f}"),
-        _figure("perplexity", perplexity),
+        _figure("loss", f"{progress.loss:.3f}"),
+        _figure("perplexity", perplexity(progress)),
         _figure("BLEU", so_far),
         _figure("rate", f"{progress.learning_rate:.2e}"),
     )

@@ -41,7 +41,8 @@ def preflight(
     saving = f"a checkpoint takes {size(written)} and {duration(now - saving_start)}"
     disk = _disk(run, config.checkpoints, written)
     steps, seconds = estimate(split, config, trial, trial.cut.world)
-    plan = f"{trial}; {saving}, {disk}; {steps:,} steps take about {duration(seconds)}"
+    whole_run = f"{steps:,} steps take about {duration(seconds)} at this speed, without validation"
+    plan = f"{trial}; {saving}, {disk}; {whole_run}"
     report(Note(f"preflight ({duration(now - start + trial.total_seconds)}): {plan}"))
 
 

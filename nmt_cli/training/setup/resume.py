@@ -51,7 +51,7 @@ def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, r
     known = {field.name for field in fields(Position)}
     position = Position(**{key: value for key, value in state.items() if key in known})
     _refuse_end_behind(position.step, run, trainer.config)  # before the log is cut and settings are kept
-    report(Note(f"going on from step {position.step} ({checkpoint})"))
+    report(Note(f"resuming from step {position.step} ({checkpoint})"))
     return position
 
 

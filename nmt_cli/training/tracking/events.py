@@ -45,13 +45,17 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Some steps were taken since the last such event; losses are means over their target tokens."""
+    """Some steps were taken since the last such event."""
 
     step: int
     max_steps: int
     epoch: int
     loss: float
+    """Training loss with label smoothing, as in `History.losses`."""
+
     nll: float
+    """The same without label smoothing."""
+
     learning_rate: float
     tokens_per_second: float
     """Target tokens, filler not counted."""

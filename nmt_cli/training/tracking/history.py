@@ -1,6 +1,8 @@
 """What a run has measured so far; steps are thinned to curves whose size does not grow with the run."""
 
 import json
+import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,19 @@ POINTS = 600
 """Points in the curves of a long run: from this many up to twice as many."""
 
 MEASURED = ("loss", "nll", "gradient_norm", "learning_rate", "tokens_per_second")
+
+RECENT_STEPS = 50
+"""The training loss of a run is the mean over this many of its latest steps, without those left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Training losses in nats per target token, as means over the tokens of the latest steps."""
+
+    smoothed: float
+    """With label smoothing, as minimised."""
+
+    nll: float
 
 
 @dataclass(slots=True)
@@ -76,6 +91,9 @@ class History:
     now: Moment = Moment()
     points: list[Point] = field(default_factory=list)
     validations: list[Validation] = field(default_factory=list)
+    _recent: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
+    """Target tokens, loss and nll of the latest steps."""
+
     _width: int = 1
     """How many steps a point stands for."""
 
@@ -93,8 +111,20 @@ class History:
         ours = [validation for validation in self.validations if validation.name == first]
         return [validation.scores[metric] for validation in ours if metric in validation.scores]
 
+    @property
+    def losses(self) -> Losses:
+        """The training losses of the run, as every report of it shows them; nan before the first step."""
+        tokens = sum(tokens for tokens, _, _ in self._recent)
+        if not tokens:
+            return Losses(math.nan, math.nan)
+        # Weighted by tokens, since a line has the mean of its step, and steps differ in size.
+        loss = sum(tokens * loss for tokens, loss, _ in self._recent) / tokens
+        return Losses(loss, sum(tokens * nll for tokens, _, nll in self._recent) / tokens)
+
     def _add_step(self, line: dict[str, Any]) -> None:
         self.now = _after(self.now, line)
+        if line["loss"] is not None and line["nll"] is not None and not line["skipped"]:
+            self._recent.append((line["target_tokens"], line["loss"], line["nll"]))
         values = {name: _spread(line.get(name)) for name in MEASURED}
         if self.points and self.points[-1].steps < self._width:
             _join(self.points[-1], Point(self.now, 1, values))

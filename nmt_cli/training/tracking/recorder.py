@@ -104,21 +104,14 @@ class Recorder:
         self._report(Logged(written))
 
     def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
-        # Without steps that were left out: one loss that is not finite would make the mean so.
-        good = [line for line in lines if not line["skipped"]] or lines
-        tokens = sum(line["target_tokens"] for line in good)
-        # Weighted by tokens, since a line has the mean of its step, and steps differ in size.
-        loss, nll = (
-            sum(line[key] * line["target_tokens"] for line in good) / tokens for key in ("loss", "nll")
-        )
-        bleu = self._history.scores("bleu")
+        losses, bleu = self._history.losses, self._history.scores("bleu")
         return Progress(
             step=self._position.step,
             max_steps=self._config.training.max_steps,
             epoch=self._position.epoch,
             epoch_of=lines[-1].get("epoch_of", ""),
-            loss=loss,
-            nll=nll,
+            loss=losses.smoothed,
+            nll=losses.nll,
             learning_rate=lines[-1]["learning_rate"],
             tokens_per_second=lines[-1]["tokens_per_second"],
             seconds=self._clock.seconds,

@@ -15,6 +15,7 @@ import click
 import pytest
 
 from nmt_cli import config as settings
+from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.cli.commands import train as train_module
 from nmt_cli.cli.commands.train import Stop, train
 from nmt_cli.cli.reports.train import Reporter
@@ -120,13 +121,12 @@ def test_a_run_says_what_it_does_on_stderr_and_nothing_on_stdout(
     out = tmp_path / "run"
     result = run(toy_dataset, "--out", out)
     assert (result.returncode, result.stdout) == (0, "")
-    preflight, first, second, saved, cost, done = result.stderr.splitlines()
+    preflight, first, second, cost, done = result.stderr.splitlines()
     assert preflight.startswith("preflight (")
     assert first.startswith("step 1 of 2, epoch 1: loss ")
     assert second.startswith("step 2 of 2, epoch 1: loss ")
-    assert saved == f"step 2: saved {out}/checkpoints/step-00000002"
     assert cost.startswith("cost: ")
-    assert done == f"{out}: done"
+    assert done == f"{out}: complete"
 
 
 def test_quiet_says_nothing_where_all_goes_well(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_the_same_command_again_goes_on_with_more_steps(run: Run, toy_dataset: P
     result = run(toy_dataset, "--out", tmp_path / "run", "--max-steps", "3")
     assert result.stderr.splitlines()[:3] == [
         "changed: training.max_steps: 2 -> 3",
-        f"going on from step 2 ({tmp_path}/run/checkpoints/step-00000002)",
+        f"resuming from step 2 ({tmp_path}/run/checkpoints/step-00000002)",
         next(line for line in result.stderr.splitlines() if line.startswith("step 3 of 3, ")),
     ]
     log = (tmp_path / "run/log.jsonl").read_text(encoding="utf-8")
@@ -307,9 +307,9 @@ def test_a_signal_saves_and_says_how_to_go_on(
     monkeypatch.setattr(Reporter, "__call__", interrupted)
     result = run(toy_dataset, "--out", out, "--max-steps", "1000")
     assert result.returncode == code
-    assert result.stderr.splitlines()[-2:] == [
-        f"step 2: saved {out}/checkpoints/step-00000002",
-        f"{out}: stopped and saved; the same command again goes on from here",
+    assert list(checkpoints(out)) == [2]
+    assert result.stderr.splitlines()[-1:] == [
+        f"{out}: stopped and saved; run the same command again to resume",
     ]
 
 
@@ -347,21 +347,21 @@ JUDGEMENT = Judgement(
     ("event", "line"),
     [
         (Note("changed: a.b: 1 -> 2"), "changed: a.b: 1 -> 2"),
-        (Saved(12_000, Path("run/x")), "step 12,000: saved run/x"),
         (
             a_progress(),
-            "step 1,200 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
-            "waiting 1.2%, filler 0.0%, 14 h to go",
+            "step 1,200 of 100,000, epoch 4: loss 4.568, perplexity 22.20, learning rate 2.10e-04, "
+            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 14 h to go",
         ),
         (
             replace(a_progress(), epoch_of="news\x1b[2J"),
-            "step 1,200 of 100,000, epoch 4 of news\\x1b[2J: loss 4.5679, nll 3.1000, rate 2.10e-04, "
+            "step 1,200 of 100,000, epoch 4 of news\\x1b[2J: loss 4.568, perplexity 22.20, "
+            "learning rate 2.10e-04, "
             "12,346 tokens/s, waiting 1.2%, filler 0.0%, 14 h to go",
         ),
         (
             a_progress(step=99_000, seconds_left=100, skipped=3),
-            "step 99,000 of 100,000, epoch 4: loss 4.5679, nll 3.1000, rate 2.10e-04, 12,346 tokens/s, "
-            "waiting 1.2%, filler 0.0%, 1.7 min to go, 3 steps skipped (not finite)",
+            "step 99,000 of 100,000, epoch 4: loss 4.568, perplexity 22.20, learning rate 2.10e-04, "
+            "12,346 tokens/s, waiting 1.2%, filler 0.0%, 1.7 min to go, 3 steps skipped (not finite)",
         ),
         (
             Validated(5000, [JUDGEMENT, JUDGEMENT], True, 12.3),
@@ -385,13 +385,14 @@ JUDGEMENT = Judgement(
             "cost: 1.5e+15 model FLOPs in 2 h, 16 h summed over devices",
         ),
     ],
-    ids=["note", "saved", "progress", "of a corpus", "skipped", "best", "not best", "subset", "ema", "spent"],
+    ids=["note", "progress", "of a corpus", "skipped", "best", "not best", "subset", "ema", "spent"],
 )
 def test_each_event_is_a_plain_line(
-    capsys: pytest.CaptureFixture[str], event: Note | Saved | Progress | Validated | Spent, line: str
+    capsys: pytest.CaptureFixture[str], event: Note | Progress | Validated | Spent, line: str
 ) -> None:
     Reporter(quiet=False)(event)
     Reporter(quiet=False)(Doing("training", 1, 0))
+    Reporter(quiet=False)(Saved(12_000, Path("run/x")))
     Reporter(quiet=True)(event)
     assert capsys.readouterr() == ("", f"{line}\n")
 

@@ -82,7 +82,7 @@ def judgement(bleu_of: str) -> Judgement:
     "told",
     [
         *("base[b] training,", "epoch 4", "step 1,203 of 100,000", "1.2%, 14 h to go"),
-        *("loss 4.5679", "perplexity 22.20", "BLEU 21.30, best 22.10", "rate 2.10e-04"),
+        *("loss 4.568", "perplexity 22.20", "BLEU 21.30, best 22.10", "rate 2.10e-04"),
         *("real tokens/s 12,346", "filler 1.2%", "waiting 3.4%", "memory 7.2 GB"),
     ],
 )
@@ -103,7 +103,7 @@ def test_the_panel_says_what_the_run_is_at(reporter: LiveReporter, doing: str) -
     assert "step 7" in shown(reporter)
 
 
-@pytest.mark.parametrize(("complete", "state"), [(True, "done"), (False, "stopped")])
+@pytest.mark.parametrize(("complete", "state"), [(True, "complete"), (False, "stopped")])
 def test_the_panel_says_how_the_run_ended(reporter: LiveReporter, complete: bool, state: str) -> None:
     reporter(Doing("saving", 7, 0))
     reporter.end(RUN, complete)
@@ -129,7 +129,7 @@ def test_a_score_of_some_sentences_is_not_shown_as_that_of_the_set(reporter: Liv
 def test_what_is_worth_keeping_stays_above_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     events: list[Event] = [
-        Note("going on from step 5"),
+        Note("resuming from step 5"),
         Warned("nearly full"),
         Validated(5000, [judgement("a b c d e f")], True, 12.3),
         Saved(12_000, Path("run/x")),
@@ -142,12 +142,12 @@ def test_what_is_worth_keeping_stays_above_the_panel(monkeypatch: pytest.MonkeyP
     text = terminal.getvalue()
     for kept in (
         *(
-            "going on from step 5",
+            "resuming from step 5",
             "Warning: nearly full",
             "step 5,000: dev: BLEU 100.00",
             "1.5e+15 model FLOPs",
         ),
-        *("step 12,000: saved run/x", f"{RUN}: done"),
+        f"{RUN}: complete",
     ):
         assert re.search(rf"{re.escape(kept)}.*\n", text)
     assert "step 1,203 of 100,000" in text
@@ -189,7 +189,7 @@ def test_nmt_train_shows_it(toy_dataset: Path, tmp_path: Path, nmt_script: Path)
     text = on_a_terminal([str(word) for word in (*command, "--device", "cpu")])
     assert "step 3 of 3" in text
     assert "real tokens/s" in text
-    assert text.count("run: done") == 1
+    assert text.count("run: complete") == 1
     assert "step 1 of 3, epoch 1: loss" not in text
 
 

@@ -69,7 +69,7 @@ def test_a_complete_run_has_nothing_left_to_do(go: Go, run: Path, digests: Calla
     complete, events = go("validation.every_steps=2")
     assert complete
     assert digests(run) == before
-    assert notes(events) == [f"going on from step 4 ({run}/checkpoints/step-00000004)"]
+    assert notes(events) == [f"resuming from step 4 ({run}/checkpoints/step-00000004)"]
 
 
 def test_an_end_that_lies_behind_it_is_refused_and_nothing_touched(

@@ -1,12 +1,13 @@
 """What a run has measured: every line once, thinned without losing what stands out."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nmt_cli.training.tracking.history import POINTS, History, evenly, read_history
+from nmt_cli.training.tracking.history import POINTS, RECENT_STEPS, History, evenly, read_history
 
 LONG = 5 * POINTS + 7
 
@@ -95,3 +96,13 @@ def test_some_of_many_are_evenly_spread_from_the_first_to_the_last(
     count: int, most: int, expected: list[int]
 ) -> None:
     assert evenly(range(count), most) == expected
+
+
+def test_the_training_loss_is_the_mean_over_the_tokens_of_the_latest_steps(history: History) -> None:
+    assert math.isnan(history.losses.nll)
+    steps = range(1, RECENT_STEPS + 11)
+    history.add(step_line(step, target_tokens=step, loss=float(step), nll=2.0) for step in steps)
+    history.add([step_line(999, loss=None, nll=None, skipped=True)])
+    latest = steps[-RECENT_STEPS:]
+    assert history.losses.smoothed == pytest.approx(sum(step * step for step in latest) / sum(latest))
+    assert history.losses.nll == pytest.approx(2.0)

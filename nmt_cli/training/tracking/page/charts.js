@@ -4,14 +4,14 @@ const AXES = { step: "Steps", tokens: "Target tokens", hours: "Hours" };
 
 // ---- Elements
 
-/** A new element, behind what `parent` has. */
+/** Append a new element to `parent` and return it. */
 function put(parent, tag, properties, ...children) {
   const made = element(tag, properties, ...children);
   parent.append(made);
   return made;
 }
 
-/** The same of a drawing. */
+/** Append a new SVG element to `parent` and return it. */
 function draw(parent, tag, attributes, text = "") {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -49,7 +49,7 @@ function precise(value) {
 const score = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
 
 function time(seconds) {
-  // As `duration` in units.py.
+  // The same as `duration` in units.py.
   const units = [[2 * 86400, 86400, "days"], [3600, 3600, "h"], [60, 60, "min"], [0, 1, "s"]];
   const [, size, unit] = units.find(([least]) => seconds >= least), value = seconds / size;
   return `${value < 9.95 ? Number(value.toFixed(1)) : whole(value)} ${unit}`;
@@ -84,7 +84,7 @@ function fullRange() {
 }
 
 function thin(series, range, bins) {
-  // What falls on the same few pixels becomes one point; zooming in brings out the rest.
+  // Points on the same few pixels become one. Zooming in separates them.
   const points = [], width = (range[1] - range[0]) / bins;
   let bin = null;
   series.at[view.axis].forEach((x, i) => {
@@ -117,7 +117,7 @@ function extent(chart, lines) {
   if (!lows.length) return null;
   let low = Math.min(...lows), high = Math.max(...highs);
   if (chart.cut && !view.zoom && highs.length > 60) {
-    // The first steps would press all others flat.
+    // The first steps would flatten all others.
     high = highs.sort((a, b) => a - b)[Math.floor(highs.length * 0.97)];
   }
   if (chart.zero) low = 0;
@@ -242,7 +242,9 @@ function point(chart) {
   if (at !== null) { for (const end of ["x1", "x2"]) chart.cross.setAttribute(end, chart.to.x(at)); }
   chart.lines.forEach((line, i) => {
     const found = at === null ? last(line.points) : nearest(line.points, at);
-    chart.values[i].textContent = found ? precise(found.y) : "";
+    // The points depend on the width of the window, the newest value must not.
+    const newest = line.series.latest ?? last(known(line.series.mean));
+    chart.values[i].textContent = found ? precise(at === null ? newest : found.y) : "";
     const spot = chart.spots[i];
     spot.setAttribute(
       "visibility",
@@ -316,7 +318,7 @@ function buildCharts() {
       entry.append(series.name);
       return put(entry, "b", {});
     });
-    chart.nothing = put(card, "div", { className: "soft empty", hidden: true }, "Nothing yet.");
+    chart.nothing = put(card, "div", { className: "soft empty", hidden: true }, "No values yet.");
     chart.id = `clip${i}`;
     chart.svg = draw(card, "svg", { role: "img", "aria-label": `${chart.title} over the run` });
     listen(chart);

@@ -1,5 +1,5 @@
 "use strict";
-// Several runs side by side: their curves in the same charts, and what they have not in common.
+// Compares several runs: their curves in the same charts, and the settings that differ.
 
 const { runs, differences } = pageData();
 
@@ -9,7 +9,11 @@ const perRun = (values, dots = false) =>
     return line ? [{ name: run.name, dots, colour: colour(i), ...line }] : [];
   });
 
-const trained = (field) => (run) => ({ at: run.curves, ...run.curves[field] });
+const trained = (field) => (run) => ({
+  at: run.curves,
+  ...run.curves[field],
+  latest: run.losses[field] ?? undefined,
+});
 
 function judged(values) {
   return (run) => {
@@ -21,13 +25,13 @@ function judged(values) {
 const CHARTS = [
   {
     title: "Validation loss",
-    unit: "nats a target token; comparable where runs share a vocabulary",
+    unit: "nats per target token; comparable between runs with one vocabulary",
     cut: true,
     series: perRun(judged((set) => set.nll), true),
   },
   {
-    title: "Perplexity of a word",
-    unit: "log scale; comparable whatever the vocabulary",
+    title: "Perplexity per word",
+    unit: "log scale; comparable between any vocabularies",
     log: true,
     cut: true,
     series: perRun(judged((set) => set.word_perplexity), true),
@@ -38,11 +42,16 @@ const CHARTS = [
     best: true,
     series: perRun(judged((set) => set.scores.bleu), true),
   },
-  { title: "Training loss", unit: "nats a target token", cut: true, series: perRun(trained("nll")) },
+  {
+    title: "Training loss (without label smoothing)",
+    unit: "nats per target token",
+    cut: true,
+    series: perRun(trained("nll")),
+  },
   { title: "Learning rate", unit: "", zero: true, series: perRun(trained("learning_rate")) },
   {
     title: "Throughput",
-    unit: "real target tokens a second, no filler",
+    unit: "target tokens per second, without filler",
     zero: true,
     series: perRun(trained("tokens_per_second")),
   },
@@ -65,15 +74,15 @@ function buildScores() {
       whole(run.step),
       short(run.tokens),
       time(3600 * run.hours),
-      set ? set.set + (set.scored_on && `, scores of ${set.scored_on}`) : "–",
+      set ? set.set + (set.scored_on && `, scores on ${set.scored_on}`) : "–",
       precise(set && least(set.nll)),
       precise(set && least(set.word_perplexity)),
       score(set && set.scores.bleu && most(set.scores.bleu)),
       score(set && set.scores.chrf && most(set.scores.chrf)),
     ];
   });
-  const head = ["Step", "Target tokens", "Time", "Set", "Least loss", "Of a word", "Best BLEU", "Best chrF"];
-  grid(byId("scores"), "Where they stand", head, rows);
+  const head = ["Step", "Target tokens", "Time", "Set", "Lowest loss", "Perplexity per word", "Best BLEU", "Best chrF"];
+  grid(byId("scores"), "Summary", head, rows);
 }
 
 function buildAbout() {
@@ -82,12 +91,12 @@ function buildAbout() {
     grid(byId("about"), "Settings that differ", names, differences);
   }
   const facts = [...new Set(runs.flatMap((run) => Object.keys(run.environment)))];
-  const told = (run, fact) => String(run.environment[fact] ?? "–");
-  const rows = facts.map((fact) => [fact, ...runs.map((run) => told(run, fact))]);
+  const shown = (run, fact) => String(run.environment[fact] ?? "–");
+  const rows = facts.map((fact) => [fact, ...runs.map((run) => shown(run, fact))]);
   grid(byId("about"), "Environment", names, rows);
 }
 
-put(byId("head"), "h1", {}, runs.map((run) => run.name).join(" · "));
+put(byId("head"), "h1", {}, `Comparison of ${runs.length} runs`);
 byId("head").append(themeButton());
 buildCharts();
 buildScores();

@@ -6,6 +6,7 @@ const NAMES = { bleu: "BLEU", chrf: "chrF", ter: "TER" };
 const RELOAD_SECONDS = 60;
 
 function measured(name, field, index, map = (value) => value) {
+  const latest = run.losses[field] ?? null;
   const { mean, low, high } = run.curves[field];
   const mapped = (list) => list.map((value) => (value === null ? null : map(value)));
   return {
@@ -14,6 +15,7 @@ function measured(name, field, index, map = (value) => value) {
     mean: mapped(mean),
     low: mapped(low),
     high: mapped(high),
+    latest: latest === null ? undefined : map(latest),
     colour: colour(index),
   };
 }
@@ -35,11 +37,11 @@ const sets = (values, first) => run.validations.map((set, i) => judged(set, valu
 const CHARTS = [
   {
     title: "Loss",
-    unit: "nats a target token",
+    unit: "nats per target token",
     cut: true,
     series: [
-      measured("training, smoothed", "loss", 0),
-      measured("training", "nll", 5),
+      measured("training (with label smoothing)", "loss", 0),
+      measured("training (without)", "nll", 5),
       ...sets((s) => s.nll, 1),
     ],
   },
@@ -56,10 +58,10 @@ const CHARTS = [
     best: true,
     series: sets((s) => s.scores.bleu || [], 1),
   },
-  { title: "Learning rate", unit: "", zero: true, series: [measured("rate", "learning_rate", 3)] },
+  { title: "Learning rate", unit: "", zero: true, series: [measured("learning rate", "learning_rate", 3)] },
   {
     title: "Throughput",
-    unit: "real target tokens a second, no filler",
+    unit: "target tokens per second, without filler",
     zero: true,
     series: [measured("tokens/s", "tokens_per_second", 2)],
   },

@@ -6,12 +6,14 @@ function bestOf(set, metric) {
   return Number.isFinite(top) ? { value: top, step: set.step[values.indexOf(top)] } : null;
 }
 
+const STATES = { training: "training", stopped: "stopped, can be resumed", done: "complete" };
+
 function buildHead() {
   const head = byId("head"), [source, target] = run.languages;
   document.title = `${run.name} · nmt train`;
   put(head, "h1", {}, run.name);
   put(head, "span", { className: "pill" }, `${source} → ${target}`);
-  const state = { training: "training", stopped: "stopped, can go on", done: "done" }[run.state];
+  const state = STATES[run.state];
   put(head, "span", { className: `pill state ${run.state}` }, state);
   put(head, "span", { className: "soft written" }, `written ${new Date(run.written).toLocaleString()}`);
   head.append(themeButton());
@@ -39,22 +41,22 @@ function buildTiles() {
       }`,
     ),
   ]);
-  const left = run.state === "training" ? `${time(run.seconds_left)} to go` : run.state;
+  const left = run.state === "training" ? `${time(run.seconds_left)} to go` : STATES[run.state];
   tile("Time", time(run.seconds), left);
-  const loss = last(known(run.curves.loss.mean)), nll = last(known(run.curves.nll.mean));
+  const { loss, nll } = run.losses;
   tile(
-    "Training loss",
-    loss === null ? "–" : loss.toFixed(3),
+    "Training loss (with label smoothing)",
+    precise(loss),
     nll === null ? "" : `perplexity ${precise(Math.exp(nll))}`,
   );
   if (first) {
     const best = bestOf(first, "bleu"), least = Math.min(...known(first.perplexity));
-    tile(`Perplexity, ${first.set}`, precise(last(first.perplexity)), `least ${precise(least)}`);
+    tile(`Perplexity, ${first.set}`, precise(last(first.perplexity)), `lowest ${precise(least)}`);
     if (best) {
       tile(
         `BLEU, ${first.set}${first.scored_on && `, ${first.scored_on}`}`,
         score(last(first.scores.bleu)),
-        `best ${score(best.value)}, step ${whole(best.step)}`,
+        `best ${score(best.value)} at step ${whole(best.step)}`,
       );
     }
   }
@@ -108,7 +110,7 @@ function way(card, sentence, steps) {
   );
   if (changes.length < 2) return;
   const details = put(card, "details", {});
-  put(details, "summary", {}, `How it came about: ${changes.length} versions`);
+  put(details, "summary", {}, `Earlier translations (${changes.length - 1})`);
   const list = put(details, "div", { className: "way" });
   for (const [step, text] of changes.reverse()) {
     put(list, "span", {}, `step ${whole(step)}`);
@@ -135,7 +137,7 @@ function buildSamples(set) {
     bar,
     "span",
     { className: "hint" },
-    "Words that the reference has not, in that order, are ",
+    "Words that are not in the reference, or in another order, are ",
     element("span", { className: "other" }, "marked"),
     ".",
   );
@@ -188,13 +190,13 @@ function buildScores() {
       ],
     }));
     const names = metrics.map((metric) => NAMES[metric] || metric);
-    const head = ["Step", "Time", "Loss", "Perplexity", "Of a word", ...names];
+    const head = ["Step", "Time", "Loss", "Perplexity", "Perplexity per word", ...names];
     table(put(card, "div", { className: "scroll" }), head, rows.reverse());
     const signatures = metrics.map((metric) => `${NAMES[metric] || metric}: ${set.signatures[metric]}`).join(
       "; ",
     );
-    const decoded = set.decoded === "ema" ? "The moving average of the weights (EMA) was judged. " : "";
-    const on = set.scored_on && `Scores of ${set.scored_on}. `;
+    const decoded = set.decoded === "ema" ? "Validated with the moving average of the weights (EMA). " : "";
+    const on = set.scored_on && `Scores on ${set.scored_on}. `;
     put(card, "p", { className: "soft under said" }, decoded + on + signatures).style.overflowWrap =
       "anywhere";
   }
@@ -205,31 +207,32 @@ function buildAbout() {
   const left = put(columns, "div", {}), right = put(columns, "div", {});
   put(left, "h2", {}, "This run");
   table(put(left, "div", { className: "card" }), [], run.facts.map((cells) => ({ cells })), "facts");
-  put(right, "h2", {}, "What it cost");
+  put(right, "h2", {}, "Cost");
   const card = put(right, "div", { className: "card" }), cost = run.cost;
   const hours = String(Number(cost.device_hours.toPrecision(3)));
   const rows = [{ cells: ["this run", scientific(cost.model_flops), hours, scientific(cost.flops)] }];
-  for (const [name, paper] of Object.entries(cost.paper)) {
+  // Beside the paper's hours, those of a short trial say nothing.
+  for (const [name, paper] of Object.entries(cost.device_hours < 0.1 ? {} : cost.paper)) {
     rows.push({
       cells: [`the paper's ${name} model`, "–", `${paper.hours} × ${paper.devices}`, scientific(paper.flops)],
     });
   }
-  const head = ["", "Model FLOPs", "Hours × devices", "As in Table 2"];
+  const head = ["", "Model FLOPs", "Hours × devices", "FLOPs as in Table 2"];
   table(put(card, "div", { className: "scroll" }), head, rows);
   put(
     card,
     "p",
     { className: "soft under" },
-    `Model FLOPs are those of the matrix products, forward and backward. The paper's Table 2 reckons hours × devices × ${
+    `Model FLOPs are those of the matrix products, forward and backward. The paper's Table 2 estimates the cost as hours × devices × ${
       scientific(cost.device_flops)
-    } operations a second, whatever a device is.`,
+    } operations per second, for any device.`,
   );
   const settings = put(byId("about"), "details", { className: "card" });
   put(settings, "summary", {}, "All settings (config.toml)");
   put(settings, "pre", {}, run.settings);
 }
 
-// ---- While it trains, the page looks for a newer one, unless somebody is at work with it.
+// ---- During training, the page reloads itself unless the reader is using it.
 
 function reloadNowAndThen() {
   for (const kind of ["pointerdown", "keydown", "input"]) {
@@ -248,5 +251,5 @@ run.samples.forEach(buildSamples);
 buildScores();
 buildAbout();
 byId("foot").textContent =
-  "Made by nmt train from log.jsonl, which has every step; long curves are thinned here, with the least and the most of each stretch as a band.";
+  "Made by nmt train from log.jsonl, which has every step. In long curves a point is the mean of a few steps, and the band is their minimum and maximum. The training loss is the mean of the last 50 steps.";
 if (run.state === "training") reloadNowAndThen();

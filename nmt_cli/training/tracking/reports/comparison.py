@@ -19,7 +19,7 @@ from nmt_cli.training.tracking.environment import ENVIRONMENT
 from nmt_cli.training.tracking.history import History
 from nmt_cli.training.tracking.log import LOG
 from nmt_cli.training.tracking.reports.curves_svg import drawing
-from nmt_cli.training.tracking.reports.html_report import curves, judged, validations_by_set
+from nmt_cli.training.tracking.reports.html_report import curves, judged, losses, validations_by_set
 from nmt_cli.training.tracking.salvage import whole_lines
 
 SCRIPTS = ("charts.js", "comparison.js")
@@ -108,6 +108,7 @@ def _content(run: Kept) -> dict[str, Any]:
         "tokens": now.target_tokens,
         "hours": now.hours,
         "curves": curves(run.history),
+        "losses": losses(run.history),
         "validations": [judged(name, found) for name, found in validations_by_set(run.history).items()],
         "environment": {fact: value for fact, value in run.environment.items() if value is not None},
     }

@@ -103,6 +103,7 @@ class HtmlReport:
             "seconds": round(3600 * standing.spent.hours),
             "seconds_left": round(standing.seconds_left),
             "curves": curves(self.history),
+            "losses": losses(self.history),
             "validations": [judged(name, found) for name, found in by_set.items()],
             "samples": [self._samples(name, found) for name, found in by_set.items()],
             "cost": _cost(standing.spent),
@@ -133,6 +134,11 @@ def curves(history: History) -> dict[str, Any]:
     points = history.points
     measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
     return {**_axes([point.end for point in points]), **measured}
+
+
+def losses(history: History) -> dict[str, float | None]:
+    """Return the training losses of a run, as pages show them."""
+    return {"loss": _rounded(history.losses.smoothed), "nll": _rounded(history.losses.nll)}
 
 
 def validations_by_set(history: History) -> dict[str, list[Validation]]:
