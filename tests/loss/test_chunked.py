@@ -55,7 +55,7 @@ def distances(found: list[Tensor], exact: list[Tensor]) -> list[float]:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("every", [0, 3, 1], ids=["no filler", "some filler", "only filler"])
 @pytest.mark.parametrize("tokens", [0, 1, 3, 4, 5, 10])
-def test_chunks_of_four_add_up_to_the_definition(
+def test_chunks_add_up_to_the_reference(
     tokens: int, every: int, smoothing: float, random_batch: Made, differentiated: Differentiated
 ) -> None:
     batch = random_batch(tokens, 37, 8, torch.float64, every)
@@ -86,7 +86,7 @@ class Noted:
 
 
 @pytest.mark.parametrize("entries", [19, 64, 65])
-def test_rows_begin_at_whole_units_where_a_device_wants_that(entries: int, random_batch: Made) -> None:
+def test_rows_begin_at_multiples_of_the_unit(entries: int, random_batch: Made) -> None:
     batch = random_batch(10, entries, 8, torch.float16)
     noted = Noted()
     aligned = chunked.walk(*batch, 0.1, None, True, True, rows=noted, chunk=4, unit=64)
@@ -96,7 +96,7 @@ def test_rows_begin_at_whole_units_where_a_device_wants_that(entries: int, rando
         torch.testing.assert_close(a, b)
 
 
-def test_a_gradient_that_is_the_announced_scale_multiplies_nothing(random_batch: Made) -> None:
+def test_the_announced_gradient_itself_needs_no_multiplication(random_batch: Made) -> None:
     x, weight, targets = random_batch(5, 19, 8, torch.float32)
     x.requires_grad_(), weight.requires_grad_()
     scale = torch.tensor(0.25)
@@ -107,7 +107,7 @@ def test_a_gradient_that_is_the_announced_scale_multiplies_nothing(random_batch:
         assert watched.names.count("mul") == products
 
 
-def test_a_gpu_adds_half_products_to_the_sum_in_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_adds_half_precision_products_in_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, object]] = []
     monkeypatch.setattr(torch, "addmm", lambda *operands, **options: asked.append(options))
     with FakeTensorMode():
@@ -120,7 +120,7 @@ def test_a_gpu_adds_half_products_to_the_sum_in_one_operation(monkeypatch: pytes
 
 @pytest.mark.parametrize("scale", [None, 3.0, 1024.0])
 @pytest.mark.parametrize("tokens", [CHUNK - 1, CHUNK, CHUNK + 1, CHUNK * 5 // 2])
-def test_gradients_are_the_definitions_whatever_the_announced_scale(
+def test_gradients_equal_the_reference_for_any_announced_scale(
     tokens: int, scale: float | None, random_batch: Made, differentiated: Differentiated
 ) -> None:
     batch = random_batch(tokens, 19, 8, torch.float64, 7)
@@ -133,7 +133,7 @@ def test_gradients_are_the_definitions_whatever_the_announced_scale(
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
 @pytest.mark.parametrize("spread", [0.1, 1.0, 5.0])
-def test_it_errs_at_most_twice_as_much_as_plain_pytorch(
+def test_the_chunked_loss_has_at_most_twice_the_error_of_plain_pytorch(
     spread: float, dtype: torch.dtype, random_batch: Made, differentiated: Differentiated
 ) -> None:
     x, weight, targets = random_batch(CHUNK + 100, 501, 16, dtype, 5)
@@ -159,7 +159,7 @@ def test_huge_logits_give_finite_losses() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16], ids=str)
-def test_autocast_does_not_change_it(
+def test_autocast_does_not_change_the_loss(
     dtype: torch.dtype, random_batch: Made, differentiated: Differentiated
 ) -> None:
     batch = random_batch(20, 37, 8, dtype)
@@ -169,7 +169,7 @@ def test_autocast_does_not_change_it(
     assert all(a.equal(b) for a, b in zip(ours, plain, strict=True))
 
 
-def test_scaled_fp16_gradients_err_no_more_than_plain_ones(
+def test_scaled_fp16_gradients_have_no_larger_error_than_plain_ones(
     random_batch: Made, differentiated: Differentiated
 ) -> None:
     batch, scale = random_batch(CHUNK + 100, 501, 16, torch.float16), 2.0**10 / 600
@@ -182,7 +182,9 @@ def test_scaled_fp16_gradients_err_no_more_than_plain_ones(
         assert err <= 1.05 * allowed  # chunks round their share each: the same size, other luck
 
 
-def test_small_gradients_survive_fp16_when_the_scale_is_announced(differentiated: Differentiated) -> None:
+def test_small_gradients_do_not_become_0_in_fp16_if_the_scale_is_announced(
+    differentiated: Differentiated,
+) -> None:
     x, weight = torch.ones(1, 1, dtype=torch.float16), torch.full((8, 1), -20.0)
     weight[0] = 0.0
     batch, scale = (x, weight, torch.tensor([0])), 2.0**16
@@ -201,7 +203,7 @@ def test_small_gradients_survive_fp16_when_the_scale_is_announced(differentiated
     ("x_wanted", "weight_wanted", "saved"),
     [(True, True, [24, 56]), (True, False, [24, 0]), (False, True, [0, 56]), (False, False, [])],
 )
-def test_only_gradients_that_are_wanted_are_kept(
+def test_only_required_gradients_are_saved(
     x_wanted: bool, weight_wanted: bool, saved: list[int], random_batch: Made
 ) -> None:
     x, weight, targets = random_batch(3, 7, 8, torch.float32)
@@ -217,7 +219,7 @@ def test_only_gradients_that_are_wanted_are_kept(
     assert [tensor.numel() for tensor in kept] == saved
 
 
-def test_no_gradients_are_kept_where_none_are_recorded(random_batch: Made) -> None:
+def test_without_gradients_nothing_is_saved(random_batch: Made) -> None:
     x, weight, targets = random_batch(3, 7, 8, torch.float32)
     x.requires_grad_(), weight.requires_grad_()
     with torch.no_grad(), Watched() as watched:
@@ -232,7 +234,7 @@ def test_no_gradients_are_kept_where_none_are_recorded(random_batch: Made) -> No
 
 @pytest.mark.parametrize(("wanted", "products"), [((True, False), 2), ((False, True), 2), ((True, True), 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_a_gradient_that_is_not_wanted_is_not_computed(
+def test_a_gradient_that_is_not_required_is_not_computed(
     dtype: torch.dtype, wanted: tuple[bool, bool], products: int, random_batch: Made
 ) -> None:
     batch = random_batch(3, 7, 8, dtype)
@@ -252,7 +254,7 @@ def test_no_tensor_is_larger_than_the_logits_of_a_chunk(dtype: torch.dtype, rand
 @pytest.mark.slow
 @pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("scale", [None, torch.tensor(2.0)], ids=["no scale", "scale"])
-def test_the_operator_is_registered_as_pytorch_wants_it(
+def test_the_operator_passes_pytorchs_check(
     scale: Tensor | None, wanted: tuple[bool, bool], random_batch: Made
 ) -> None:
     x, weight, targets = random_batch(5, 7, 4, torch.float64, 3)
@@ -260,7 +262,9 @@ def test_the_operator_is_registered_as_pytorch_wants_it(
     torch.library.opcheck(chunked.losses_and_gradients, (x, weight, targets, 0.1, scale, *wanted))
 
 
-def test_features_may_be_strided_and_weights_half(random_batch: Made, differentiated: Differentiated) -> None:
+def test_features_may_be_strided_and_weights_of_half_precision(
+    random_batch: Made, differentiated: Differentiated
+) -> None:
     x, weight, targets = random_batch(5, 7, 8, torch.bfloat16)
     batch = x.T.contiguous().T, weight.bfloat16(), targets
     contiguous = differentiated(partial(chunked.cross_entropy, smoothing=0.1), x, *batch[1:])

@@ -55,7 +55,7 @@ def test_a_target_outside_of_the_vocabulary_is_an_error(
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's compiler uses it
-def test_the_compiler_takes_it_whole(
+def test_the_loss_is_compiled_without_a_graph_break(
     random_batch: Callable[..., Batch], differentiated: Callable[..., list[Tensor]]
 ) -> None:
     def step(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:

@@ -51,7 +51,7 @@ def random_logits(entries: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("scale", [None, 3.0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("entries", [1, 7, 63, 64, 65, 128, 300])
-def test_rows_are_those_of_pytorch_in_float64(
+def test_float64_rows_equal_those_of_pytorch(
     entries: int, smoothing: float, scale: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fused, "MAX_BLOCK", 64)
@@ -63,7 +63,7 @@ def test_rows_are_those_of_pytorch_in_float64(
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("entries", [63, 300])
-def test_rows_err_at_most_twice_as_much_as_those_of_pytorch(
+def test_rows_have_at_most_twice_the_error_of_pytorch(
     entries: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fused, "MAX_BLOCK", 64)
@@ -91,7 +91,7 @@ def test_a_target_outside_of_the_vocabulary_makes_its_loss_nan(target: int) -> N
     assert losses.isnan().tolist() == [[False, True, False, False, False]] * 2
 
 
-def test_where_no_gradient_is_wanted_the_logits_stay() -> None:
+def test_without_a_gradient_the_logits_are_unchanged() -> None:
     logits, targets = random_logits(7, torch.float32)
     before, losses = logits.clone(), logits.new_empty(2, 5)
     fused.rows(logits, targets, losses, 0.1, None, False)
@@ -99,7 +99,7 @@ def test_where_no_gradient_is_wanted_the_logits_stay() -> None:
     assert losses.equal(rows_of(fused.rows, logits, targets, 0.1, None)[0])
 
 
-def test_a_walk_with_the_kernel_gives_the_definitions_losses_and_gradients(
+def test_chunks_with_the_fused_kernel_equal_the_reference(
     random_batch: Made, differentiated: Differentiated
 ) -> None:
     batch = [tensor.to(DEVICE) for tensor in random_batch(10, 37, 8, torch.float64, 3)]
@@ -110,14 +110,14 @@ def test_a_walk_with_the_kernel_gives_the_definitions_losses_and_gradients(
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_cuda_has_a_kernel_of_its_own() -> None:
+def test_a_kernel_is_registered_for_cuda() -> None:
     assert torch._C._dispatch_has_kernel_for_dispatch_key("nmt::losses_and_gradients", "CUDA")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_on_a_gpu_it_errs_at_most_twice_as_much_as_plain_pytorch(
+def test_on_a_gpu_the_loss_has_at_most_twice_the_error_of_plain_pytorch(
     dtype: torch.dtype, random_batch: Made, differentiated: Differentiated
 ) -> None:
     x, weight, targets = (t.cuda() for t in random_batch(fused.CHUNK + 100, 5003, 64, dtype, 5))

@@ -14,7 +14,7 @@ from nmt_cli.loss.reference import IGNORED, cross_entropy
 
 @pytest.mark.parametrize("every", [0, 3, 1], ids=["no filler", "some filler", "only filler"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_it_is_pytorchs_cross_entropy(
+def test_the_reference_equals_pytorchs_cross_entropy(
     smoothing: float,
     every: int,
     random_batch: Callable[..., tuple[Tensor, Tensor, Tensor]],
@@ -32,7 +32,7 @@ def test_it_is_pytorchs_cross_entropy(
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 
-def test_smoothing_is_spread_over_all_entries_the_target_among_them() -> None:
+def test_smoothing_is_spread_over_all_entries_including_the_target() -> None:
     x, weight = (
         torch.ones(1, 1, dtype=torch.float64),
         torch.tensor([[0.0], [math.log(3)]], dtype=torch.float64),

@@ -23,7 +23,7 @@ def both(
     return (ours, losses[0]), (exact, losses[1])
 
 
-def test_there_is_a_kernel() -> None:
+def test_the_compiled_kernel_is_available() -> None:
     assert compiled_kernels("loss"), "the tests need Numba"
 
 
@@ -38,7 +38,7 @@ def test_there_is_a_kernel() -> None:
     dtype=st.sampled_from(TYPES),
     gradient=st.booleans(),
 )
-def test_rows_are_those_of_float64_rounded(
+def test_rows_equal_rounded_rows_of_float64(
     seed: int,
     tokens: int,
     entries: int,
@@ -63,7 +63,7 @@ def test_rows_are_those_of_float64_rounded(
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("bad", [float("nan"), -float("nan"), float("inf")])
-def test_a_row_that_is_not_finite_gives_no_finite_loss_and_spoils_no_other(
+def test_a_row_that_is_not_finite_has_no_finite_loss_and_affects_no_other(
     bad: float, dtype: torch.dtype
 ) -> None:
     logits = torch.randn(3, 40).to(dtype)

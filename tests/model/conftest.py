@@ -15,15 +15,11 @@ from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAtte
 from nmt_cli.model.ssru import Ssru
 from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmt_cli.ragged import Layout
-from nmt_cli.text.vocabulary import Vocabulary
+from tests.model.models import model_of
 
 VOCABULARY = 40
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
-
-
-def known(size: int) -> Vocabulary:
-    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
 def _batch(sources: Sequence[int], targets: Sequence[int], seed: int = 0) -> Batch:
@@ -59,7 +55,7 @@ def build() -> Callable[..., Transformer]:
 
     def build(config: ModelConfig, seed: int = 1) -> Transformer:
         torch.manual_seed(seed)
-        model = Transformer(config, known(VOCABULARY), known(VOCABULARY), joint=True).eval()
+        model = model_of(config, VOCABULARY).eval()
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 nn.init.normal_(parameter, mean=float(parameter.detach().mean()), std=0.2)

@@ -109,38 +109,10 @@ def test_step_by_step_gives_the_logits_of_teacher_forcing(
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@given(
-    order=st.lists(st.lists(st.integers(0, 2), min_size=3, max_size=3), min_size=2, max_size=2),
-    before=st.integers(1, 7),
-    behind=st.integers(1, 4),
-)
-@settings(max_examples=8)
-@torch.no_grad()
-def test_reordered_siblings_go_on_as_if_they_had_begun_so(
-    name: str,
-    order: list[list[int]],
-    before: int,
-    behind: int,
-    build: Callable[..., Transformer],
-    batch: Callable[..., Batch],
-) -> None:
-    model = build(CONFIGS[name])
-    source_S, _, source, _ = batch([4, 6], [])
-    prefixes, ends = ids(6, before, seed=before), ids(6, behind, seed=99)
-    kept = torch.tensor([3 * sentence + row for sentence, chosen in enumerate(order) for row in chosen])
-    cache = model.begin(source_S, source, 3)
-    stepped(model, list(prefixes), cache)
-    follow(cache, order)
-    found = stepped(model, list(ends), cache)
-    wanted = forced(model, source_S, source, list(torch.cat([prefixes[kept], ends], dim=1)))
-    assert_alike(found, [row[before:] for row in wanted])
-
-
-@pytest.mark.parametrize("name", CONFIGS)
 @given(data=st.data(), lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3))
 @settings(max_examples=8)
 @torch.no_grad()
-def test_any_history_of_branching_leaving_and_joining_gives_the_logits_of_teacher_forcing(
+def test_any_sequence_of_reordering_leaving_and_joining_gives_the_logits_of_teacher_forcing(
     name: str,
     data: st.DataObject,
     lengths: list[int],
@@ -185,7 +157,7 @@ def test_any_history_of_branching_leaving_and_joining_gives_the_logits_of_teache
 
 
 @torch.no_grad()
-def test_siblings_share_the_keys_and_values_of_their_source(
+def test_hypotheses_of_a_sentence_share_the_keys_and_values_of_its_source(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     model = build(POST)
@@ -202,24 +174,9 @@ def test_siblings_share_the_keys_and_values_of_their_source(
     assert held(1)[0] == 2 * 4 * 5 * 4 * 4  # sentences, heads, longest, channels, bytes
 
 
-@torch.no_grad()
-def test_sentences_do_not_disturb_each_other_step_by_step(
-    build: Callable[..., Transformer], batch: Callable[..., Batch]
-) -> None:
-    model, rows = build(POST), list(ids(3, 8))
-    source_S, _, source, _ = batch([9, 1, 4], [])
-    together = stepped(model, rows, model.begin(source_S, source, 1))
-    alone = []
-    for row, part in zip(rows, source.slices(), strict=True):
-        layout = Layout.of([part.stop - part.start])
-        cache = model.begin(source_S[part], layout, 1)
-        alone += stepped(model, [row], cache)
-    assert_alike(together, alone)
-
-
 @pytest.mark.parametrize("sources", [[3, 0, 2], [0, 0, 0]], ids=["one of three", "all"])
 @torch.no_grad()
-def test_a_source_without_tokens_gives_the_logits_of_teacher_forcing_too(
+def test_an_empty_source_gives_the_logits_of_teacher_forcing(
     sources: list[int], build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     model, rows = build(POST), list(ids(6, 5))
@@ -231,7 +188,7 @@ def test_a_source_without_tokens_gives_the_logits_of_teacher_forcing_too(
 
 
 @torch.no_grad()
-def test_a_token_that_hypotheses_share_is_kept_once(
+def test_a_token_that_hypotheses_share_is_stored_once(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     """Four hypotheses that part only at their last token: as many nodes as tokens, and three more."""
@@ -248,7 +205,7 @@ def test_a_token_that_hypotheses_share_is_kept_once(
 
 
 @torch.no_grad()
-def test_nodes_of_hypotheses_that_were_left_make_room_for_new_ones(
+def test_nodes_of_dropped_hypotheses_are_reused(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     model = build(POST)
@@ -265,7 +222,7 @@ def test_nodes_of_hypotheses_that_were_left_make_room_for_new_ones(
 
 
 @torch.no_grad()
-def test_what_a_place_that_is_not_in_use_holds_does_not_matter(
+def test_the_content_of_an_unused_slot_does_not_matter(
     monkeypatch: pytest.MonkeyPatch, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     """Nothing clears the memory of such a place; here it has the worst that memory can have."""
@@ -279,7 +236,7 @@ def test_what_a_place_that_is_not_in_use_holds_does_not_matter(
 
 
 @torch.no_grad()
-def test_a_step_under_bfloat16_autocast_errs_no_more_than_twice_as_teacher_forcing_does(
+def test_steps_under_bfloat16_autocast_have_at_most_twice_the_error_of_teacher_forcing(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     model, rows = build(POST), list(ids(4, 9))

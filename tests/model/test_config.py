@@ -16,7 +16,7 @@ def complaint(**settings: Any) -> str:
     return str(caught.value)
 
 
-def test_without_anything_given_the_model_is_the_papers_base_model() -> None:
+def test_the_default_settings_are_the_papers_base_model() -> None:
     config = ModelConfig()
     assert (config.encoder_layers, config.decoder_layers, config.heads) == (6, 6, 8)
     assert (config.width, config.feed_forward, config.d_k, config.d_v) == (512, 2048, 64, 64)
@@ -43,7 +43,7 @@ def test_without_anything_given_the_model_is_the_papers_base_model() -> None:
     ],
     ids=str,
 )
-def test_keys_and_values_have_widths_of_their_own(settings: dict[str, Any], widths: tuple[int, int]) -> None:
+def test_keys_and_values_may_have_different_widths(settings: dict[str, Any], widths: tuple[int, int]) -> None:
     config = replace(ModelConfig(), **settings)
     assert (config.d_k, config.d_v) == widths
 
@@ -76,14 +76,14 @@ def test_an_epsilon_that_makes_no_norm_is_refused(value: float) -> None:
     assert f"norm_epsilon is {value}" in complaint(norm_epsilon=value)
 
 
-def test_every_wrong_size_is_told_at_once() -> None:
+def test_all_invalid_sizes_are_reported_at_once() -> None:
     message = complaint(width=0, heads=-1, encoder_window=-5)
     for part in ("width is 0", "heads is -1", "encoder_window is -5"):
         assert part in message
 
 
 @pytest.mark.parametrize("widths", [{}, {"key_width": 40}, {"value_width": 40}], ids=str)
-def test_a_width_that_heads_cannot_share_is_refused_with_the_cure(widths: dict[str, int]) -> None:
+def test_a_width_that_is_not_a_multiple_of_the_heads_is_refused_with_a_remedy(widths: dict[str, int]) -> None:
     message = complaint(width=512, heads=12, **widths)
     assert "512" in message
     assert "12" in message
@@ -110,7 +110,7 @@ def test_an_ssru_has_no_window() -> None:
     assert "decoder_window" in complaint(decoder_history="ssru", decoder_window=3)
 
 
-def test_every_setting_says_what_it_decides() -> None:
+def test_every_setting_has_a_kind() -> None:
     assert [field.name for field in fields(ModelConfig) if not field.metadata.get("kind")] == []
 
 
@@ -126,13 +126,13 @@ def test_every_setting_says_what_it_decides() -> None:
     ],
     ids=str,
 )
-def test_two_models_disagree_in_what_is_of_such_kinds(
+def test_disagreements_are_limited_to_kinds_of_settings(
     settings: dict[str, Any], kinds: tuple[Kind, ...], names: list[str]
 ) -> None:
     assert disagreements(ModelConfig(), replace(ModelConfig(), **settings), *kinds) == names
 
 
-def test_every_setting_says_what_it_means() -> None:
+def test_every_setting_has_a_meaning() -> None:
     from nmt_cli.training.config import TrainConfig
 
     meanings = {setting.name: setting.meaning for setting in describe(TrainConfig)}

@@ -15,7 +15,7 @@ def dropped(x: Tensor, probability: float, seed: int = 1) -> Tensor:
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.3, 0.5, 0.9])
-def test_as_many_elements_are_dropped_as_were_asked_for(probability: float) -> None:
+def test_the_share_of_dropped_elements_is_the_probability(probability: float) -> None:
     out = dropped(torch.ones(400_000), probability)
     deviation = (probability * (1 - probability) / 400_000) ** 0.5
     assert float((out == 0).double().mean()) == pytest.approx(probability, abs=4 * deviation + 2**-16)
@@ -23,7 +23,7 @@ def test_as_many_elements_are_dropped_as_were_asked_for(probability: float) -> N
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("probability", [0.1, 0.3])
-def test_what_is_left_is_scaled_up_so_that_the_mean_stays(probability: float, dtype: torch.dtype) -> None:
+def test_kept_elements_are_scaled_up_to_keep_the_mean(probability: float, dtype: torch.dtype) -> None:
     out = dropped(torch.ones(1000, dtype=dtype), probability)
     kept = out[out != 0]
     assert out.dtype == dtype
@@ -32,7 +32,7 @@ def test_what_is_left_is_scaled_up_so_that_the_mean_stays(probability: float, dt
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_gradient_goes_where_the_values_went(dtype: torch.dtype) -> None:
+def test_the_gradient_is_dropped_where_the_values_were(dtype: torch.dtype) -> None:
     x = torch.ones(7, 33, dtype=dtype, requires_grad=True)
     out = dropped(x, 0.4)
     (gradient,) = torch.autograd.grad(out.sum(), x)
@@ -51,7 +51,7 @@ def test_one_seed_drops_the_same_elements_again() -> None:
     assert not torch.equal(dropped(x, 0.5, seed=7), dropped(x, 0.5, seed=8))
 
 
-def test_the_next_call_drops_others() -> None:
+def test_the_next_call_drops_other_elements() -> None:
     x = torch.ones(10_000)
     both = torch.stack([dropped(x, 0.5), dropout(x, 0.5, training=True)]) == 0
     assert float(both.all(0).double().mean()) == pytest.approx(0.25, abs=0.02)
@@ -73,14 +73,14 @@ def test_nothing_changes_in_evaluation_or_without_a_probability(probability: flo
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (5,), (4, 0), (3, 7), (2, 3, 5)], ids=str)
-def test_any_size_is_dropped_whole(shape: tuple[int, ...]) -> None:
+def test_every_element_of_a_tensor_of_any_size_may_be_dropped(shape: tuple[int, ...]) -> None:
     drops = [dropped(torch.ones(shape), 0.5, seed) == 0 for seed in range(40)]
     assert drops[0].shape == shape
     assert torch.stack(drops).any(0).all()
     assert not torch.stack(drops).all(0).any()
 
 
-def test_memory_out_of_order_is_dropped_as_well() -> None:
+def test_tensors_that_are_not_contiguous_are_dropped_in_the_same_way() -> None:
     ordered = torch.randn(30, 20)
     for x in (ordered.T.contiguous().T, torch.cat([ordered, ordered], dim=1)[:, :20]):
         assert not x.is_contiguous()
@@ -88,14 +88,14 @@ def test_memory_out_of_order_is_dropped_as_well() -> None:
 
 
 @pytest.mark.parametrize("probability", [1e-9, 0.999_999])
-def test_a_probability_next_to_none_or_all_is_not_an_error(probability: float) -> None:
+def test_probabilities_near_0_and_1_give_finite_results(probability: float) -> None:
     out = dropped(torch.ones(1000), probability)
     assert out.isfinite().all()
     assert float((out == 0).double().mean()) == pytest.approx(probability, abs=0.01)
 
 
 @pytest.mark.gpu
-def test_dropout_on_the_device_drops_as_many_and_the_same_backward(cuda: str) -> None:
+def test_dropout_on_a_gpu_drops_gradients_where_it_dropped_values(cuda: str) -> None:
     x = torch.ones(100_000, device=cuda, requires_grad=True)
     out = dropped(x, 0.3)
     assert float((out == 0).double().mean()) == pytest.approx(0.3, abs=0.01)

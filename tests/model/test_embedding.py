@@ -13,7 +13,7 @@ from nmt_cli.model.positions import sinusoids
 CONFIG = ModelConfig(width=64, embedding_dropout=0.0)
 
 
-def test_embeddings_are_drawn_with_the_root_of_the_width_below_one() -> None:
+def test_embeddings_have_a_standard_deviation_of_one_over_the_root_of_the_width() -> None:
     """Xavier over the whole matrix would give 0.007 for a vocabulary of 37,000 at a width of 512."""
     matrix = embedding_matrix(2000, 512).detach()
     assert float(matrix.std()) == pytest.approx(512**-0.5, rel=0.01)
@@ -36,7 +36,7 @@ def test_ids_of_any_shape_are_embedded() -> None:
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_dropout_falls_on_the_sum_of_embedding_and_position(positions: str) -> None:
+def test_dropout_applies_to_the_sum_of_embedding_and_position(positions: str) -> None:
     learned = replace(CONFIG, positions="learned")
     config = replace(learned if positions == "learned" else CONFIG, embedding_dropout=0.4)
     embedding = Embedding(config, embedding_matrix(10, 64))

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from nmt_cli.config import section_of
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.dropout import dropout
-from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention, projection
+from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
 from nmt_cli.ragged import Layout
 
 CONFIG = ModelConfig(width=24, feed_forward=40, heads=3, key_width=4, value_width=6, residual_dropout=0.0)
@@ -50,37 +50,6 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, heads: int, *, causal:
     return torch.cat(out, dim=1)
 
 
-@pytest.mark.parametrize("inputs", [64, 512])
-def test_each_part_of_a_fused_projection_is_drawn_as_if_it_stood_alone(inputs: int) -> None:
-    torch.manual_seed(0)
-    linear = projection(inputs, 64, 64, 192, bias=True)
-    for part, outputs in zip(torch.split(linear.weight.detach(), [64, 64, 192]), [64, 64, 192], strict=True):
-        bound = math.sqrt(6 / (inputs + outputs))
-        assert 0.99 * bound < float(part.abs().max()) <= bound
-        assert float(part.std()) == pytest.approx(bound / math.sqrt(3), rel=0.03)  # uniform
-    assert not linear.bias.any()
-
-
-def test_every_projection_of_a_layer_is_drawn_by_its_own_part() -> None:
-    torch.manual_seed(0)
-    config = ModelConfig(width=256, feed_forward=512, heads=4, key_width=32, value_width=96)
-    own, cross, feed_forward = (
-        SelfAttention(config, causal=False),
-        CrossAttention(config),
-        FeedForward(config),
-    )
-    parts = [
-        *torch.split(own.query_key_value.weight.detach(), [128, 128, 384]),
-        *(own.output.weight, cross.query.weight, cross.output.weight),
-        *torch.split(cross.key_value.weight.detach(), [128, 384]),
-        *(feed_forward.inner.weight, feed_forward.outer.weight),
-    ]
-    for part in parts:
-        assert float(part.detach().abs().max()) == pytest.approx(math.sqrt(6 / sum(part.shape)), rel=0.01)
-    assert not feed_forward.inner.bias.any()
-    assert not feed_forward.outer.bias.any()
-
-
 UNIFORM = 3**0.5
 """A uniform draw's bound, in standard deviations."""
 
@@ -115,7 +84,7 @@ def bounds(config: ModelConfig) -> list[tuple[Tensor, float]]:
     ("width", "inner", "heads", "key", "value"),
     [(64, 256, 2, 0, 0), (256, 512, 4, 32, 96), (512, 64, 8, 0, 0)],
 )
-def test_each_matrix_is_drawn_as_the_setting_says(
+def test_each_matrix_is_initialised_as_the_setting_describes(
     init: Literal["xavier", "smaller"], width: int, inner: int, heads: int, key: int, value: int
 ) -> None:
     torch.manual_seed(0)
@@ -128,14 +97,7 @@ def test_each_matrix_is_drawn_as_the_setting_says(
         assert float(drawn.detach().abs().max()) <= bound
 
 
-@pytest.mark.parametrize("init", ["xavier", "smaller"])
-def test_biases_of_attention_begin_at_zero(init: Literal["xavier", "smaller"]) -> None:
-    config = replace(CONFIG, init=init, attention_bias=True)
-    for layer in (SelfAttention(config, causal=True), CrossAttention(config)):
-        assert not any(part.bias.any() for part in layer.children() if isinstance(part, nn.Linear))
-
-
-def test_without_the_setting_weights_are_what_they_were_before_it_came() -> None:
+def test_the_default_initialisation_draws_the_same_numbers_as_the_first_version() -> None:
     torch.manual_seed(4)
     drawn = SelfAttention(CONFIG, causal=True), CrossAttention(CONFIG), FeedForward(CONFIG)
     torch.manual_seed(4)
@@ -149,7 +111,7 @@ def test_without_the_setting_weights_are_what_they_were_before_it_came() -> None
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_attention_has_biases_only_where_they_are_asked_for(bias: bool) -> None:
+def test_attention_has_biases_only_with_the_setting_and_they_begin_at_zero(bias: bool) -> None:
     config = replace(CONFIG, attention_bias=bias)
     layers = [SelfAttention(config, causal=True), CrossAttention(config)]
     linears = [part for layer in layers for part in layer.children() if isinstance(part, nn.Linear)]
@@ -202,7 +164,7 @@ def test_a_feed_forward_layer_is_the_papers_formula(activation: str) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5])
-def test_post_norm_normalises_the_sum_and_pre_norm_what_the_sub_layer_gets(epsilon: float) -> None:
+def test_post_norm_normalises_the_sum_and_pre_norm_the_input_of_the_sub_layer(epsilon: float) -> None:
     post = filled(Residual(replace(CONFIG, norm_epsilon=epsilon)))
     pre = filled(Residual(replace(CONFIG, norm="pre", norm_epsilon=epsilon)))
     assert isinstance(post, Residual) and isinstance(pre, Residual)
@@ -212,7 +174,7 @@ def test_post_norm_normalises_the_sum_and_pre_norm_what_the_sub_layer_gets(epsil
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_residual_dropout_falls_on_the_sub_layers_output_alone(norm: str) -> None:
+def test_residual_dropout_applies_to_the_output_of_the_sub_layer_only(norm: str) -> None:
     config = replace(CONFIG, residual_dropout=0.4)
     residual = filled(Residual(replace(config, norm="pre") if norm == "pre" else config))
     assert isinstance(residual, Residual)
@@ -246,14 +208,14 @@ SUBLAYERS: list[Callable[[ModelConfig], nn.Module]] = [
 
 
 @pytest.mark.parametrize("make", SUBLAYERS, ids=["self", "cross", "feed-forward"])
-def test_the_papers_sub_layers_drop_nothing_inside(make: Callable[[ModelConfig], nn.Module]) -> None:
+def test_the_papers_sub_layers_have_no_dropout_inside(make: Callable[[ModelConfig], nn.Module]) -> None:
     config = replace(CONFIG, residual_dropout=0.5, embedding_dropout=0.5)
     module, x = filled(make(config)), tokens()
     assert torch.equal(run(module.train(), x), run(module.eval(), x))
 
 
 @pytest.mark.parametrize("make", SUBLAYERS, ids=["self", "cross", "feed-forward"])
-def test_dropout_inside_a_sub_layer_is_new_each_time_and_follows_the_seed(
+def test_dropout_inside_a_sub_layer_differs_in_each_call_and_depends_on_the_seed(
     make: Callable[[ModelConfig], nn.Module],
 ) -> None:
     module = filled(make(replace(CONFIG, attention_dropout=0.5, activation_dropout=0.5)))
@@ -266,7 +228,7 @@ def test_dropout_inside_a_sub_layer_is_new_each_time_and_follows_the_seed(
     assert torch.equal(run(module.eval(), x), run(module.eval(), x))
 
 
-def test_activation_dropout_falls_behind_the_activation() -> None:
+def test_activation_dropout_applies_after_the_activation() -> None:
     layer, x = filled(FeedForward(replace(CONFIG, activation="gelu", activation_dropout=0.4))), tokens()
     assert isinstance(layer, FeedForward)
     torch.manual_seed(2)
@@ -276,7 +238,7 @@ def test_activation_dropout_falls_behind_the_activation() -> None:
 
 
 @pytest.mark.slow
-def test_attention_dropout_leaves_the_output_as_it_is_on_average() -> None:
+def test_attention_dropout_keeps_the_mean_of_the_output() -> None:
     module, x = filled(SelfAttention(replace(CONFIG, attention_dropout=0.3), causal=False)), tokens()
     torch.manual_seed(0)
     with torch.no_grad():

@@ -171,7 +171,7 @@ def test_marian_gives_the_same_logits_with_the_same_weights(
     assert wanted.std() > 0.5
 
 
-def test_marians_bias_of_the_logits_is_in_ours_and_in_what_the_loss_projects(
+def test_marians_output_bias_is_in_the_logits_and_in_the_features_of_the_loss(
     batch: Callable[..., tuple[Tensor, Tensor, Layout, Layout]],
 ) -> None:
     theirs = marian(encoder_layers=1, decoder_layers=1)
@@ -188,7 +188,7 @@ def test_marians_bias_of_the_logits_is_in_ours_and_in_what_the_loss_projects(
 
 
 @pytest.mark.parametrize("said_by", ["vocabulary", "setting"])
-def test_a_start_of_zeros_is_marians_padding_whose_vector_is_zero(
+def test_a_start_of_zeros_equals_marians_padding_with_a_zero_vector(
     said_by: str,
     batch: Callable[..., tuple[Tensor, Tensor, Layout, Layout]],
 ) -> None:
@@ -208,7 +208,7 @@ def test_a_start_of_zeros_is_marians_padding_whose_vector_is_zero(
 
 @torch.no_grad()
 @pytest.mark.parametrize("start", [PAD, 7, 0, None])
-def test_step_by_step_is_the_whole_forward_whatever_a_target_starts_with(start: int | None) -> None:
+def test_steps_equal_the_forward_pass_for_any_start_token(start: int | None) -> None:
     theirs = marian(encoder_layers=1, decoder_layers=2)
     ours = copied(theirs, model_config(theirs), replace(KNOWN, end=3, start=start))
     source, target = (torch.tensor(ids) for ids in ([5, 9, 3], [7, 12, 30, 3]))

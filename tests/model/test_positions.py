@@ -8,13 +8,8 @@ import torch
 from nmt_cli.errors import UserError
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.positions import FIRST_ROWS, LearnedPositions, Sinusoids
-from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
-from nmt_cli.text.vocabulary import Vocabulary
-
-
-def known(size: int) -> Vocabulary:
-    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
+from tests.model.models import model_of
 
 
 def closed_form(place: int, width: int) -> list[float]:
@@ -24,7 +19,7 @@ def closed_form(place: int, width: int) -> list[float]:
 
 
 @pytest.mark.parametrize("width", [2, 6, 64, 512])
-def test_sines_and_cosines_take_turns_with_the_papers_wavelengths(width: int) -> None:
+def test_sines_and_cosines_alternate_with_the_papers_wavelengths(width: int) -> None:
     places = [0, 1, 2, 3, 31, 100, FIRST_ROWS - 1]
     found = Sinusoids(width)(torch.tensor(places), FIRST_ROWS)
     wanted = torch.tensor([closed_form(place, width) for place in places], dtype=torch.float64)
@@ -34,7 +29,7 @@ def test_sines_and_cosines_take_turns_with_the_papers_wavelengths(width: int) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "first"), [(4, 0), (64, 0), (64, 2), (512, 1)])
-def test_marians_slowest_wave_is_a_ten_thousandth_of_the_quickest(width: int, first: int) -> None:
+def test_marians_lowest_frequency_is_a_ten_thousandth_of_the_highest(width: int, first: int) -> None:
     """As M2M100, fairseq and Marian lay them out: all sines, then all cosines; here they take turns."""
     from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
@@ -46,7 +41,7 @@ def test_marians_slowest_wave_is_a_ten_thousandth_of_the_quickest(width: int, fi
 
 
 @pytest.mark.parametrize("longest", [FIRST_ROWS, FIRST_ROWS + 1, 2000, 9999])
-def test_sinusoids_reach_any_length_as_exactly(longest: int) -> None:
+def test_sinusoids_are_exact_at_any_length(longest: int) -> None:
     sinusoids, places = Sinusoids(16), [0, 5, longest - 1]
     found = sinusoids(torch.tensor(places), longest)
     wanted = torch.tensor([closed_form(place, 16) for place in places], dtype=torch.float64)
@@ -54,12 +49,12 @@ def test_sinusoids_reach_any_length_as_exactly(longest: int) -> None:
     assert torch.equal(sinusoids(torch.tensor([0, 5]), 6), found[:2])
 
 
-def test_sinusoids_stay_in_the_models_precision_as_they_grow() -> None:
+def test_a_growing_table_of_sinusoids_keeps_its_dtype() -> None:
     sinusoids = Sinusoids(8).to(torch.bfloat16)
     assert sinusoids(torch.tensor([3 * FIRST_ROWS]), 3 * FIRST_ROWS + 1).dtype == torch.bfloat16
 
 
-def test_sinusoids_are_neither_learned_nor_saved() -> None:
+def test_sinusoids_are_neither_parameters_nor_saved() -> None:
     sinusoids = Sinusoids(8)
     assert not list(sinusoids.parameters())
     assert not sinusoids.state_dict()
@@ -74,11 +69,11 @@ def test_learned_positions_are_rows_of_a_matrix_that_gets_gradients() -> None:
     assert learned.table.grad.sum(1).tolist() == [6, *[0] * 8, 12]
 
 
-def test_learned_positions_are_drawn_as_embeddings_are() -> None:
+def test_learned_positions_are_initialised_as_embeddings() -> None:
     assert float(LearnedPositions(1000, 64).table.detach().std()) == pytest.approx(64**-0.5, rel=0.02)
 
 
-def test_a_sentence_longer_than_the_learned_positions_is_told_how_to_be_cured() -> None:
+def test_a_sentence_longer_than_the_learned_positions_is_an_error_with_a_remedy() -> None:
     learned = LearnedPositions(10, 6)
     with pytest.raises(UserError) as caught:
         learned(torch.arange(11), 11)
@@ -87,12 +82,12 @@ def test_a_sentence_longer_than_the_learned_positions_is_told_how_to_be_cured() 
     assert "model.longest" in str(caught.value)
 
 
-def test_sentences_that_fit_the_learned_positions_run_in_a_batch_planned_for_longer_ones() -> None:
+def test_sentences_that_fit_the_learned_positions_may_be_in_a_longer_layout() -> None:
     """`Layout.longest` may be more than any length; the model has positions enough all the same."""
     config = ModelConfig(
         encoder_layers=1, decoder_layers=1, width=8, feed_forward=8, heads=2, positions="learned", longest=12
     )
-    model = Transformer(config, known(10), known(10), joint=True).eval()
+    model = model_of(config, 10).eval()
     exact, rounded = Layout.of([12, 3]), Layout.of([12, 3], longest=16)
     ids = torch.arange(15) % 10
     assert torch.allclose(model(ids, ids, rounded, rounded), model(ids, ids, exact, exact), atol=1e-6)

@@ -12,16 +12,12 @@ from torch.nn import functional as F
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
-from nmt_cli.text.vocabulary import Vocabulary
+from tests.model.models import model_of
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
 
 BASE = ModelConfig(residual_dropout=0.0, embedding_dropout=0.0)
 SMALL = replace(BASE, encoder_layers=2, decoder_layers=2, width=64, feed_forward=128, heads=4)
-
-
-def known(size: int) -> Vocabulary:
-    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
 def ours(model: Transformer, *batch: Tensor) -> Tensor:
@@ -65,17 +61,17 @@ def assert_earned(
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_bfloat16_gradients_err_at_most_twice_as_much_as_plain_pytorchs(
+def test_bfloat16_gradients_have_at_most_twice_the_error_of_plain_pytorch(
     norm: str, batch: Callable[..., Batch], hand_padded: Callable[..., Tensor]
 ) -> None:
     torch.manual_seed(1)
     config = replace(SMALL, norm="pre") if norm == "pre" else SMALL
     batches = [batch([20, 31, 1], [24, 29, 3], 1), batch([45, 17, 26, 9], [40, 22, 30, 12], 2)]
-    assert_earned(Transformer(config, known(40), known(40), joint=True), batches, "cpu", hand_padded)
+    assert_earned(model_of(config, 40), batches, "cpu", hand_padded)
 
 
 @pytest.mark.gpu
-def test_a_paper_sized_step_of_the_base_model_errs_at_most_twice_as_much_as_plain_pytorchs(
+def test_a_large_step_of_the_base_model_has_at_most_twice_the_error_of_plain_pytorch(
     cuda: str, batch: Callable[..., Batch], hand_padded: Callable[..., Tensor]
 ) -> None:
     torch.manual_seed(1)
@@ -88,12 +84,15 @@ def test_a_paper_sized_step_of_the_base_model_errs_at_most_twice_as_much_as_plai
         batches.append((source_S.to(cuda), inputs_T.to(cuda), source.to(cuda), target.to(cuda)))
     assert sum(lengths) > 20_000
     assert_earned(
-        Transformer(BASE, known(37_000), known(37_000), joint=True).to(cuda), batches, cuda, hand_padded
+        model_of(BASE, 37_000).to(cuda),
+        batches,
+        cuda,
+        hand_padded,
     )
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_a_residual_stream_in_bf16_changes_what_lies_between_the_layers_and_hardly_the_result(
+def test_a_bf16_residual_stream_changes_the_dtype_between_layers_and_hardly_the_result(
     norm: Literal["post", "pre"], build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     given = batch([3, 6, 20], [4, 30, 2])

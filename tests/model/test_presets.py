@@ -9,18 +9,13 @@ import torch
 from nmt_cli.config import preset_names, preset_path, read
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.cost import parameters
-from nmt_cli.model.transformer import Transformer
-from nmt_cli.text.vocabulary import Vocabulary
 from nmt_cli.training.config import TrainConfig
+from tests.model.models import model_of
 
 JOINT = 37_000
 
 IMPLIED = 41_000
 """The vocabulary that the parameters in the paper's Table 3 imply, big apart."""
-
-
-def known(size: int) -> Vocabulary:
-    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
 
 
 def preset(name: str) -> ModelConfig:
@@ -29,18 +24,18 @@ def preset(name: str) -> ModelConfig:
 
 def size(config: ModelConfig, vocabulary: int = JOINT) -> int:
     with torch.device("meta"):
-        return parameters(Transformer(config, known(vocabulary), known(vocabulary), joint=True))
+        return parameters(model_of(config, vocabulary))
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_builds(name: str) -> None:
     config = preset(name)
     with torch.device("meta"):
-        model = Transformer(config, known(100), known(100), joint=True)
+        model = model_of(config, 100)
     assert (len(model.encoder), len(model.decoder)) == (config.encoder_layers, config.decoder_layers)
 
 
-def test_these_presets_come_with_the_package() -> None:
+def test_the_package_has_these_presets() -> None:
     assert preset_names() == [
         *("iwslt14", "marian-base", "parsing", "small", "t2t-base", "t2t-big", "tiny"),
         *("vaswani2017-base", "vaswani2017-big"),
@@ -61,7 +56,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("name", "layers", "width", "inner", "heads", "head", "tie", "drop"), SHAPES)
-def test_a_preset_has_the_shape_it_is_known_for(
+def test_a_preset_has_its_published_shape(
     name: str, layers: int, width: int, inner: int, heads: int, head: int, tie: str, drop: float
 ) -> None:
     config = preset(name)
@@ -75,7 +70,7 @@ PAPER = [("vaswani2017-base", 0.1), ("vaswani2017-big", 0.3), ("small", 0.1), ("
 
 
 @pytest.mark.parametrize(("name", "drop"), PAPER)
-def test_the_papers_presets_are_the_paper_and_not_what_became_of_it(name: str, drop: float) -> None:
+def test_the_papers_presets_follow_the_paper_and_not_later_code(name: str, drop: float) -> None:
     config = preset(name)
     assert (config.norm, config.norm_epsilon, config.activation) == ("post", 1e-6, "relu")
     assert (config.positions, config.attention_bias) == ("sinusoidal", False)
@@ -91,12 +86,12 @@ INITS = {
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_models_begin_as_was_measured_best_and_those_not_measured_as_their_own_code_does(name: str) -> None:
+def test_each_preset_has_the_initialisation_that_was_measured_or_that_its_own_code_has(name: str) -> None:
     assert preset(name).init == INITS[name]
 
 
 @pytest.mark.parametrize("kind", ["base", "big"])
-def test_tensor2tensors_later_models_differ_in_norm_dropout_and_first_weights_alone(kind: str) -> None:
+def test_tensor2tensors_later_models_differ_only_in_norm_dropout_and_initialisation(kind: str) -> None:
     later, paper = asdict(preset(f"t2t-{kind}")), asdict(preset(f"vaswani2017-{kind}"))
     assert {name: value for name, value in later.items() if value != paper[name]} == {
         "norm": "pre",
@@ -106,7 +101,7 @@ def test_tensor2tensors_later_models_differ_in_norm_dropout_and_first_weights_al
     }
 
 
-def test_the_parsing_model_drops_attention_as_well() -> None:
+def test_the_parsing_model_has_attention_dropout() -> None:
     assert (preset("parsing").attention_dropout, preset("parsing").activation_dropout) == (0.2, 0)
 
 
@@ -143,14 +138,12 @@ def test_a_row_of_table_3_is_the_base_model_with_one_or_two_settings_changed(
 
 
 @pytest.mark.parametrize(("width", "papers"), [(256, 28), (512, 65), (1024, 168)])
-def test_rows_of_other_widths_have_the_papers_parameters_at_the_vocabulary_it_implies(
-    width: int, papers: int
-) -> None:
+def test_models_of_other_widths_have_the_papers_number_of_parameters(width: int, papers: int) -> None:
     config = replace(preset("vaswani2017-base"), width=width)
     assert round(size(config, IMPLIED) / 1e6) == papers
 
 
-def test_a_layer_has_as_many_parameters_as_its_matrices_and_norms() -> None:
+def test_the_base_model_has_the_parameters_of_its_matrices_and_norms() -> None:
     attention, norm, feed_forward = 4 * 512 * 512, 2 * 512, 2 * 512 * 2048 + 2048 + 512
     one_of_each = 3 * attention + 5 * norm + 2 * feed_forward
     assert one_of_each == 7_350_272
@@ -162,10 +155,3 @@ def test_the_big_model_has_the_parameters_of_its_matrices_and_norms() -> None:
     wanted = 6 * (3 * attention + 5 * norm + 2 * feed_forward) + JOINT * 1024
     assert size(preset("vaswani2017-big")) == wanted
     assert abs(size(preset("vaswani2017-big"), 36_000) / 1e6 - 213) < 1
-
-
-def test_every_row_is_told_from_the_base_model() -> None:
-    base = preset("vaswani2017-base")
-    changed = {tuple(asdict(replace(base, **settings)).values()) for _, settings, _, _ in TABLE_3}
-    assert len(changed) == len(TABLE_3)
-    assert tuple(asdict(base).values()) not in changed

@@ -10,9 +10,7 @@ from nmt_cli.ragged import Layout
 
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5), rounded_up=st.integers(0, 9))
 @settings(max_examples=30)
-def test_sums_over_ragged_sentences_are_those_of_one_token_after_another(
-    lengths: list[int], rounded_up: int
-) -> None:
+def test_the_parallel_scan_equals_a_loop_over_the_tokens(lengths: list[int], rounded_up: int) -> None:
     torch.manual_seed(sum(lengths))
     layout = Layout.of(lengths, max(lengths) + rounded_up)
     kept, new = torch.rand(sum(lengths), 3, dtype=torch.float64), torch.randn(sum(lengths), 3).double()

@@ -48,7 +48,7 @@ def assert_alike(compiled: Callable[..., Tensor], model: Transformer, batch: Bat
 
 
 @pytest.mark.slow
-def test_a_compiled_model_gives_the_same_and_is_compiled_once(
+def test_a_compiled_model_gives_equal_results_and_is_compiled_once(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     model = build(CONFIG)
@@ -63,9 +63,7 @@ def test_a_compiled_model_gives_the_same_and_is_compiled_once(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
-def test_inductors_code_gives_the_same(
-    build: Callable[..., Transformer], batch: Callable[..., Batch]
-) -> None:
+def test_inductor_gives_equal_results(build: Callable[..., Transformer], batch: Callable[..., Batch]) -> None:
     """The loss with it, an operator of ours: to compile one graph takes long enough."""
     model = build(replace(CONFIG, norm="pre"))
 
@@ -82,7 +80,7 @@ def test_inductors_code_gives_the_same(
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by PyTorch's compiler
-def test_dropout_is_compiled_without_a_break() -> None:
+def test_dropout_is_compiled_without_a_graph_break() -> None:
     compiled = torch.compile(lambda x: dropout(x, 0.3, training=True), backend="aot_eager", fullgraph=True)
     x = torch.ones(100, 100, requires_grad=True)
     first, second = compiled(x), compiled(x)

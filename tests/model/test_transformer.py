@@ -17,7 +17,7 @@ from nmt_cli.model.dropout import dropout
 from nmt_cli.model.pointwise import dispatch
 from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
-from nmt_cli.text.vocabulary import Vocabulary
+from tests.model.models import vocabulary_of
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
 
@@ -33,13 +33,9 @@ CONFIGS = {
 }
 
 
-def known(size: int) -> Vocabulary:
-    return Vocabulary(("",) * size, end=0, start=0, unknown=1)
-
-
 def shape_of(config: ModelConfig) -> Transformer:
     with torch.device("meta"):
-        return Transformer(config, known(50), known(60), joint=False)
+        return Transformer(config, vocabulary_of(50), vocabulary_of(60), joint=False)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -63,7 +59,7 @@ def test_the_ragged_model_equals_a_padded_one_written_by_hand(
 
 
 @torch.no_grad()
-def test_sentences_beyond_the_first_table_of_positions_equal_the_padded_ones(
+def test_long_sentences_for_which_the_position_table_grows_equal_the_padded_ones(
     build: Callable[..., Transformer], batch: Callable[..., Batch], hand_padded: Callable[..., Tensor]
 ) -> None:
     model, inputs = build(POST), batch([530, 3], [2, 545])
@@ -95,23 +91,7 @@ def test_the_logits_of_a_pair_do_not_depend_on_the_rest_of_its_batch(
 
 
 @torch.no_grad()
-def test_at_the_papers_width_too_a_pair_does_not_depend_on_its_batch(
-    build: Callable[..., Transformer], batch: Callable[..., Batch]
-) -> None:
-    torch.manual_seed(1)
-    model = Transformer(
-        ModelConfig(encoder_layers=1, decoder_layers=1), known(40), known(40), joint=True
-    ).eval()
-    source_S, inputs_T, source, target = batch([20, 3, 61, 1], [25, 64, 2, 7])
-    together = model.logits(model(source_S, inputs_T, source, target))
-    for s, t in zip(source.slices(), target.slices(), strict=True):
-        one, other = Layout.of([s.stop - s.start]), Layout.of([t.stop - t.start])
-        alone = model.logits(model(source_S[s], inputs_T[t], one, other))
-        assert (together[t] - alone).abs().max() < 1e-5
-
-
-@torch.no_grad()
-def test_a_layout_planned_for_longer_sentences_changes_nothing(
+def test_a_layout_for_longer_sentences_changes_nothing(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     for config in (POST, CONFIGS["windows"]):
@@ -168,15 +148,13 @@ def test_every_parameter_gets_a_gradient_in_training_with_dropout_everywhere(
 
 def matrices(tie: str, joint: bool) -> list[nn.Parameter]:
     choices = {"all": POST, "decoder": replace(POST, tie="decoder"), "none": replace(POST, tie="none")}
-    model = Transformer(choices[tie], known(50), known(50 if joint else 60), joint=joint)
+    model = Transformer(choices[tie], vocabulary_of(50), vocabulary_of(50 if joint else 60), joint=joint)
     return [model.source_embedding.matrix, model.target_embedding.matrix, model.output_matrix]
 
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize(("tie", "different"), [("all", 1), ("decoder", 2), ("none", 3)])
-def test_embeddings_and_output_share_as_many_matrices_as_were_asked_for(
-    tie: str, different: int, joint: bool
-) -> None:
+def test_the_setting_tie_decides_which_matrices_are_shared(tie: str, different: int, joint: bool) -> None:
     if tie == "all" and not joint:
         with pytest.raises(UserError, match=r"set model\.tie=decoder, or preprocess with --joint"):
             matrices(tie, joint)
@@ -189,7 +167,7 @@ def test_embeddings_and_output_share_as_many_matrices_as_were_asked_for(
         assert float(matrix.detach().std()) == pytest.approx(32**-0.5, rel=0.05)
 
 
-def test_tied_matrices_stay_one_when_weights_are_loaded(build: Callable[..., Transformer]) -> None:
+def test_tied_matrices_stay_shared_when_weights_are_loaded(build: Callable[..., Transformer]) -> None:
     one, other = build(POST, seed=1), build(POST, seed=2)
     other.load_state_dict(one.state_dict())
     assert other.output_matrix is other.source_embedding.matrix is other.target_embedding.matrix
@@ -204,7 +182,7 @@ def test_only_pre_norm_ends_each_stack_with_a_norm(norm: str, last: type[nn.Modu
     assert len(norms) == 2 * 2 + 3 * 2 + (2 if norm == "pre" else 0)
 
 
-def test_every_norm_has_the_epsilon_that_was_asked_for() -> None:
+def test_every_norm_has_the_epsilon_of_the_settings() -> None:
     for config, epsilon in ((POST, 1e-6), (replace(POST, norm_epsilon=1e-3), 1e-3), (CONFIGS["pre"], 1e-3)):
         norms = [
             part for part in shape_of(replace(config, tie="none")).modules() if isinstance(part, nn.LayerNorm)
@@ -212,11 +190,14 @@ def test_every_norm_has_the_epsilon_that_was_asked_for() -> None:
         assert {norm.eps for norm in norms} == {epsilon}
 
 
-def test_every_weight_starts_as_the_papers_code_has_it() -> None:
+def test_every_weight_is_initialised_as_in_the_papers_code() -> None:
     """Biases 0, gains 1, matrices between the bounds of Xavier, embeddings normal."""
     torch.manual_seed(0)
     model = Transformer(
-        replace(POST, attention_bias=True, positions="learned"), known(500), known(500), joint=True
+        replace(POST, attention_bias=True, positions="learned"),
+        vocabulary_of(500),
+        vocabulary_of(500),
+        joint=True,
     )
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
@@ -251,7 +232,7 @@ def drops(monkeypatch: pytest.MonkeyPatch) -> Drops:
 
 
 @pytest.mark.parametrize("name", ["post", "pre"])
-def test_dropout_falls_on_both_embeddings_and_every_sub_layer_and_nowhere_else(
+def test_dropout_applies_to_both_embeddings_and_every_sub_layer_and_nothing_else(
     name: str, drops: Drops, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     config = replace(CONFIGS[name], residual_dropout=0.3, embedding_dropout=0.2)
@@ -260,7 +241,7 @@ def test_dropout_falls_on_both_embeddings_and_every_sub_layer_and_nowhere_else(
     assert drops == [*encoder, (0.2, (11, 32)), *[(0.3, (11, 32))] * (2 * 3)]
 
 
-def test_activation_dropout_falls_once_in_each_feed_forward_layer(
+def test_activation_dropout_applies_once_in_each_feed_forward_layer(
     drops: Drops, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     config = replace(POST, residual_dropout=0.0, embedding_dropout=0.0, activation_dropout=0.4)
@@ -279,7 +260,7 @@ def test_activation_dropout_falls_once_in_each_feed_forward_layer(
     ],
     ids=str,
 )
-def test_training_differs_from_evaluation_by_each_of_four_dropouts_and_by_nothing_else(
+def test_training_differs_from_evaluation_only_by_the_four_kinds_of_dropout(
     settings: dict[str, Any], same: bool, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
     none = replace(POST, residual_dropout=0.0, embedding_dropout=0.0)
@@ -298,7 +279,7 @@ def reach(changed: Tensor, wanted: Tensor) -> list[int]:
     ("window", "behind", "ahead"), [(1, 0, 0), (2, 0, 1), (3, 1, 1), (6, 2, 3), (0, 99, 99)]
 )
 @torch.no_grad()
-def test_a_change_in_the_source_reaches_the_window_of_each_layer_and_no_further(
+def test_a_changed_source_token_affects_only_the_window_of_each_layer(
     window: int, behind: int, ahead: int, depth: int, build: Callable[..., Transformer]
 ) -> None:
     """With a window r a token sees r // 2 tokens before it and (r - 1) // 2 behind it, once a layer."""
@@ -313,7 +294,7 @@ def test_a_change_in_the_source_reaches_the_window_of_each_layer_and_no_further(
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(("window", "ahead"), [(1, 0), (2, 1), (3, 1), (6, 3), (0, 99)])
 @torch.no_grad()
-def test_a_change_in_the_target_never_reaches_the_past(
+def test_a_changed_target_token_never_affects_earlier_tokens(
     window: int, ahead: int, depth: int, build: Callable[..., Transformer]
 ) -> None:
     model = build(replace(POST, decoder_layers=depth, decoder_window=window))
@@ -327,7 +308,7 @@ def test_a_change_in_the_target_never_reaches_the_past(
 
 
 @torch.no_grad()
-def test_a_change_in_a_source_reaches_all_of_its_target_and_no_other(
+def test_a_changed_source_token_affects_its_whole_target_and_no_other(
     build: Callable[..., Transformer],
 ) -> None:
     model = build(replace(POST, encoder_window=3, decoder_window=3))

@@ -44,7 +44,7 @@ def test_the_choices_include_the_known_variants() -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_decodes_and_translates_as_it_trains(
+def test_every_variant_gives_the_same_logits_in_training_decoding_and_packed(
     variant: str, build: Callable[..., Transformer]
 ) -> None:
     plain = build(replace(SMALL, **VARIANTS[variant]))

@@ -55,7 +55,7 @@ def content(out: Path) -> str:
     return (out / "deep" / "file").read_text()
 
 
-def test_a_folder_shows_only_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_folder_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     with folder_written_whole(out) as folder:
         (folder / "file").write_text("whole")
@@ -64,7 +64,7 @@ def test_a_folder_shows_only_when_it_is_whole(tmp_path: Path) -> None:
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
-def test_a_folder_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
+def test_a_folder_replaces_an_older_one(tmp_path: Path) -> None:
     write(tmp_path / "out", "old")
     (tmp_path / "out" / "more").touch()
     write(tmp_path / "out", "new")
@@ -89,7 +89,7 @@ def test_an_error_leaves_the_older_folder_and_nothing_else(
     [(False, 0), (False, 1), (True, 0), (True, 1), (True, 2)],
     ids=["new, writing", "new, at the end", "replacing, writing", "replacing, at the end", "half replaced"],
 )
-def test_writing_goes_well_after_a_run_that_died(tmp_path: Path, older: bool, rename: int) -> None:
+def test_writing_succeeds_after_a_run_was_killed(tmp_path: Path, older: bool, rename: int) -> None:
     out = tmp_path / "out"
     if older:
         write(out, "old")
@@ -104,7 +104,7 @@ def test_writing_goes_well_after_a_run_that_died(tmp_path: Path, older: bool, re
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_older_folder_outlives_a_run_that_died_and_one_that_failed(tmp_path: Path) -> None:
+def test_an_older_folder_survives_a_killed_run_and_a_failed_one(tmp_path: Path) -> None:
     out = tmp_path / "out"
     write(out, "old")
     subprocess.run([sys.executable, "-c", DIES_AT_RENAME, str(out), "2"])
@@ -113,7 +113,7 @@ def test_an_older_folder_outlives_a_run_that_died_and_one_that_failed(tmp_path: 
     assert content(out) == "old"
 
 
-def test_a_second_writer_is_refused_and_does_not_disturb_the_first(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with folder_written_whole(out) as folder:
         (folder / "file").write_text("first")
@@ -123,7 +123,7 @@ def test_a_second_writer_is_refused_and_does_not_disturb_the_first(tmp_path: Pat
     assert (out / "file").read_text() == "first"
 
 
-def test_a_place_that_can_not_be_written_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     out = tmp_path / "file" / "out"
     with pytest.raises(UserError, match=f"{out} can't be written: .*; choose another"):
@@ -131,7 +131,7 @@ def test_a_place_that_can_not_be_written_is_one_clear_error(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["out", "not/yet/there", "older"])
-def test_to_look_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path: Path, name: str) -> None:
+def test_checking_whether_a_folder_can_be_written_leaves_nothing(tmp_path: Path, name: str) -> None:
     write(tmp_path / "older", "old")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "older").rglob("*")}
     check_place(tmp_path / name)
@@ -140,9 +140,7 @@ def test_to_look_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["file/out", "file/not/there", "new/" + 300 * "x", 250 * "x"])
-def test_a_place_that_can_not_be_written_is_told_before_there_is_anything_to_write(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_folder_that_can_not_be_written_is_reported_before_writing(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=f"{tmp_path / name} can't be written: .*; choose another"):
         check_place(tmp_path / name)
@@ -150,7 +148,7 @@ def test_a_place_that_can_not_be_written_is_told_before_there_is_anything_to_wri
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_file_shows_only_when_it_is_whole(tmp_path: Path, older: bool) -> None:
+def test_a_file_appears_only_when_it_is_complete(tmp_path: Path, older: bool) -> None:
     path = tmp_path / "out"
     if older:
         path.write_bytes(b"old")
@@ -162,7 +160,7 @@ def test_a_file_shows_only_when_it_is_whole(tmp_path: Path, older: bool) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_name_that_says_so_packs_always_into_the_same_bytes(
+def test_gz_files_are_compressed_to_the_same_bytes_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, now in (("one.gz", 10**9), ("other.gz", 2 * 10**9)):
@@ -188,7 +186,7 @@ def test_an_error_leaves_the_older_file_and_nothing_else(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_file_that_a_link_leads_to_is_written_and_the_link_stays(tmp_path: Path) -> None:
+def test_the_target_of_a_link_is_written_and_the_link_stays(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "out").write_bytes(b"old")
     (tmp_path / "link").symlink_to(tmp_path / "far" / "out")
@@ -199,7 +197,7 @@ def test_a_file_that_a_link_leads_to_is_written_and_the_link_stays(tmp_path: Pat
     assert [path.name for path in (tmp_path / "far").iterdir()] == ["out"]
 
 
-def test_what_is_no_ordinary_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -211,7 +209,7 @@ def test_what_is_no_ordinary_file_is_written_to_and_not_replaced(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_a_place_that_no_file_can_be_in_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_file_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "out"
     with pytest.raises(UserError, match=f"{path} can't be written: .*; choose another"):
@@ -219,7 +217,7 @@ def test_a_place_that_no_file_can_be_in_is_one_clear_error(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["out", "out.gz"])
-def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
+def test_a_full_disk_is_an_error_and_leaves_nothing(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]], name: str
 ) -> None:
     path = tmp_path / name
@@ -239,7 +237,7 @@ with temporary_folder("nmt-test-") as folder:
 """
 
 
-def test_temporary_folders_of_killed_processes_are_removed_by_the_next_and_no_others(
+def test_temporary_folders_of_killed_processes_are_removed_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -266,9 +264,7 @@ def test_temporary_folders_of_killed_processes_are_removed_by_the_next_and_no_ot
     assert [*tmp_path.iterdir()] == [foreign]
 
 
-def test_a_temporary_folder_that_was_just_made_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_temporary_folder_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not even locked for a moment, in which its owner could not lock it."""
     locked, flock = [], fcntl.flock
 
@@ -285,7 +281,7 @@ def test_a_temporary_folder_that_was_just_made_is_left_alone(
         assert locked == [folder.stat().st_ino]
 
 
-def test_a_file_that_is_written_anew_keeps_who_may_use_it(tmp_path: Path) -> None:
+def test_a_rewritten_file_keeps_its_permissions(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
     path.chmod(0o640)
@@ -294,7 +290,7 @@ def test_a_file_that_is_written_anew_keeps_who_may_use_it(tmp_path: Path) -> Non
     assert (path.stat().st_mode & 0o777, path.read_bytes()) == (0o640, b"new")
 
 
-def test_an_interrupt_as_soon_as_the_file_is_there_leaves_nothing(
+def test_an_interrupt_right_after_creating_the_file_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = Path.open
@@ -321,7 +317,7 @@ with file_written_whole(Path(sys.argv[1])) as file:
 """
 
 
-def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next_and_no_other(tmp_path: Path) -> None:
+def test_unfinished_files_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> None:
     out = tmp_path / "out.gz"
     subprocess.run([sys.executable, "-c", DIES_IN_A_FILE, str(out)])
     (left,) = tmp_path.iterdir()
@@ -335,7 +331,7 @@ def test_what_a_killed_process_left_of_a_file_is_removed_by_the_next_and_no_othe
     assert {*tmp_path.iterdir()} == {out, *others}
 
 
-def test_a_folder_is_there_at_every_moment_of_being_replaced(
+def test_a_folder_exists_at_every_moment_of_being_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "out", "old")
@@ -359,7 +355,7 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_is_replaced_in_two_steps_where_there_is_no_exchange(
+def test_a_folder_is_replaced_in_two_steps_without_an_exchange(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nmt_cli.runtime.atomic.exchanged", lambda one, other: False)
@@ -369,7 +365,7 @@ def test_a_folder_is_replaced_in_two_steps_where_there_is_no_exchange(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_array_that_the_disk_has_no_room_for_is_one_clear_error(
+def test_an_array_that_does_not_fit_on_the_disk_is_an_error(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     path = tmp_path / "array.npy"
@@ -378,7 +374,7 @@ def test_an_array_that_the_disk_has_no_room_for_is_one_clear_error(
         np.save(file, np.zeros(100_000))
 
 
-def test_a_loop_of_symbolic_links_is_one_plain_error(tmp_path: Path) -> None:
+def test_a_loop_of_symbolic_links_is_an_error(tmp_path: Path) -> None:
     for name, other in (("a", "b"), ("b", "a")):
         (tmp_path / name).symlink_to(other)
     for out in (tmp_path / "a", tmp_path / "a" / "x"):

@@ -54,7 +54,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[torch.device]]:
         ("cuda", 1, ["cuda:0"]),
     ],
 )
-def test_the_devices_are_those_of_the_kind_that_is_wanted(
+def test_devices_of_the_requested_kind_are_listed(
     gpus: Callable[..., object], wanted: str, there: int, expected: list[str]
 ) -> None:
     gpus(there)
@@ -73,7 +73,7 @@ def test_the_devices_are_those_of_the_kind_that_is_wanted(
         ("cpu", 4, 2, "--devices 2 needs 2 GPUs; on a CPU use --threads instead."),
     ],
 )
-def test_more_devices_than_there_are_is_an_error_that_says_what_to_choose(
+def test_too_many_devices_are_an_error_with_a_remedy(
     gpus: Callable[..., object], wanted: str, there: int, count: int, told: str
 ) -> None:
     gpus(there)
@@ -82,7 +82,7 @@ def test_more_devices_than_there_are_is_an_error_that_says_what_to_choose(
     assert str(caught.value) == told
 
 
-def test_each_process_of_a_machine_has_a_gpu_of_its_own_and_all_share_a_cpu(
+def test_each_process_has_its_own_gpu_and_all_share_the_cpu(
     gpus: Callable[..., list[torch.device]],
 ) -> None:
     made_current = gpus(2)
@@ -102,14 +102,14 @@ def test_each_process_of_a_machine_has_a_gpu_of_its_own_and_all_share_a_cpu(
         ),
     ],
 )
-def test_a_process_without_a_gpu_is_told(gpus: Callable[..., object], there: int, told: str) -> None:
+def test_a_process_without_a_gpu_is_an_error(gpus: Callable[..., object], there: int, told: str) -> None:
     gpus(there)
     with pytest.raises(UserError) as caught:
         device_of_rank("cuda", 2)
     assert str(caught.value) == told
 
 
-def test_a_gpu_trains_in_what_it_has_instructions_for_and_translates_in_what_it_can_imitate_too(
+def test_a_gpu_trains_only_with_its_own_formats_and_translates_also_with_emulated_ones(
     gpus: Callable[..., object],
 ) -> None:
     gpus(1, bf16=True)
@@ -124,7 +124,7 @@ def test_a_gpu_trains_in_what_it_has_instructions_for_and_translates_in_what_it_
 
 @pytest.mark.parametrize("bf16", [True, False])
 @pytest.mark.parametrize("int8", [True, False])
-def test_a_cpu_translates_in_fp32_and_what_it_has_kernels_for(
+def test_a_cpu_translates_in_fp32_and_the_formats_of_its_kernels(
     monkeypatch: pytest.MonkeyPatch, bf16: bool, int8: bool
 ) -> None:
     monkeypatch.setattr(torch_private, "multiplies_bf16", lambda: bf16)
@@ -135,14 +135,14 @@ def test_a_cpu_translates_in_fp32_and_what_it_has_kernels_for(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_are_made_of_the_numbers_that_are_asked_for(dtype: torch.dtype) -> None:
+def test_products_have_the_dtype_of_autocast(dtype: torch.dtype) -> None:
     x = torch.ones(2, 2)
     with autocast(CPU, dtype):
         assert (x @ x).dtype == dtype
     assert (x @ x).dtype == torch.float32
 
 
-def test_a_cpu_has_a_name_and_no_queue_and_no_memory_of_its_own() -> None:
+def test_a_cpu_has_a_name_and_shares_the_hosts_memory() -> None:
     assert gpu_name(CPU) is None
     assert processor_name()
     assert not has_own_memory(CPU)
@@ -153,7 +153,7 @@ def test_a_cpu_has_a_name_and_no_queue_and_no_memory_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("platform", "expected"), [("linux", True), ("darwin", False)])
-def test_only_a_linux_process_that_computes_on_its_cpu_is_forked(
+def test_only_a_process_on_linux_without_a_gpu_can_be_forked(
     monkeypatch: pytest.MonkeyPatch, platform: str, expected: bool
 ) -> None:
     monkeypatch.setattr("sys.platform", platform)
@@ -163,7 +163,7 @@ def test_only_a_linux_process_that_computes_on_its_cpu_is_forked(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_has_a_name_a_queue_and_memory_of_its_own() -> None:
+def test_a_gpu_has_a_name_and_its_own_memory() -> None:
     x = torch.ones(1 << 20, device=GPU)
     with current(GPU):
         synchronize(GPU)

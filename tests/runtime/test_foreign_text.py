@@ -9,26 +9,26 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.foreign_text import MAX_BYTES, is_inside, parsed_json, read_ordinary
 
 
-def test_an_ordinary_file_is_read_also_through_a_link(tmp_path: Path) -> None:
+def test_an_ordinary_file_is_read_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     (tmp_path / "link").symlink_to("file")
     assert read_ordinary(tmp_path / "link") == b"content"
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="pipe is not an ordinary file"):
         read_ordinary(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("place", ["/dev/zero", "."])
-def test_what_has_no_end_is_not_read(tmp_path: Path, place: str) -> None:
+def test_a_device_and_a_folder_are_errors(tmp_path: Path, place: str) -> None:
     (tmp_path / "link").symlink_to(place)
     with pytest.raises(UserError, match="link is not an ordinary file"):
         read_ordinary(tmp_path / "link")
 
 
-def test_what_would_fill_the_memory_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_an_error(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(UserError, match="has 268,435,457 bytes"):
@@ -41,7 +41,7 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("brackets", [b"[", b'{"a":'])
-def test_deep_json_is_a_plain_error(brackets: bytes) -> None:
+def test_deeply_nested_json_is_an_error(brackets: bytes) -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         parsed_json(brackets * 100_000)
 
@@ -50,5 +50,5 @@ def test_deep_json_is_a_plain_error(brackets: bytes) -> None:
     ("name", "inside"),
     [("file", True), ("folder/file", True), ("/etc/passwd", False), ("a/../../b", False), (3, False)],
 )
-def test_names_lead_to_no_file_outside(name: object, inside: bool) -> None:
+def test_a_name_that_points_outside_is_recognised(name: object, inside: bool) -> None:
     assert is_inside(name) is inside

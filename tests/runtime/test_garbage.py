@@ -18,7 +18,7 @@ def _thawed() -> object:
     gc.unfreeze()
 
 
-def test_what_a_block_made_is_not_looked_through_afterwards() -> None:
+def test_objects_created_in_the_block_are_excluded_from_collection() -> None:
     before = gc.get_freeze_count()
     with nothing_to_collect():
         assert not gc.isenabled()
@@ -27,13 +27,13 @@ def test_what_a_block_made_is_not_looked_through_afterwards() -> None:
     assert gc.get_freeze_count() - before >= len(kept)
 
 
-def test_an_error_leaves_the_collector_as_it_was() -> None:
+def test_an_error_in_the_block_enables_the_collector_again() -> None:
     with pytest.raises(ValueError, match="x"), nothing_to_collect():
         raise ValueError("x")
     assert gc.isenabled()
 
 
-def test_a_collector_that_was_off_stays_off() -> None:
+def test_a_disabled_collector_stays_disabled() -> None:
     gc.disable()
     try:
         with nothing_to_collect():

@@ -27,7 +27,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return failing
 
 
-def test_what_one_holds_another_can_not_take(tmp_path: Path) -> None:
+def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
     first, second = (os.open(tmp_path, os.O_RDONLY) for _ in range(2))
     try:
         take_lock(first, tmp_path)
@@ -42,7 +42,7 @@ def test_what_one_holds_another_can_not_take(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", UNSUPPORTED)
-def test_a_file_system_without_locks_is_told_and_written_to(
+def test_a_file_system_without_locks_is_a_warning(
     tmp_path: Path, failing: Callable[[int], None], number: int
 ) -> None:
     failing(number)
@@ -54,7 +54,7 @@ def test_a_file_system_without_locks_is_told_and_written_to(
         assert temporary.is_dir()
 
 
-def test_any_other_failure_of_a_lock_is_an_error_that_leaves_nothing_open(
+def test_any_other_failure_of_a_lock_is_an_error_and_closes_all_files(
     tmp_path: Path, failing: Callable[[int], None]
 ) -> None:
     failing(errno.EIO)
@@ -68,7 +68,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))  # noqa: PTH208
 
 
-def test_a_lock_is_seen_while_its_holder_is_there(tmp_path: Path) -> None:
+def test_a_folder_is_locked_while_its_holder_runs(tmp_path: Path) -> None:
     with temporary_folder("nmt-test-") as folder:
         assert is_locked(folder)
         assert is_locked(folder)
@@ -76,8 +76,6 @@ def test_a_lock_is_seen_while_its_holder_is_there(tmp_path: Path) -> None:
     assert not is_locked(tmp_path)
 
 
-def test_where_there_are_no_locks_a_holder_is_taken_to_be_there(
-    tmp_path: Path, failing: Callable[[int], None]
-) -> None:
+def test_without_locks_a_folder_counts_as_locked(tmp_path: Path, failing: Callable[[int], None]) -> None:
     failing(UNSUPPORTED[0])
     assert is_locked(tmp_path)

@@ -19,7 +19,7 @@ print(most_memory(cpu) - before)
 """
 
 
-def test_an_allocation_that_no_machine_has_room_for_tells_of_it() -> None:
+def test_a_failed_allocation_is_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60, dtype=torch.uint8)
     assert out_of_memory(caught.value)
@@ -51,12 +51,12 @@ def test_an_allocation_that_no_machine_has_room_for_tells_of_it() -> None:
         (ValueError("no such setting"), False),
     ],
 )
-def test_want_of_memory_is_told_from_other_errors(error: Exception, told: bool) -> None:
+def test_a_lack_of_memory_is_distinguished_from_other_errors(error: Exception, told: bool) -> None:
     assert out_of_memory(error) == told
 
 
 @pytest.mark.slow
-def test_the_most_that_was_held_is_in_bytes_and_stays_when_it_is_given_back() -> None:
+def test_peak_memory_is_in_bytes_and_includes_freed_memory() -> None:
     megabytes = 200
     # The command of a process begins with the most that the process held before; a shell's is small.
     command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", HOLDS, str(megabytes << 20)]
@@ -64,6 +64,6 @@ def test_the_most_that_was_held_is_in_bytes_and_stays_when_it_is_given_back() ->
     assert megabytes / 2 < grown / 2**20 < 2 * megabytes  # what was loaded before leaves some room to reuse
 
 
-def test_the_most_that_was_held_never_falls() -> None:
+def test_peak_memory_never_decreases() -> None:
     first = most_memory(CPU)
     assert most_memory(CPU) >= first > 2**20

@@ -17,7 +17,7 @@ from nmt_cli.runtime.processes import SharedCount, crew, in_child, in_order, let
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_process_sees_a_count_grow_and_keeps_no_socket_but_those_it_is_to_keep() -> None:
+def test_a_forked_process_sees_a_shared_count_and_keeps_only_needed_sockets() -> None:
     count, (here, there), (kept, other) = SharedCount(), socket.socketpair(), socket.socketpair()
     count.increase()
     if not (child := os.fork()):
@@ -45,7 +45,7 @@ def test_results_come_in_the_order_of_the_tasks(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_is_raised_in_its_turn(workers: int) -> None:
+def test_an_error_is_raised_in_the_order_of_the_tasks(workers: int) -> None:
     results = in_order(int, ["1", "2", "three", "4"], workers)
     assert [next(results), next(results)] == [1, 2]
     with pytest.raises(ValueError, match="three"):
@@ -67,7 +67,7 @@ def test_tasks_are_not_taken_far_ahead_of_results() -> None:
     results.close()  # type: ignore[attr-defined] # it is a generator, which Iterator does not say
 
 
-def test_a_worker_that_is_killed_is_a_clear_error() -> None:
+def test_a_killed_worker_is_an_error_with_a_remedy() -> None:
     with pytest.raises(UserError, match=r"a worker process was killed, .* try again with fewer --workers"):
         list(in_order(os._exit, [9], 2))
 
@@ -86,7 +86,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_worker_killed_while_it_hands_over_a_result_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_worker_killed_while_sending_a_result_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(DIES_HALF_SENT)
     command = [sys.executable, str(tmp_path / "script.py")]
     result = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=300)
@@ -102,17 +102,17 @@ raise Unportable("what went wrong", "more")
 """
 
 
-def test_an_error_that_cannot_travel_is_told_by_its_name_and_text() -> None:
+def test_an_error_that_can_not_be_pickled_is_reported_by_name_and_text() -> None:
     with pytest.raises(RuntimeError, match="Unportable: what went wrong"):
         in_child(exec, UNPORTABLE)
 
 
-def test_large_tasks_and_large_results_pass_each_other() -> None:
+def test_large_tasks_and_results_do_not_block_each_other() -> None:
     large = [letter * 3_000_000 for letter in "abcde"]
     assert list(in_order(str.upper, large, 2)) == [text.upper() for text in large]
 
 
-def test_results_that_nobody_wants_any_more_leave_no_process() -> None:
+def test_closing_the_results_early_leaves_no_process() -> None:
     results = in_order(len, ["a", "b", "c"], 2)
     assert isinstance(results, Generator)
     assert next(results) == 1
@@ -120,7 +120,7 @@ def test_results_that_nobody_wants_any_more_leave_no_process() -> None:
     assert not multiprocessing.active_children()
 
 
-def test_a_crew_takes_one_set_of_tasks_after_another() -> None:
+def test_a_crew_takes_several_rounds_of_tasks() -> None:
     with crew(len, 2) as share:
         assert [list(share(["a"] * count)) for count in (0, 1, 5)] == [[], [1], [1] * 5]
         assert len(multiprocessing.active_children()) == 2

@@ -20,12 +20,12 @@ from nmt_cli.runtime.threads import (
 )
 
 
-def test_the_cores_that_may_be_used_are_counted() -> None:
+def test_available_cores_are_counted() -> None:
     assert 1 <= available_cores() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="cores are taken away as Linux does it")
-def test_cores_that_were_taken_away_are_not_counted() -> None:
+def test_cores_without_affinity_are_not_counted() -> None:
     script = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
         "from nmt_cli.runtime.threads import available_cores; print(available_cores())"
@@ -35,7 +35,7 @@ def test_cores_that_were_taken_away_are_not_counted() -> None:
 
 
 @pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("3", 3), ("64", 8), ("0", 8), ("4,2", 8), ("", 8)])
-def test_processes_take_as_many_threads_as_openmp_is_told(
+def test_the_default_number_of_threads_follows_omp_num_threads(
     asked: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nmt_cli.runtime.threads.available_cores", lambda: 8)
@@ -61,7 +61,7 @@ def in_new_thread(work: Callable[[], int]) -> int:
     return found[0]
 
 
-def test_a_thread_that_computes_alone_changes_no_other() -> None:
+def test_the_number_of_threads_of_one_thread_affects_no_other() -> None:
     def alone() -> int:
         set_own_threads(1)
         assert in_new_thread(torch.get_num_threads) == 4
@@ -71,7 +71,7 @@ def test_a_thread_that_computes_alone_changes_no_other() -> None:
     assert (torch.get_num_threads(), in_new_thread(torch.get_num_threads)) == (4, 4)
 
 
-def test_numbers_are_as_they_were_also_after_an_error() -> None:
+def test_numbers_of_threads_are_restored_after_an_error() -> None:
     with pytest.raises(ValueError, match="no"), kept_threads():
         torch.set_num_threads(2)
         assert in_new_thread(torch.get_num_threads) == 2
@@ -80,7 +80,7 @@ def test_numbers_are_as_they_were_also_after_an_error() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
-def test_a_thread_that_was_joined_wholly_is_gone_for_the_system_too() -> None:
+def test_a_joined_thread_has_ended_for_the_system() -> None:
     """PyTorch's libraries still hold locks for a while when Python has forgotten it."""
     for _ in range(20):
         threads = [threading.Thread(target=lambda: torch.ones(9, 9) @ torch.ones(9, 9)) for _ in range(4)]
@@ -92,7 +92,7 @@ def test_a_thread_that_was_joined_wholly_is_gone_for_the_system_too() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 100])
-def test_parts_of_the_work_are_all_of_it_in_as_many_threads_as_pytorch_has(count: int) -> None:
+def test_work_is_divided_among_the_threads_of_pytorch(count: int) -> None:
     done, workers = [0] * count, set()
 
     def work(first: int, behind: int) -> None:
@@ -105,7 +105,7 @@ def test_parts_of_the_work_are_all_of_it_in_as_many_threads_as_pytorch_has(count
     assert len(workers) <= 4
 
 
-def test_what_goes_wrong_in_a_part_is_told() -> None:
+def test_an_error_in_a_thread_is_raised() -> None:
     def work(first: int, behind: int) -> None:
         if behind == 8:
             raise ValueError("the last part")
@@ -115,7 +115,7 @@ def test_what_goes_wrong_in_a_part_is_told() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no children that begin as copies")
-def test_a_forked_process_has_threads_of_its_own() -> None:
+def test_a_forked_process_starts_its_own_threads() -> None:
     in_threads(lambda first, behind: None, 8)
     if not (child := os.fork()):
         done: list[int] = []

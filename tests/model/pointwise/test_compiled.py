@@ -11,7 +11,7 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("shape", [(1, 8), (5, 513)])
-def test_the_norm_of_a_row_and_of_a_sum(shape: tuple[int, int], scale: float) -> None:
+def test_norms_and_normed_sums_equal_those_of_pytorch(shape: tuple[int, int], scale: float) -> None:
     kernels = compiled_kernels(POINTWISE)
     assert kernels, "the tests need Numba"
     draw = torch.Generator().manual_seed(1)
@@ -30,7 +30,7 @@ def test_the_norm_of_a_row_and_of_a_sum(shape: tuple[int, int], scale: float) ->
     assert torch.allclose(y.double(), summed, rtol=0, atol=2e-5)
 
 
-def test_what_is_no_number_is_not_passed_off_as_one() -> None:
+def test_nan_stays_nan_and_affects_no_other_row() -> None:
     kernels = compiled_kernels(POINTWISE)
     assert kernels, "the tests need Numba"
     x, ones = np.ones((2, 8), np.float32), np.ones(8, np.float32)

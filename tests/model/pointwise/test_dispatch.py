@@ -41,7 +41,7 @@ def assert_alike(ours: list[Tensor], theirs: list[Tensor], most: float) -> None:
         assert float((a - b).abs().max()) <= most * (1e-3 + float(b.abs().max()))
 
 
-def test_a_feed_forward_layer_in_mixed_precision_gives_what_it_gives_on_a_cpu(
+def test_a_feed_forward_layer_in_mixed_precision_gives_the_result_of_a_cpu(
     as_on_a_gpu: Callable[[], None], device: str
 ) -> None:
     torch.manual_seed(1)
@@ -66,9 +66,7 @@ class Stack(nn.Module):
         return out
 
 
-def test_the_sum_after_a_sub_layer_in_bf16_gives_what_it_gives_on_a_cpu(
-    as_on_a_gpu: Callable[[], None], device: str
-) -> None:
+def test_a_residual_in_bf16_gives_the_result_of_a_cpu(as_on_a_gpu: Callable[[], None], device: str) -> None:
     torch.manual_seed(1)
     stack, x = Stack().to(device), torch.randn(2, 30, 16, device=device, requires_grad=True)
     plain = differentiated(stack, stack, x)
@@ -77,7 +75,7 @@ def test_the_sum_after_a_sub_layer_in_bf16_gives_what_it_gives_on_a_cpu(
     assert_alike(differentiated(stack, stack, x), plain, most=4e-2)
 
 
-def test_dropout_after_a_sub_layer_follows_the_seed_of_the_generator_backward_too(
+def test_residual_dropout_depends_on_the_generators_seed_also_in_the_backward_pass(
     as_on_a_gpu: Callable[[], None], device: str
 ) -> None:
     as_on_a_gpu()
@@ -94,7 +92,9 @@ def test_dropout_after_a_sub_layer_follows_the_seed_of_the_generator_backward_to
 @pytest.mark.usefixtures("forgetful")
 @pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compilation_takes_it_whole(as_on_a_gpu: Callable[[], None], device: str, backend: str) -> None:
+def test_a_sub_layer_is_compiled_without_a_graph_break(
+    as_on_a_gpu: Callable[[], None], device: str, backend: str
+) -> None:
     torch.manual_seed(1)
     stack, x = Stack().to(device), torch.randn(30, 16, device=device, requires_grad=True)
     as_on_a_gpu()

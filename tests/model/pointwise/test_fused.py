@@ -47,7 +47,7 @@ def test_the_mask_of_a_relu_and_the_sum_of_its_gradient_are_those_of_pytorch(
     assert float((d_bias - exact).abs().max()) <= 4 * torch.finfo(d_bias.dtype).eps * largest
 
 
-def test_a_gradient_that_is_a_view_is_read_where_it_lies(device: str) -> None:
+def test_a_gradient_may_be_a_view(device: str) -> None:
     out = drawn(40, 24, dtype=torch.float32, device=device).relu()
     both = drawn(40, 48, dtype=torch.float32, device=device)
     for d_out in (both[:, 24:], both[:, ::2], both[:1, :24].expand(40, 24)):
@@ -55,7 +55,7 @@ def test_a_gradient_that_is_a_view_is_read_where_it_lies(device: str) -> None:
         assert all(map(torch.equal, fused.relu_backward(d_out, out), whole))
 
 
-def test_a_gradient_passes_where_the_output_is_not_a_number(device: str) -> None:
+def test_a_gradient_passes_if_the_output_is_nan(device: str) -> None:
     out = torch.tensor([[float("nan"), 0.0, 2.0, -0.0]], device=device)
     found, _ = fused.relu_backward(torch.full_like(out, 3.0), out)
     assert found.tolist() == torch.ops.aten.threshold_backward(torch.full_like(out, 3.0), out, 0).tolist()
@@ -63,7 +63,7 @@ def test_a_gradient_passes_where_the_output_is_not_a_number(device: str) -> None
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_projection_with_relu_errs_at_most_twice_as_much_as_plain_pytorch(
+def test_a_relu_projection_has_at_most_twice_the_error_of_plain_pytorch(
     dtype: torch.dtype, device: str
 ) -> None:
     shapes = ((150, 24), (40, 24), (40,), (150, 40))
@@ -81,7 +81,7 @@ def test_a_projection_with_relu_errs_at_most_twice_as_much_as_plain_pytorch(
         assert (mine - e).abs().max() <= 2 * (theirs - e).abs().max() + 1e-6
 
 
-def test_a_bias_in_fp32_gets_its_gradient_in_fp32_beside_half_factors(device: str) -> None:
+def test_an_fp32_bias_has_an_fp32_gradient_also_with_half_precision_factors(device: str) -> None:
     x, weight = (drawn(300, width, dtype=torch.float16, device=device) for width in (16, 16))
     bias = torch.zeros(300, device=device, requires_grad=True)
     out = fused.relu_linear(x, weight, bias)
@@ -93,7 +93,7 @@ def test_a_bias_in_fp32_gets_its_gradient_in_fp32_beside_half_factors(device: st
     assert float((found - wanted).abs().max()) < 1e-4  # half precision errs by 1e-2
 
 
-def test_what_needs_no_gradient_is_not_differentiated(device: str) -> None:
+def test_inputs_without_gradients_are_not_differentiated(device: str) -> None:
     x, weight = (drawn(20, 16, dtype=torch.float32, device=device) for _ in range(2))
     bias = torch.zeros(20, device=device, requires_grad=True)
     (found,) = torch.autograd.grad(fused.relu_linear(x, weight, bias).sum(), bias)
@@ -106,7 +106,7 @@ def test_what_needs_no_gradient_is_not_differentiated(device: str) -> None:
 @pytest.mark.parametrize("dtype", ROUNDED, ids=str)
 @pytest.mark.parametrize("drop", [0.0, 0.3], ids=["kept", "dropped"])
 @pytest.mark.parametrize("shape", [(1, 8), (33, 12), (70, 100), (5, 4096)], ids=str)
-def test_a_normed_sum_errs_at_most_twice_as_much_as_plain_pytorch_with_the_same_mask(
+def test_a_normed_sum_has_at_most_twice_the_error_of_plain_pytorch(
     shape: tuple[int, int], drop: float, dtype: torch.dtype, device: str
 ) -> None:
     seed = torch.tensor(-(1 << 40) - 3, device=device)
@@ -126,7 +126,7 @@ def test_a_normed_sum_errs_at_most_twice_as_much_as_plain_pytorch_with_the_same_
         assert (mine - e).abs().max() <= 2 * (theirs - e).abs().max() + 1e-5 * e.abs().max()
 
 
-def test_dropout_in_a_normed_sum_drops_as_much_as_it_should_and_others_with_another_seed(device: str) -> None:
+def test_dropout_in_a_normed_sum_has_its_probability_and_depends_on_the_seed(device: str) -> None:
     x, y = torch.zeros(100, 300, device=device), torch.ones(100, 300, device=device)
     weight, bias = torch.ones(300, device=device), torch.zeros(300, device=device)
 
@@ -139,7 +139,7 @@ def test_dropout_in_a_normed_sum_drops_as_much_as_it_should_and_others_with_anot
     assert float((gone(1) & gone(2)).double().mean()) == pytest.approx(0.09, abs=0.01)
 
 
-def test_the_operators_keep_the_promises_of_custom_operators(device: str) -> None:
+def test_the_operators_pass_pytorchs_check_of_custom_operators(device: str) -> None:
     x, weight = (drawn(20, 16, dtype=torch.float32, device=device).requires_grad_() for _ in range(2))
     bias = torch.zeros(20, device=device, requires_grad=True)
     torch.library.opcheck(torch.ops.nmt.relu_linear, (x, weight, bias))
@@ -159,7 +159,7 @@ def test_the_operators_keep_the_promises_of_custom_operators(device: str) -> Non
 
 
 @pytest.mark.slow
-def test_the_kernels_fit_an_h100_without_spilling_registers_and_read_much_at_a_time() -> None:
+def test_kernels_for_an_h100_spill_no_registers_and_read_whole_vectors() -> None:
     if find_spec("triton.backends.nvidia") is None:
         pytest.skip("this Triton does not compile for NVIDIA devices")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

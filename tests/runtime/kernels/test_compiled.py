@@ -14,7 +14,7 @@ KERNELS: Any = compiled
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2, 7])
 @pytest.mark.parametrize("with_instruction", [True, False])
-def test_products_of_bytes_are_added_up(with_instruction: bool, rows: int) -> None:
+def test_products_of_bytes_are_exact(with_instruction: bool, rows: int) -> None:
     if with_instruction and not compiled.MULTIPLIES_BYTES:
         pytest.skip("this processor has no such instruction")
     add = KERNELS.add_byte_products if with_instruction else KERNELS._add_single_bytes
@@ -32,7 +32,7 @@ def test_products_of_bytes_are_added_up(with_instruction: bool, rows: int) -> No
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7])
-def test_products_of_some_rows_are_added_up_wherever_they_stand(rows: int) -> None:
+def test_products_of_rows_that_are_not_adjacent_are_added(rows: int) -> None:
     add = KERNELS.add_products
     kernel = njit(lambda sums, address, inputs, first: add(sums, address, inputs, first))
     some = np.random.default_rng(rows)

@@ -47,7 +47,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_compiled_code_follows_imported_sources_and_damaged_files_are_replaced(package: Path) -> None:
+def test_compiled_code_depends_on_imported_sources_and_damaged_files_are_replaced(package: Path) -> None:
     first = _python(LOSS, package)
     assert first.stdout == "['0.31', '1.31']\n", first.stderr
     assert first.stderr.count("Compiling CPU kernels") == 1
@@ -198,7 +198,7 @@ def test_the_error_names_the_reason_and_the_remedy_for_each_folder(
     assert "\n" not in message
 
 
-def test_kernels_that_do_not_compile_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_do_not_compile_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(name: str) -> None:
         raise AttributeError(f"{name} is broken\nand says more")
 
@@ -208,9 +208,7 @@ def test_kernels_that_do_not_compile_are_done_without(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("room", ["attention", "loss", "text.subword_models"])
-def test_a_rooms_kernels_are_found_or_missed_without_an_error(
-    room: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_of_a_subpackage_are_imported_or_none(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = compiled_kernels.__wrapped__(room)
     assert found is not None and found.__name__ == f"nmt_cli.{room}.compiled"
     monkeypatch.setitem(sys.modules, f"nmt_cli.{room}.compiled", None)

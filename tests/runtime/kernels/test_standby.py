@@ -16,13 +16,13 @@ def _alone_again() -> "object":
     standby.call(0)
 
 
-def test_work_is_done_in_as_many_threads_as_were_called() -> None:
+def test_work_is_done_by_all_called_helpers() -> None:
     met = threading.Barrier(3)
     standby.call(2)
     standby.beside(lambda: met.wait(PATIENCE))
 
 
-def test_nobody_helps_who_was_not_called() -> None:
+def test_without_helpers_the_work_is_done_once() -> None:
     done: list[int] = []
     standby.call(0)
     standby.beside(lambda: done.append(threading.get_ident()))
@@ -30,7 +30,7 @@ def test_nobody_helps_who_was_not_called() -> None:
 
 
 @pytest.mark.parametrize("turns", [1, 10_000])
-def test_one_that_has_gone_to_sleep_is_woken(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sleeping_helper_is_woken(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby, "TURNS", turns)
     standby.call(1)
     for pause in (0.0, 0.001, 0.05, 0.0, 0.05):
@@ -39,7 +39,7 @@ def test_one_that_has_gone_to_sleep_is_woken(turns: int, monkeypatch: pytest.Mon
         standby.beside(lambda: met.wait(PATIENCE))  # noqa: B023 - it is done before the next one is made
 
 
-def test_where_no_thread_can_be_started_it_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_new_threads_the_caller_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -64,7 +64,7 @@ def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("largest", [False, True])
-def test_a_loss_scale_is_halved_by_bad_steps_and_doubled_by_many_good_ones(
+def test_a_loss_scale_is_halved_by_bad_steps_and_doubled_after_good_ones(
     without: Callable[..., None], largest: bool
 ) -> None:
     without(torch, "_amp_update_scale_")
@@ -87,7 +87,7 @@ def adam(values: Tensor, kind: type[torch.optim.Adam], *, fused: bool) -> torch.
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("missing", [False, True])
-def test_a_fused_step_is_that_of_plain_adam_and_a_bad_one_changes_nothing(
+def test_a_fused_step_equals_plain_adam_and_a_bad_step_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, kind: type[torch.optim.Adam], scaled: bool, missing: bool
 ) -> None:
     torch.manual_seed(1)
@@ -111,7 +111,7 @@ def test_a_fused_step_is_that_of_plain_adam_and_a_bad_one_changes_nothing(
     assert ours.state[parameter]["step"] == 3
 
 
-def test_values_are_copied_into_their_places_and_rounded_to_them(without: Callable[..., None]) -> None:
+def test_copied_values_are_rounded_to_the_dtype_of_the_target(without: Callable[..., None]) -> None:
     without(torch, "_foreach_copy_")
     values = [torch.tensor([1.0, 1 / 3]), torch.tensor(2.0)]
     places = [torch.zeros(2, dtype=torch.bfloat16), torch.zeros((), dtype=torch.bfloat16)]
@@ -119,7 +119,7 @@ def test_values_are_copied_into_their_places_and_rounded_to_them(without: Callab
     assert all(torch.equal(place, value.bfloat16()) for place, value in zip(places, values, strict=True))
 
 
-def test_a_layer_computes_with_the_parameter_that_was_put_into_it() -> None:
+def test_a_layer_uses_the_parameter_that_replaced_its_own() -> None:
     layer = torch.nn.Linear(2, 2, bias=False)
     mine = torch.nn.Parameter(torch.eye(2))
     put_parameter(layer, "weight", mine)
@@ -127,7 +127,7 @@ def test_a_layer_computes_with_the_parameter_that_was_put_into_it() -> None:
     assert torch.equal(layer(torch.tensor([3.0, 4.0])), torch.tensor([3.0, 4.0]))
 
 
-def test_means_move_by_a_share_of_the_way(without: Callable[..., None]) -> None:
+def test_means_move_by_a_share_of_the_difference(without: Callable[..., None]) -> None:
     without(torch, "_foreach_lerp_")
     torch.manual_seed(1)
     means, values = ([torch.randn(3, 4), torch.randn(5)] for _ in range(2))
@@ -142,9 +142,7 @@ def test_means_move_by_a_share_of_the_way(without: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_gradient_of_a_softmax_is_that_of_autograd(
-    without: Callable[..., None], dtype: torch.dtype
-) -> None:
+def test_the_gradient_of_a_softmax_equals_autograd(without: Callable[..., None], dtype: torch.dtype) -> None:
     without(torch, "_softmax_backward_data")
     torch.manual_seed(1)
     x, d_out = torch.randn(3, 5, 7, dtype=dtype, requires_grad=True), torch.randn(3, 5, 7, dtype=dtype)
@@ -155,14 +153,14 @@ def test_the_gradient_of_a_softmax_is_that_of_autograd(
 
 
 @pytest.mark.slow
-def test_the_gradient_of_a_softmax_can_be_traced_whole(without: Callable[..., None]) -> None:
+def test_the_gradient_of_a_softmax_is_compiled_without_a_graph_break(without: Callable[..., None]) -> None:
     without(torch, "_softmax_backward_data")
     out, d_out = torch.randn(3, 7).softmax(-1), torch.randn(3, 7)
     traced = torch.compile(softmax_backward, backend="eager", fullgraph=True)
     assert torch.equal(traced(d_out, out), softmax_backward(d_out, out))
 
 
-def test_no_kernels_are_chosen_by_their_speed_and_then_they_are_again() -> None:
+def test_kernels_are_not_chosen_by_speed_within_the_block() -> None:
     from torch._inductor import config
 
     before = config.deterministic
@@ -172,7 +170,7 @@ def test_no_kernels_are_chosen_by_their_speed_and_then_they_are_again() -> None:
     assert config.deterministic is before
 
 
-def test_where_repeatable_kernels_are_not_promised_nothing_is_compiled(
+def test_without_repeatable_kernels_nothing_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import torch._inductor as inductor
@@ -187,7 +185,7 @@ def test_where_repeatable_kernels_are_not_promised_nothing_is_compiled(
         assert compiled(torch.zeros(1)).item() == 0
 
 
-def test_products_by_onednn_are_as_exact_as_others() -> None:
+def test_products_by_onednn_are_exact() -> None:
     left, right = torch.randn(300, 512), torch.randn(512, 200)
     exact = left.double() @ right.double()
     with products_by_onednn():
@@ -205,7 +203,7 @@ def test_products_by_onednn_are_as_exact_as_others() -> None:
     ],
     ids=["able", "rounds by AMX", "found to round", "unable"],
 )
-def test_products_are_left_to_onednn_where_it_rounds_no_factor(
+def test_onednn_computes_products_only_if_it_rounds_no_factor(
     monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], exact: bool, inside: str
 ) -> None:
     matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
@@ -219,9 +217,7 @@ def test_products_are_left_to_onednn_where_it_rounds_no_factor(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_are_exact_unless_factors_are_rounded(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
-) -> None:
+def test_rounded_factors_are_detected(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     multiply = torch.Tensor.__matmul__
     monkeypatch.setattr(
         torch.Tensor, "__matmul__", lambda *pair: multiply(*(x.to(dtype) for x in pair)).float()
@@ -229,7 +225,7 @@ def test_products_are_exact_unless_factors_are_rounded(
     assert torch_private._products_are_exact() == (dtype == torch.float32)
 
 
-def test_who_computes_products_is_left_as_a_user_has_set_it() -> None:
+def test_the_users_choice_of_product_library_has_precedence() -> None:
     matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     matmul.fp32_precision = "tf32"
     try:
@@ -242,7 +238,7 @@ def test_who_computes_products_is_left_as_a_user_has_set_it() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 7, 300])
-def test_laid_out_weights_give_the_products_of_plain_ones(
+def test_laid_out_weights_give_the_same_products(
     without: Callable[..., None], rows: int, dtype: torch.dtype, bias: bool
 ) -> None:
     if not lays_out_weights() or (dtype == torch.bfloat16 and not multiplies_bf16()):
@@ -267,7 +263,9 @@ def test_products_of_8_bit_numbers_are_exact(levels: int) -> None:
     assert torch.equal(found, (x @ weight.long().T).float() * scale)
 
 
-def test_inputs_have_8_bits_only_if_the_largest_products_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_have_8_bits_only_if_the_largest_products_do_not_overflow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A processor may have instructions that oneDNN is not allowed to use."""
     if not multiplies_int8():
         pytest.skip("this CPU has none")
@@ -287,7 +285,7 @@ def test_inputs_have_8_bits_only_if_the_largest_products_fit(monkeypatch: pytest
         (torch.cpu, "_is_vnni_supported", adds_products_in_32_bits),
     ],
 )
-def test_what_is_missing_is_not_offered(
+def test_a_missing_function_makes_a_capability_unavailable(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, ask: Callable[[], bool]
 ) -> None:
     assert hasattr(owner, name)
@@ -353,13 +351,13 @@ print(held() - before)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks for memory as Linux tells it")
-def test_ever_new_numbers_of_rows_take_no_more_memory() -> None:
+def test_many_numbers_of_rows_use_limited_memory() -> None:
     environment = {k: v for k, v in os.environ.items() if k not in torch_private.KERNELS_KEPT}
     done = subprocess.run([sys.executable, "-c", GROWTH], env=environment, capture_output=True, text=True)
     assert float(done.stdout) < 60, done.stderr
 
 
-def test_how_many_kernels_are_kept_is_the_users_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_limit_of_kernels_has_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
     torch_private.keep_few_kernels()
