@@ -1,4 +1,4 @@
-"""Made-up tokens, and a loss's values and gradients in one go."""
+"""Random tokens for the tests of the loss, and a function that differentiates a loss."""
 
 import os
 from collections.abc import Callable
@@ -8,14 +8,18 @@ import torch
 from torch import Tensor
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read where triton is imported
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
 @pytest.fixture(scope="session")
 def random_batch() -> Callable[..., Batch]:
-    """Features [T, D], weights [V, D] in fp32 or float64, targets of which each `every`th is ignored."""
+    """Return `made(tokens, entries, width, dtype, every=0)`.
+
+    It creates features [T, D], weights [V, D] in at least fp32, and targets. Each `every`th target is
+    ignored.
+    """
 
     def made(tokens: int, entries: int, width: int, dtype: torch.dtype, every: int = 0) -> Batch:
         draw = torch.Generator().manual_seed(tokens + entries)
@@ -31,7 +35,10 @@ def random_batch() -> Callable[..., Batch]:
 
 @pytest.fixture(scope="session")
 def differentiated() -> Callable[..., list[Tensor]]:
-    """A loss function's smoothed loss, NLL, and gradients of x and weight, of `incoming` times the loss."""
+    """Return a function that computes a loss and its gradients.
+
+    It returns the smoothed loss, the NLL, and the gradients of x and weight of `incoming` times the loss.
+    """
 
     def both(
         function: Callable[..., tuple[Tensor, Tensor]],

@@ -1,4 +1,4 @@
-"""The loss a chunk at a time: values and gradients, their precision, and what is never computed or held."""
+"""The loss by chunks: values, gradients, precision, and what is neither computed nor stored."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,7 +23,7 @@ HALVES = [torch.float16, torch.bfloat16]
 
 
 class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Notes the size of every tensor that an operation returns, and the operation's name."""
+    """Records the size of each tensor that an operation returns, and the operation's name."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -44,12 +44,12 @@ class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's 
         return result
 
 
-def errors(found: list[Tensor], exact: list[Tensor]) -> list[float]:
-    return [(a.double() - b).abs().max().item() for a, b in zip(found, exact, strict=True)]
+def errors(actual: list[Tensor], exact: list[Tensor]) -> list[float]:
+    return [(a.double() - b).abs().max().item() for a, b in zip(actual, exact, strict=True)]
 
 
-def distances(found: list[Tensor], exact: list[Tensor]) -> list[float]:
-    return [(a.double() - b).norm().item() for a, b in zip(found, exact, strict=True)]
+def distances(actual: list[Tensor], exact: list[Tensor]) -> list[float]:
+    return [(a.double() - b).norm().item() for a, b in zip(actual, exact, strict=True)]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -60,13 +60,13 @@ def test_chunks_add_up_to_the_reference(
 ) -> None:
     batch = random_batch(tokens, 37, 8, torch.float64, every)
     expected = differentiated(reference.cross_entropy, *batch, smoothing=smoothing)
-    found = chunked.walk(*batch, smoothing, None, True, True, rows=rows, chunk=4)
-    for a, b in zip(found, expected, strict=True):
+    actual = chunked.walk(*batch, smoothing, None, True, True, rows=rows, chunk=4)
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 class Noted:
-    """`rows`, which notes how the logits lie that it is given."""
+    """Row losses that record the strides of the logits."""
 
     def __init__(self) -> None:
         self.strides: set[int] = set()
@@ -126,8 +126,8 @@ def test_gradients_equal_the_reference_for_any_announced_scale(
     batch = random_batch(tokens, 19, 8, torch.float64, 7)
     grad_scale = None if scale is None else torch.tensor(scale)
     expected = differentiated(reference.cross_entropy, *batch, 7.0, smoothing=0.1)
-    found = differentiated(chunked.cross_entropy, *batch, 7.0, smoothing=0.1, grad_scale=grad_scale)
-    for a, b in zip(found, expected, strict=True):
+    actual = differentiated(chunked.cross_entropy, *batch, 7.0, smoothing=0.1, grad_scale=grad_scale)
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
@@ -146,8 +146,8 @@ def test_the_chunked_loss_has_at_most_twice_the_error_of_plain_pytorch(
         ours = differentiated(chunked.cross_entropy, *batch, smoothing=0.1)
     assert [tensor.dtype for tensor in ours] == [torch.float32, torch.float32, dtype, torch.float32]
     tiny = [torch.finfo(torch.float32).eps * tensor.abs().max().item() for tensor in exact]
-    for err, allowed, least in zip(errors(ours, exact), errors(plain, exact), tiny, strict=True):
-        assert err <= 2 * allowed + least
+    for err, allowed, tolerance in zip(errors(ours, exact), errors(plain, exact), tiny, strict=True):
+        assert err <= 2 * allowed + tolerance
 
 
 def test_huge_logits_give_finite_losses() -> None:
@@ -179,7 +179,7 @@ def test_scaled_fp16_gradients_have_no_larger_error_than_plain_ones(
     plain = differentiated(reference.cross_entropy, *batch, scale, smoothing=0.1)
     ours = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.1, grad_scale=torch.tensor(scale))
     for err, allowed in zip(distances(ours[2:], exact[2:]), distances(plain[2:], exact[2:]), strict=True):
-        assert err <= 1.05 * allowed  # chunks round their share each: the same size, other luck
+        assert err <= 1.05 * allowed  # each chunk is rounded, so errors differ slightly
 
 
 def test_small_gradients_do_not_become_0_in_fp16_if_the_scale_is_announced(
@@ -192,31 +192,31 @@ def test_small_gradients_do_not_become_0_in_fp16_if_the_scale_is_announced(
         reference.cross_entropy, x.double(), weight.double(), batch[2], scale, smoothing=0.0
     )
     *_, blind = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.0)
-    told = {"grad_scale": torch.tensor(scale)}
-    *_, ours = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.0, **told)
+    options = {"grad_scale": torch.tensor(scale)}
+    *_, ours = differentiated(chunked.cross_entropy, *batch, scale, smoothing=0.0, **options)
     assert blind.count_nonzero() == 0
-    others = slice(1, None)  # the target's own is lost in fp32 already, where its probability is 1
-    torch.testing.assert_close(ours[others].double(), exact[others], rtol=1e-3, atol=0)
+    other_entries = slice(1, None)  # the target's gradient is 0 already in fp32, as its probability is 1
+    torch.testing.assert_close(ours[other_entries].double(), exact[other_entries], rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize(
-    ("x_wanted", "weight_wanted", "saved"),
+    ("x_required", "weight_required", "saved"),
     [(True, True, [24, 56]), (True, False, [24, 0]), (False, True, [0, 56]), (False, False, [])],
 )
 def test_only_required_gradients_are_saved(
-    x_wanted: bool, weight_wanted: bool, saved: list[int], random_batch: Made
+    x_required: bool, weight_required: bool, saved: list[int], random_batch: Made
 ) -> None:
     x, weight, targets = random_batch(3, 7, 8, torch.float32)
-    x.requires_grad_(x_wanted), weight.requires_grad_(weight_wanted)
-    kept: list[Tensor] = []
+    x.requires_grad_(x_required), weight.requires_grad_(weight_required)
+    saved_tensors: list[Tensor] = []
 
     def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor)
+        saved_tensors.append(tensor)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, keep):
         chunked.cross_entropy(x, weight, targets, smoothing=0.1)
-    assert [tensor.numel() for tensor in kept] == saved
+    assert [tensor.numel() for tensor in saved_tensors] == saved
 
 
 def test_without_gradients_nothing_is_saved(random_batch: Made) -> None:
@@ -232,14 +232,16 @@ def test_without_gradients_nothing_is_saved(random_batch: Made) -> None:
     assert watched.names.count("scatter_add_") == 0
 
 
-@pytest.mark.parametrize(("wanted", "products"), [((True, False), 2), ((False, True), 2), ((True, True), 3)])
+@pytest.mark.parametrize(
+    ("required", "products"), [((True, False), 2), ((False, True), 2), ((True, True), 3)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_a_gradient_that_is_not_required_is_not_computed(
-    dtype: torch.dtype, wanted: tuple[bool, bool], products: int, random_batch: Made
+    dtype: torch.dtype, required: tuple[bool, bool], products: int, random_batch: Made
 ) -> None:
     batch = random_batch(3, 7, 8, dtype)
     with Watched() as watched:
-        chunked.walk(*batch, 0.1, None, *wanted, rows=rows, chunk=4)
+        chunked.walk(*batch, 0.1, None, *required, rows=rows, chunk=4)
     assert sum(name in ("mm", "addmm_") for name in watched.names) == products
 
 
@@ -252,14 +254,14 @@ def test_no_tensor_is_larger_than_the_logits_of_a_chunk(dtype: torch.dtype, rand
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("required", [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("scale", [None, torch.tensor(2.0)], ids=["no scale", "scale"])
 def test_the_operator_passes_pytorchs_check(
-    scale: Tensor | None, wanted: tuple[bool, bool], random_batch: Made
+    scale: Tensor | None, required: tuple[bool, bool], random_batch: Made
 ) -> None:
     x, weight, targets = random_batch(5, 7, 4, torch.float64, 3)
-    x.requires_grad_(wanted[0]), weight.requires_grad_(wanted[1])
-    torch.library.opcheck(chunked.losses_and_gradients, (x, weight, targets, 0.1, scale, *wanted))
+    x.requires_grad_(required[0]), weight.requires_grad_(required[1])
+    torch.library.opcheck(chunked.losses_and_gradients, (x, weight, targets, 0.1, scale, *required))
 
 
 def test_features_may_be_strided_and_weights_of_half_precision(

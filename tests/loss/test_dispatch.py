@@ -1,4 +1,4 @@
-"""The door to the loss: what it lets in, and what passes through it whole."""
+"""The public function of the loss: invalid and unusual inputs, and compilation."""
 
 from collections.abc import Callable
 
@@ -70,6 +70,6 @@ def test_the_loss_is_compiled_without_a_graph_break(
     for tokens in (5, 9):
         batch = random_batch(tokens, 7, 4, torch.float64, 4)
         expected = differentiated(step(reference.cross_entropy), *batch, scale=scale)
-        found = differentiated(compiled, *batch, scale=scale)
-        for a, b in zip(found, expected, strict=True):
+        actual = differentiated(compiled, *batch, scale=scale)
+        for a, b in zip(actual, expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

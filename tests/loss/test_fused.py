@@ -1,4 +1,4 @@
-"""The row kernel, on a GPU or in Triton's interpreter, and the whole loss on a GPU."""
+"""The Triton kernel of the row losses, on a GPU or in Triton's interpreter, and the whole loss on a GPU."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,7 @@ DTYPES = [torch.float32, torch.float16, pytest.param(torch.bfloat16, marks=GPU)]
 def rows_of(
     rows: RowLosses, logits: Tensor, targets: Tensor, smoothing: float, scale: float | None
 ) -> list[Tensor]:
-    """What is left of the losses and the logits."""
+    """Return the losses, and the logits after they were overwritten."""
     logits, losses = (
         logits.clone(),
         logits.new_empty(2, len(logits), dtype=chunked._at_least_fp32(logits.dtype)),
@@ -55,9 +55,9 @@ def test_float64_rows_equal_those_of_pytorch(
     entries: int, smoothing: float, scale: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fused, "MAX_BLOCK", 64)
-    given = random_logits(entries, torch.float64)
-    expected = rows_of(plain_rows, *given, smoothing, scale)
-    for a, b in zip(rows_of(fused.rows, *given, smoothing, scale), expected, strict=True):
+    batch = random_logits(entries, torch.float64)
+    expected = rows_of(plain_rows, *batch, smoothing, scale)
+    for a, b in zip(rows_of(fused.rows, *batch, smoothing, scale), expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
@@ -72,8 +72,8 @@ def test_rows_have_at_most_twice_the_error_of_pytorch(
     plain = rows_of(plain_rows, logits, targets, 0.1, 5.0)
     ours = rows_of(fused.rows, logits, targets, 0.1, 5.0)
     for a, b, e in zip(ours, plain, exact, strict=True):
-        least = torch.finfo(torch.float32).eps * e.abs().max()
-        assert (a.double() - e).abs().max() <= 2 * (b.double() - e).abs().max() + least
+        tolerance = torch.finfo(torch.float32).eps * e.abs().max()
+        assert (a.double() - e).abs().max() <= 2 * (b.double() - e).abs().max() + tolerance
 
 
 def test_huge_logits_give_finite_losses_and_gradients() -> None:
@@ -105,8 +105,8 @@ def test_chunks_with_the_fused_kernel_equal_the_reference(
     batch = [tensor.to(DEVICE) for tensor in random_batch(10, 37, 8, torch.float64, 3)]
     expected = differentiated(reference.cross_entropy, *batch, smoothing=0.1)
     x, weight, targets = batch
-    found = chunked.walk(x, weight, targets, 0.1, None, True, True, rows=fused.rows, chunk=4)
-    for a, b in zip(found, expected, strict=True):
+    actual = chunked.walk(x, weight, targets, 0.1, None, True, True, rows=fused.rows, chunk=4)
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
@@ -125,8 +125,8 @@ def test_on_a_gpu_the_loss_has_at_most_twice_the_error_of_plain_pytorch(
     plain = differentiated(reference.cross_entropy, x, weight, targets, smoothing=0.1)
     runs = [differentiated(cross_entropy, x, weight, targets, smoothing=0.1) for _ in range(20)]
     for a, b, e in zip(runs[0], plain, exact, strict=True):
-        least = torch.finfo(torch.float32).eps * e.abs().max()
-        assert (a - e).abs().max() <= 2 * (b - e).abs().max() + least
+        tolerance = torch.finfo(torch.float32).eps * e.abs().max()
+        assert (a - e).abs().max() <= 2 * (b - e).abs().max() + tolerance
     assert all(a.equal(b) for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The definition of the loss against PyTorch's own and against closed forms."""
+"""The definition of the loss, compared with PyTorch's and with closed forms."""
 
 import math
 from collections.abc import Callable
@@ -27,8 +27,8 @@ def test_the_reference_equals_pytorchs_cross_entropy(
 
     batch = random_batch(11, 37, 8, torch.float64, every)
     expected = differentiated(pytorch, *batch)
-    found = differentiated(cross_entropy, *batch, smoothing=smoothing)
-    for a, b in zip(found, expected, strict=True):
+    actual = differentiated(cross_entropy, *batch, smoothing=smoothing)
+    for a, b in zip(actual, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
 
 

@@ -1,4 +1,4 @@
-"""Logits to losses and gradients in one pass of a compiled kernel, held to the same in float64."""
+"""The compiled kernel of the row losses, compared with float64."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ TYPES = [torch.float32, torch.bfloat16]
 def both(
     logits: Tensor, targets: Tensor, smoothing: float, scale: Tensor | None, gradient: bool = True
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Logits made into gradients, and losses: by the kernel, and by PyTorch in float64."""
+    """Return gradients and losses, by the kernel and by PyTorch in float64."""
     exact, ours = logits.double(), logits.clone()
     losses = torch.zeros(2, len(targets)), torch.zeros(2, len(targets), dtype=torch.float64)
     rows(ours, targets, losses[0], smoothing, scale, gradient)
@@ -51,13 +51,16 @@ def test_rows_equal_rounded_rows_of_float64(
     random = torch.Generator().manual_seed(seed)
     logits = (torch.randn(tokens, entries, generator=random) * spread).to(dtype)
     targets = torch.randint(-1, entries, (tokens,), generator=random, dtype=torch.int32)
-    told = None if scale is None else torch.tensor(scale)
-    (ours, losses), (exact, expected) = both(logits, targets, smoothing, told, gradient)
+    scale_tensor = None if scale is None else torch.tensor(scale)
+    (ours, losses), (exact, expected) = both(logits, targets, smoothing, scale_tensor, gradient)
     torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5)
     if gradient:
-        least = (scale or 1.0) * 2e-6
+        tolerance = (scale or 1.0) * 2e-6
         torch.testing.assert_close(
-            ours.double(), exact, rtol=torch.finfo(dtype).eps if dtype != torch.float32 else 1e-5, atol=least
+            ours.double(),
+            exact,
+            rtol=torch.finfo(dtype).eps if dtype != torch.float32 else 1e-5,
+            atol=tolerance,
         )
 
 
@@ -79,11 +82,11 @@ def test_a_row_that_is_not_finite_has_no_finite_loss_and_affects_no_other(
 def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
     logits, targets = torch.randn(50, 100), torch.randint(0, 100, (50,))
     before = torch.get_num_threads()
-    found = []
+    actual = []
     for count in (2, threads):
         torch.set_num_threads(count)
         try:
-            found.append(both(logits, targets, 0.1, None)[0])
+            actual.append(both(logits, targets, 0.1, None)[0])
         finally:
             torch.set_num_threads(before)
-    assert all(a.equal(b) for a, b in zip(*found, strict=True))
+    assert all(a.equal(b) for a, b in zip(*actual, strict=True))

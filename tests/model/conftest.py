@@ -1,4 +1,4 @@
-"""What the model's tests share: made-up ragged batches, and the model written once more, padded and plain."""
+"""Random ragged batches, and the model written again with plain PyTorch on padded sentences."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Batch = tuple[Tensor, Tensor, Layout, Layout]
 
 
 def _batch(sources: Sequence[int], targets: Sequence[int], seed: int = 0) -> Batch:
-    """Ids of sentences of these lengths; a sentence depends on its place and the seed, not on its mates."""
+    """Return random sentences of these lengths. A sentence depends only on its index and the seed."""
 
     def ids(lengths: Sequence[int], salt: int) -> Tensor:
         draws = [torch.Generator().manual_seed(1000 * seed + 2 * i + salt) for i in range(len(lengths))]
@@ -37,7 +37,7 @@ def _batch(sources: Sequence[int], targets: Sequence[int], seed: int = 0) -> Bat
 
 @pytest.fixture(scope="session")
 def cuda() -> str:
-    """The device of tests marked `gpu`, which skip without one."""
+    """Return the device of tests marked `gpu`, which are skipped without a GPU."""
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     return "cuda"
@@ -45,13 +45,15 @@ def cuda() -> str:
 
 @pytest.fixture(scope="session")
 def batch() -> Callable[..., Batch]:
-    """`batch(source_lengths, target_lengths, seed=0)`: what `Transformer.forward` takes."""
+    """Return `batch(source_lengths, target_lengths, seed=0)`, which returns the arguments of
+    `Transformer.forward`."""
     return _batch
 
 
 @pytest.fixture(scope="session")
 def build() -> Callable[..., Transformer]:
-    """`build(config)`: an evaluating model with one vocabulary of 40 ids, biases and gains at random too."""
+    """Return `build(config)`, which creates a model with 40 subwords and random biases and gains, in
+    evaluation mode."""
 
     def build(config: ModelConfig, seed: int = 1) -> Transformer:
         torch.manual_seed(seed)
@@ -66,7 +68,7 @@ def build() -> Callable[..., Transformer]:
 
 @pytest.fixture(scope="session")
 def hand_padded() -> Callable[..., Tensor]:
-    """`hand_padded(model, *batch)`: the logits [T, V], by plain PyTorch on padded sentences and masks."""
+    """Return `hand_padded(model, *batch)`, which computes the logits [T, V] with plain PyTorch and masks."""
 
     def logits(
         model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
@@ -120,8 +122,8 @@ def _history(history: SelfAttention | Ssru, x_BTD: Tensor) -> Tensor:
         return _own_attention(history, x_BTD, x_BTD.new_ones(x_BTD.shape[:2], dtype=torch.bool))
     state, states = torch.zeros_like(x_BTD[:, 0]), []
     for x in x_BTD.unbind(1):
-        kept = torch.sigmoid(_linear(history.forget, x))
-        state = kept * state + (1 - kept) * _linear(history.value, x)
+        gate = torch.sigmoid(_linear(history.forget, x))
+        state = gate * state + (1 - gate) * _linear(history.value, x)
         states.append(F.relu(state))
     return torch.stack(states, 1)
 
@@ -137,8 +139,8 @@ def _own_attention(attention: SelfAttention, x: Tensor, real_BS: Tensor) -> Tens
     heads, keys, values = attention.shape
     sizes = [heads * width for width in (keys, keys, values)]
     query, key, value = torch.split(_linear(attention.query_key_value, x), sizes, dim=-1)
-    places = torch.arange(x.shape[1], device=x.device)
-    back = places[:, None] - places
+    positions = torch.arange(x.shape[1], device=x.device)
+    back = positions[:, None] - positions
     allowed = real_BS[:, None, :].expand(-1, x.shape[1], -1)
     if attention.causal:
         allowed = allowed & (back >= 0)

@@ -12,4 +12,4 @@ def vocabulary_of(size: int) -> Vocabulary:
 
 def model_of(config: ModelConfig, size: int) -> Transformer:
     """Return a model with one vocabulary of `size` subwords for both sides."""
-    return model_of(config, size)
+    return Transformer(config, vocabulary_of(size), vocabulary_of(size), joint=True)

@@ -1,4 +1,4 @@
-"""Decoding step by step: what it gives, what it keeps, and what the rows of a beam share."""
+"""Step-by-step decoding: its results, its memory, and what the hypotheses of a sentence share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -33,39 +33,44 @@ CONFIGS = {
 
 @pytest.fixture(autouse=True, params=[kernels, lambda: None], ids=["compiled", "plain"])
 def small_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Room for three steps and attention of two sentences at a time, so that a few of them cross a border."""
+    """Use memory for three steps, and attention of two sentences at a time, so that short tests exceed
+    both."""
     monkeypatch.setattr(cache_module, "FIRST_STEPS", 3)
     monkeypatch.setattr(cache_module, "NODES_ROUNDED_TO", 2)
     monkeypatch.setattr(dispatch, "PART", {"cpu": 2})
     monkeypatch.setattr(dispatch, "kernels", request.param)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # what is compiled is for one
+    torch.set_num_threads(1)  # compiled kernels are used with one thread
     yield
     torch.set_num_threads(threads)
 
 
 def stepped(
-    model: Transformer, rows: Sequence[Tensor], cache: DecodingCache, places: Sequence[int] | None = None
+    model: Transformer, rows: Sequence[Tensor], cache: DecodingCache, slots: Sequence[int] | None = None
 ) -> list[Tensor]:
-    """The logits [tokens of a row, V] of each row of the same length, fed one token after another; rows
-    stand at `places`, or fill them all."""
-    standing = torch.arange(len(rows)) if places is None else torch.tensor(places)
+    """Return the logits [tokens of a row, V] of each row, fed token by token.
+
+    All rows have the same length. They are in `slots`, or in all slots.
+    """
+    row_numbers = torch.arange(len(rows)) if slots is None else torch.tensor(slots)
     steps = []
     for tokens_R in torch.stack(list(rows)).T:
         longest = int(cache.ages.max()) + 1
-        steps.append(model.logits(model.step(tokens_R, standing, cache, longest)))
+        steps.append(model.logits(model.step(tokens_R, row_numbers, cache, longest)))
     return list(torch.stack(steps, dim=1)) if steps else []
 
 
 def follow(cache: DecodingCache, parents: Sequence[Sequence[int]]) -> None:
-    """Let each place go on from its parent; -1 for a place that is in use no more."""
+    """Replace the hypothesis of each slot by its parent's. The parent -1 makes a slot free."""
     chosen = torch.tensor(parents)
     cache.reorder(chosen.clamp(min=0), chosen >= 0)
 
 
 def forced(model: Transformer, source_S: Tensor, source: Layout, rows: Sequence[Tensor]) -> list[Tensor]:
-    """The same by teacher forcing; the rows of a sentence are neighbours. A row's first token stands for the
-    start, whichever it is, and what the last one foretells is not looked at by anyone."""
+    """Return the same by teacher forcing, for adjacent rows of a sentence.
+
+    The first token of a row is replaced by the start token. The prediction after the last token is not used.
+    """
     siblings = len(rows) // len(source.lengths)
     parts = [source_S[part] for part in source.slices() for _ in range(siblings)]
     again, target = Layout.of([len(part) for part in parts]), Layout.of([len(row) for row in rows])
@@ -77,8 +82,8 @@ def ids(*shape: int, seed: int = 0) -> Tensor:
     return torch.randint(40, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def assert_alike(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> None:
-    for one, other in zip(found, wanted, strict=True):
+def assert_alike(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    for one, other in zip(actual, expected, strict=True):
         assert one.shape == other.shape
         assert (one - other).abs().max() < 1e-5
 
@@ -119,41 +124,47 @@ def test_any_sequence_of_reordering_leaving_and_joining_gives_the_logits_of_teac
     build: Callable[..., Transformer],
     batch: Callable[..., Batch],
 ) -> None:
-    """Hypotheses are kept as plain lists beside the cache, and run through a whole forward at each step."""
-    model, places = build(CONFIGS[name]), 3
+    """Compare the cache with plain lists of hypotheses, which are passed through a forward at each step."""
+    model, slots = build(CONFIGS[name]), 3
     source_S, _, source, _ = batch(lengths, [])
     sources = [source_S[part] for part in source.slices()]
-    cache = model.begin(source_S, source, places)
+    cache = model.begin(source_S, source, slots)
     texts: list[list[list[int] | None]] = [[[], None, None] for _ in sources]
     for number in range(data.draw(st.integers(1, 9))):
-        use = [(b, n) for b, some in enumerate(texts) for n, text in enumerate(some) if text is not None]
+        use = [
+            (b, n)
+            for b, hypotheses in enumerate(texts)
+            for n, text in enumerate(hypotheses)
+            if text is not None
+        ]
         tokens = ids(len(use), seed=number)
-        rows = torch.tensor([b * places + n for b, n in use])
-        found = model.logits(model.step(tokens, rows, cache, int(cache.ages.max()) + 1))
+        rows = torch.tensor([b * slots + n for b, n in use])
+        actual = model.logits(model.step(tokens, rows, cache, int(cache.ages.max()) + 1))
         for (b, n), token in zip(use, tokens.tolist(), strict=True):
             texts[b][n] = [*(texts[b][n] or []), token]
-        wanted = [
+        expected = [
             forced(model, sources[b], Layout.of([len(sources[b])]), [torch.tensor(texts[b][n])])[0][-1]
             for b, n in use
         ]
-        assert_alike(list(found), wanted)
+        assert_alike(list(actual), expected)
         parents = []
-        for some in texts:
-            standing = [n for n, text in enumerate(some) if text is not None]
-            chosen = data.draw(st.lists(st.sampled_from([-1, *standing]), min_size=places, max_size=places))
-            parents.append(chosen if any(n >= 0 for n in chosen) else [standing[0], -1, -1])
+        for hypotheses in texts:
+            live = [n for n, text in enumerate(hypotheses) if text is not None]
+            chosen = data.draw(st.lists(st.sampled_from([-1, *live]), min_size=slots, max_size=slots))
+            parents.append(chosen if any(n >= 0 for n in chosen) else [live[0], -1, -1])
         follow(cache, parents)
         texts = [
-            [some[n] if n >= 0 else None for n in chosen] for some, chosen in zip(texts, parents, strict=True)
+            [hypotheses[n] if n >= 0 else None for n in chosen]
+            for hypotheses, chosen in zip(texts, parents, strict=True)
         ]
         staying = sorted(data.draw(st.sets(st.integers(0, len(texts) - 1))))
         texts, sources = [texts[b] for b in staying], [sources[b] for b in staying]
-        others = None
+        joining = None
         if data.draw(st.booleans()) or not texts:
             new_S, _, new, _ = batch([data.draw(st.integers(1, 9))], [], number)
-            others = model.begin(new_S, new, places)
+            joining = model.begin(new_S, new, slots)
             texts, sources = [*texts, [[], None, None]], [*sources, new_S]
-        cache.compact(torch.tensor(staying, dtype=torch.int64), others)
+        cache.compact(torch.tensor(staying, dtype=torch.int64), joining)
 
 
 @torch.no_grad()
@@ -182,16 +193,16 @@ def test_an_empty_source_gives_the_logits_of_teacher_forcing(
     model, rows = build(POST), list(ids(6, 5))
     source_S, _, source, _ = batch(sources, [])
     cache = model.begin(source_S, source, 2)
-    found = stepped(model, rows, cache)
-    assert all(row.isfinite().all() for row in found)
-    assert_alike(found, forced(model, source_S, source, rows))
+    actual = stepped(model, rows, cache)
+    assert all(row.isfinite().all() for row in actual)
+    assert_alike(actual, forced(model, source_S, source, rows))
 
 
 @torch.no_grad()
 def test_a_token_that_hypotheses_share_is_stored_once(
     build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
-    """Four hypotheses that part only at their last token: as many nodes as tokens, and three more."""
+    """Four hypotheses that differ only in their last token need one node per token, and three more."""
     model = build(POST)
     source_S, _, source, _ = batch([3], [])
     cache = model.begin(source_S, source, 4)
@@ -225,14 +236,14 @@ def test_nodes_of_dropped_hypotheses_are_reused(
 def test_the_content_of_an_unused_slot_does_not_matter(
     monkeypatch: pytest.MonkeyPatch, build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
-    """Nothing clears the memory of such a place; here it has the worst that memory can have."""
+    """Fill new memory with nan, as nothing clears the memory of an unused slot."""
     empty = Tensor.new_empty
     monkeypatch.setattr(Tensor, "new_empty", lambda self, *shape: empty(self, *shape).fill_(torch.nan))
     model, rows = build(POST), list(ids(3, 6))
     source_S, _, source, _ = batch([4, 2, 5], [])
     cache = model.begin(source_S, source, 2)
-    found = stepped(model, rows, cache, [0, 3, 4])
-    assert_alike(found, forced(model, source_S, source, rows))
+    actual = stepped(model, rows, cache, [0, 3, 4])
+    assert_alike(actual, forced(model, source_S, source, rows))
 
 
 @torch.no_grad()
@@ -245,5 +256,5 @@ def test_steps_under_bfloat16_autocast_have_at_most_twice_the_error_of_teacher_f
     with torch.autocast("cpu", torch.bfloat16):
         plain = torch.cat(forced(model, source_S, source, rows))
         cache = model.begin(source_S, source, 2)
-        found = torch.cat(stepped(model, rows, cache))
-    assert (found - exact).norm() <= 2 * (plain - exact).norm()
+        actual = torch.cat(stepped(model, rows, cache))
+    assert (actual - exact).norm() <= 2 * (plain - exact).norm()

@@ -1,4 +1,4 @@
-"""The settings of a model, and what a user is told of wrong ones."""
+"""The settings of a model, and the errors for invalid ones."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -48,32 +48,23 @@ def test_keys_and_values_may_have_different_widths(settings: dict[str, Any], wid
     assert (config.d_k, config.d_v) == widths
 
 
-@pytest.mark.parametrize(
-    "name", ["encoder_layers", "decoder_layers", "width", "feed_forward", "heads", "longest"]
-)
-@pytest.mark.parametrize("size", [0, -2])
-def test_a_size_of_nothing_is_refused_by_name_and_value(name: str, size: int) -> None:
-    assert f"{name} is {size}" in complaint(**{name: size})
+SIZES = "encoder_layers", "decoder_layers", "width", "feed_forward", "heads", "longest"
+MAY_BE_0 = "key_width", "value_width", "encoder_window", "decoder_window"
+DROPOUTS = "residual_dropout", "embedding_dropout", "attention_dropout", "activation_dropout"
+INVALID = [
+    *((name, size, "") for name in SIZES for size in (0, -2)),
+    *((name, -1, "") for name in MAY_BE_0),
+    *((name, value, "at least 0 and less than 1") for name in DROPOUTS for value in (-0.1, 1.0, 1.5)),
+    ("norm_epsilon", -1e-6, ""),
+]
 
 
-@pytest.mark.parametrize("name", ["key_width", "value_width", "encoder_window", "decoder_window"])
-def test_a_size_that_may_be_0_is_refused_below(name: str) -> None:
-    assert f"{name} is -1" in complaint(**{name: -1})
-
-
-@pytest.mark.parametrize(
-    "name", ["residual_dropout", "embedding_dropout", "attention_dropout", "activation_dropout"]
-)
-@pytest.mark.parametrize("value", [-0.1, 1.0, 1.5])
-def test_a_dropout_out_of_range_is_refused_with_its_range(name: str, value: float) -> None:
+@pytest.mark.parametrize(("name", "value", "limits"), INVALID)
+def test_a_value_out_of_range_is_refused_by_name_value_and_limits(
+    name: str, value: float, limits: str
+) -> None:
     message = complaint(**{name: value})
-    assert f"{name} is {value}" in message
-    assert "at least 0 and less than 1" in message
-
-
-@pytest.mark.parametrize("value", [-1e-6])
-def test_an_epsilon_that_makes_no_norm_is_refused(value: float) -> None:
-    assert f"norm_epsilon is {value}" in complaint(norm_epsilon=value)
+    assert f"{name} is {value}" in message and limits in message
 
 
 def test_all_invalid_sizes_are_reported_at_once() -> None:
@@ -90,24 +81,24 @@ def test_a_width_that_is_not_a_multiple_of_the_heads_is_refused_with_a_remedy(wi
     assert "key_width and value_width" in message
 
 
-def test_an_odd_width_is_refused() -> None:
-    assert "width is 33" in complaint(width=33, heads=3)
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"width": 33, "heads": 3}, "width is 33"),
+        ({"width": 2, "heads": 1, "positions": "marian"}, "width is 2"),
+        ({"positions": "learned", "first_position": 2}, "first_position"),
+        ({"positions": "sinusoidal", "longest": 2048}, "longest"),
+        ({"positions": "marian", "longest": 2048}, "longest"),
+        ({"decoder_history": "ssru", "decoder_window": 3}, "decoder_window"),
+    ],
+    ids=str,
+)
+def test_settings_that_conflict_are_refused(settings: dict[str, Any], expected: str) -> None:
+    assert expected in complaint(**settings)
 
 
-def test_the_number_of_learned_positions_is_refused_where_none_are_learned() -> None:
-    """A setting that would have no effect is an error."""
-    assert "longest" in complaint(positions="sinusoidal", longest=2048)
+def test_the_number_of_positions_is_accepted_if_positions_are_learned() -> None:
     assert ModelConfig(positions="learned", longest=2048).longest == 2048
-
-
-def test_marians_positions_need_two_waves_and_learned_ones_begin_nowhere_else() -> None:
-    assert "width is 2" in complaint(width=2, heads=1, positions="marian")
-    assert "first_position" in complaint(positions="learned", first_position=2)
-    assert "longest" in complaint(positions="marian", longest=2048)
-
-
-def test_an_ssru_has_no_window() -> None:
-    assert "decoder_window" in complaint(decoder_history="ssru", decoder_window=3)
 
 
 def test_every_setting_has_a_kind() -> None:

@@ -1,4 +1,4 @@
-"""What a model costs, counted anew by PyTorch, and what the paper calls its cost."""
+"""The cost of a model, compared with PyTorch's counts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,14 +41,14 @@ def test_pytorch_counts_the_same_operations_in_matrix_products(
         logits = model.logits(model(*batch(sources, targets)))
         torch.autograd.backward(logits.sum())
     counts = counter.get_flop_counts()["Global"]
-    linear = counts[torch.ops.aten.mm] + counts[torch.ops.aten.addmm]  # attention has others
+    linear = counts[torch.ops.aten.mm] + counts[torch.ops.aten.addmm]  # attention uses other operations
     assert linear == training_flops(config, 40, sum(sources), sum(targets))
 
 
 def test_source_tokens_do_not_cost_vocabulary_and_costs_of_both_sides_add_up() -> None:
     assert training_flops(SMALL, 99, 10, 0) == training_flops(SMALL, 1, 10, 0)
-    both = training_flops(SMALL, 40, 10, 7)
-    assert both == training_flops(SMALL, 40, 10, 0) + training_flops(SMALL, 40, 0, 7)
+    total = training_flops(SMALL, 40, 10, 7)
+    assert total == training_flops(SMALL, 40, 10, 0) + training_flops(SMALL, 40, 0, 7)
 
 
 def test_a_shared_matrix_counts_once() -> None:

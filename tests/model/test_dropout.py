@@ -1,4 +1,4 @@
-"""Dropout: how much it drops, how it scales what is left, and that its gradient knows what was dropped."""
+"""Dropout: the share of dropped elements, the scale of the others, and the gradient."""
 
 import pytest
 import torch
@@ -53,12 +53,12 @@ def test_one_seed_drops_the_same_elements_again() -> None:
 
 def test_the_next_call_drops_other_elements() -> None:
     x = torch.ones(10_000)
-    both = torch.stack([dropped(x, 0.5), dropout(x, 0.5, training=True)]) == 0
-    assert float(both.all(0).double().mean()) == pytest.approx(0.25, abs=0.02)
+    zeros = torch.stack([dropped(x, 0.5), dropout(x, 0.5, training=True)]) == 0
+    assert float(zeros.all(0).double().mean()) == pytest.approx(0.25, abs=0.02)
 
 
 def test_neighbours_are_dropped_independently() -> None:
-    """Four of them share one draw of the generator."""
+    """Four neighbours share one number of the generator."""
     gone = (dropped(torch.ones(100_000, 4), 0.5) == 0).double()
     correlations = torch.corrcoef(gone.T) - torch.eye(4)
     assert float(correlations.abs().max()) < 0.015

@@ -1,4 +1,4 @@
-"""The sub-layers: their first weights, against formulas written out in float64, and where dropout falls."""
+"""The sub-layers: initial weights, formulas of the paper in float64, and dropout."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ LAYOUT = Layout.of(LENGTHS)
 
 
 def filled(module: nn.Module) -> nn.Module:
-    """`module` in float64, with every weight, gain and bias at random."""
+    """Return `module` in float64, with random weights, gains and biases."""
     torch.manual_seed(3)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -39,7 +39,7 @@ def normalised(x: Tensor, norm: nn.LayerNorm, epsilon: float) -> Tensor:
 
 
 def attended(query: Tensor, keys: Tensor, values: Tensor, heads: int, *, causal: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V of one sentence, one head after another, side by side."""
+    """Return softmax(Q K^T / sqrt(d_k)) V of one sentence, for each head, side by side."""
     width, wide, out = query.shape[1] // heads, values.shape[1] // heads, []
     for head in range(heads):
         q, k = (x[:, head * width : (head + 1) * width] for x in (query, keys))
@@ -51,12 +51,14 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, heads: int, *, causal:
 
 
 UNIFORM = 3**0.5
-"""A uniform draw's bound, in standard deviations."""
+"""The bound of a uniform distribution, in standard deviations."""
 
 
 def bounds(config: ModelConfig) -> list[tuple[Tensor, float]]:
-    """Each matrix, projections of one input apart, and the bias of each feed-forward matrix, with what bounds
-    it by the words under `init`."""
+    """Return each matrix and each bias of the feed-forward layer with its bound, as documented under `init`.
+
+    Projections of one input are separate matrices.
+    """
     heads, width, inner = config.heads, config.width, config.feed_forward
     outputs = {"q": heads * config.d_k, "k": heads * config.d_k, "v": heads * config.d_v}
     own, cross = SelfAttention(config, causal=True), CrossAttention(config)
@@ -92,8 +94,8 @@ def test_each_matrix_is_initialised_as_the_setting_describes(
         init=init, width=width, feed_forward=inner, heads=heads, key_width=key, value_width=value
     )
     for drawn, bound in bounds(config):
-        wanted, few = bound / UNIFORM, 3 / drawn.numel() ** 0.5  # how far so few numbers may be off
-        assert float(drawn.detach().square().mean().sqrt()) == pytest.approx(wanted, rel=0.01 + few)
+        expected, few = bound / UNIFORM, 3 / drawn.numel() ** 0.5  # tolerance for a small sample
+        assert float(drawn.detach().square().mean().sqrt()) == pytest.approx(expected, rel=0.01 + few)
         assert float(drawn.detach().abs().max()) <= bound
 
 
@@ -131,8 +133,8 @@ def test_self_attention_is_the_papers_formula(causal: bool, bias: bool) -> None:
     offset = packed.bias if bias else 0
     q, k, v = torch.split(x @ packed.weight.T + offset, [12, 12, 18], dim=1)
     rows = [attended(q[s], k[s], v[s], 3, causal=causal) for s in LAYOUT.slices()]
-    wanted = torch.cat(rows) @ attention.output.weight.T + (attention.output.bias if bias else 0)
-    assert (attention(x, LAYOUT) - wanted).abs().max() < 1e-12
+    expected = torch.cat(rows) @ attention.output.weight.T + (attention.output.bias if bias else 0)
+    assert (attention(x, LAYOUT) - expected).abs().max() < 1e-12
 
 
 def test_cross_attention_is_the_papers_formula() -> None:
@@ -142,10 +144,10 @@ def test_cross_attention_is_the_papers_formula() -> None:
     q = x @ cross.query.weight.T
     k, v = torch.split(encoded @ cross.key_value.weight.T, [12, 18], dim=1)
     pairs = zip(LAYOUT.slices(), source.slices(), strict=True)
-    wanted = (
+    expected = (
         torch.cat([attended(q[t], k[s], v[s], 3, causal=False) for t, s in pairs]) @ cross.output.weight.T
     )
-    assert (cross(x, encoded, LAYOUT, source) - wanted).abs().max() < 1e-12
+    assert (cross(x, encoded, LAYOUT, source) - expected).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "swish"])
@@ -180,14 +182,14 @@ def test_residual_dropout_applies_to_the_output_of_the_sub_layer_only(norm: str)
     assert isinstance(residual, Residual)
     x = tokens()
     torch.manual_seed(9)
-    found = residual(x, torch.sin)
+    actual = residual(x, torch.sin)
     torch.manual_seed(9)
     if norm == "post":
-        wanted = residual.norm(x + dropout(x.sin(), 0.4, training=True))
+        expected = residual.norm(x + dropout(x.sin(), 0.4, training=True))
     else:
-        wanted = x + dropout(residual.norm(x).sin(), 0.4, training=True)
-    assert torch.equal(found, wanted)
-    assert not torch.allclose(found, residual.eval()(x, torch.sin))
+        expected = x + dropout(residual.norm(x).sin(), 0.4, training=True)
+    assert torch.equal(actual, expected)
+    assert not torch.allclose(actual, residual.eval()(x, torch.sin))
 
 
 def run(module: nn.Module, x: Tensor) -> Tensor:
@@ -232,9 +234,9 @@ def test_activation_dropout_applies_after_the_activation() -> None:
     layer, x = filled(FeedForward(replace(CONFIG, activation="gelu", activation_dropout=0.4))), tokens()
     assert isinstance(layer, FeedForward)
     torch.manual_seed(2)
-    found = layer(x)
+    actual = layer(x)
     torch.manual_seed(2)
-    assert torch.equal(found, layer.outer(dropout(F.gelu(layer.inner(x)), 0.4, training=True)))
+    assert torch.equal(actual, layer.outer(dropout(F.gelu(layer.inner(x)), 0.4, training=True)))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Hugging Face's Marian with the same weights gives the same logits, and finds the same translations."""
+"""Hugging Face's Marian with the same weights gives the same logits and translations."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -28,15 +28,15 @@ KNOWN = Vocabulary(("",) * VOCABULARY, end=0, start=PAD, unknown=1, never=(PAD,)
 
 
 def marian(**settings: Any) -> "MarianMTModel":
-    """A model at random, with weights, gains and biases large enough to matter."""
+    """Return a random model whose weights, gains and biases are large enough to matter."""
     from transformers import MarianConfig, MarianMTModel
 
     shape = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "d_model": WIDTH, "max_position_embeddings": 32}
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     ids = {"vocab_size": VOCABULARY, "pad_token_id": PAD, "decoder_start_token_id": PAD, "eos_token_id": 0}
-    wanted: dict[str, Any] = {**shape, **heads, **ids, "scale_embedding": True, "forced_eos_token_id": None}
+    options: dict[str, Any] = {**shape, **heads, **ids, "scale_embedding": True, "forced_eos_token_id": None}
     torch.manual_seed(11)
-    model = MarianMTModel(MarianConfig(**wanted, **settings))
+    model = MarianMTModel(MarianConfig(**options, **settings))
     model.train(False)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and "embed_positions" not in name:
@@ -46,9 +46,12 @@ def marian(**settings: Any) -> "MarianMTModel":
 
 
 @torch.no_grad()
-def copied(theirs: "MarianMTModel", config: ModelConfig, known: Vocabulary = KNOWN) -> Transformer:
-    """Ours with their weights; channels are permuted, as their sines come first and ours take turns."""
-    ours = Transformer(config, known, known, joint=config.tie == "all").eval()
+def copied(theirs: "MarianMTModel", config: ModelConfig, vocabulary: Vocabulary = KNOWN) -> Transformer:
+    """Return our model with their weights.
+
+    Channels are permuted. Their sines come first, while our sines and cosines alternate.
+    """
+    ours = Transformer(config, vocabulary, vocabulary, joint=config.tie == "all").eval()
     turns = torch.arange(WIDTH).view(2, WIDTH // 2).T.flatten()
     ours.source_embedding.matrix.copy_(theirs.model.encoder.embed_tokens.weight[:, turns])
     ours.target_embedding.matrix.copy_(theirs.model.decoder.embed_tokens.weight[:, turns])
@@ -120,7 +123,7 @@ def marians_logits(
 def model_config(theirs: "MarianMTModel") -> ModelConfig:
     config, (encoder, decoder) = theirs.config, (theirs.model.encoder, theirs.model.decoder)
     output = theirs.lm_head.weight
-    both, one = encoder.embed_tokens.weight is output, decoder.embed_tokens.weight is output
+    all_tied, decoder_tied = encoder.embed_tokens.weight is output, decoder.embed_tokens.weight is output
     return ModelConfig(
         encoder_layers=config.encoder_layers,
         decoder_layers=config.decoder_layers,
@@ -128,7 +131,7 @@ def model_config(theirs: "MarianMTModel") -> ModelConfig:
         feed_forward=config.encoder_ffn_dim,
         heads=config.encoder_attention_heads,
         activation="gelu" if config.activation_function == "gelu" else "relu",
-        tie="all" if both else "decoder" if one else "none",
+        tie="all" if all_tied else "decoder" if decoder_tied else "none",
         norm_epsilon=1e-5,
         attention_bias=True,
     )
@@ -165,10 +168,10 @@ def test_marian_gives_the_same_logits_with_the_same_weights(
     with torch.no_grad():
         ours = copied(theirs, config)
         pairs = batch(sources, targets)
-        wanted = marians_logits(theirs, *pairs)
-        found = ours.logits(ours(*pairs))
-    assert (found - wanted).abs().max() <= 1e-4
-    assert wanted.std() > 0.5
+        expected = marians_logits(theirs, *pairs)
+        actual = ours.logits(ours(*pairs))
+    assert (actual - expected).abs().max() <= 1e-4
+    assert expected.std() > 0.5
 
 
 def test_marians_output_bias_is_in_the_logits_and_in_the_features_of_the_loss(
@@ -181,10 +184,10 @@ def test_marians_output_bias_is_in_the_logits_and_in_the_features_of_the_loss(
         ours = copied(theirs, replace(model_config(theirs), output_bias=True))
         decoded = ours(*pairs)
         features, matrix = ours.projected(decoded)
-        wanted = marians_logits(theirs, *pairs)
+        expected = marians_logits(theirs, *pairs)
         pack(packed := deepcopy(ours), "fp32")
-    for found in (ours.logits(decoded), features @ matrix.T, packed.logits(packed(*pairs))):
-        assert (found - wanted).abs().max() <= 1e-4
+    for actual in (ours.logits(decoded), features @ matrix.T, packed.logits(packed(*pairs))):
+        assert (actual - expected).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("said_by", ["vocabulary", "setting"])
@@ -200,10 +203,10 @@ def test_a_start_of_zeros_equals_marians_padding_with_a_zero_vector(
             ours = copied(theirs, model_config(theirs), replace(KNOWN, start=None))
         else:
             ours = copied(theirs, replace(model_config(theirs), start="zeros"))
-        ours.target_embedding.matrix[PAD] = 9.0  # it must not be looked at
-        wanted = marians_logits(theirs, *pairs)[:, :PAD]
-        found = ours.logits(ours(*pairs))[:, :PAD]
-    assert (found - wanted).abs().max() <= 1e-4
+        ours.target_embedding.matrix[PAD] = 9.0  # it must not be used
+        expected = marians_logits(theirs, *pairs)[:, :PAD]
+        actual = ours.logits(ours(*pairs))[:, :PAD]
+    assert (actual - expected).abs().max() <= 1e-4
 
 
 @torch.no_grad()
@@ -212,23 +215,23 @@ def test_steps_equal_the_forward_pass_for_any_start_token(start: int | None) -> 
     theirs = marian(encoder_layers=1, decoder_layers=2)
     ours = copied(theirs, model_config(theirs), replace(KNOWN, end=3, start=start))
     source, target = (torch.tensor(ids) for ids in ([5, 9, 3], [7, 12, 30, 3]))
-    whole = ours(source, target, Layout.of([3]), Layout.of([4]))
+    forward = ours(source, target, Layout.of([3]), Layout.of([4]))
     cache = ours.begin(source, Layout.of([3]), 1)
     row = torch.tensor([0])
     steps = [ours.step(token[None], row, cache, 4) for token in torch.tensor([11, 7, 12, 30])]
-    torch.testing.assert_close(torch.cat(steps), whole, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(torch.cat(steps), forward, rtol=1e-5, atol=1e-5)
 
 
 def generated(
     theirs: "MarianMTModel", source: list[int], beam: int, penalty: float
 ) -> tuple[list[int], float] | None:
-    """What `transformers` finds, under the rules that both have.
+    """Return the translation by `transformers` and its score, by rules that both implementations have.
 
-    Scores are sums of log-probabilities over length^penalty; the search goes on as long as a live hypothesis
-    could still win. At its greatest length `transformers` takes hypotheses without end mark for finished and
-    ours demands the mark: None where it is reached.
+    Scores are sums of log-probabilities divided by length^penalty. The search continues while a live
+    hypothesis can still win. At the maximum length, `transformers` accepts hypotheses without an end token,
+    and ours does not. Then the result is None.
     """
-    untyped: Any = theirs  # the types of `generate` do not fit its own classes
+    untyped: Any = theirs  # `generate` does not accept its own types
     out = untyped.generate(
         input_ids=torch.tensor([[*source, 0]]),
         attention_mask=torch.ones(1, len(source) + 1, dtype=torch.int64),
@@ -263,13 +266,13 @@ def test_transformers_finds_the_same_translations_with_the_same_weights(beam: in
         beam=beam, length_rule="power", length_penalty=penalty, cap_ratio=0.0, cap_extra=29, unknown=True
     )
     different = set()
-    for source, found in zip(sources, translate_ids([ours], sources, config), strict=True):
-        wanted = generated(theirs, source, beam, penalty)
-        if wanted is None:
+    for source, actual in zip(sources, translate_ids([ours], sources, config), strict=True):
+        expected = generated(theirs, source, beam, penalty)
+        if expected is None:
             continue
-        tokens, score = wanted
-        assert list(found[0].tokens) == tokens
+        tokens, score = expected
+        assert list(actual[0].tokens) == tokens
         if beam > 1:
-            assert found[0].score == pytest.approx(score, abs=1e-4)
+            assert actual[0].score == pytest.approx(score, abs=1e-4)
         different.add(tuple(tokens))
     assert len(different) > 1

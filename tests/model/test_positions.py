@@ -1,4 +1,4 @@
-"""Positions: the paper's sinusoids for any length, and learned ones that end somewhere."""
+"""Positional encodings: the paper's sinusoids for any length, and a fixed number of learned ones."""
 
 import math
 
@@ -12,41 +12,42 @@ from nmt_cli.ragged import Layout
 from tests.model.models import model_of
 
 
-def closed_form(place: int, width: int) -> list[float]:
-    """As section 3.5 of the paper writes it, one channel after another."""
-    angles = [place / 10_000 ** (2 * (channel // 2) / width) for channel in range(width)]
+def closed_form(position: int, width: int) -> list[float]:
+    """Return the sinusoids of section 3.5 of the paper, one channel at a time."""
+    angles = [position / 10_000 ** (2 * (channel // 2) / width) for channel in range(width)]
     return [math.cos(a) if channel % 2 else math.sin(a) for channel, a in enumerate(angles)]
 
 
 @pytest.mark.parametrize("width", [2, 6, 64, 512])
 def test_sines_and_cosines_alternate_with_the_papers_wavelengths(width: int) -> None:
-    places = [0, 1, 2, 3, 31, 100, FIRST_ROWS - 1]
-    found = Sinusoids(width)(torch.tensor(places), FIRST_ROWS)
-    wanted = torch.tensor([closed_form(place, width) for place in places], dtype=torch.float64)
-    assert found.dtype == torch.float32
-    assert (found - wanted).abs().max() <= 2**-24
+    positions = [0, 1, 2, 3, 31, 100, FIRST_ROWS - 1]
+    actual = Sinusoids(width)(torch.tensor(positions), FIRST_ROWS)
+    expected = torch.tensor([closed_form(position, width) for position in positions], dtype=torch.float64)
+    assert actual.dtype == torch.float32
+    assert (actual - expected).abs().max() <= 2**-24
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "first"), [(4, 0), (64, 0), (64, 2), (512, 1)])
 def test_marians_lowest_frequency_is_a_ten_thousandth_of_the_highest(width: int, first: int) -> None:
-    """As M2M100, fairseq and Marian lay them out: all sines, then all cosines; here they take turns."""
+    """Return the sinusoids of M2M100, fairseq and Marian. They have all sines first. Here sines and cosines
+    alternate."""
     from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
     theirs = M2M100SinusoidalPositionalEmbedding.get_embedding(FIRST_ROWS + first, width)[first:]
-    found = Sinusoids(width, "marian", first)(torch.arange(FIRST_ROWS), FIRST_ROWS)
-    assert (found[:, 0::2] - theirs[:, : width // 2]).abs().max() <= 1e-4
-    assert (found[:, 1::2] - theirs[:, width // 2 :]).abs().max() <= 1e-4
-    assert float(found[1, -2]) == pytest.approx(math.sin((first + 1) / 10_000), rel=1e-5)
+    actual = Sinusoids(width, "marian", first)(torch.arange(FIRST_ROWS), FIRST_ROWS)
+    assert (actual[:, 0::2] - theirs[:, : width // 2]).abs().max() <= 1e-4
+    assert (actual[:, 1::2] - theirs[:, width // 2 :]).abs().max() <= 1e-4
+    assert float(actual[1, -2]) == pytest.approx(math.sin((first + 1) / 10_000), rel=1e-5)
 
 
 @pytest.mark.parametrize("longest", [FIRST_ROWS, FIRST_ROWS + 1, 2000, 9999])
 def test_sinusoids_are_exact_at_any_length(longest: int) -> None:
-    sinusoids, places = Sinusoids(16), [0, 5, longest - 1]
-    found = sinusoids(torch.tensor(places), longest)
-    wanted = torch.tensor([closed_form(place, 16) for place in places], dtype=torch.float64)
-    assert (found - wanted).abs().max() <= 2**-24
-    assert torch.equal(sinusoids(torch.tensor([0, 5]), 6), found[:2])
+    sinusoids, positions = Sinusoids(16), [0, 5, longest - 1]
+    actual = sinusoids(torch.tensor(positions), longest)
+    expected = torch.tensor([closed_form(position, 16) for position in positions], dtype=torch.float64)
+    assert (actual - expected).abs().max() <= 2**-24
+    assert torch.equal(sinusoids(torch.tensor([0, 5]), 6), actual[:2])
 
 
 def test_a_growing_table_of_sinusoids_keeps_its_dtype() -> None:
@@ -62,9 +63,9 @@ def test_sinusoids_are_neither_parameters_nor_saved() -> None:
 
 def test_learned_positions_are_rows_of_a_matrix_that_gets_gradients() -> None:
     learned = LearnedPositions(10, 6)
-    found = learned(torch.tensor([9, 0, 9]), 10)
-    assert torch.equal(found, learned.table[[9, 0, 9]])
-    found.sum().backward()
+    actual = learned(torch.tensor([9, 0, 9]), 10)
+    assert torch.equal(actual, learned.table[[9, 0, 9]])
+    actual.sum().backward()
     assert learned.table.grad is not None
     assert learned.table.grad.sum(1).tolist() == [6, *[0] * 8, 12]
 
@@ -83,7 +84,7 @@ def test_a_sentence_longer_than_the_learned_positions_is_an_error_with_a_remedy(
 
 
 def test_sentences_that_fit_the_learned_positions_may_be_in_a_longer_layout() -> None:
-    """`Layout.longest` may be more than any length; the model has positions enough all the same."""
+    """`Layout.longest` may be more than any length, and more than the number of positions."""
     config = ModelConfig(
         encoder_layers=1, decoder_layers=1, width=8, feed_forward=8, heads=2, positions="learned", longest=12
     )

@@ -1,4 +1,4 @@
-"""Gradients under bfloat16 autocast: at most twice the error of plain, padded PyTorch."""
+"""Gradients under bfloat16 autocast have at most twice the error of plain, padded PyTorch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ def ours(model: Transformer, *batch: Tensor) -> Tensor:
 def gradients(
     logits: Callable[..., Tensor], model: Transformer, batches: Sequence[Batch], *, autocast: bool
 ) -> dict[str, Tensor]:
-    """Of the mean cross-entropy over all batches; what a token should be followed by is made up."""
+    """Return the gradients of the mean cross-entropy over all batches, with artificial targets."""
     model.zero_grad()
     tokens = sum(len(inputs_T) for _, inputs_T, _, _ in batches)
     for batch in batches:
@@ -41,7 +41,7 @@ def gradients(
 
 
 def joined(batches: Sequence[Batch], device: str) -> Batch:
-    """One ragged batch of all."""
+    """Return one ragged batch of all sentences."""
     sources, targets, source, target = zip(*batches, strict=True)
     layouts = [Layout.of(torch.cat([one.lengths for one in side]).numpy()) for side in (source, target)]
     return torch.cat(sources), torch.cat(targets), layouts[0].to(device), layouts[1].to(device)
@@ -50,14 +50,15 @@ def joined(batches: Sequence[Batch], device: str) -> Batch:
 def assert_earned(
     model: Transformer, batches: Sequence[Batch], device: str, padded: Callable[..., Tensor]
 ) -> None:
-    """`padded` goes from batch to batch, so that no padding is long; ours takes them all at once."""
-    found = gradients(ours, model, [joined(batches, device)], autocast=True)
+    """Compare our gradients for all sentences at once with those of `padded`, batch by batch, with little
+    padding."""
+    actual = gradients(ours, model, [joined(batches, device)], autocast=True)
     plain = gradients(padded, model, batches, autocast=True)
     exact = gradients(padded, model.double(), batches, autocast=False)
-    assert found.keys() == exact.keys()
-    for name, wanted in exact.items():
-        assert found[name].isfinite().all(), name
-        assert (found[name] - wanted).norm() <= 2 * (plain[name] - wanted).norm(), name
+    assert actual.keys() == exact.keys()
+    for name, expected in exact.items():
+        assert actual[name].isfinite().all(), name
+        assert (actual[name] - expected).norm() <= 2 * (plain[name] - expected).norm(), name
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -95,14 +96,14 @@ def test_a_large_step_of_the_base_model_has_at_most_twice_the_error_of_plain_pyt
 def test_a_bf16_residual_stream_changes_the_dtype_between_layers_and_hardly_the_result(
     norm: Literal["post", "pre"], build: Callable[..., Transformer], batch: Callable[..., Batch]
 ) -> None:
-    given = batch([3, 6, 20], [4, 30, 2])
+    inputs = batch([3, 6, 20], [4, 30, 2])
     wide, narrow = (
         build(replace(SMALL, norm=norm, residual_stream=stream)).train() for stream in ("fp32", "bf16")
     )
     seen: list[torch.dtype] = []
     narrow.decoder[1].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        wanted, found = wide(*given), narrow(*given)
+        expected, actual = wide(*inputs), narrow(*inputs)
     assert seen == [torch.bfloat16]
-    assert 0 < float((found - wanted).abs().max()) < 0.1
-    assert torch.equal(wide(*given), narrow(*given))  # without autocast there is nothing to narrow
+    assert 0 < float((actual - expected).abs().max()) < 0.1
+    assert torch.equal(wide(*inputs), narrow(*inputs))  # nothing is narrowed without autocast

@@ -1,4 +1,4 @@
-"""The presets that come with the package, and Table 3 of the paper made of them."""
+"""The presets of the package, and the models of the paper's Table 3."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,7 +15,7 @@ from tests.model.models import model_of
 JOINT = 37_000
 
 IMPLIED = 41_000
-"""The vocabulary that the parameters in the paper's Table 3 imply, big apart."""
+"""Vocabulary size that the parameters in the paper's Table 3 imply, except for the big model."""
 
 
 def preset(name: str) -> ModelConfig:
@@ -105,7 +105,7 @@ def test_the_parsing_model_has_attention_dropout() -> None:
     assert (preset("parsing").attention_dropout, preset("parsing").activation_dropout) == (0.2, 0)
 
 
-# Row of Table 3; settings changed; parameters more than base's; the same in the paper, in millions.
+# Row of Table 3, changed settings, difference of parameters to the base model, the paper's in millions.
 TABLE_3: list[tuple[str, dict[str, Any], int, int | None]] = [
     ("A 1", {"heads": 1}, 0, None),
     ("A 4", {"heads": 4}, 0, None),
@@ -134,7 +134,7 @@ def test_a_row_of_table_3_is_the_base_model_with_one_or_two_settings_changed(
     base = preset("vaswani2017-base")
     difference = size(replace(base, **settings)) - size(base)
     assert difference == more
-    assert papers is None or abs(difference / 1e6 - papers) < 1  # the paper rounds both to millions
+    assert papers is None or abs(difference / 1e6 - papers) < 1  # the paper rounds both numbers to millions
 
 
 @pytest.mark.parametrize(("width", "papers"), [(256, 28), (512, 65), (1024, 168)])
@@ -152,6 +152,6 @@ def test_the_base_model_has_the_parameters_of_its_matrices_and_norms() -> None:
 
 def test_the_big_model_has_the_parameters_of_its_matrices_and_norms() -> None:
     attention, norm, feed_forward = 4 * 1024**2, 2 * 1024, 2 * 1024 * 4096 + 4096 + 1024
-    wanted = 6 * (3 * attention + 5 * norm + 2 * feed_forward) + JOINT * 1024
-    assert size(preset("vaswani2017-big")) == wanted
+    expected = 6 * (3 * attention + 5 * norm + 2 * feed_forward) + JOINT * 1024
+    assert size(preset("vaswani2017-big")) == expected
     assert abs(size(preset("vaswani2017-big"), 36_000) / 1e6 - 213) < 1

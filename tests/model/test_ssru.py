@@ -1,4 +1,4 @@
-"""The SSRU's sums over a sentence, against their definition: one token after another."""
+"""The parallel scan of the SSRU, compared with a loop over the tokens."""
 
 import torch
 from hypothesis import given, settings
@@ -13,18 +13,18 @@ from nmt_cli.ragged import Layout
 def test_the_parallel_scan_equals_a_loop_over_the_tokens(lengths: list[int], rounded_up: int) -> None:
     torch.manual_seed(sum(lengths))
     layout = Layout.of(lengths, max(lengths) + rounded_up)
-    kept, new = torch.rand(sum(lengths), 3, dtype=torch.float64), torch.randn(sum(lengths), 3).double()
-    kept, new = kept.requires_grad_(), new.requires_grad_()
+    gate, new = torch.rand(sum(lengths), 3, dtype=torch.float64), torch.randn(sum(lengths), 3).double()
+    gate, new = gate.requires_grad_(), new.requires_grad_()
     begins = (layout.positions == 0)[:, None]
-    found = scanned(kept.masked_fill(begins, 0.0), new, layout.longest)
-    wanted, state = [], torch.zeros(3, dtype=torch.float64)
-    for share, more, first in zip(kept, new, begins, strict=True):
+    actual = scanned(gate.masked_fill(begins, 0.0), new, layout.longest)
+    expected, state = [], torch.zeros(3, dtype=torch.float64)
+    for share, more, first in zip(gate, new, begins, strict=True):
         state = more if first else share * state + more
-        wanted.append(state)
-    assert (found - torch.stack(wanted)).abs().max() < 1e-12
+        expected.append(state)
+    assert (actual - torch.stack(expected)).abs().max() < 1e-12
     gradients = [
-        torch.autograd.grad(x.square().sum(), (kept, new), allow_unused=True, materialize_grads=True)
-        for x in (found, torch.stack(wanted))
+        torch.autograd.grad(x.square().sum(), (gate, new), allow_unused=True, materialize_grads=True)
+        for x in (actual, torch.stack(expected))
     ]
     for one, other in zip(*gradients, strict=True):
         assert (one - other).abs().max() < 1e-9

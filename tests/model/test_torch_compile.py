@@ -1,4 +1,4 @@
-"""`torch.compile` takes the whole model, gives the same, and does not compile anew for each batch."""
+"""`torch.compile` compiles the whole model once for all batches, with the same results."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,9 +26,10 @@ LENGTHS = [
     ([8, 8], [8, 8]),
     ([300, 2], [1, 400]),
 ]
-"""More than one pair, and some sentence on either side of more than one token: the rest is compiled apart.
+"""Lengths of several pairs, some longer than 1 on each side. Other batches are compiled separately.
 
-The first has other sizes on either side, which the compiler would take for one."""
+The sizes of the first batch differ between the sides. The compiler would treat equal sizes as one.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +40,11 @@ def forgetful() -> Iterator[None]:
 
 
 def assert_alike(compiled: Callable[..., Tensor], model: Transformer, batch: Batch) -> None:
-    """Logits and gradients."""
+    """Compare logits and gradients."""
     weights = list(model.parameters())
-    found, wanted = compiled(*batch), model.logits(model(*batch))
-    assert (found - wanted).abs().max() < 1e-5
-    pairs = zip(*(torch.autograd.grad(out.sin().sum(), weights) for out in (found, wanted)), strict=True)
+    actual, expected = compiled(*batch), model.logits(model(*batch))
+    assert (actual - expected).abs().max() < 1e-5
+    pairs = zip(*(torch.autograd.grad(out.sin().sum(), weights) for out in (actual, expected)), strict=True)
     assert all((one - other).abs().max() < 1e-5 + 1e-5 * other.abs().max() for one, other in pairs)
 
 
@@ -62,9 +63,11 @@ def test_a_compiled_model_gives_equal_results_and_is_compiled_once(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+@pytest.mark.filterwarnings(
+    "ignore:.*script_method.* is deprecated:DeprecationWarning"
+)  # PyTorch itself uses it
 def test_inductor_gives_equal_results(build: Callable[..., Transformer], batch: Callable[..., Batch]) -> None:
-    """The loss with it, an operator of ours: to compile one graph takes long enough."""
+    """Compile the loss together with the model, as compiling one graph is slow."""
     model = build(replace(CONFIG, norm="pre"))
 
     def both(*inputs: Any) -> tuple[Tensor, Tensor]:
@@ -73,10 +76,10 @@ def test_inductor_gives_equal_results(build: Callable[..., Transformer], batch: 
         return model.logits(features), 3 * loss
 
     inputs = batch(*LENGTHS[0])
-    with torch.no_grad():  # with gradients there is twice as much to compile, of the same operators
-        found = torch.compile(both, fullgraph=True, dynamic=True)(*inputs)
-        for ours, wanted in zip(found, both(*inputs), strict=True):
-            torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-5)
+    with torch.no_grad():  # gradients would double the work, with the same operators
+        actual = torch.compile(both, fullgraph=True, dynamic=True)(*inputs)
+        for ours, expected in zip(actual, both(*inputs), strict=True):
+            torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by PyTorch's compiler

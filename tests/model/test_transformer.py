@@ -1,4 +1,4 @@
-"""The whole model: what it is made of, that batches are only a way to save time, and what sees what."""
+"""The whole model: its parts, its independence of batches, and which tokens affect which."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,8 +52,8 @@ def test_the_ragged_model_equals_a_padded_one_written_by_hand(
     model = build(CONFIGS[name])
     inputs = batch(*zip(*pairs, strict=True))
     fp32 = model.logits(model(*inputs))
-    wanted = hand_padded(model, *inputs)
-    assert (fp32 - wanted).abs().max() < 1e-5
+    expected = hand_padded(model, *inputs)
+    assert (fp32 - expected).abs().max() < 1e-5
     model.double()
     assert (model.logits(model(*inputs)) - hand_padded(model, *inputs)).abs().max() < 1e-12
 
@@ -69,22 +69,24 @@ def test_long_sentences_for_which_the_position_table_grows_equal_the_padded_ones
 @pytest.mark.parametrize("name", CONFIGS)
 @given(
     pair=st.tuples(st.integers(1, 20), st.integers(1, 20)),
-    others=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8),
-    place=st.integers(0, 8),
+    other_pairs=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8),
+    index=st.integers(0, 8),
 )
 @settings(max_examples=15)
 @torch.no_grad()
 def test_the_logits_of_a_pair_do_not_depend_on_the_rest_of_its_batch(
     name: str,
     pair: tuple[int, int],
-    others: list[tuple[int, int]],
-    place: int,
+    other_pairs: list[tuple[int, int]],
+    index: int,
     build: Callable[..., Transformer],
     batch: Callable[..., Batch],
 ) -> None:
-    model, place = build(CONFIGS[name]), min(place, len(others))
-    source_S, inputs_T, source, target = batch(*zip(*others[:place], pair, *others[place:], strict=True))
-    its_source, its_inputs = list(source.slices())[place], list(target.slices())[place]
+    model, index = build(CONFIGS[name]), min(index, len(other_pairs))
+    source_S, inputs_T, source, target = batch(
+        *zip(*other_pairs[:index], pair, *other_pairs[index:], strict=True)
+    )
+    its_source, its_inputs = list(source.slices())[index], list(target.slices())[index]
     together = model.logits(model(source_S, inputs_T, source, target))[its_inputs]
     alone = model(source_S[its_source], inputs_T[its_inputs], Layout.of(pair[:1]), Layout.of(pair[1:]))
     assert (together - model.logits(alone)).abs().max() < 1e-5
@@ -97,8 +99,8 @@ def test_a_layout_for_longer_sentences_changes_nothing(
     for config in (POST, CONFIGS["windows"]):
         model, (source_S, inputs_T, source, target) = build(config), batch([5, 2], [1, 9])
         wider = Layout.of([5, 2], longest=16), Layout.of([1, 9], longest=32)
-        wanted = model(source_S, inputs_T, source, target)
-        assert (model(source_S, inputs_T, *wider) - wanted).abs().max() < 1e-5
+        expected = model(source_S, inputs_T, source, target)
+        assert (model(source_S, inputs_T, *wider) - expected).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -126,9 +128,9 @@ def test_every_parameter_gets_the_gradient_of_the_padded_model(
 ) -> None:
     model, inputs = build(CONFIGS[name]).double(), batch([5, 1, 8], [1, 9, 6])
     weights = dict(model.named_parameters())
-    found = torch.autograd.grad(model.logits(model(*inputs)).sin().sum(), list(weights.values()))
-    wanted = torch.autograd.grad(hand_padded(model, *inputs).sin().sum(), list(weights.values()))
-    for weight, ours, theirs in zip(weights, found, wanted, strict=True):
+    actual = torch.autograd.grad(model.logits(model(*inputs)).sin().sum(), list(weights.values()))
+    expected = torch.autograd.grad(hand_padded(model, *inputs).sin().sum(), list(weights.values()))
+    for weight, ours, theirs in zip(weights, actual, expected, strict=True):
         assert ours.abs().max() > 0, weight
         assert (ours - theirs).abs().max() <= 1e-11 * theirs.abs().max() + 1e-13, weight
 
@@ -191,7 +193,7 @@ def test_every_norm_has_the_epsilon_of_the_settings() -> None:
 
 
 def test_every_weight_is_initialised_as_in_the_papers_code() -> None:
-    """Biases 0, gains 1, matrices between the bounds of Xavier, embeddings normal."""
+    """Biases are 0, gains 1, matrices within the bounds of Xavier, and embeddings normal."""
     torch.manual_seed(0)
     model = Transformer(
         replace(POST, attention_bias=True, positions="learned"),
@@ -217,7 +219,7 @@ Drops = list[tuple[float, tuple[int, ...]]]
 
 @pytest.fixture
 def drops(monkeypatch: pytest.MonkeyPatch) -> Drops:
-    """What is dropped from now on, as (probability, shape); it is dropped all the same."""
+    """Record each dropout as (probability, shape)."""
     seen: Drops = []
 
     def recorded(x: Tensor, probability: float, training: bool) -> Tensor:
@@ -269,9 +271,9 @@ def test_training_differs_from_evaluation_only_by_the_four_kinds_of_dropout(
     assert torch.equal(evaluated, trained) == same
 
 
-def reach(changed: Tensor, wanted: Tensor) -> list[int]:
-    """The tokens whose vectors changed."""
-    return (changed != wanted).any(1).nonzero().flatten().tolist()
+def reach(changed: Tensor, expected: Tensor) -> list[int]:
+    """Return the tokens whose vectors changed."""
+    return (changed != expected).any(1).nonzero().flatten().tolist()
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -282,7 +284,7 @@ def reach(changed: Tensor, wanted: Tensor) -> list[int]:
 def test_a_changed_source_token_affects_only_the_window_of_each_layer(
     window: int, behind: int, ahead: int, depth: int, build: Callable[..., Transformer]
 ) -> None:
-    """With a window r a token sees r // 2 tokens before it and (r - 1) // 2 behind it, once a layer."""
+    """With a window r, a token sees r // 2 tokens before it and (r - 1) // 2 after it in each layer."""
     model = build(replace(POST, encoder_layers=depth, encoder_window=window))
     ids, layout = torch.arange(40) % 7, Layout.of([25, 15])
     before = model.encode(ids, layout)
@@ -303,7 +305,7 @@ def test_a_changed_target_token_never_affects_earlier_tokens(
     ids = ids.clone()
     ids[12] = 30
     after = model(ids[:7], ids, source, target)
-    # It is first seen by what foretells the token behind it.
+    # It first affects the prediction of the next token.
     assert reach(after, before) == list(range(13, min(13 + depth * ahead, 24) + 1))
 
 

@@ -1,6 +1,6 @@
-"""Every variant of the model, in training, in step-by-step decoding, and packed for translation.
+"""Every variant of the model in training, in step-by-step decoding, and packed for translation.
 
-The variants come from the choices in `ModelConfig`, so a new choice is tested without a change to this file.
+The variants are read from `ModelConfig`, so a new choice is tested without a change of this file.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Folders and files that appear whole or not at all."""
+"""Folders and files are written completely or not at all."""
 
 import fcntl
 import gzip
@@ -221,8 +221,8 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]], name: str
 ) -> None:
     path = tmp_path / name
-    told = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
-    with full_disk(1000), told, file_written_whole(path) as file:
+    error = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
+    with full_disk(1000), error, file_written_whole(path) as file:
         file.write(os.urandom(100_000))
     assert not any(tmp_path.iterdir())
 
@@ -265,7 +265,7 @@ def test_temporary_folders_of_killed_processes_are_removed_and_no_others(
 
 
 def test_a_new_temporary_folder_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not even locked for a moment, in which its owner could not lock it."""
+    """A new folder is never locked, as its owner could not lock it at that moment."""
     locked, flock = [], fcntl.flock
 
     def noted(file: int, how: int) -> None:
@@ -321,14 +321,14 @@ def test_unfinished_files_of_killed_processes_are_removed_and_no_others(tmp_path
     out = tmp_path / "out.gz"
     subprocess.run([sys.executable, "-c", DIES_IN_A_FILE, str(out)])
     (left,) = tmp_path.iterdir()
-    others = [tmp_path / ".other.1.unfinished", tmp_path / ".out.gz.1.unfinished"]
-    with others[0].open("wb"), others[1].open("wb") as at_work:
+    other_files = [tmp_path / ".other.1.unfinished", tmp_path / ".out.gz.1.unfinished"]
+    with other_files[0].open("wb"), other_files[1].open("wb") as at_work:
         fcntl.flock(at_work, fcntl.LOCK_EX)
         with file_written_whole(out) as file:
             assert not left.exists()
             file.write(b"whole")
     assert gzip.decompress(out.read_bytes()) == b"whole"
-    assert {*tmp_path.iterdir()} == {out, *others}
+    assert {*tmp_path.iterdir()} == {out, *other_files}
 
 
 def test_a_folder_exists_at_every_moment_of_being_replaced(
@@ -369,8 +369,8 @@ def test_an_array_that_does_not_fit_on_the_disk_is_an_error(
     tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     path = tmp_path / "array.npy"
-    told = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
-    with full_disk(1000), told, room_for(path), path.open("wb") as file:
+    error = pytest.raises(UserError, match=f"{path} can't be written: .*; free some space")
+    with full_disk(1000), error, room_for(path), path.open("wb") as file:
         np.save(file, np.zeros(100_000))
 
 

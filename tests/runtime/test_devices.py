@@ -1,4 +1,4 @@
-"""Devices are chosen as they were asked for, on machines with any number of GPUs."""
+"""Devices are chosen as requested, on machines with any number of GPUs."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ NO_GPU = "this machine has no GPU that PyTorch can use; use --device cpu."
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[torch.device]]:
-    """Makes it a machine with so many GPUs; returns a list of those that are made the current one."""
+    """Return a function that simulates a number of GPUs, and returns a list of the GPUs made current."""
 
     def gpus(count: int, *, bf16: bool = True, emulated: bool = True) -> list[torch.device]:
         made_current: list[torch.device] = []
@@ -45,7 +45,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[torch.device]]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "there", "expected"),
+    ("kind", "gpu_count", "expected"),
     [
         ("auto", 0, ["cpu"]),
         ("cpu", 0, ["cpu"]),
@@ -55,15 +55,15 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[torch.device]]:
     ],
 )
 def test_devices_of_the_requested_kind_are_listed(
-    gpus: Callable[..., object], wanted: str, there: int, expected: list[str]
+    gpus: Callable[..., object], kind: str, gpu_count: int, expected: list[str]
 ) -> None:
-    gpus(there)
-    assert [str(device) for device in usable_devices(wanted)] == expected
-    assert [str(device) for device in first_devices(wanted, 1)] == expected[:1]
+    gpus(gpu_count)
+    assert [str(device) for device in usable_devices(kind)] == expected
+    assert [str(device) for device in first_devices(kind, 1)] == expected[:1]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "there", "count", "told"),
+    ("kind", "gpu_count", "count", "message"),
     [
         ("cuda", 0, 1, NO_GPU),
         ("cuda", 0, 3, NO_GPU),
@@ -74,12 +74,12 @@ def test_devices_of_the_requested_kind_are_listed(
     ],
 )
 def test_too_many_devices_are_an_error_with_a_remedy(
-    gpus: Callable[..., object], wanted: str, there: int, count: int, told: str
+    gpus: Callable[..., object], kind: str, gpu_count: int, count: int, message: str
 ) -> None:
-    gpus(there)
+    gpus(gpu_count)
     with pytest.raises(UserError) as caught:
-        first_devices(wanted, count)
-    assert str(caught.value) == told
+        first_devices(kind, count)
+    assert str(caught.value) == message
 
 
 def test_each_process_has_its_own_gpu_and_all_share_the_cpu(
@@ -92,7 +92,7 @@ def test_each_process_has_its_own_gpu_and_all_share_the_cpu(
 
 
 @pytest.mark.parametrize(
-    ("there", "told"),
+    ("gpu_count", "message"),
     [
         (0, NO_GPU),
         (
@@ -102,11 +102,13 @@ def test_each_process_has_its_own_gpu_and_all_share_the_cpu(
         ),
     ],
 )
-def test_a_process_without_a_gpu_is_an_error(gpus: Callable[..., object], there: int, told: str) -> None:
-    gpus(there)
+def test_a_process_without_a_gpu_is_an_error(
+    gpus: Callable[..., object], gpu_count: int, message: str
+) -> None:
+    gpus(gpu_count)
     with pytest.raises(UserError) as caught:
         device_of_rank("cuda", 2)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 def test_a_gpu_trains_only_with_its_own_formats_and_translates_also_with_emulated_ones(

@@ -1,4 +1,4 @@
-"""Two names that change places in one call."""
+"""Two folders exchange their names in one call."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Small files from outside: whatever they are, reading them ends soon."""
+"""Reading small files from outside always ends soon."""
 
 import os
 from pathlib import Path
@@ -21,9 +21,9 @@ def test_a_pipe_is_an_error(tmp_path: Path) -> None:
         read_ordinary(tmp_path / "pipe")
 
 
-@pytest.mark.parametrize("place", ["/dev/zero", "."])
-def test_a_device_and_a_folder_are_errors(tmp_path: Path, place: str) -> None:
-    (tmp_path / "link").symlink_to(place)
+@pytest.mark.parametrize("target", ["/dev/zero", "."])
+def test_a_device_and_a_folder_are_errors(tmp_path: Path, target: str) -> None:
+    (tmp_path / "link").symlink_to(target)
     with pytest.raises(UserError, match="link is not an ordinary file"):
         read_ordinary(tmp_path / "link")
 

@@ -1,4 +1,4 @@
-"""What stays is not looked through for garbage; what comes later is."""
+"""Permanent objects are excluded from garbage collection, and later ones are not."""
 
 import gc
 
@@ -22,9 +22,9 @@ def test_objects_created_in_the_block_are_excluded_from_collection() -> None:
     before = gc.get_freeze_count()
     with nothing_to_collect():
         assert not gc.isenabled()
-        kept = [Ring() for _ in range(100)]
+        rings = [Ring() for _ in range(100)]
     assert gc.isenabled()
-    assert gc.get_freeze_count() - before >= len(kept)
+    assert gc.get_freeze_count() - before >= len(rings)
 
 
 def test_an_error_in_the_block_enables_the_collector_again() -> None:

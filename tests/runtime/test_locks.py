@@ -1,4 +1,4 @@
-"""Locks keep others out where there are any; where there are none, that is told and no more."""
+"""A lock has one holder. Without locks in the file system, there is only a warning."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ from nmt_cli.runtime.locks import UNSUPPORTED, is_locked, take_lock
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Makes every lock fail with an error of the system."""
+    """Return a function that makes every lock fail with an error number."""
 
     def failing(number: int) -> None:
         def flock(descriptor: int, operation: int) -> None:
@@ -46,8 +46,8 @@ def test_a_file_system_without_locks_is_a_warning(
     tmp_path: Path, failing: Callable[[int], None], number: int
 ) -> None:
     failing(number)
-    told = pytest.warns(Caution, match=rf"^the file system of {tmp_path} has no locks \(.*\), so nothing")
-    with told, folder_written_whole(tmp_path / "out") as folder:
+    warning = pytest.warns(Caution, match=rf"^the file system of {tmp_path} has no locks \(.*\), so nothing")
+    with warning, folder_written_whole(tmp_path / "out") as folder:
         (folder / "file").write_text("whole")
     assert (tmp_path / "out" / "file").read_text() == "whole"
     with temporary_folder("nmt-test-") as temporary:

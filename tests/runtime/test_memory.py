@@ -1,4 +1,4 @@
-"""Errors that tell of too little memory, and how much was held."""
+"""Recognition of errors caused by a lack of memory, and peak memory."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def test_a_failed_allocation_is_recognised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (torch.OutOfMemoryError("CUDA out of memory."), True),
         (RuntimeError("CUDA error: out of memory"), True),
@@ -51,17 +51,17 @@ def test_a_failed_allocation_is_recognised() -> None:
         (ValueError("no such setting"), False),
     ],
 )
-def test_a_lack_of_memory_is_distinguished_from_other_errors(error: Exception, told: bool) -> None:
-    assert out_of_memory(error) == told
+def test_a_lack_of_memory_is_distinguished_from_other_errors(error: Exception, expected: bool) -> None:
+    assert out_of_memory(error) == expected
 
 
 @pytest.mark.slow
 def test_peak_memory_is_in_bytes_and_includes_freed_memory() -> None:
     megabytes = 200
-    # The command of a process begins with the most that the process held before; a shell's is small.
+    # The peak of a process begins with that of its parent. A shell's is small.
     command = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", HOLDS, str(megabytes << 20)]
     grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert megabytes / 2 < grown / 2**20 < 2 * megabytes  # what was loaded before leaves some room to reuse
+    assert megabytes / 2 < grown / 2**20 < 2 * megabytes  # some memory of earlier objects may be reused
 
 
 def test_peak_memory_never_decreases() -> None:

@@ -1,4 +1,4 @@
-"""Work shared among processes."""
+"""Tasks shared among processes."""
 
 import multiprocessing
 import os
@@ -18,23 +18,23 @@ from nmt_cli.runtime.processes import SharedCount, crew, in_child, in_order, let
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_sees_a_shared_count_and_keeps_only_needed_sockets() -> None:
-    count, (here, there), (kept, other) = SharedCount(), socket.socketpair(), socket.socketpair()
+    count, (ours, theirs), (kept_end, other) = SharedCount(), socket.socketpair(), socket.socketpair()
     count.increase()
     if not (child := os.fork()):
-        let_go_of_sockets([kept.fileno()])
-        kept.send(b"ready")
-        kept.recv(1)
-        kept.send(str(count.value).encode())
+        let_go_of_sockets([kept_end.fileno()])
+        kept_end.send(b"ready")
+        kept_end.recv(1)
+        kept_end.send(str(count.value).encode())
         os._exit(0)
-    here.settimeout(60)
+    ours.settimeout(60)
     assert other.recv(9) == b"ready"
-    there.close()
-    assert here.recv(1) == b""  # else the child would still hold the other end
+    theirs.close()
+    assert ours.recv(1) == b""  # otherwise the child still has the other end open
     count.increase()
     other.send(b"!")
     assert other.recv(9) == b"2"
     os.waitpid(child, 0)
-    for end in (here, kept, other):
+    for end in (ours, kept_end, other):
         end.close()
 
 

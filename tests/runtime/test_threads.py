@@ -1,4 +1,4 @@
-"""Cores are counted as this process may use them, and one thread of Python changes no other's threads."""
+"""Counting cores, and numbers of threads that one thread of Python sets for itself only."""
 
 import os
 import subprocess
@@ -30,8 +30,8 @@ def test_cores_without_affinity_are_not_counted() -> None:
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
         "from nmt_cli.runtime.threads import available_cores; print(available_cores())"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert told.stdout == "1\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
 
 
 @pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("3", 3), ("64", 8), ("0", 8), ("4,2", 8), ("", 8)])
@@ -41,7 +41,7 @@ def test_the_default_number_of_threads_follows_omp_num_threads(
     monkeypatch.setattr("nmt_cli.runtime.threads.available_cores", lambda: 8)
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
     assert default_threads(1) == threads
-    # Each of two takes that many; but the 1 is torchrun's.
+    # Each of two processes has this many. But torchrun sets 1 without being asked.
     assert default_threads(2) == {"3": 6}.get(asked, 8)
 
 
@@ -54,11 +54,11 @@ def _four_threads() -> Iterator[None]:
 
 
 def in_new_thread(work: Callable[[], int]) -> int:
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(work()))
+    actual: list[int] = []
+    thread = threading.Thread(target=lambda: actual.append(work()))
     thread.start()
     thread.join()
-    return found[0]
+    return actual[0]
 
 
 def test_the_number_of_threads_of_one_thread_affects_no_other() -> None:
@@ -81,7 +81,7 @@ def test_numbers_of_threads_are_restored_after_an_error() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it needs /proc")
 def test_a_joined_thread_has_ended_for_the_system() -> None:
-    """PyTorch's libraries still hold locks for a while when Python has forgotten it."""
+    """PyTorch's libraries still hold locks for a while after Python has finished a thread."""
     for _ in range(20):
         threads = [threading.Thread(target=lambda: torch.ones(9, 9) @ torch.ones(9, 9)) for _ in range(4)]
         for thread in threads:

@@ -1,4 +1,4 @@
-"""PyTorch without what only compilers need: translates as ever, and takes the rest in for who asks."""
+"""PyTorch without a module that only compilers need gives the same translations."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ import torch._meta_registrations
 
 
 def translated(copies: str, out: str) -> list[str]:
-    """What models of all forms make of some lines, the first of them with many settings."""
+    """Return translations, scores and alignments by models of all variants, the first with many settings."""
     identity = read_model(Path(copies)).identity
     forms = [
         ModelConfig(norm="pre", activation="gelu"),
@@ -44,18 +44,18 @@ def translated(copies: str, out: str) -> list[str]:
     several = read(TranslateConfig, assignments=["search.n_best=3", "search.no_repeat_ngram=3"])
     sampled = read(TranslateConfig, assignments=["search.sample=true", "search.top_k=5"])
     greedy = read(TranslateConfig, assignments=["search.beam=1", "search.max_length=20"])
-    told = []
+    output = []
     for folder, precision, config in (
         *((folder, "fp32", greedy) for folder in folders),
         *((copies, precision, several) for precision in ("fp32", "int8")),
         (copies, "fp32", sampled),
     ):
         with load(folder, device="cpu", precision=precision, threads=1, config=config) as model:  # type: ignore[arg-type]
-            told.append(repr(model.translate(["a dog runs", "", "the cat " * 6])))
-            told.append(repr(model.score([("ab", "ba")])))
+            output.append(repr(model.translate(["a dog runs", "", "the cat " * 6])))
+            output.append(repr(model.score([("ab", "ba")])))
             if folder == copies:
-                told.append(repr(model.align([("ab", "ba")])))
-    return told
+                output.append(repr(model.align([("ab", "ba")])))
+    return output
 
 
 def _python(script: str, *arguments: object) -> list[str]:
@@ -66,8 +66,8 @@ def _python(script: str, *arguments: object) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def told(made_models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What `TRANSLATED` prints."""
+def output(made_models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the output of `TRANSLATED`."""
     return _python(
         f"start.load_for_cpu(){TRANSLATED}", made_models / "copies", tmp_path_factory.mktemp("forms")
     )
@@ -75,17 +75,17 @@ def told(made_models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[st
 
 @pytest.mark.slow
 def test_models_of_all_variants_translate_the_same_without_the_skipped_module(
-    told: list[str], made_models: Path, tmp_path: Path
+    output: list[str], made_models: Path, tmp_path: Path
 ) -> None:
-    *found, loaded, _, _ = told
-    assert found == translated(str(made_models / "copies"), str(tmp_path))
+    *actual, loaded, _, _ = output
+    assert actual == translated(str(made_models / "copies"), str(tmp_path))
     assert loaded == str(not LEAVES_OUT)
 
 
 @pytest.mark.slow
-def test_the_skipped_module_can_be_imported_later(told: list[str]) -> None:
-    whole = _python(f"import torch; {REGISTERED}")[0].split()  # this process may have loaded more
-    assert {name for name in whole if name.startswith(("aten::", "prims::"))} <= set(told[-2].split())
+def test_the_skipped_module_can_be_imported_later(output: list[str]) -> None:
+    complete = _python(f"import torch; {REGISTERED}")[0].split()  # this process may have imported more
+    assert {name for name in complete if name.startswith(("aten::", "prims::"))} <= set(output[-2].split())
 
 
 def test_an_untested_pytorch_is_not_imported() -> None:

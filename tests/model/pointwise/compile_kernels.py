@@ -1,7 +1,7 @@
-"""Compiles the kernels for an H100 that need not be there: python -m tests.model.pointwise.compile_kernels.
+"""Compile the kernels for an H100, on any machine: python -m tests.model.pointwise.compile_kernels.
 
-Prints a line of JSON a kernel: its registers, its shared memory in bytes, and its stack in bytes, which is
-where registers go that it has not got.
+Print one line of JSON for each kernel: its registers, and its shared memory and stack in bytes. The stack
+holds spilled registers.
 """
 
 import json
@@ -26,13 +26,13 @@ TYPES |= dict.fromkeys(("tokens", "width", "threshold", "d_out_token"), "i32")
 
 
 def kernels() -> Iterator[dict[str, Any]]:
-    """Compile what training in bf16 launches, for layers as wide as base's and big's."""
+    """Compile the kernels of bf16 training for layers of the widths of the base and the big model."""
     relu = {"PART": fused.PART, "ROWS": fused.ROWS, "COLUMNS": fused.COLUMNS, "WIDE": tl.float32}
     launches: list[tuple[Any, dict[str, Any]]] = [(fused._relu_backward_kernel, relu)]
     for width in (512, 1024):
         constants = fused._constants(torch.empty(1, width), 0.1) | {"PART": fused.NORM_PART}
-        both = (fused._normed_sum_kernel, fused._normed_sum_backward_kernel)
-        launches += [(kernel, constants) for kernel in both]
+        normed_sum_kernels = (fused._normed_sum_kernel, fused._normed_sum_backward_kernel)
+        launches += [(kernel, constants) for kernel in normed_sum_kernels]
     for kernel, constants in launches:
         yield {"kernel": kernel.__name__, "width": constants.get("D"), **_resources(kernel, constants)}
 
@@ -53,11 +53,11 @@ def _resources(kernel: Any, constants: dict[str, Any]) -> dict[str, int]:
         binary.flush()
         command = [knobs.nvidia.cuobjdump.path, "-res-usage", binary.name]
         usage = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", usage)}
+    resources = {name: int(value) for name, value in re.findall(r"(REG|STACK):(\d+)", usage)}
     wide = "ld.global.v4" in (ptx := compiled.asm["ptx"]) or "ld.global.L1::no_allocate.v4" in ptx
     return {
-        "registers": found["REG"],
-        "stack": found["STACK"],
+        "registers": resources["REG"],
+        "stack": resources["STACK"],
         "shared": compiled.metadata.shared,
         "wide": wide,
     }

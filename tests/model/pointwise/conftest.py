@@ -1,4 +1,4 @@
-"""The kernels run wherever tests run: on a GPU or in Triton's interpreter."""
+"""Fixtures of the kernel tests, which run on a GPU or in Triton's interpreter."""
 
 import os
 
@@ -6,10 +6,10 @@ import pytest
 import torch
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
 
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """Where the kernels are tested."""
+    """Return the device of the kernel tests."""
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,4 +1,4 @@
-"""Feed-forward layers as a GPU would compute them, beside plain PyTorch."""
+"""Feed-forward layers with the kernels of a GPU, compared with plain PyTorch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -35,10 +35,10 @@ def differentiated(compute: Callable[[Tensor], Tensor], layer: nn.Module, x: Ten
     return [out.detach(), *torch.autograd.grad(out.float().sin().sum(), [x, *layer.parameters()])]
 
 
-def assert_alike(ours: list[Tensor], theirs: list[Tensor], most: float) -> None:
+def assert_alike(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> None:
     for a, b in zip(ours, theirs, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
-        assert float((a - b).abs().max()) <= most * (1e-3 + float(b.abs().max()))
+        assert float((a - b).abs().max()) <= tolerance * (1e-3 + float(b.abs().max()))
 
 
 def test_a_feed_forward_layer_in_mixed_precision_gives_the_result_of_a_cpu(
@@ -48,13 +48,13 @@ def test_a_feed_forward_layer_in_mixed_precision_gives_the_result_of_a_cpu(
     layer, x = FeedForward(CONFIG).to(device), torch.randn(2, 30, 16, device=device, requires_grad=True)
     plain = differentiated(layer, layer, x)
     as_on_a_gpu()
-    assert_alike(differentiated(layer, layer, x), plain, most=2e-2)
+    assert_alike(differentiated(layer, layer, x), plain, tolerance=2e-2)
     with torch.no_grad():
         assert torch.equal(layer(x), layer(x.flatten(0, 1)).view(2, 30, 16))
 
 
 class Stack(nn.Module):
-    """A sub-layer and what is around it, given what goes from layer to layer in bf16."""
+    """A feed-forward layer and its residual connection, with bf16 values between layers."""
 
     def __init__(self, drop: float = 0.0) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_a_residual_in_bf16_gives_the_result_of_a_cpu(as_on_a_gpu: Callable[[], 
     plain = differentiated(stack, stack, x)
     assert plain[0].dtype == torch.bfloat16
     as_on_a_gpu()
-    assert_alike(differentiated(stack, stack, x), plain, most=4e-2)
+    assert_alike(differentiated(stack, stack, x), plain, tolerance=4e-2)
 
 
 def test_residual_dropout_depends_on_the_generators_seed_also_in_the_backward_pass(
@@ -90,7 +90,9 @@ def test_residual_dropout_depends_on_the_generators_seed_also_in_the_backward_pa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forgetful")
-@pytest.mark.filterwarnings("ignore:.*script_method.* is deprecated:DeprecationWarning")  # PyTorch's own use
+@pytest.mark.filterwarnings(
+    "ignore:.*script_method.* is deprecated:DeprecationWarning"
+)  # PyTorch itself uses it
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_sub_layer_is_compiled_without_a_graph_break(
     as_on_a_gpu: Callable[[], None], device: str, backend: str
@@ -101,4 +103,6 @@ def test_a_sub_layer_is_compiled_without_a_graph_break(
     compiled = torch.compile(stack, fullgraph=True, dynamic=True, backend=backend)
     for tokens in (30, 7):
         part = x[:tokens].detach().requires_grad_()
-        assert_alike(differentiated(compiled, stack, part), differentiated(stack, stack, part), most=4e-2)
+        assert_alike(
+            differentiated(compiled, stack, part), differentiated(stack, stack, part), tolerance=4e-2
+        )

@@ -1,4 +1,4 @@
-"""What lies between matrix products, by our kernels: on a GPU, or in Triton's interpreter."""
+"""The Triton kernels of ReLU projections and normed sums, on a GPU or in Triton's interpreter."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def test_the_mask_of_a_relu_and_the_sum_of_its_gradient_are_those_of_pytorch(
     d_out = drawn(*shape, dtype=dtype, device=device)
     out = drawn(*shape, dtype=dtype, device=device, seed=2).relu()
     d_in, d_bias = fused.relu_backward(d_out, out)
-    wanted, exact = reference.relu_backward(d_out, out)[0], reference.relu_backward(d_out.double(), out)[1]
-    assert d_in.dtype == dtype and torch.equal(d_in, wanted)
+    expected, exact = reference.relu_backward(d_out, out)[0], reference.relu_backward(d_out.double(), out)[1]
+    assert d_in.dtype == dtype and torch.equal(d_in, expected)
     assert d_bias.dtype == torch.promote_types(dtype, torch.float32)
     largest = float(d_out.abs().sum(0).max()) if len(d_out) else 0.0
     assert float((d_bias - exact).abs().max()) <= 4 * torch.finfo(d_bias.dtype).eps * largest
@@ -49,17 +49,17 @@ def test_the_mask_of_a_relu_and_the_sum_of_its_gradient_are_those_of_pytorch(
 
 def test_a_gradient_may_be_a_view(device: str) -> None:
     out = drawn(40, 24, dtype=torch.float32, device=device).relu()
-    both = drawn(40, 48, dtype=torch.float32, device=device)
-    for d_out in (both[:, 24:], both[:, ::2], both[:1, :24].expand(40, 24)):
-        whole = fused.relu_backward(d_out.contiguous(), out)
-        assert all(map(torch.equal, fused.relu_backward(d_out, out), whole))
+    wide = drawn(40, 48, dtype=torch.float32, device=device)
+    for d_out in (wide[:, 24:], wide[:, ::2], wide[:1, :24].expand(40, 24)):
+        contiguous = fused.relu_backward(d_out.contiguous(), out)
+        assert all(map(torch.equal, fused.relu_backward(d_out, out), contiguous))
 
 
 def test_a_gradient_passes_if_the_output_is_nan(device: str) -> None:
     out = torch.tensor([[float("nan"), 0.0, 2.0, -0.0]], device=device)
-    found, _ = fused.relu_backward(torch.full_like(out, 3.0), out)
-    assert found.tolist() == torch.ops.aten.threshold_backward(torch.full_like(out, 3.0), out, 0).tolist()
-    assert found.tolist() == [[3.0, 0.0, 3.0, 0.0]]
+    actual, _ = fused.relu_backward(torch.full_like(out, 3.0), out)
+    assert actual.tolist() == torch.ops.aten.threshold_backward(torch.full_like(out, 3.0), out, 0).tolist()
+    assert actual.tolist() == [[3.0, 0.0, 3.0, 0.0]]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -67,10 +67,14 @@ def test_a_relu_projection_has_at_most_twice_the_error_of_plain_pytorch(
     dtype: torch.dtype, device: str
 ) -> None:
     shapes = ((150, 24), (40, 24), (40,), (150, 40))
-    x, weight, bias, d_out = (drawn(*each, dtype=dtype, device=device, seed=len(each)) for each in shapes)
+    x, weight, bias, d_out = (
+        drawn(*tensor, dtype=dtype, device=device, seed=len(tensor)) for tensor in shapes
+    )
 
     def differentiated(project: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
-        inputs = [(each.double() if exact else each).detach().requires_grad_() for each in (x, weight, bias)]
+        inputs = [
+            (tensor.double() if exact else tensor).detach().requires_grad_() for tensor in (x, weight, bias)
+        ]
         out = project(*inputs)
         return [out.detach(), *torch.autograd.grad(out, inputs, d_out.to(out.dtype))]
 
@@ -87,18 +91,18 @@ def test_an_fp32_bias_has_an_fp32_gradient_also_with_half_precision_factors(devi
     out = fused.relu_linear(x, weight, bias)
     assert out.dtype == torch.float16
     d_out = drawn(300, 300, dtype=torch.float16, device=device, seed=3)
-    (found,) = torch.autograd.grad(out, bias, d_out)
-    wanted = (d_out.double() * (out > 0)).sum(0)
-    assert found.dtype == torch.float32
-    assert float((found - wanted).abs().max()) < 1e-4  # half precision errs by 1e-2
+    (actual,) = torch.autograd.grad(out, bias, d_out)
+    expected = (d_out.double() * (out > 0)).sum(0)
+    assert actual.dtype == torch.float32
+    assert float((actual - expected).abs().max()) < 1e-4  # the error in half precision is 1e-2
 
 
 def test_inputs_without_gradients_are_not_differentiated(device: str) -> None:
     x, weight = (drawn(20, 16, dtype=torch.float32, device=device) for _ in range(2))
     bias = torch.zeros(20, device=device, requires_grad=True)
-    (found,) = torch.autograd.grad(fused.relu_linear(x, weight, bias).sum(), bias)
-    wanted = torch.autograd.grad(reference.relu_linear(x, weight, bias).sum(), bias)[0]
-    assert torch.equal(found, wanted)
+    (actual,) = torch.autograd.grad(fused.relu_linear(x, weight, bias).sum(), bias)
+    expected = torch.autograd.grad(reference.relu_linear(x, weight, bias).sum(), bias)[0]
+    assert torch.equal(actual, expected)
     with torch.no_grad():
         assert torch.equal(fused.relu_linear(x, weight, bias), reference.relu_linear(x, weight, bias))
 
@@ -114,10 +118,10 @@ def test_a_normed_sum_has_at_most_twice_the_error_of_plain_pytorch(
     weight, bias = (drawn(shape[1], dtype=torch.float32, device=device, seed=n) for n in (3, 4))
 
     def differentiated(compute: Callable[..., Tensor], exact: bool = False) -> list[Tensor]:
-        given = [each.double() if exact else each.detach() for each in (x, y, weight, bias)]
-        given = [each.requires_grad_() for each in given]
-        out = compute(*given, 1e-6, drop, seed)
-        return [out.detach(), *torch.autograd.grad(out, given, d_out.to(out.dtype))]
+        inputs = [tensor.double() if exact else tensor.detach() for tensor in (x, y, weight, bias)]
+        inputs = [tensor.requires_grad_() for tensor in inputs]
+        out = compute(*inputs, 1e-6, drop, seed)
+        return [out.detach(), *torch.autograd.grad(out, inputs, d_out.to(out.dtype))]
 
     right = differentiated(reference.normed_sum, exact=True)
     plain, ours = differentiated(reference.normed_sum), differentiated(fused.normed_sum)
@@ -150,12 +154,17 @@ def test_the_operators_pass_pytorchs_check_of_custom_operators(device: str) -> N
         torch.ones(16, device=device),
         bias[:16],
     )
-    parts = tuple(each.detach().requires_grad_() for each in parts)
-    rest = (1e-6, 0.1, torch.tensor(7, device=device))
-    torch.library.opcheck(torch.ops.nmt.normed_sum, (*parts, *rest))
-    out, means, scales = torch.ops.nmt.normed_sum(*parts, *rest)
-    saved = (torch.ones_like(out), means.detach(), scales.detach(), *(each.detach() for each in parts[:3]))
-    torch.library.opcheck(torch.ops.nmt.normed_sum_backward, (*saved, *rest[1:]))
+    parts = tuple(tensor.detach().requires_grad_() for tensor in parts)
+    options = (1e-6, 0.1, torch.tensor(7, device=device))
+    torch.library.opcheck(torch.ops.nmt.normed_sum, (*parts, *options))
+    out, means, scales = torch.ops.nmt.normed_sum(*parts, *options)
+    saved = (
+        torch.ones_like(out),
+        means.detach(),
+        scales.detach(),
+        *(tensor.detach() for tensor in parts[:3]),
+    )
+    torch.library.opcheck(torch.ops.nmt.normed_sum_backward, (*saved, *options[1:]))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Arrays are the memory of their tensors, bit for bit."""
+"""Arrays share the memory of their tensors."""
 
 import numpy as np
 import pytest

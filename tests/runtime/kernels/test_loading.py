@@ -28,7 +28,7 @@ print([f'{loss:.2f}' for loss in losses[0]])
 def _python(
     script: str, package: Path, *arguments: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script with a package and no other cache than its own."""
+    """Run a script with a package and only the package's own cache."""
     environment = (
         os.environ
         | {"PYTHONPATH": str(package.parent), "XDG_CACHE_HOME": "/dev/null", "PYTHONWARNINGS": ""}
@@ -40,7 +40,7 @@ def _python(
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a copy of the package, without compiled code, and use no cache of the user."""
+    """Return a copy of the package without compiled code. No cache of the user is used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     origin = Path(nmt_cli.__file__).parent
     return Path(shutil.copytree(origin, tmp_path / "nmt_cli", ignore=shutil.ignore_patterns("__pycache__")))
@@ -53,8 +53,8 @@ def test_compiled_code_depends_on_imported_sources_and_damaged_files_are_replace
     assert first.stderr.count("Compiling CPU kernels") == 1
     files = sorted((package / "runtime" / "kernels" / "__pycache__").glob(f"{PREFIX}*/*"))
     for number, file in enumerate(files):
-        whole = file.read_bytes()
-        damages = b"", whole[:-1], b"garbage", whole[:-1] + bytes([whole[-1] ^ 1])
+        content = file.read_bytes()
+        damages = b"", content[:-1], b"garbage", content[:-1] + bytes([content[-1] ^ 1])
         file.write_bytes(damages[number % len(damages)])
     again = _python(LOSS, package)
     assert again.stdout == first.stdout
@@ -209,7 +209,7 @@ def test_kernels_that_do_not_compile_are_a_warning(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("room", ["attention", "loss", "text.subword_models"])
 def test_kernels_of_a_subpackage_are_imported_or_none(room: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = compiled_kernels.__wrapped__(room)
-    assert found is not None and found.__name__ == f"nmt_cli.{room}.compiled"
+    actual = compiled_kernels.__wrapped__(room)
+    assert actual is not None and actual.__name__ == f"nmt_cli.{room}.compiled"
     monkeypatch.setitem(sys.modules, f"nmt_cli.{room}.compiled", None)
     assert compiled_kernels.__wrapped__(room) is None

@@ -1,4 +1,4 @@
-"""Threads that stand by: they help while they are awake, are woken, and are not waited for."""
+"""Helper threads: they work while awake, are woken when asleep, and nobody waits for them."""
 
 import threading
 import time

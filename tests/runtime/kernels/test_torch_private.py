@@ -1,4 +1,4 @@
-"""What PyTorch does not promise does what we think, and does it where it is missing too."""
+"""Private functions of PyTorch work as expected, and so do their fallbacks."""
 
 import ast
 import os
@@ -38,7 +38,7 @@ DOTTED, PRIVATE = re.compile(r"[\w.]+"), re.compile("_[^_]|ops$")
 
 
 class Missing:
-    """`module`, but what `owner` somewhere in it has by this `name` is not there."""
+    """A view of `module` in which `owner`, somewhere inside, has no attribute `name`."""
 
     def __init__(self, module: object, owner: object, name: str) -> None:
         self._module, self._owner, self._name = module, owner, name
@@ -46,15 +46,15 @@ class Missing:
     def __getattr__(self, name: str) -> object:
         if self._module is self._owner and name == self._name:
             raise AttributeError(name)
-        found = getattr(self._module, name)
+        actual = getattr(self._module, name)
         return (
-            Missing(found, self._owner, self._name) if name in ("ops", "mkldnn", "onednn", "cpu") else found
+            Missing(actual, self._owner, self._name) if name in ("ops", "mkldnn", "onednn", "cpu") else actual
         )
 
 
 @pytest.fixture(params=["there", "missing"])
 def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Takes away a private thing from where it is, in one of two runs of the test."""
+    """Return a function that removes a private attribute, in one of two runs of the test."""
 
     def without(owner: object, name: str) -> None:
         if request.param == "missing":
@@ -70,14 +70,14 @@ def test_a_loss_scale_is_halved_by_bad_steps_and_doubled_after_good_ones(
     without(torch, "_amp_update_scale_")
     first = 2.0**127 if largest else 8.0
     scale, good_steps = torch.tensor(first), torch.zeros((), dtype=torch.int32)
-    found = []
+    actual = []
     for bad in (0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0):
         update_loss_scale(scale, good_steps, torch.tensor(bad), 3)
-        found.append((scale.item() / first, good_steps.item()))
-    doubled = 1.0 if largest else 2.0  # what would be infinite is not taken
+        actual.append((scale.item() / first, good_steps.item()))
+    doubled = 1.0 if largest else 2.0  # an infinite scale is not accepted
     one, two = (doubled / 2, doubled / 4)
     then = [(two, 1), (two, 2), (doubled / 2, 0), (doubled / 2, 1)]
-    assert found == [(1.0, 1), (1.0, 2), (doubled, 0), (one, 0), (one, 1), (two, 0), *then]
+    assert actual == [(1.0, 1), (1.0, 2), (doubled, 0), (one, 0), (one, 1), (two, 0), *then]
 
 
 def adam(values: Tensor, kind: type[torch.optim.Adam], *, fused: bool) -> torch.optim.Adam:
@@ -114,9 +114,9 @@ def test_a_fused_step_equals_plain_adam_and_a_bad_step_changes_nothing(
 def test_copied_values_are_rounded_to_the_dtype_of_the_target(without: Callable[..., None]) -> None:
     without(torch, "_foreach_copy_")
     values = [torch.tensor([1.0, 1 / 3]), torch.tensor(2.0)]
-    places = [torch.zeros(2, dtype=torch.bfloat16), torch.zeros((), dtype=torch.bfloat16)]
-    copy_all(places, values)
-    assert all(torch.equal(place, value.bfloat16()) for place, value in zip(places, values, strict=True))
+    targets = [torch.zeros(2, dtype=torch.bfloat16), torch.zeros((), dtype=torch.bfloat16)]
+    copy_all(targets, values)
+    assert all(torch.equal(target, value.bfloat16()) for target, value in zip(targets, values, strict=True))
 
 
 def test_a_layer_uses_the_parameter_that_replaced_its_own() -> None:
@@ -134,9 +134,9 @@ def test_means_move_by_a_share_of_the_difference(without: Callable[..., None]) -
     expected = [
         mean.double() + 0.3 * (value.double() - mean) for mean, value in zip(means, values, strict=True)
     ]
-    kept = list(means)
+    originals = list(means)
     lerp_all(means, values, 0.3)
-    for mean, same, exact in zip(means, kept, expected, strict=True):
+    for mean, same, exact in zip(means, originals, expected, strict=True):
         assert mean is same
         assert (mean - exact).abs().max() < 1e-6
 
@@ -147,9 +147,9 @@ def test_the_gradient_of_a_softmax_equals_autograd(without: Callable[..., None],
     torch.manual_seed(1)
     x, d_out = torch.randn(3, 5, 7, dtype=dtype, requires_grad=True), torch.randn(3, 5, 7, dtype=dtype)
     (exact,) = torch.autograd.grad(x.double().softmax(-1), x, d_out.double())
-    found = softmax_backward(d_out, x.detach().softmax(-1))
-    assert found.dtype == dtype
-    assert (found - exact).abs().max() < (1e-6 if dtype == torch.float32 else 1e-14)
+    actual = softmax_backward(d_out, x.detach().softmax(-1))
+    assert actual.dtype == dtype
+    assert (actual - exact).abs().max() < (1e-6 if dtype == torch.float32 else 1e-14)
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_without_repeatable_kernels_nothing_is_compiled(
     import torch._inductor as inductor
 
     class Older:
-        """Settings without that one."""
+        """Settings of an older version, without this option."""
 
     compiled = torch.compile(lambda x: x + torch.compiler.is_compiling(), backend="eager")
     assert compiled(torch.zeros(1)).item() == 1
@@ -201,14 +201,14 @@ def test_products_by_onednn_are_exact() -> None:
         ({"avx512_bf16": True}, False, "none"),
         ({}, True, "none"),
     ],
-    ids=["able", "rounds by AMX", "found to round", "unable"],
+    ids=["able", "rounds by AMX", "actual to round", "unable"],
 )
 def test_onednn_computes_products_only_if_it_rounds_no_factor(
     monkeypatch: pytest.MonkeyPatch, able: dict[str, bool], exact: bool, inside: str
 ) -> None:
     matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
-    # The switch may make this processor round, whatever it claims to be able to do.
+    # the switch may make this processor round, whatever its capabilities are
     monkeypatch.setattr(torch_private, "_products_are_exact", lambda: exact)
     with pytest.raises(ValueError, match="no luck"), products_by_onednn():
         assert matmul.fp32_precision == inside
@@ -248,8 +248,8 @@ def test_laid_out_weights_give_the_same_products(
     weight, x = torch.randn(40, 96, dtype=dtype), torch.randn(rows, 96, dtype=dtype)
     extra = torch.randn(40, dtype=dtype) if bias else None
     exact = F.linear(x.double(), weight.double(), None if extra is None else extra.double())
-    found, plain = laid_out(weight, extra, 256)(x), F.linear(x, weight, extra)
-    assert (found - exact).abs().max() <= 2 * (plain - exact).abs().max() + 1e-5
+    actual, plain = laid_out(weight, extra, 256)(x), F.linear(x, weight, extra)
+    assert (actual - exact).abs().max() <= 2 * (plain - exact).abs().max() + 1e-5
 
 
 @pytest.mark.parametrize("levels", [127, 63])
@@ -259,14 +259,14 @@ def test_products_of_8_bit_numbers_are_exact(levels: int) -> None:
     torch.manual_seed(1)
     weight, scale = torch.randint(-127, 128, (40, 96), dtype=torch.int8), torch.rand(40) / 127
     x, zero = torch.randint(-levels, levels + 1, (9, 96)), levels + 1
-    found = int8_product((x + zero).to(torch.uint8), zero, int8_matrix(weight, scale))
-    assert torch.equal(found, (x @ weight.long().T).float() * scale)
+    actual = int8_product((x + zero).to(torch.uint8), zero, int8_matrix(weight, scale))
+    assert torch.equal(actual, (x @ weight.long().T).float() * scale)
 
 
 def test_inputs_have_8_bits_only_if_the_largest_products_do_not_overflow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A processor may have instructions that oneDNN is not allowed to use."""
+    """oneDNN may not be allowed to use all instructions of the processor."""
     if not multiplies_int8():
         pytest.skip("this CPU has none")
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True)
@@ -294,7 +294,7 @@ def test_a_missing_function_makes_a_capability_unavailable(
 
 
 def private_uses(source: str) -> Iterator[str]:
-    """What a text uses of PyTorch's that has a private name, or is an operator by its own."""
+    """Yield the private names and operators of PyTorch that a source text uses."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -303,8 +303,8 @@ def private_uses(source: str) -> Iterator[str]:
         else:
             names = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
         for name in names:
-            first, *rest = name.split(".") if DOTTED.fullmatch(name) else [""]
-            if first == "torch" and any(PRIVATE.match(part) for part in rest):
+            first, *parts = name.split(".") if DOTTED.fullmatch(name) else [""]
+            if first == "torch" and any(PRIVATE.match(part) for part in parts):
                 yield name
 
 
@@ -324,7 +324,7 @@ def test_uses_of_private_names_are_found(source: str, expected: list[str]) -> No
 
 def test_private_names_of_pytorch_are_used_in_one_file() -> None:
     users = {path.name for path in PACKAGE.rglob("*.py") if list(private_uses(path.read_text("utf-8")))}
-    # The second has to work before PyTorch is there.
+    # torch_start must work before PyTorch is imported
     assert users == {"torch_private.py", "torch_start.py"}
 
 
