@@ -38,18 +38,6 @@ def normalised(x: Tensor, norm: nn.LayerNorm, epsilon: float) -> Tensor:
     return centred / (centred.square().mean(-1, keepdim=True) + epsilon).sqrt() * norm.weight + norm.bias
 
 
-def attended(query: Tensor, keys: Tensor, values: Tensor, heads: int, *, causal: bool) -> Tensor:
-    """Return softmax(Q K^T / sqrt(d_k)) V of one sentence, for each head, side by side."""
-    width, wide, out = query.shape[1] // heads, values.shape[1] // heads, []
-    for head in range(heads):
-        q, k = (x[:, head * width : (head + 1) * width] for x in (query, keys))
-        scores = q @ k.T / math.sqrt(width)
-        if causal:
-            scores = scores + torch.full_like(scores, -math.inf).triu(1)
-        out.append(scores.softmax(-1) @ values[:, head * wide : (head + 1) * wide])
-    return torch.cat(out, dim=1)
-
-
 UNIFORM = 3**0.5
 """The bound of a uniform distribution, in standard deviations."""
 
@@ -121,33 +109,6 @@ def test_attention_has_biases_only_with_the_setting_and_they_begin_at_zero(bias:
     for linear in linears:
         assert (linear.bias is not None) == bias
         assert not bias or not linear.bias.any()
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "decoder"])
-@pytest.mark.parametrize("bias", [False, True])
-def test_self_attention_is_the_papers_formula(causal: bool, bias: bool) -> None:
-    attention = filled(SelfAttention(replace(CONFIG, attention_bias=bias), causal=causal))
-    assert isinstance(attention, SelfAttention)
-    x = tokens()
-    packed = attention.query_key_value
-    offset = packed.bias if bias else 0
-    q, k, v = torch.split(x @ packed.weight.T + offset, [12, 12, 18], dim=1)
-    rows = [attended(q[s], k[s], v[s], 3, causal=causal) for s in LAYOUT.slices()]
-    expected = torch.cat(rows) @ attention.output.weight.T + (attention.output.bias if bias else 0)
-    assert (attention(x, LAYOUT) - expected).abs().max() < 1e-12
-
-
-def test_cross_attention_is_the_papers_formula() -> None:
-    cross = filled(CrossAttention(CONFIG))
-    assert isinstance(cross, CrossAttention)
-    source, encoded, x = Layout.of([2, 9, 1]), tokens(1, count=12), tokens()
-    q = x @ cross.query.weight.T
-    k, v = torch.split(encoded @ cross.key_value.weight.T, [12, 18], dim=1)
-    pairs = zip(LAYOUT.slices(), source.slices(), strict=True)
-    expected = (
-        torch.cat([attended(q[t], k[s], v[s], 3, causal=False) for t, s in pairs]) @ cross.output.weight.T
-    )
-    assert (cross(x, encoded, LAYOUT, source) - expected).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "swish"])
