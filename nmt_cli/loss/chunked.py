@@ -15,8 +15,7 @@ from nmt_cli.loss.rows import RowLosses, rows
 from nmt_cli.runtime.kernels.torch_private import add_product
 
 CHUNK = 512
-"""Tokens of a chunk on the CPU. Smaller chunks slow the products down, larger ones do not fit into the
-cache."""
+"""Tokens of a chunk on the CPU. Smaller chunks slow products down, larger ones exceed the cache."""
 
 
 def cross_entropy(

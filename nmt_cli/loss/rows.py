@@ -30,8 +30,7 @@ def rows(
     grad_scale: Tensor | None,
     gradient: bool,
 ) -> None:
-    """Compute `RowLosses` in one pass over each row, for fp32 and bf16 with Numba. Otherwise use
-    `plain_rows`."""
+    """Compute `RowLosses` in one pass for fp32 and bf16 with Numba. Otherwise use `plain_rows`."""
     kernels = compiled_kernels("loss") if logits_CV.dtype in (torch.float32, torch.bfloat16) else None
     if kernels is None:
         plain_rows(logits_CV, targets_C, losses_2C, smoothing, grad_scale, gradient)

@@ -18,8 +18,7 @@ Layers = list[list[Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class AttentionWeights:
-    """Weights of the encoder's and the decoder's self-attention, and of the decoder's attention to the
-    source."""
+    """Weights of self-attention in encoder and decoder, and of attention to the source."""
 
     encoder: Layers = field(default_factory=list)
     decoder: Layers = field(default_factory=list)
@@ -29,8 +28,7 @@ class AttentionWeights:
 def attention_weights(
     model: Transformer, source_S: Tensor, target_T: Tensor, source: Layout, target: Layout
 ) -> AttentionWeights:
-    """Return the weights with which `model` predicts these targets. The arguments are those of its
-    `forward`."""
+    """Return the weights with which `model` predicts these targets, the arguments of its `forward`."""
     recorded = AttentionWeights()
     with ExitStack() as hooks:
         for module in model.modules():

@@ -46,8 +46,7 @@ NO_WINDOW = 1 << 62
 """A window of more tokens than any hypothesis has."""
 
 NODES_ROUNDED_TO = 8
-"""When `DecodingCache.used` grows, it is rounded up to a multiple of this. So it does not grow at each
-step."""
+"""When `DecodingCache.used` grows, it becomes a multiple of this, so that it grows rarely."""
 
 
 class WholeStep(Protocol):
@@ -97,12 +96,10 @@ class DecodingCache:
     """Steps for which nodes are reserved at once. If more than 1, all slots are rows."""
 
     ready: int = 0
-    """Steps for which nodes are still reserved. Until they are used, the host need not wait for the
-    device."""
+    """Steps for which nodes are still reserved. Meanwhile the host need not wait for the device."""
 
     coverage: Tensor | None = None
-    """[B, N, S]: the attention that each source token got so far, summed over layers. None if not
-    recorded."""
+    """[B, N, S]: attention to each source token so far, summed over layers. None if not recorded."""
 
     listed: tuple[Tensor, NDArray[np.int64], Paths] | None = None
     """The result of `_source_paths` for a step, after the `source_seen` and the slots that it depends on."""
@@ -136,8 +133,7 @@ class DecodingCache:
         return Step(rows, nodes_RH, own, source, self.coverage, self.source_seen)
 
     def _mask_nodes(self, rows_R: Tensor, window: int) -> tuple[Tensor, Tensor]:
-        """Reserve nodes. Return their indices (see `Step.nodes_RH`), and a mask [B, N, M] of visible
-        nodes."""
+        """Reserve nodes. Return their indices, see `Step.nodes_RH`, and a mask [B, N, M] of visible nodes."""
         nodes_BN = self._free_nodes()
         sentences, slots, capacity = self.paths.shape
         in_use = torch.zeros(sentences * slots, dtype=torch.bool, device=self.paths.device)
@@ -169,8 +165,7 @@ class DecodingCache:
         return torch.from_numpy(nodes_RH), Paths(row_slots // self.slots, seen, counts, kernels)
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
-        """List the real source tokens for each row. Reuse the lists of the previous step for the same
-        rows."""
+        """List the real source tokens of each row. For the same rows, reuse the lists of the last step."""
         row_slots = rows.from_places.numpy()
         if self.listed and self.listed[0] is self.source_seen and np.array_equal(self.listed[1], row_slots):
             return self.listed[2]
@@ -208,8 +203,7 @@ class DecodingCache:
         self.coverage = torch.zeros(shape, device=self.paths.device)
 
     def mean_coverage(self) -> Tensor:
-        """Return [B, N, S]: the attention that each source token got so far, averaged over layers and
-        heads."""
+        """Return [B, N, S]: attention to each source token so far, averaged over layers and heads."""
         assert self.coverage is not None
         return self.coverage / len(self.layers)
 
@@ -221,8 +215,7 @@ class DecodingCache:
         return alive.sort(dim=1, stable=True).indices[:, : self.slots]
 
     def get_ready(self) -> Tensor:
-        """Reserve nodes for the next steps, and wait for the device. Return [B, M]: True for nodes on a
-        path."""
+        """Reserve nodes for the next steps. Return [B, M]: True for nodes on a path. Waits for the device."""
         alive = self._alive()
         # All sentences have as many nodes as the sentence that needs most.
         live = int(alive.sum(1).max())
@@ -263,8 +256,7 @@ class DecodingCache:
             layer.copy_nodes(sentences, order, joining)
 
     def compact(self, sentences: Tensor, joining: DecodingCache | None = None) -> None:
-        """Keep only `sentences`, in this order, and append those of `joining`, a cache before its first
-        step."""
+        """Keep only `sentences`, in this order, and append those of `joining`, which took no step yet."""
         alive = self.paths[sentences].any(1)
         live = int(alive.sum(1).max()) if alive.numel() else 0
         # Without the sentence with the longest source, the others need less padding.

@@ -36,8 +36,8 @@ class ModelConfig:
     """Channels of a value per head (d_v). 0 is width / heads."""
 
     norm: Literal["post", "pre"] = setting("post", kind="use")
-    """Layer norm after each sub-layer (post) or before it (pre). The paper has post. Pre-norm adds one more
-    norm at the end of each stack."""
+    """Layer norm after each sub-layer (post) or before it (pre). The paper has post. Pre-norm adds one norm
+    at the end of each stack."""
 
     norm_epsilon: float = setting(1e-6, above=0, most=1, kind="use")
     """Number that layer norm adds to the variance."""
@@ -97,12 +97,10 @@ class ModelConfig:
     Layer norms and their inputs are fp32 in both cases."""
 
     encoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
-    """Keys around a source token that it attends to. 0 is all. This is the restricted self-attention of the
-    paper."""
+    """Keys around a source token that it attends to. 0 is all. The paper's restricted self-attention."""
 
     decoder_window: int = setting(0, least=0, most=1_000_000, kind="use")
-    """Keys around a target token that it attends to. 0 is all. Only those before the token and the token
-    itself are visible."""
+    """Keys around a target token that it attends to. 0 is all. Later tokens are never visible."""
 
     def __post_init__(self) -> None:
         check(self)

@@ -18,8 +18,7 @@ from nmt_cli.attention.projections import Heads
 
 @dataclass(slots=True)
 class LayerCache:
-    """Keys [B, H, M, K] and values [B, H, M, V] of the target nodes, and of the S source tokens, in one
-    layer."""
+    """Keys [B, H, M, K] and values [B, H, M, V] of target nodes and source tokens in one layer."""
 
     own_keys: Tensor
     own_values: Tensor

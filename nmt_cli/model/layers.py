@@ -75,8 +75,7 @@ LAST_NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "post": lambda config: nn.Identity(),
     "pre": layer_norm,
 }
-"""For each `norm`, the layer after the last sub-layer of a stack. With post-norm, the stack ends in a
-norm."""
+"""For each `norm`, the layer after the last sub-layer of a stack. Post-norm already ends in a norm."""
 
 
 class Residual(nn.Module):

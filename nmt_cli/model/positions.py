@@ -55,8 +55,7 @@ class LearnedPositions(nn.Module):
         self.table = nn.Parameter(torch.empty(count, width).normal_(std=width**-0.5))
 
     def forward(self, positions: Tensor, longest: int) -> Tensor:
-        """Return [..., width] for `positions`, all of which are less than `longest`, which may be rounded
-        up."""
+        """Return [..., width] for `positions`, which are less than `longest`. It may be rounded up."""
         return self.table_for(positions, longest)[positions]
 
     def table_for(self, positions: Tensor, longest: int) -> Tensor:

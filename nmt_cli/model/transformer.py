@@ -52,8 +52,7 @@ HISTORIES: dict[str, Callable[[ModelConfig], SelfAttention | Ssru]] = {
 
 
 class DecoderLayer(nn.Module):
-    """One decoder layer: causal self-attention or an SSRU, attention to the source, and a feed-forward
-    layer."""
+    """One decoder layer: causal self-attention or an SSRU, attention to the source, feed-forward."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -136,8 +135,7 @@ class Transformer(nn.Module):
         return out
 
     def encode(self, source_S: Tensor, source: Layout) -> Tensor:
-        """Return [S, D]: the encoder output. A single short sentence takes one compiled function, if
-        possible."""
+        """Return [S, D]: the encoder output, for a single short sentence by one compiled function."""
         if self.few_rows and self.few_rows.can_encode(len(source.lengths), source.longest):
             return self.few_rows.encode(source_S, source)
         return self.encode_by_layers(source_S, source)

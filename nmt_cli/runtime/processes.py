@@ -97,8 +97,7 @@ def _worker(work: Callable[[Any], Any]) -> Iterator[Connection]:
 
 @contextmanager
 def child(process: BaseProcess, ours: Connection, theirs: Connection) -> Iterator[None]:
-    """Start `process`, and kill it at the end of the block. `ours` and `theirs` are the ends of a pipe to
-    it."""
+    """Start `process`, and kill it at the end of the block. `ours` and `theirs` are ends of one pipe."""
     owner = os.getpid()
     try:
         with _signals_held():
@@ -181,8 +180,7 @@ def _end_with(sentinel: int) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Block SIGINT and SIGTERM while a child is started. The child inherits this, so Ctrl-C reaches the
-    parent only."""
+    """Block SIGINT and SIGTERM while a child is started. So Ctrl-C later reaches the parent only."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

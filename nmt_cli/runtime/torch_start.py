@@ -5,8 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 SKIPPED = "torch._meta_registrations"
-"""The module that defines operations on tensors without memory. Compilers need it, translation on a CPU does
-not."""
+"""The definitions of operations on tensors without memory. Only compilers need them."""
 
 TESTED_VERSIONS = ("2.13.",)
 """Beginnings of PyTorch versions that work without the module, and can import it later."""

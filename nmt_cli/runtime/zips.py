@@ -13,8 +13,7 @@ from nmt_cli.runtime.foreign_text import refuse_odd
 
 LOCAL_HEADER = b"PK\x03\x04"
 DENSEST = 200
-"""Maximum ratio of a member's size to its compressed size. Text has about 4, weights less, zip bombs
-1,000."""
+"""Maximum ratio of a member's size to its compressed size. Text has about 4, a zip bomb 1,000."""
 
 SMALL = 1 << 20
 """Size in bytes up to which a member may have any ratio."""
@@ -45,8 +44,7 @@ def check_whole(path: Path) -> None:
 
 
 def refuse_hostile(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise `UserError` if a member has an unsafe name, is not an ordinary file, is encrypted or a zip
-    bomb."""
+    """Raise `UserError` for an unsafe name, a member that is not a file, encryption, or a zip bomb."""
     for info in members:
         name = PurePosixPath(info.filename)
         mode = info.external_attr >> 16

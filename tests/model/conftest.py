@@ -45,15 +45,13 @@ def cuda() -> str:
 
 @pytest.fixture(scope="session")
 def batch() -> Callable[..., Batch]:
-    """Return `batch(source_lengths, target_lengths, seed=0)`, which returns the arguments of
-    `Transformer.forward`."""
+    """Return `batch(source_lengths, target_lengths, seed=0)`: arguments of `Transformer.forward`."""
     return _batch
 
 
 @pytest.fixture(scope="session")
 def build() -> Callable[..., Transformer]:
-    """Return `build(config)`, which creates a model with 40 subwords and random biases and gains, in
-    evaluation mode."""
+    """Return `build(config)`, which creates a random model with 40 subwords, in evaluation mode."""
 
     def build(config: ModelConfig, seed: int = 1) -> Transformer:
         torch.manual_seed(seed)

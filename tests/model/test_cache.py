@@ -33,8 +33,7 @@ CONFIGS = {
 
 @pytest.fixture(autouse=True, params=[kernels, lambda: None], ids=["compiled", "plain"])
 def small_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Use memory for three steps, and attention of two sentences at a time, so that short tests exceed
-    both."""
+    """Reserve memory for 3 steps, and attend to 2 sentences at a time, so short tests exceed both."""
     monkeypatch.setattr(cache_module, "FIRST_STEPS", 3)
     monkeypatch.setattr(cache_module, "NODES_ROUNDED_TO", 2)
     monkeypatch.setattr(dispatch, "PART", {"cpu": 2})

@@ -30,8 +30,7 @@ def test_sines_and_cosines_alternate_with_the_papers_wavelengths(width: int) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "first"), [(4, 0), (64, 0), (64, 2), (512, 1)])
 def test_marians_lowest_frequency_is_a_ten_thousandth_of_the_highest(width: int, first: int) -> None:
-    """Return the sinusoids of M2M100, fairseq and Marian. They have all sines first. Here sines and cosines
-    alternate."""
+    """Return the sinusoids of M2M100, fairseq and Marian, with alternating sines and cosines."""
     from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
     theirs = M2M100SinusoidalPositionalEmbedding.get_embedding(FIRST_ROWS + first, width)[first:]

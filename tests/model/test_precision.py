@@ -50,8 +50,7 @@ def joined(batches: Sequence[Batch], device: str) -> Batch:
 def assert_earned(
     model: Transformer, batches: Sequence[Batch], device: str, padded: Callable[..., Tensor]
 ) -> None:
-    """Compare our gradients for all sentences at once with those of `padded`, batch by batch, with little
-    padding."""
+    """Compare our gradients for all sentences at once with those of `padded`, batch by batch."""
     actual = gradients(ours, model, [joined(batches, device)], autocast=True)
     plain = gradients(padded, model, batches, autocast=True)
     exact = gradients(padded, model.double(), batches, autocast=False)

@@ -1,5 +1,4 @@
-"""Layer norm and rounding to integers for the CPU, compiled by Numba: one pass over each row, in one
-thread."""
+"""Layer norm and rounding to integers for the CPU, compiled by Numba, with one pass over each row."""
 
 import math
 
@@ -32,8 +31,7 @@ def _sum_of_squares(x_D, mean):
 
 @njit(**OPTIONS | {"fastmath": {"contract"}})
 def normed_row(x_D, out_D, weight_D, bias_D, epsilon):
-    """Write the layer norm of a row. The order of the factors is fixed, so every caller gets the same
-    bits."""
+    """Write the layer norm of a row. A fixed order of the factors gives every caller the same bits."""
     mean = _sum(x_D) / np.float32(len(x_D))
     scale = np.float32(1) / np.float32(math.sqrt(_sum_of_squares(x_D, mean) / np.float32(len(x_D)) + epsilon))
     for d in range(len(x_D)):

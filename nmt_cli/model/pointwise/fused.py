@@ -15,8 +15,7 @@ from nmt_cli.attention.tile.fused import absorbed, dropped, head_state
 from nmt_cli.runtime.kernels.torch_private import relu_product
 
 ROWS, COLUMNS, WARPS = 16, 256, 4
-"""Size of the tile that a ReLU program holds, and its warps. In half precision, a row of a tile has 512
-bytes."""
+"""Rows and columns of a tile of a ReLU program, and its warps. A row has 512 bytes in fp16."""
 
 PART = 128
 """Tokens whose bias gradients one program sums. Few enough to give all processors of the device a part."""
@@ -39,8 +38,7 @@ def _relu_backward_kernel(
     COLUMNS: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """Mask the gradients of a part of the tokens, in some columns, by the sign of the output. Sum them in
-    order."""
+    """Mask the gradients of some tokens and columns by the sign of the output. Sum them in order."""
     part = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), WIDE)

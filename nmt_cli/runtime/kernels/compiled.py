@@ -52,8 +52,7 @@ FILES = KernelFiles(
 
 
 class _Cache(NullCache):
-    """A Numba cache that stores compiled code in `FILES`. Numba's own cache ignores changes of imported
-    files."""
+    """A Numba cache of code in `FILES`. Numba's own cache ignores changes of imported files."""
 
     def __init__(self, function):
         self._name = f"{function.__module__}.{function.__qualname__}"

@@ -1,5 +1,4 @@
-"""Helper threads for work of less than a millisecond, which would be over before a sleeping thread wakes
-up."""
+"""Helper threads for work that would be over before a sleeping thread wakes up, in less than 1 ms."""
 
 import os
 import threading

@@ -87,8 +87,7 @@ def _for_each(operation: str, targets: Sequence[Tensor], values: Sequence[Tensor
 
 
 def put_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-    """Replace the parameter of this name. Assigning an attribute does the same and takes ten times as
-    long."""
+    """Replace the parameter of this name. Assigning it as an attribute takes ten times as long."""
     if hasattr(module, "_parameters"):
         module._parameters[name] = parameter
         return
@@ -275,8 +274,7 @@ def blocks_of(weight: Tensor, packed: Tensor) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Int8Matrix:
-    """A matrix [outputs, inputs] of int8 from -127 to 127 in oneDNN's layout, and the scale of each
-    output."""
+    """A matrix [outputs, inputs] of int8 from -127 to 127, laid out, and the scale of each output."""
 
     packed: Tensor
     scale: Tensor
