@@ -82,10 +82,8 @@ CLASS_BUDGET, FIELD_BUDGET = 150, 10
 OVER_BUDGET = {
     "nmt_cli.attention.compiled.take_nodes",
     "nmt_cli.data.batching.resegment._write",
-    "nmt_cli.data.cleaning.duplicates._deal",
     "nmt_cli.data.preprocessing.evaluation_sets.write_evaluation_set",
     "nmt_cli.data.preprocessing.hold_out._usable",
-    "nmt_cli.data.preprocessing.merge.merge_parts",
     "nmt_cli.data.preprocessing.training_set.encode_parts",
     "nmt_cli.decoding.search.compiled.go_on",
     "nmt_cli.interop.exporters.argos.write",

@@ -39,19 +39,11 @@ class EncodedSide:
     tokens: Tokens
     lengths: NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class EncodedBlock:
-    """The encoded pairs that are kept; `too_long` and `kept` are of all pairs of the block."""
-
-    source: EncodedSide
-    target: EncodedSide
-    too_long: NDArray[np.bool_]
-    kept: NDArray[np.bool_]
-
-    def side(self, side: Side) -> EncodedSide:
-        """One of the two."""
-        return self.source if side == "source" else self.target
+    def only(self, kept: NDArray[np.bool_]) -> "EncodedSide":
+        """Return the `kept` sentences, or `self` if that is all of them."""
+        if kept.all():
+            return self
+        return EncodedSide(self.tokens[np.repeat(kept, self.lengths)], self.lengths[kept])
 
 
 def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
@@ -61,16 +53,17 @@ def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
     return source, encode_lines(tokenizers.target, lines_of(*task.target))
 
 
-def kept_of(
+def kept_pairs(
     source: EncodedSide, target: EncodedSide, skip: NDArray[np.uint8] | None, max_subwords: int
-) -> EncodedBlock:
-    """What is kept of a block: no pairs with a reason in `skip`, whatever their length, and
-    none with more than `max_subwords` on either side; 0 for no limit."""
-    skipped = np.zeros(len(source.lengths), np.bool_) if skip is None else skip > 0
-    longest = np.maximum(source.lengths, target.lengths)
-    too_long = ~skipped & (longest > max_subwords) if max_subwords else np.zeros_like(skipped)
-    kept = ~(skipped | too_long)
-    return EncodedBlock(_only(source, kept), _only(target, kept), too_long, kept)
+) -> NDArray[np.bool_]:
+    """Return whether to keep each pair: not those marked in `skip`, nor those longer than `max_subwords`.
+
+    The limit is for either side, end token included. 0 means no limit.
+    """
+    kept = np.ones(len(source.lengths), np.bool_) if skip is None else skip == 0
+    if max_subwords:
+        kept &= np.maximum(source.lengths, target.lengths) <= max_subwords
+    return kept
 
 
 class TokensWriter:
@@ -144,7 +137,7 @@ def loaded(folder: Path, fingerprint: str) -> Tokenizers:
     """
     tokenizers = load_tokenizers(folder)
     if tokenizers.fingerprint != fingerprint:
-        raise ValueError(f"{folder} holds other tokenisers than it should")
+        raise ValueError(f"{folder} holds other tokenizers than expected")
     return tokenizers
 
 
@@ -155,10 +148,3 @@ def lines_of(path: Path, first: int, last: int) -> list[str]:
         return read_bytes(file, first, last).decode().split("\n")[:-1]
     finally:
         os.close(file)
-
-
-def _only(side: EncodedSide, kept: NDArray[np.bool_]) -> EncodedSide:
-    # So it is with most blocks, which then need not be copied.
-    if kept.all():
-        return side
-    return EncodedSide(side.tokens[np.repeat(kept, side.lengths)], side.lengths[kept])

@@ -1,5 +1,4 @@
-"""Finding pairs that occurred before, and the best of several with an equal side, in memory that does not
-grow with the corpus."""
+"""Finds repeated pairs, and the best of several pairs with an equal side, in constant memory."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -16,90 +15,100 @@ from nmt_cli.data.config import FilterConfig
 
 Hashed = Literal["pair", "target", "source"]
 HASHED: tuple[Hashed, ...] = get_args(Hashed)
-"""What repetitions are looked for of, in this order."""
+"""The texts that are compared, in this order."""
 
 HASH_BYTES = 16
-"""Bytes of a hash; the chance that any two of a billion different pairs have the same is below 1e-20."""
+"""Bytes per hash. Among a billion different pairs, an equal hash has a probability below 1e-20."""
 
 BUCKET_PAIRS = 4_000_000
-"""About how many hashes are sorted at a time, which is what memory is needed for."""
+"""About the number of hashes that are sorted at once. It decides the memory needed."""
 
 HASHES_AT_ONCE = 1 << 20
 
 
-def sought(config: FilterConfig) -> frozenset[Hashed]:
-    """What these filters look for repetitions of."""
-    wanted = (config.duplicates, config.one_per_target, config.one_per_source)
-    return frozenset(name for name, asked in zip(HASHED, wanted, strict=True) if asked)
+def hashes_needed(config: FilterConfig) -> frozenset[Hashed]:
+    """Return the texts whose repetitions these filters look for."""
+    enabled = (config.duplicates, config.one_per_target, config.one_per_source)
+    return frozenset(name for name, is_on in zip(HASHED, enabled, strict=True) if is_on)
 
 
 def pair_hash(source: str, target: str) -> bytes:
-    """A hash that only equal pairs share; neither side may hold a line feed, which stands between them."""
+    """Return a hash that only equal pairs share. A line feed separates the sides, so none may contain one."""
     return blake2b(f"{source}\n{target}".encode(), digest_size=HASH_BYTES).digest()
 
 
 def side_hash(text: str) -> bytes:
-    """A hash that only equal texts share."""
+    """Return a hash that only equal texts share."""
     return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
 def closeness(source: str, target: str) -> float:
-    """How near the lengths of two sides are; 0 is equal, and less is worse."""
+    """Return the similarity of the lengths of both sides: 0 if they are equal, else a negative number."""
     return -abs(log((len(source) + 1) / (len(target) + 1)))
 
 
-def repeated(
+def find_repeated(
     hashes: Sequence[Path],
     work: Path,
     qualities: Sequence[Sequence[Path]] = (),
     left_out: NDArray[np.uint8] | None = None,
 ) -> Iterator[NDArray[np.int64]]:
-    """The numbers, counted over all these files, of the hashes that also stand somewhere before.
+    """Yield the numbers of the hashes that repeat another one. Numbers count over all files, from 0.
 
-    With `qualities`, arrays in a file for each file of hashes and the first what counts most, of those of
-    which an equal one is better, or else before. Those that are `left_out` are no repetition, nor is anything
-    one of them. The hashes are dealt to files in a folder in `work`, equal ones to the same, and each file is
-    sorted by itself.
+    Of equal hashes, the one with the highest quality does not count as a repetition, or the first one if all
+    are equal. Each of the `qualities` has one array file per hash file, the most important quality first.
+    Entries that are not 0 in `left_out` are ignored. The hashes are first distributed over bucket files in
+    `work`, then each bucket is sorted alone.
     """
     pairs = sum(path.stat().st_size for path in hashes) // HASH_BYTES
     buckets = 1 << max(0, (pairs // BUCKET_PAIRS).bit_length())
     folder = work / "buckets"
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped
+    shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted run
     folder.mkdir()
-    _deal(hashes, qualities, folder, buckets)
+    _distribute(hashes, qualities, folder, buckets)
     for bucket in range(buckets):
-        entries = np.fromfile(folder / str(bucket), _entry(len(qualities)))
+        entries = np.fromfile(folder / str(bucket), _entry_type(len(qualities)))
         if left_out is not None:
             entries = entries[left_out[entries["number"]] == 0]
-        # Sorted by the last of these keys first; of equal hashes the best, or the first, is no repetition.
         words, numbers = entries["words"], entries["number"]
+        # `lexsort` sorts by its last key first. The first entry of each group of equal hashes is the best.
         keys: list[NDArray[Any]] = [numbers, *-entries["qualities"].T[::-1], words[:, 1], words[:, 0]]
         order = np.lexsort(keys)
         ordered = words[order]
-        again = (ordered[1:] == ordered[:-1]).all(axis=1)
-        yield numbers[order[1:][again]]
+        repeats = (ordered[1:] == ordered[:-1]).all(axis=1)
+        yield numbers[order[1:][repeats]]
 
 
-def _entry(qualities: int) -> np.dtype[Any]:
-    """What is kept of a pair in a bucket."""
+def _entry_type(qualities: int) -> np.dtype[Any]:
+    """Return the type of a bucket's entries: the hash as two words, its number, and its qualities."""
     return np.dtype(
         [("words", np.uint64, (2,)), ("number", np.int64), ("qualities", np.float32, (qualities,))]
     )
 
 
-def _deal(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]], folder: Path, buckets: int) -> None:
-    """Write the hashes, as two words each, their numbers over all files and qualities to a file a bucket."""
-    first = 0
+def _distribute(
+    hashes: Sequence[Path], qualities: Sequence[Sequence[Path]], folder: Path, buckets: int
+) -> None:
+    """Write each hash to one of `buckets` files in `folder`, so that equal hashes share a file."""
     with ExitStack() as stack:
-        out = [stack.enter_context((folder / str(bucket)).open("wb")) for bucket in range(buckets)]
-        for path, *valued in zip(hashes, *qualities, strict=True):
-            values, start = [np.load(each, mmap_mode="r") for each in valued], first
-            with path.open("rb") as file:
-                while len(words := np.fromfile(file, np.uint64, 2 * HASHES_AT_ONCE).reshape(-1, 2)):
-                    entries = np.empty(len(words), _entry(len(values)))
-                    entries["words"], entries["number"] = words, np.arange(first, first + len(words))
-                    for column, each in enumerate(values):
-                        entries["qualities"][:, column] = each[first - start : first - start + len(words)]
-                    for bucket, to in enumerate(out):
-                        entries[words[:, 0] % buckets == bucket].tofile(to)
-                    first += len(words)
+        files = [stack.enter_context((folder / str(bucket)).open("wb")) for bucket in range(buckets)]
+        for entries in _entries(hashes, qualities):
+            for bucket, file in enumerate(files):
+                entries[entries["words"][:, 0] % buckets == bucket].tofile(file)
+
+
+def _entries(hashes: Sequence[Path], qualities: Sequence[Sequence[Path]]) -> Iterator[NDArray[Any]]:
+    """Yield the hashes of all files with their numbers and qualities, `HASHES_AT_ONCE` at a time."""
+    number = 0
+    for path, *quality_paths in zip(hashes, *qualities, strict=True):
+        values = [np.load(quality_path, mmap_mode="r") for quality_path in quality_paths]
+        start = number
+        with path.open("rb") as file:
+            while len(words := np.fromfile(file, np.uint64, 2 * HASHES_AT_ONCE).reshape(-1, 2)):
+                first, end = number - start, number - start + len(words)
+                entries = np.empty(len(words), _entry_type(len(values)))
+                entries["words"], entries["number"] = words, np.arange(number, number + len(words))
+                columns = np.array([column[first:end] for column in values], np.float32)
+                entries["qualities"] = columns.reshape(len(values), len(words)).T
+                yield entries
+                number += len(words)

@@ -1,20 +1,20 @@
-"""The parts of the training set to one: without repetitions and overlong pairs, in the dataset folder."""
+"""Merges the parts of the training set in the dataset folder, without repeated and overlong pairs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.data.arrays import TextReader, TextWriter
-from nmt_cli.data.cleaning.duplicates import HASHED, repeated, sought
+from nmt_cli.data.cleaning.duplicates import HASHED, find_repeated, hashes_needed
 from nmt_cli.data.cleaning.filters import DUPLICATE, SAME_SOURCE, SAME_TARGET, SUBWORDS
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN, side_path
-from nmt_cli.data.encode import EncodedBlock, EncodedSide, TokensWriter, kept_of
+from nmt_cli.data.encode import EncodedSide, TokensWriter, kept_pairs
 from nmt_cli.data.preprocessing.cleaned import QUALITIES, counts_of, hashes_of, numbers_of, texts_of
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import clean_part, encoded_part
@@ -24,8 +24,27 @@ from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 SKIPPED = (DUPLICATE, SAME_TARGET, SAME_SOURCE)
-"""Why cleaned pairs are left out when all is merged, by number from 1: repetitions, in the order of
-`HASHED`."""
+"""Reasons to leave out a cleaned pair, numbered from 1, in the order of `HASHED`."""
+
+
+class _Block(NamedTuple):
+    """Cleaned and encoded pairs of one corpus."""
+
+    owner: int
+    """The number of the corpus."""
+
+    first: int
+    """The number of the first pair among the cleaned pairs of all parts, from 0."""
+
+    start: int
+    """The line of the first pair in `texts`."""
+
+    numbers: NDArray[np.int64]
+    """The number of each pair in its corpus, from 1."""
+
+    texts: Mapping[Side, TextReader]
+    source: EncodedSide
+    target: EncodedSide
 
 
 def merge_parts(
@@ -37,43 +56,51 @@ def merge_parts(
     report: FilterReport,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Write ids and text of all parts to `folder`, without repetitions and overlong pairs.
+    """Write the ids and text of all parts to `folder`, without repeated and overlong pairs.
 
-    Returns the description of the split for the manifest.
+    Returns the description of the split for the manifest. `report` then counts the pairs left out here too.
     """
-    # Only now: a part's worker sees no other part, so repetitions can't be found while cleaning.
+    # A worker sees only its own part while it cleans, so repetitions are found here.
     skip = _repetitions(inputs, config, work, report)
-    most = [item.filter(config).max_subwords for item in inputs]
-    corpora, first = report.of_role(TRAIN), 0
+    limits = [item.filter(config).max_subwords for item in inputs]
+    corpora = report.of_role(TRAIN)
     total = sum(corpus.kept for corpus in corpora)
     with ExitStack() as stack:
         writers = {
             side: stack.enter_context(_SideWriter(folder, side, tokenizers.side(side))) for side in SIDES
         }
-        for part in range(parts_of(inputs)):
-            with texts_of(work, part) as texts:
-                numbers = numbers_of(work, part)
-                ids = {side: _IdsReader(encoded_part(work, part), side) for side in SIDES}
-                for owner, start, stop in _stretches(work, part):
-                    source, target = (ids[side].read(start, stop) for side in SIDES)
-                    repeats = None if skip is None else skip[first + start : first + stop]
-                    block = kept_of(source, target, repeats, most[owner])
-                    for side in SIDES:
-                        writers[side].append_kept(block.side(side), texts[side], start, block.kept)
-                    _count_drops(corpora[owner], block, repeats, numbers[start:stop], texts, start)
-                    progress("merging", first + stop, total)
-            first += len(numbers)
+        for block in _blocks(work, parts_of(inputs)):
+            end = block.first + len(block.numbers)
+            repeats = None if skip is None else skip[block.first : end]
+            kept = kept_pairs(block.source, block.target, repeats, limits[block.owner])
+            writers["source"].append_kept(block.source, block.texts["source"], block.start, kept)
+            writers["target"].append_kept(block.target, block.texts["target"], block.start, kept)
+            _count_drops(corpora[block.owner], block, kept, repeats)
+            progress("merging", end, total)
         split: dict[str, Any] = {"role": TRAIN, "pairs": writers["source"].pairs}
         split |= {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     if not split["pairs"]:
         raise nothing_left(report)
-    if places := _places(inputs, report):
-        split["corpora"] = places
+    if corpus_ranges := _corpus_ranges(inputs, report):
+        split["corpora"] = corpus_ranges
     return split
 
 
+def _blocks(work: Path, parts: int) -> Iterator[_Block]:
+    """Yield the pairs of all parts in order, in blocks that each belong to one corpus."""
+    first = 0
+    for part in range(parts):
+        with texts_of(work, part) as texts:
+            numbers = numbers_of(work, part)
+            source, target = (_IdsReader(encoded_part(work, part), side) for side in SIDES)
+            for owner, start, stop in _stretches(work, part):
+                ids = source.read(start, stop), target.read(start, stop)
+                yield _Block(owner, first + start, start, numbers[start:stop], texts, *ids)
+        first += len(numbers)
+
+
 def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
-    """The cleaned text of a part in blocks that are each of one corpus: its number, first pair and end."""
+    """Yield blocks of a part that each belong to one corpus: its number, the first line and the end."""
     first = 0
     for owner, state in counts_of(work, part):
         end = first + state["kept"]
@@ -85,29 +112,34 @@ def _stretches(work: Path, part: int) -> Iterator[tuple[int, int, int]]:
 def _repetitions(
     inputs: Sequence[Input], config: PreprocessConfig, work: Path, report: FilterReport
 ) -> NDArray[np.uint8] | None:
-    """For each cleaned pair why it is left out, by `SKIPPED`, or 0; None where nobody asked. It is mapped
-    from a file."""
-    asked = [sought(item.filter(config)) for item in inputs]
-    if not any(asked):
+    """Return, for each cleaned pair, the number of the reason in `SKIPPED` to leave it out, or 0.
+
+    The array is mapped from a file. The result is None if no filter looks for repetitions.
+    """
+    needs = [hashes_needed(item.filter(config)) for item in inputs]
+    if not any(needs):
         return None
     ends = np.cumsum([corpus.kept for corpus in report.of_role(TRAIN)])
     parts = [clean_part(work, part) for part in range(parts_of(inputs))]
-    found: NDArray[np.uint8] = np.lib.format.open_memmap(
+    reasons: NDArray[np.uint8] = np.lib.format.open_memmap(
         work / "left-out.npy", mode="w+", dtype=np.uint8, shape=(int(ends[-1]),)
     )
-    for why, name in enumerate(HASHED, start=1):
-        asks = np.array([name in some for some in asked])
-        if not asks.any():
+    for reason, name in enumerate(HASHED, start=1):
+        is_filtered = np.array([name in corpus_needs for corpus_needs in needs])
+        if not is_filtered.any():
             continue
         qualities = [] if name == "pair" else [[part / value for part in parts] for value in QUALITIES]
-        for numbers in repeated([hashes_of(part, name) for part in parts], work, qualities, found):
-            # A corpus that does not ask keeps what others repeat, or have better.
-            found[numbers[asks[ends.searchsorted(numbers, side="right")]]] = why
-    return found
+        for numbers in find_repeated([hashes_of(part, name) for part in parts], work, qualities, reasons):
+            # A corpus without this filter keeps pairs that repeat those of other corpora.
+            reasons[numbers[is_filtered[ends.searchsorted(numbers, side="right")]]] = reason
+    return reasons
 
 
-def _places(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
-    """Where each corpus lies in the split, for the manifest; empty where one could not tell them apart."""
+def _corpus_ranges(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any]]:
+    """Return the range, weight and tag of each corpus for the manifest.
+
+    The result is empty for a single corpus and for corpora with equal names, unless `[[corpus]]` names them.
+    """
     names = [item.corpus.name for item in inputs]
     if not inputs[0].named and (len(names) == 1 or len(set(names)) < len(names)):
         return []
@@ -125,7 +157,7 @@ def _places(inputs: Sequence[Input], report: FilterReport) -> list[dict[str, Any
 
 
 class _SideWriter(TokensWriter):
-    """Writes ids and prepared text of one side of the training set."""
+    """Writes the ids and the prepared text of one side of the training set."""
 
     def __init__(self, folder: Path, side: Side, tokenizer: Tokenizer) -> None:
         super().__init__(folder, TRAIN, side, tokenizer)
@@ -136,10 +168,10 @@ class _SideWriter(TokensWriter):
     def append_kept(
         self, encoded: EncodedSide, text: TextReader, start: int, kept: NDArray[np.bool_]
     ) -> None:
-        """Add the ids, and those lines of `text` from `start` on that are kept."""
-        self.append(encoded)
+        """Add the `kept` sentences of `encoded`, whose lines in `text` begin at line `start`."""
+        self.append(encoded.only(kept))
         content, lengths = text.content(start, start + len(kept)), text.lengths(start, start + len(kept))
-        # Most blocks lose nothing, and are copied without being split into lines.
+        # Most blocks are kept whole, and need not be split into lines.
         if not kept.all():
             lines = content.split(b"\n")[:-1]
             content = b"".join(line + b"\n" for line, keep in zip(lines, kept, strict=True) if keep)
@@ -152,29 +184,21 @@ class _SideWriter(TokensWriter):
 
 
 def _count_drops(
-    corpus: CorpusReport,
-    block: EncodedBlock,
-    repeats: NDArray[np.uint8] | None,
-    numbers: NDArray[np.int64],
-    texts: Mapping[Side, TextReader],
-    start: int,
+    corpus: CorpusReport, block: _Block, kept: NDArray[np.bool_], repeats: NDArray[np.uint8] | None
 ) -> None:
-    """Count pairs of a block of `corpus` that are left out only when all is merged, overlong ones too.
-
-    `numbers` are those of its pairs in their corpus; in `texts` it begins at `start`.
-    """
-    for i in np.flatnonzero(~block.kept):
-        why = 0 if repeats is None else int(repeats[i])
-        reason = SKIPPED[why - 1] if why else SUBWORDS
+    """Count the pairs of a block that are not `kept`, as repeated or overlong, and keep samples of them."""
+    for i in np.flatnonzero(~kept):
+        skipped = 0 if repeats is None else int(repeats[i])
+        reason = SKIPPED[skipped - 1] if skipped else SUBWORDS
         corpus.kept -= 1
-        if corpus.dropped.count(reason, int(numbers[i])):
-            here = start + int(i)
-            source, target = (texts[side].content(here, here + 1)[:-1].decode() for side in SIDES)
-            corpus.dropped.keep(reason, int(numbers[i]), source, target)
+        if corpus.dropped.count(reason, int(block.numbers[i])):
+            line = block.start + int(i)
+            source, target = (block.texts[side].content(line, line + 1)[:-1].decode() for side in SIDES)
+            corpus.dropped.keep(reason, int(block.numbers[i]), source, target)
 
 
 class _IdsReader:
-    """Reads, block after block, what `_IdsWriter` wrote."""
+    """Reads the ids of one side of a part, block after block."""
 
     def __init__(self, folder: Path, side: Side) -> None:
         self._tokens = np.load(folder / f"{side}.tokens.npy", mmap_mode="r")
@@ -182,7 +206,7 @@ class _IdsReader:
         self._first = 0
 
     def read(self, start: int, stop: int) -> EncodedSide:
-        """Sentences `start` to `stop`; the next call must begin at `stop`."""
+        """Return sentences `start` to `stop`. The next call must begin at `stop`."""
         lengths = np.array(self._lengths[start:stop])
         first, self._first = self._first, self._first + int(lengths.sum())
         return EncodedSide(np.array(self._tokens[first : self._first]), lengths)

@@ -11,7 +11,7 @@ import numpy as np
 from nmt_cli.corpus.files import sha256
 from nmt_cli.data.arrays import ArrayWriter
 from nmt_cli.data.cleaning.clean import CleanTask, clean
-from nmt_cli.data.cleaning.duplicates import Hashed, sought
+from nmt_cli.data.cleaning.duplicates import Hashed, hashes_needed
 from nmt_cli.data.cleaning.filters import HELD_OUT
 from nmt_cli.data.cleaning.held_out import HeldOut
 from nmt_cli.data.cleaning.held_out import write as write_held_out
@@ -177,7 +177,7 @@ def _clean_tasks(
     wanted: frozenset[int],
 ) -> Iterator[CleanTask]:
     """The tasks of the blocks with these numbers, counted over all corpora; the others are only read."""
-    hashed = frozenset[Hashed]().union(*(sought(item.filter(config)) for item in inputs))
+    hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in inputs))
     number = 0
     for item in inputs:
         count = _blocks(item.pairs)

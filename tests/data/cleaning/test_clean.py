@@ -7,7 +7,7 @@ import pytest
 
 from nmt_cli.corpus.parallel import Block, Corpus
 from nmt_cli.data.cleaning.clean import NUL, REPLACED, CleanBlock, CleanTask, clean
-from nmt_cli.data.cleaning.duplicates import pair_hash, sought
+from nmt_cli.data.cleaning.duplicates import hashes_needed, pair_hash
 from nmt_cli.data.cleaning.filters import EMPTY, INVALID, WORDS
 from nmt_cli.data.config import FilterConfig
 from nmt_cli.errors import UserError
@@ -24,7 +24,7 @@ def cleaned(pairs: list[tuple[bytes, bytes]], invalid_utf8: str = "error", **set
     recipe = Recipe("char", True, "en", "de", TextConfig())
     config = FilterConfig(**settings)  # type: ignore[arg-type]
     block = Block(FIRST, sources, targets)
-    return clean(CleanTask(block, corpus, recipe, config, invalid_utf8, hashed=sought(config)))
+    return clean(CleanTask(block, corpus, recipe, config, invalid_utf8, hashed=hashes_needed(config)))
 
 
 def test_pairs_that_are_kept_stay_in_order_with_their_numbers_and_bytes() -> None:
