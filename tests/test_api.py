@@ -146,7 +146,7 @@ def test_load_says_what_it_takes(paths: tuple[Any, ...]) -> None:
 
 @pytest.mark.usefixtures("cramped")
 def test_a_line_that_does_not_fit_into_memory_is_an_error_and_no_empty_text(copier: Model) -> None:
-    lines, told = ["de", "abcdef"], r"line 2 \(6 pieces\) does not fit into memory;"
+    lines, told = ["de", "abcdef"], r"line 2 \(6 pieces\) does not fit into memory\."
     with pytest.raises(UserError, match=told):
         copier.translate(lines)
     with pytest.raises(UserError, match=told):
@@ -287,7 +287,7 @@ def test_a_closed_model_says_so(folder: Path) -> None:
 def test_settings_that_do_not_suit_the_model_are_told_at_once(model: Model, folder: Path) -> None:
     with pytest.raises(UserError, match=r"search\.weights has 2 numbers for 1 models"):
         model.translate(["abc"], SearchConfig(weights=(1.0, 2.0)))
-    with pytest.raises(UserError, match="another vocabulary"):
+    with pytest.raises(UserError, match="different vocabularies"):
         load(folder, folder.parent / "other", device="cpu")
 
 

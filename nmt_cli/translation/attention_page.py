@@ -1,4 +1,4 @@
-"""An HTML page, complete in one file, that shows the attention weights of every head of every layer."""
+"""A self-contained HTML page with the attention weights of all heads of all layers."""
 
 import base64
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.text.tokenizers import Tokenizers
 
 SCRIPTS = ("drawing.js", "pieces.js", "detail.js", "page.js")
-"""The page's scripts, in `page/`, in the order in which they are run."""
+"""The scripts in `page/`, in the order in which the page runs them."""
 
 FULL = 255
-"""The byte that stands for a weight of 1 in the page."""
+"""The byte that represents a weight of 1 in the page."""
 
 
 def write_attention_page(
@@ -27,14 +27,14 @@ def write_attention_page(
     tokenizers: Tokenizers,
     pairs: Sequence[tuple[str, list[int], list[int]]],
 ) -> None:
-    """Write the page of these pairs: the source as it was given, its ids and the target's, without end marks.
+    """Write the page of `pairs` to `file`. A pair is the raw source, its ids and those of the target.
 
-    The page needs no network. It holds layers x heads x (S² + T² + S x T) bytes a pair, and a third more as
-    they are written in base64.
+    The ids are without end marks. The page needs no network. Each pair takes layers x heads x
+    (S² + T² + S x T) bytes in base64, which adds a third.
     """
-    shown = [_pair(model, tokenizers, *pair) for pair in pairs]
+    page_pairs = [_pair(model, tokenizers, *pair) for pair in pairs]
     languages = [tokenizers.recipe.source_lang, tokenizers.recipe.target_lang]
-    data = {"languages": languages, "pairs": shown}
+    data = {"languages": languages, "pairs": page_pairs}
     parts = files("nmt_cli.translation") / "page"
     file.write(compose("Attention", parts, SCRIPTS, data, layout="tool").encode())
 
@@ -42,7 +42,7 @@ def write_attention_page(
 def _pair(
     model: Transformer, tokenizers: Tokenizers, text: str, source: list[int], target: list[int]
 ) -> dict[str, Any]:
-    """What the page knows of a pair; `page/page.js` reads it."""
+    """Return the data of a pair for `page/page.js`."""
     (maps,) = attention_maps(model, [(source, target)])
     return {
         "text": text,
@@ -50,7 +50,7 @@ def _pair(
         "target": _pieces(tokenizers.target, maps.target),
         "ended": maps.ended,
         "alignment": maps.alignment(),
-        "maps": {kind: _spelt(getattr(maps, kind)) for kind in ("encoder", "decoder", "cross")},
+        "maps": {kind: _encoded(getattr(maps, kind)) for kind in ("encoder", "decoder", "cross")},
     }
 
 
@@ -59,7 +59,7 @@ def _pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return [entries[i] for i in ids]
 
 
-def _spelt(weights_LHTS: Tensor) -> dict[str, Any]:
-    """The shape, and the weights as a byte each, in base64, which is smaller than numbers in JSON."""
+def _encoded(weights_LHTS: Tensor) -> dict[str, Any]:
+    """Return the shape and the weights, one byte each, in base64, which is smaller than numbers in JSON."""
     steps = (weights_LHTS.float() * FULL).round().to(torch.uint8)
     return {"shape": list(steps.shape), "weights": base64.b64encode(steps.numpy().tobytes()).decode()}

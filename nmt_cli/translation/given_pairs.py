@@ -1,4 +1,4 @@
-"""Given pairs of source and translation, scored and aligned by a loaded model."""
+"""Scores and alignments of existing translations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,24 +14,26 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.translation.loading import Loaded
 
 Pair = tuple[str, str]
-"""A source and its translation, as people write them."""
+"""A source and its translation as raw text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Which source piece a model looks at most for each piece of a translation."""
+    """For each token of a translation, the source token with the highest attention weight."""
 
     source: Sequence[str]
-    """The pieces, without end mark."""
+    """Source tokens, without end mark."""
 
     target: Sequence[str]
+    """Target tokens, without end mark."""
+
     links: Sequence[int]
-    """For each target piece the number of a source piece, from 0; empty if the source has no pieces."""
+    """For each target token the index of a source token. Empty if the source has no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The pairs of two files that match line for line."""
+    """The pairs of lines of two files."""
 
     source_name: str
     pairs: Sequence[Pair]
@@ -39,22 +41,22 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """The scores of all lines of a text."""
+    """The scores of all pairs of two files."""
 
     lines: Sequence[Scored]
     words: int
-    """Words between blanks, and one more for the end of each line."""
+    """Number of target words, plus one for the end of each line."""
 
     warnings: Sequence[str]
 
     @property
     def perplexity(self) -> float:
-        """For each piece, end marks included."""
+        """The perplexity per token, end marks included."""
         return perplexity(self._nll, sum(len(line.token_scores) for line in self.lines))
 
     @property
     def word_perplexity(self) -> float:
-        """For each word, ends of lines included."""
+        """The perplexity per word, ends of lines included."""
         return perplexity(self._nll, self.words)
 
     @property
@@ -63,7 +65,7 @@ class Forced:
 
 
 def read_texts(source: Path, hypotheses: Path) -> Texts:
-    """Read a source and its translation."""
+    """Read the pairs of two files. Raise `UserError` if their numbers of lines differ."""
     refuse_second_stdin([source, hypotheses])
     sources, targets = read_hypotheses(source), read_hypotheses(hypotheses)
     refuse_unequal(targets, sources)
@@ -71,25 +73,28 @@ def read_texts(source: Path, hypotheses: Path) -> Texts:
 
 
 def force(scores: Sequence[Scored], tokenizers: Tokenizers, longest: int, texts: Texts) -> Forced:
-    """Return the `scores` of a text with what else is reported. `longest` is in source pieces."""
+    """Return the `scores` of `texts` with the number of words and a warning about long sources.
+
+    A source is long if it has more than `longest` tokens, without the end mark.
+    """
     words = sum(len(target.split()) + 1 for _, target in texts.pairs)
     return Forced(scores, words, list(_warnings(tokenizers.source, longest, texts)))
 
 
 def score_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Scored]:
-    """The scores of each translation, whatever its length."""
+    """Return the token scores of each translation, whatever its length."""
     tokenizers = loaded.translator.tokenizers
     ids = [ids_of(tokenizers, pair) for pair in pairs]
     vocabulary = tokenizers.target.vocabulary
-    each = token_scores(loaded.ensemble, ids)
+    rows = token_scores(loaded.ensemble, ids)
     return [
         Scored([vocabulary.entries[i] for i in vocabulary.ended(target)], scores)
-        for (_, target), scores in zip(ids, each, strict=True)
+        for (_, target), scores in zip(ids, rows, strict=True)
     ]
 
 
 def align_pairs(loaded: Loaded, pairs: Sequence[Pair]) -> list[Alignment]:
-    """The alignment of each pair, by the first model."""
+    """Return the alignment of each pair by the first model."""
     tokenizers = loaded.translator.tokenizers
     return [_alignment(loaded, *ids_of(tokenizers, pair)) for pair in pairs]
 
@@ -104,18 +109,18 @@ def _alignment(loaded: Loaded, source: list[int], target: list[int]) -> Alignmen
 
 
 def ids_of(tokenizers: Tokenizers, pair: Pair) -> tuple[list[int], list[int]]:
-    """The pieces of a source and its translation, without end marks."""
+    """Return the token ids of a source and its translation, without end marks."""
     source, target = tokenizers.source, tokenizers.target
     masked = tokenizers.recipe.masked(*pair)
     return source.encode(source.prepare(masked[0])), target.encode(target.prepare(masked[1]))
 
 
 def _warnings(tokenizer: Tokenizer, longest: int, texts: Texts) -> Iterator[str]:
-    count = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in texts.pairs]
-    long = [number for number, pieces in enumerate(count, start=1) if pieces > longest]
+    counts = [len(tokenizer.encode(tokenizer.prepare(source))) for source, _ in texts.pairs]
+    long = [number for number, pieces in enumerate(counts, start=1) if pieces > longest]
     if long:
         yield (
-            f"{texts.source_name}: {len(long):,} of {len(count):,} lines have more than the {longest:,} "
-            f"pieces that nmt translate takes at once (the first is line {long[0]:,}); they are scored "
-            "whole, not in the parts that it would translate."
+            f"{texts.source_name}: {len(long):,} of {len(counts):,} lines have more than the {longest:,} "
+            f"pieces that nmt translate takes at once (the first is line {long[0]:,}). They are scored "
+            "as one sentence, although nmt translate would split them."
         )

@@ -1,4 +1,4 @@
-"""Splits bytes into lines as they arrive."""
+"""Lines from bytes as they arrive."""
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ def lines_of(
 ) -> Iterator[bytes]:
     """Yield lines without their ends as they arrive. Only a line feed ends a line.
 
-    `read(n)` waits until there are some bytes and returns them, `n` at most; none at the end of the input. A
-    byte-order mark at the start is dropped. For a line of more than `longest` bytes this calls `too_long`
-    with its number, and if that returns, yields an empty line instead.
+    `read(n)` waits for input and returns at most `n` bytes. It returns no bytes at the end of the input. A
+    byte-order mark at the start is dropped. For a line of more than `longest` bytes, this calls `too_long`
+    with the line's number. If that returns, an empty line is yielded instead.
     """
-    # Joined once a line is whole: adding each chunk to the text before would be quadratic on long lines.
+    # Chunks are joined once per line. Appending each to the previous ones would take quadratic time.
     pieces: list[bytes] = []
     number, length, mark = 1, 0, BOM_UTF8
     while chunk := read(CHUNK):

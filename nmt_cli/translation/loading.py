@@ -1,4 +1,4 @@
-"""Loads models from their folders, for translating on one or more devices."""
+"""Loading of models for translation on one or more devices."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,68 +28,68 @@ class Where:
     """The devices and the precision to translate with."""
 
     device: str
-    """cpu, cuda, or auto: cuda where there is one."""
+    """"cpu", "cuda" or "auto". "auto" means "cuda" if there is a GPU."""
 
     devices: int
+    """Number of GPUs."""
+
     threads: int
-    """On a CPU, how many workers there are, with a thread each; 0 for as many as this process may use
-    cores."""
+    """Number of workers on a CPU, with one thread each. 0 means one per available core."""
 
     precision: Precision | None
-    """None for fp16 on a GPU, and fp32 elsewhere."""
+    """None means fp16 on a GPU and fp32 on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Models that translate together, a copy of them on each device."""
+    """Models that translate together, with a copy on each device."""
 
     translator: Translator
     workers: Sequence[Sequence[Transformer]]
-    """For each worker the models it translates with: one for each GPU, or for each thread of the processor.
-    Those on a CPU share their models."""
+    """The models of each worker. There is one worker per GPU, or one per CPU thread. Workers on a CPU share
+    their models."""
 
     @property
     def models(self) -> Sequence[Transformer]:
-        """The copies on the first device."""
+        """The models on the first device."""
         return self.workers[0]
 
     @property
     def ensemble(self) -> Ensemble:
-        """The models on the first device, combined as the settings say."""
+        """The models on the first device as an ensemble."""
         return Ensemble.of(self.models, self.translator.config.search)
 
     def searching(self, search: SearchConfig | None) -> Translator:
-        """The translator, with other settings of the search if there are any."""
+        """Return the translator, with other search settings if `search` is not None."""
         if not search:
             return self.translator
-        Ensemble.of(self.models, search)  # refuses settings that do not suit the models
+        Ensemble.of(self.models, search)  # raises UserError if the settings do not suit the models
         return self.translator.searching(search)
 
 
 def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded:
-    """Read the models in `paths`, as `find_model` finds them, and lay out their weights for translating."""
+    """Read the models in `paths` and prepare their weights for translation. For paths see `find_model`."""
     cores = available_cores()
     threads = where.threads or cores
     copies = []
     devices = first_devices(where.device, where.devices)
-    # Weights get a layout for the number of threads that PyTorch computes with at the time, and a worker
-    # on a CPU computes with one.
-    with kept_threads(), ThreadPoolExecutor(1) as meanwhile:
+    # PyTorch packs weights for its current number of threads, and a worker on a CPU has one thread.
+    with kept_threads(), ThreadPoolExecutor(1) as executor:
         if not is_gpu(devices[0]):
-            compiled = meanwhile.submit(
+            compiled = executor.submit(
                 lambda: (kernels(), compiled_kernels("decoding.search"))
-            )  # here and once: worker processes are forked from this one
+            )  # compiled once, before worker processes are forked
         for device in devices:
             if not is_gpu(device):
                 set_own_threads(1)
-            tokenizers, models, told = _read(paths, device)
+            tokenizers, models, trained_on = _read(paths, device)
             for model in models:
                 pack(model, where.precision or usual_translating_precision(device), min(threads, cores))
-            Ensemble.of(models, config.search)  # refuses settings that do not suit the models
+            Ensemble.of(models, config.search)  # raises UserError if the settings do not suit the models
             copies.append(models)
-    # Not every model folder tells.
-    trained = min(filter(None, (one.get("longest") for one in told)), default=None)
-    ratio = max(one.get("length_ratio", 1.0) for one in told)
+    # Some model folders lack these values.
+    trained = min(filter(None, (one.get("longest") for one in trained_on)), default=None)
+    ratio = max(one.get("length_ratio", 1.0) for one in trained_on)
     translator = Translator(tokenizers, models, config, trained, ratio)
     if not is_gpu(device):
         compiled.result()
@@ -100,14 +100,13 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
 def _read(
     paths: Sequence[Path], device: torch.device
 ) -> tuple[Tokenizers, list[Transformer], list[Mapping[str, Any]]]:
-    """The tokenisers, the models, and what each was trained on."""
-    places = [find_model(path) for path in paths]
-    read = [read_model(place, device) for place in places]
+    """Return the tokenizers, the models, and the properties of the training data of each model."""
+    read = [read_model(find_model(path), device) for path in paths]
     first = read[0].identity.tokenizers
     for path, model in zip(paths, read, strict=True):
         if model.identity.tokenizers.fingerprint != first.fingerprint:
             raise UserError(
-                f"{path} has another vocabulary than {paths[0]}; an ensemble needs models that were trained "
-                "on one dataset."
+                f"{path} and {paths[0]} have different vocabularies. The models of an ensemble must be "
+                "trained on the same dataset."
             )
     return first, [model.transformer for model in read], [model.identity.trained_on for model in read]

@@ -108,8 +108,8 @@ class Translation:
         """The same as `text`. Raises `UserError` if the line failed."""
         if self.failed:
             raise UserError(
-                f"line {self.line.number:,} ({self.line.pieces:,} pieces) does not fit into memory; "
-                "shorten it, or take a smaller beam."
+                f"line {self.line.number:,} ({self.line.pieces:,} pieces) does not fit into memory. "
+                "Shorten it, or use a smaller beam."
             )
         return self.text
 
@@ -163,7 +163,7 @@ class Translator:
             sentences = [part for sentence in sentences for part in self._fitting(sentence)]
         if len(sentences) > MAX_PARTS:
             raise UserError(
-                f"line {number:,} has {len(sentences):,} sentences; a line may have {MAX_PARTS:,}. Split it."
+                f"line {number:,} has {len(sentences):,} sentences, more than {MAX_PARTS:,}. Split it."
             )
         prefix = self._masked(prefix, sentences[0].values) if sentences else prefix
         begins = target.encode(target.prepare(prefix) or target.begin)

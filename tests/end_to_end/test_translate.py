@@ -424,8 +424,8 @@ def assert_refused(result: CompletedProcess[str], told: str) -> None:
 
 def test_models_with_different_vocabularies_are_refused(made_models: Path, nmt: Run) -> None:
     one, other = made_models / "copies", made_models / "other"
-    told = f"{other} has another vocabulary than {one}; an ensemble needs models that were trained on one "
-    assert_refused(nmt("translate", one, other), f"{told}dataset.")
+    message = f"{other} and {one} have different vocabularies. The models of an ensemble must be trained on "
+    assert_refused(nmt("translate", one, other), f"{message}the same dataset.")
 
 
 def test_a_model_whose_tokeniser_is_not_its_own_is_refused(
@@ -460,7 +460,7 @@ def test_translations_that_are_none_are_told_with_their_lines(
 def test_text_that_looks_tokenised_is_told_once(made_models: Path, translate: Translate) -> None:
     _, told = translate("plain\nto@@ ken\n&apos;s\nto@@ ken\n", made_models / "copies")
     assert told.count("looks tokenised") == 1
-    assert 'line 2 holds "@@" or the like' in told
+    assert 'line 2 contains "@@" or the like' in told
 
 
 def test_text_in_another_script_is_told_once(made_models: Path, translate: Translate) -> None:

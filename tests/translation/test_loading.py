@@ -29,7 +29,7 @@ def test_several_models_translate_together(made_models: Path) -> None:
 
 
 def test_models_of_two_vocabularies_are_refused(made_models: Path) -> None:
-    told = f"{made_models / 'other'} has another vocabulary than {made_models / 'copies'};"
+    told = f"{made_models / 'other'} and {made_models / 'copies'} have different vocabularies."
     with pytest.raises(UserError) as raised:
         load([made_models / "copies", made_models / "other"], CONFIG, on_cpu())
     assert str(raised.value).startswith(told)

@@ -57,7 +57,7 @@ def test_a_line_with_more_sentences_than_keys_is_refused(
     monkeypatch.setattr("nmt_cli.translation.translator.MAX_PARTS", 2)
     by_sentence = translator(copier, sentences="split")
     assert len(by_sentence.line(1, "One. Two.").sentences) == 2
-    with pytest.raises(UserError, match="line 1 has 3 sentences; a line may have 2"):
+    with pytest.raises(UserError, match="line 1 has 3 sentences, more than 2"):
         by_sentence.line(1, "One. Two. Three.")
 
 

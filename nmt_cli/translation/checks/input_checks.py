@@ -1,4 +1,4 @@
-"""Input that the model was not made for: tokenised, full of unknowns, in another language, not UTF-8."""
+"""Warnings about unsuitable input: tokenized, in another language or script, compressed, or not UTF-8."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,25 +16,25 @@ SIGNS = {
     BLANK_MARK: re.compile(BLANK_MARK),
     "&apos;": re.compile("&(?:apos|quot|amp|lt|gt|#91|#93|#124);"),
 }
-"""Signs that a text is tokenised already, and where each is in it: subword-nmt, SentencePiece, Moses."""
+"""Signs of tokenized text, and patterns that find them: of subword-nmt, SentencePiece and Moses."""
 
 TEST_SET = re.compile(rb"\s*<(srcset|refset|tstset|doc|dataset|!DOCTYPE|\?xml)\b", re.IGNORECASE)
 
 FIRST_LINES = 1000
-"""Lines in which unknowns are looked for."""
+"""Number of lines that are searched for unknown tokens."""
 
-MOST_UNKNOWN = 0.1
-"""Share of the pieces that may be unknown without a warning."""
+MAX_UNKNOWN = 0.1
+"""Fraction of unknown tokens without a warning."""
 
-FEWEST_PIECES = 200
-"""The share is taken of at least so many pieces, so that a strange name in the first line is no warning."""
+MIN_PIECES = 200
+"""Number of tokens that the fraction assumes at least, so that a name in the first line causes no warning."""
 
 
 class OddInput:
-    """Looks at every line in its order, and warns at most once of each kind of oddity."""
+    """Checks every line in order, and warns at most once of each kind of problem."""
 
     def __init__(self, kind: Kind, vocabulary: Vocabulary, lang: str = "") -> None:
-        """`kind`, `vocabulary` and `lang` are those of the model's source side."""
+        """`kind`, `vocabulary` and `lang` are those of the model's source language."""
         self._lang = lang
         self._guess: LanguageGuess | None = LanguageGuess(lang)
         trained_on = _signs_in(kind, vocabulary.entries)
@@ -45,7 +45,7 @@ class OddInput:
         self._foreign: str | None = None
 
     def text(self, number: int, raw: bytes) -> str:
-        """Line `number` as text; bytes that are not UTF-8 are replaced, and the line is counted."""
+        """Return line `number` as text. Replace and count invalid UTF-8."""
         if number == 1:
             self._foreign = _foreign(raw)
         try:
@@ -55,25 +55,28 @@ class OddInput:
             return raw.decode(errors="replace")
 
     def warning(self, number: int, raw: str, ids: Sequence[int]) -> str | None:
-        """A warning about line `number`, given as raw text and as ids; None nearly always."""
+        """Return a warning about line `number`, or None. `ids` are the tokens of the line."""
         foreign, self._foreign = self._foreign, None
-        odd = foreign or self._tokenized(number, raw) or self._unknowns(number, ids)
-        return odd or self._other_language(number, raw)
+        return (
+            foreign
+            or self._tokenized(number, raw)
+            or self._unknowns(number, ids)
+            or self._other_language(number, raw)
+        )
 
     def report(self) -> str | None:
-        """What to tell the user at the end."""
+        """Return a message about invalid UTF-8 for the end of the run, or None."""
         return f"{self._invalid}: bytes that are not UTF-8 became U+FFFD" if self._invalid.count else None
 
     def _tokenized(self, number: int, raw: str) -> str | None:
         sign = next((sign for sign, pattern in self._signs.items() if pattern.search(raw)), None)
         if sign is None:
             return None
-        # Said once: no more signs are looked for.
-        self._signs = {}
+        self._signs = {}  # warn only once
         shown = "U+2581" if sign == BLANK_MARK else f'"{sign}" or the like'
         return (
-            f"line {number:,} holds {shown}: the input looks tokenised already, but the model was not "
-            "trained on such text; give it plain text."
+            f"line {number:,} contains {shown}: the input looks tokenised, but the model was not trained on "
+            "tokenised text. Use plain text."
         )
 
     def _other_language(self, number: int, raw: str) -> str | None:
@@ -84,7 +87,7 @@ class OddInput:
             return None
         return (
             f"the input up to line {number:,} looks like language {other}, but the model translates from "
-            f"{self._lang}; is it the right file, and the right model?"
+            f"{self._lang}. Check the input file and the model."
         )
 
     def _unknowns(self, number: int, ids: Sequence[int]) -> str | None:
@@ -96,40 +99,40 @@ class OddInput:
             return None
         self._unknown += unknown
         self._first_unknown = self._first_unknown or number
-        if self._unknown <= MOST_UNKNOWN * max(self._pieces, FEWEST_PIECES):
+        if self._unknown <= MAX_UNKNOWN * max(self._pieces, MIN_PIECES):
             return None
         self._lines = FIRST_LINES
         return (
             f"{self._unknown / self._pieces:.0%} of the input up to line {number:,} is unknown to the model, "
-            f"from line {self._first_unknown:,} on; is it in the language and script that the model "
-            "translates from?"
+            f"from line {self._first_unknown:,} on. Check that it has the language and script that the model "
+            "translates from."
         )
 
 
 def _foreign(first: bytes) -> str | None:
-    """A warning if an input whose first line is `first` is UTF-16 or compressed; None if it looks like
-    text."""
+    """Return a warning if an input that begins with `first` is UTF-16, compressed or a test set, else
+    None."""
     if first.startswith(UTF16_MARKS):
-        return "the input looks like UTF-16; turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8)."
+        return "the input looks like UTF-16. Convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8."
     if first.startswith(GZIP_MARK):
-        return "the input looks packed; unpack it first (gzip -dc), or name the file with --input."
+        return "the input looks compressed. Decompress it first (gzip -dc), or name the file with --input."
     if TEST_SET.match(first):
-        return "the input looks like a WMT test set; name the file, ending in .sgm or .xml, with --input."
+        return "the input looks like a WMT test set. Name the .sgm or .xml file with --input."
     return None
 
 
 def _signs_in(kind: Kind, entries: Iterable[str]) -> set[str]:
-    """The signs that the training text had, by what is in the vocabulary; they are not odd in the input.
+    """Return the signs that the training text contained, according to the entries of the vocabulary.
 
-    The single characters of char can't tell, nor can a unigram model's pieces about joiners.
+    Kind "char" has single characters, which show no sign. Unigram models show no joiner.
     """
-    found = set()
+    signs = set()
     for entry in entries:
-        # Every entry of bpe that does not end a word is shown with a joiner, but none is a joiner itself.
+        # BPE marks every entry inside a word with a joiner, but has no entry that is only a joiner.
         if entry == JOINER or (kind != "bpe" and entry.endswith(JOINER)):
-            found.add(JOINER)
+            signs.add(JOINER)
         if BLANK_MARK in entry and kind != "sentencepiece":
-            found.add(BLANK_MARK)
+            signs.add(BLANK_MARK)
         if entry in ("apos", "quot") or "apos;" in entry or "quot;" in entry:
-            found.add("&apos;")
-    return found
+            signs.add("&apos;")
+    return signs

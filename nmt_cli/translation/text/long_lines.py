@@ -1,4 +1,4 @@
-"""Lines too long for a model, split where sentences end, or else at the next best places."""
+"""Sentence splitting, and the splitting of lines that are too long for a model."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,46 +17,53 @@ CLOSING = "[\"'”’»)\\]」』）]*"
 SENTENCE_END = re.compile(rf"[.!?…؟۔।॥։]{CLOSING}(?= )|[。！？｡]{CLOSING}")
 CLAUSE_END = re.compile(rf"[;:,،؛–—]{CLOSING}(?= )|[、，；：]{CLOSING}")
 
-WITHOUT_BLANKS = ("zh", "ja")
-"""Languages that put no blank between sentences."""
+WITHOUT_SPACES = ("zh", "ja")
+"""Languages without spaces between sentences."""
 
 FIRST_GUESS = 8
-"""Characters assumed for each piece before the first part of a line has been tried. More than most pieces
-have: a part that is tried too long is made shorter, one that is too short would stay so."""
+"""Number of characters per token that the first part of a line is assumed to have. It is more than usual,
+since a part that is too long is shortened later, while one that is too short stays so."""
 
-AIM, MOST_GROWTH = 0.9, 4.0
-"""The first try at a part aims at this share of the pieces that fit, by the characters for each piece of the
-part before, and at `MOST_GROWTH` times its characters at most."""
+AIM, MAX_GROWTH = 0.9, 4.0
+"""The first attempt at a part aims at this fraction of the tokens that fit, given the characters per token of
+the previous part. It has at most `MAX_GROWTH` times the characters of the previous part."""
 
 
 def longest_source(config: InputConfig, model: ModelConfig, trained: int | None = None) -> int:
-    """The most pieces of one source, end mark not counted.
+    """Return the maximum number of source tokens of a sentence, without the end mark.
 
-    `trained` is the `batch.longest` that the model was trained with; None where that is not known.
+    `trained` is the `batch.longest` of the training, or None if it is unknown. Raises `UserError` if
+    `input.longest` exceeds the positions of the model.
     """
-    most = model.limit or None
+    limit = model.limit or None
     if config.longest:
-        if most and config.longest >= most:
+        if limit and config.longest >= limit:
             raise UserError(
-                f"[input]: longest is {config.longest}, but the model has {most} positions, one of them for "
-                f"the end mark; take at most {most - 1}."
+                f"input.longest must be at most {limit - 1} (got {config.longest}): the model has {limit} "
+                "positions, and the end mark takes one."
             )
         return config.longest
-    known = trained or BatchConfig().longest
-    return (min(known, most) if most else known) - 1
+    longest = trained or BatchConfig().longest
+    return (min(longest, limit) if limit else longest) - 1
 
 
 def split(text: str, symbols: Sequence[str], lang: str) -> list[tuple[str, str]]:
-    """The sentences of a raw `text`, each with the blanks behind it; symbols that it starts with start each
-    of them."""
+    """Split a raw `text` of language `lang` into sentences, each with the whitespace after it.
+
+    Symbols at the start of the text are repeated before each sentence. Whitespace at the start follows an
+    empty sentence.
+    """
     begins = len(text) - len(text.lstrip())
-    head, body = _apart(text[begins:], symbols, most=len(text))
-    found = [(head + sentence if sentence else "", blanks) for sentence, blanks in sentences(body, lang)]
-    return [("", text[:begins]), *found] if begins else found
+    head, body = _leading_symbols(text[begins:], symbols, limit=len(text))
+    parts = [(head + sentence if sentence else "", spaces) for sentence, spaces in sentences(body, lang)]
+    return [("", text[:begins]), *parts] if begins else parts
 
 
 def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> list[str]:
-    """The parts of a prepared `text` of more than `longest` pieces that are to be translated, in order."""
+    """Return the parts of a prepared `text` to translate, each of at most `longest` tokens, in order.
+
+    `rule` is the value of `input.too_long`.
+    """
     match rule:
         case "split":
             return list(parts(text, longest, tokenizer))
@@ -66,76 +73,78 @@ def shortened(text: str, longest: int, rule: TooLong, tokenizer: Tokenizer) -> l
             return []
 
 
-def joined(translations: Sequence[str], blanks: Sequence[str], lang: str) -> str:
-    """The translations of sentences, or of parts of them, as one text of `lang`.
+def joined(translations: Sequence[str], spaces: Sequence[str], lang: str) -> str:
+    """Join the translations of sentences, or of parts of them, to one text of language `lang`.
 
-    `blanks` stand behind each of them in the source, and behind its translation too; but between two on a
-    line is one blank, or none, as the language has it.
+    `spaces` are the whitespace after each sentence of the source, which the translation keeps. But a single
+    space between two translations, or none, becomes the usual separator of the language.
     """
-    usual = "" if without_region(lang) in WITHOUT_BLANKS else " "
+    separator = "" if without_region(lang) in WITHOUT_SPACES else " "
     text = []
-    for here, after, following in zip(translations, blanks, [*translations[1:], ""], strict=False):
-        text += [here, usual if here and following and after in ("", " ") else after]
+    for translation, after, following in zip(translations, spaces, [*translations[1:], ""], strict=False):
+        text += [translation, separator if translation and following and after in ("", " ") else after]
     return "".join(text)
 
 
 def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
-    """Prepared `text` in parts of at most `longest` pieces, in time linear in its length.
+    """Split a prepared `text` into parts of at most `longest` tokens, in time linear in its length.
 
-    A part ends at the last end of a sentence in as much as fits, else at other punctuation, else between
-    words, else anywhere; places before the first quarter of what fits count only where a word would be
-    broken. Each part is prepared text; the blanks between parts are left out. Symbols that the text starts
-    with start every part. A character that alone has too many pieces is left out.
-    """
-    head, body = _apart(text, tokenizer.symbols, most=longest // 4)
+    A part ends at the last end of a sentence that fits. Without one it ends at other punctuation, between
+    words or anywhere, in this order. Punctuation in the first quarter of the part does not count.
 
-    def pieces(start: int, end: int) -> int:
+    Each part is prepared text. Spaces between parts are dropped. Symbols at the start of the text are
+    repeated at the start of every part. A character that alone has too many tokens is dropped."""
+    head, body = _leading_symbols(text, tokenizer.symbols, limit=longest // 4)
+
+    def count_tokens(start: int, end: int) -> int:
         return len(tokenizer.encode(head + body[start:end]))
 
     start, width = 0, FIRST_GUESS * longest
     while start < len(body):
-        end = _best_place(body, start, start + width)
-        # Shortened bit by bit: fewer characters may have more pieces, so the place can't be calculated.
-        while (count := pieces(start, end)) > longest and end > start + 1:
-            end = _best_place(body, start, start + max(1, (end - start) * 9 // 10))
-        # The guess of a width may have ended inside of a word that would fit as a whole.
+        end = _best_end(body, start, start + width)
+        # Shortened step by step: fewer characters may have more tokens, so the end cannot be calculated.
+        while (count := count_tokens(start, end)) > longest and end > start + 1:
+            end = _best_end(body, start, start + max(1, (end - start) * 9 // 10))
+        # The estimated width may have ended inside a word that would fit.
         word_end = _word_end(body, end, start + FIRST_GUESS * longest)
-        if word_end > end and (whole := pieces(start, word_end)) <= longest:
-            end, count = word_end, whole
+        if word_end > end and (longer := count_tokens(start, word_end)) <= longest:
+            end, count = word_end, longer
         if count <= longest:
             yield head + body[start:end]
-        width = 1 + int((end - start) * min(MOST_GROWTH, AIM * longest / max(1, count)))
+        width = 1 + int((end - start) * min(MAX_GROWTH, AIM * longest / max(1, count)))
         start = end + (body[end : end + 1] == " ")
 
 
-def _apart(text: str, symbols: Sequence[str], most: int) -> tuple[str, str]:
-    """The symbols that `text` starts with, but for placeholders, and the rest; all is rest if there are more
-    than `most` symbols."""
-    words, symbols = text.split(" ", most + 1), apart(symbols)[1]
+def _leading_symbols(text: str, symbols: Sequence[str], limit: int) -> tuple[str, str]:
+    """Split `text` after its leading symbols. Placeholders do not count.
+
+    The first part is empty if there are more than `limit` symbols or nothing else.
+    """
+    words, symbols = text.split(" ", limit + 1), apart(symbols)[1]
     count = next((i for i, word in enumerate(words) if word not in symbols), len(words))
-    if count > most or count == len(words):
+    if count > limit or count == len(words):
         return "", text
     head = "".join(f"{word} " for word in words[:count])
     return head, text[len(head) :]
 
 
-def _best_place(body: str, start: int, end: int) -> int:
-    """Where to end the part that begins at `start`, no later than at `end`."""
+def _best_end(body: str, start: int, end: int) -> int:
+    """Return the best end of the part that begins at `start`, at most `end`."""
     if end >= len(body):
         return len(body)
     early = start + max(1, (end - start) // 4)
     for pattern in (SENTENCE_END, CLAUSE_END):
-        # One character more, since a pattern may need to see the blank behind a full stop.
-        found = [match.end() for match in pattern.finditer(body, start, end + 1)]
-        if places := [place for place in found if early <= place <= end]:
-            return places[-1]
-    blank = body.rfind(" ", start + 1, end + 1)
-    return blank if blank > 0 else end
+        # One more character, since a pattern may need the space after a full stop.
+        ends = [match.end() for match in pattern.finditer(body, start, end + 1)]
+        if ends := [position for position in ends if early <= position <= end]:
+            return ends[-1]
+    space = body.rfind(" ", start + 1, end + 1)
+    return space if space > 0 else end
 
 
-def _word_end(body: str, place: int, last: int) -> int:
-    """Where the word around `place` ends; 0 if that is behind `last`."""
-    blank = body.find(" ", place, last)
-    if blank < 0 and len(body) <= last:
+def _word_end(body: str, position: int, last: int) -> int:
+    """Return the end of the word at `position`, or 0 if it is after `last`."""
+    space = body.find(" ", position, last)
+    if space < 0 and len(body) <= last:
         return len(body)
-    return max(0, blank)
+    return max(0, space)

@@ -1,4 +1,4 @@
-"""Trees as translations: known by the symbols that were learnt, and written out over the words."""
+"""Parse trees as translations: recognized by the symbols of the vocabulary, and written in brackets."""
 
 import string
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ from nmt_cli.decoding.search.tree_rules import TreeSymbols
 from nmt_cli.text.tokenizer import Tokenizer
 
 ESCAPED = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
-"""As treebanks write brackets that are words."""
+"""The form of brackets that are words in treebanks."""
 
 
 def tree_symbols(target: Tokenizer) -> TreeSymbols | None:
-    """The symbols of linearised trees, if it is these that were learnt; None otherwise.
+    """Return the symbols of linearised trees in the vocabulary. Return None if it has none.
 
-    Tags of one character are no symbols (see `corpus.trees.long_symbols`), but units like any other.
+    Tags of one character are ordinary tokens rather than symbols (see `corpus.trees.long_symbols`). Returns
+    None also if such a tag consists of several tokens.
     """
     ids = {
         symbol: i for symbol, i in zip(target.symbols, target.encode(" ".join(target.symbols)), strict=True)
@@ -30,12 +31,12 @@ def tree_symbols(target: Tokenizer) -> TreeSymbols | None:
         if target.vocabulary.unknown in units:
             continue
         if len(units) != 2:
-            return None  # such a tag takes several pieces: rules for single ones would forbid it
+            return None  # the rules for single tokens would forbid this tag
         tags.append(units[0])
     return TreeSymbols(closing, frozenset(tags))
 
 
 def written_out(line: str, words: Sequence[str]) -> str:
-    """A linearised tree with its words, in brackets; repaired, if it does not fit them."""
+    """Return a linearised tree over `words` in brackets. Repair it first if it does not fit them."""
     tree, _ = repair_linearised(line, len(words))
     return bracketed(Tree(tree.symbols, tuple(word.translate(ESCAPED) for word in words)))

@@ -236,7 +236,10 @@ def test_wrong_usage_is_told_with_exit_code_2(run: Run, arguments: tuple[str, ..
         (("--set", "search.min_length=9", "--set", "search.max_length=5"), "min_length is 9, but max_length"),
         (("--set", "input.window=0"), "window is 0; take 1 to 1000000."),
         (("--set", "input.longest=-1"), "longest is -1; take at least 0."),
-        (("--set", "input.longest=64"), "longest is 64, but the model has 64 positions, one of them for"),
+        (
+            ("--set", "input.longest=64"),
+            "input.longest must be at most 63 (got 64): the model has 64 positions",
+        ),
         (("--set", "input.to_long=cut"), "did you mean input.too_long?"),
         (("--precision", "fp16"), "this CPU can't compute in fp16; choose --precision fp32"),
         (("--devices", "2"), "--devices 2 needs 2 GPUs; on a CPU use --threads instead."),
@@ -337,7 +340,7 @@ def test_a_test_set_on_stdin_is_told_to_be_none(
 ) -> None:
     (tmp_path / "set").write_text(SGM)
     result = nmt("translate", made_models / "copies", "--device", "cpu", "--input", tmp_path / "set")
-    assert "looks like a WMT test set; name the file, ending in .sgm or .xml, with --input." in result.stderr
+    assert "looks like a WMT test set. Name the .sgm or .xml file with --input." in result.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -36,7 +36,7 @@ def test_a_line_that_looks_tokenised_is_warned_about_once(text: str, sign: str) 
     assert odd.warning(6, "the ladder is blue", [KNOWN] * 4) is None
     warning = odd.warning(1007, text, [KNOWN] * 4)
     assert warning is not None
-    assert f"line 1,007 holds {sign}" in warning
+    assert f"line 1,007 contains {sign}" in warning
     assert odd.warning(1008, text, [KNOWN] * 4) is None
     assert odd.warning(1009, "the lad@@ der and ▁that &amp; this", [KNOWN] * 4) is None
 
@@ -52,8 +52,11 @@ def test_plain_text_is_not_warned_about(text: str) -> None:
 @pytest.mark.parametrize(
     ("first", "told"),
     [
-        ("the ladder".encode("utf-16"), "looks like UTF-16; turn it into UTF-8 first"),
-        (gzip.compress(b"the ladder\n"), "looks packed; unpack it first (gzip -dc), or name the file"),
+        ("the ladder".encode("utf-16"), "looks like UTF-16. Convert it to UTF-8 first"),
+        (
+            gzip.compress(b"the ladder\n"),
+            "looks compressed. Decompress it first (gzip -dc), or name the file",
+        ),
     ],
     ids=["utf-16", "gzip"],
 )

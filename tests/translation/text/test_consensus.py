@@ -14,7 +14,7 @@ from sacrebleu import BLEU, CHRF
 from nmt_cli.decoding.config import SearchConfig, TranslateConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.translation.loading import Where, load
-from nmt_cli.translation.text.consensus import agreed, bleu, chrf, shares
+from nmt_cli.translation.text.consensus import agreed, bleu, chrf, probabilities
 
 BLEU_OF = BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=True, force=True)
 CHRF_OF = CHRF()
@@ -60,7 +60,7 @@ def test_of_a_beam_each_counts_as_its_score_says_it_is_likely(
     divisor = (length if rule == "power" else (5 + length) / 6) ** penalty
     best = max(score for _, score in found)
     likely = [math.exp((score - best) * divisor) for _, score in found]
-    got = shares([hypothesis(*each) for each in found], search)
+    got = probabilities([hypothesis(*each) for each in found], search)
     assert got.tolist() == pytest.approx([each / sum(likely) for each in likely], rel=1e-4, abs=1e-9)
 
 
@@ -71,7 +71,7 @@ def test_first_is_what_is_worth_most_in_expectation(
     search = SearchConfig(mbr=measure, beam=8, n_best=3, sample=drawn)
     hypotheses = [hypothesis(*each) for each in found]
     worth = sacrebleu_of if measure == "bleu" else sacrebleus_chrf_of
-    likely = [1 / len(found)] * len(found) if drawn else shares(hypotheses, search).tolist()
+    likely = [1 / len(found)] * len(found) if drawn else probabilities(hypotheses, search).tolist()
     expected = [
         sum(p * worth(row, other) for p, (other, _) in zip(likely, found, strict=True)) for row, _ in found
     ]
