@@ -16,7 +16,7 @@ def load_for_cpu() -> None:
 
     On a machine with a GPU, and with versions that were not tested, PyTorch is complete. The skipped module
     can be imported later as usual. This saves 0.36 s of the start of `nmt translate`: the first line comes
-    after 2.12 s in place of 2.48 s, medians of eight runs.
+    after 2.12 s instead of 2.48 s, medians of eight runs.
     """
     if "torch" in sys.modules or not _is_tested_version():
         return

@@ -1,4 +1,4 @@
-"""The loss by chunks: values, gradients, precision, and what is neither computed nor stored."""
+"""The loss by chunks: values, gradients, precision, and the values that are never computed or stored."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Step-by-step decoding: its results, its memory, and what the hypotheses of a sentence share."""
+"""Step-by-step decoding: results, memory, and the values that hypotheses of a sentence share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

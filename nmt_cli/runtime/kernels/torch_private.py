@@ -68,7 +68,7 @@ def lerp_all(means: Sequence[Tensor], values: Sequence[Tensor], share: float) ->
 
 
 def add_all(totals: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Add to each total its value, in place and with few kernel launches."""
+    """Add to each total its value, with few kernel launches."""
     _for_each("add", totals, values)
 
 

@@ -1,4 +1,4 @@
-"""Kernels are optional, and their compiled code is never stale or damaged."""
+"""Kernels are optional, and their compiled code is never outdated or damaged."""
 
 import os
 import re
