@@ -1,14 +1,14 @@
-"""Strict reading of settings: a TOML file, `--set` assignments and flags into one frozen dataclass.
+"""Read settings strictly: from TOML files, `--set` assignments and options into one frozen dataclass.
 
-A configuration is a dataclass whose fields are sections, and a section a dataclass whose fields are settings
-with defaults, bounds and a meaning. Nothing is guessed: an unknown name, a value of the wrong type or one out
-of bounds is an error, and all such errors are reported together.
+The fields of a configuration are sections. The fields of a section are settings, each with a default, bounds
+and a meaning. An unknown name, a value of the wrong type and a value out of bounds are errors. All errors are
+reported together.
 
-A section may have a class variable `gone`: settings that old files still have, by name; and one `tables`: the
-setting that `[[section]]` is short for.
+A section may have two class variables: `gone`, the settings that old files still have, by name, and `tables`,
+the setting that `[[section]]` is short for.
 """
 
-import operator
+import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,77 +20,72 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from nmt_cli.errors import UserError
 from nmt_cli.other_toolkits import named_here, not_here
-from nmt_cli.setting_values import converted, meanings_of, nearest, toml_literal, wanted
+from nmt_cli.setting_values import (
+    COMPARISONS,
+    Bounds,
+    Entry,
+    converted,
+    meanings_of,
+    nearest,
+    shown,
+    toml_literal,
+    wanted,
+)
 
 Config = TypeVar("Config")
 Value = TypeVar("Value")
 
 Kind = Literal["shape", "use", "training only", "whole run"]
-"""What a model setting decides: how many weights there are and their shapes; how weights are used, which with
-another value may fit, but mean something else; or nothing once training is over. The settings of training
-that a run keeps from its first step to its last are of kind "whole run"."""
+"""What a setting decides.
 
-HOLDS = {"at least": operator.ge, "more than": operator.gt, "less than": operator.lt, "at most": operator.le}
+"shape": the shapes of the weights. "use": how weights are used. With another value, weights still fit but
+mean something else. "training only": nothing after training. "whole run": training, with one value from the
+first step of a run to the last."""
 
 PRESETS = Path(__file__).parent / "presets"
+
+SUMMARY_LENGTH = 60
+"""Characters of a setting's meaning that `--help` shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as `--help` shows it."""
+    """The description of one setting."""
 
     name: str
+    """With its section, such as "training.max_steps"."""
+
     default: object
     takes: str
-    """Its choices or bounds, in words; empty where there are none."""
+    """The choices or bounds, in words. Empty if there are none."""
 
     meaning: str
     everyday: bool
-    """Whether people touch it often."""
+    """Whether `--help` shows it."""
 
     needs: str
-    """An assignment of another setting without which this one has no effect; empty if it needs none."""
+    """An assignment without which this setting has no effect. Empty if it needs none."""
 
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The numbers that a setting takes."""
-
-    limits: Mapping[str, float]
-    """By words of `HOLDS`."""
-
-    or_zero: bool
-    """0 is one of them, whatever the limits."""
-
-    def __contains__(self, number: float) -> bool:
-        held = all(HOLDS[words](number, limit) for words, limit in self.limits.items())
-        return held or (self.or_zero and number == 0)
-
-    def __str__(self) -> str:
-        told = " and ".join(f"{words} {limit:.9g}" for words, limit in self.limits.items())
-        if set(self.limits) == {"at least", "at most"}:
-            told = "{at least:.9g} to {at most:.9g}".format_map(self.limits)
-        return f"0, or {told}" if self.or_zero else told
+    @property
+    def summary(self) -> str:
+        """The first sentence of the meaning, and those after it that fit into `SUMMARY_LENGTH`."""
+        first, *more = re.split(r"(?<=[.!?]) ", self.meaning)
+        for sentence in more:
+            if len(first) + 1 + len(sentence) > SUMMARY_LENGTH:
+                break
+            first = f"{first} {sentence}"
+        return first
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A setting that old files still have."""
+    """A removed setting that old files still have."""
 
     now: str
-    """What is done in its place, and how to come by what it was for."""
+    """What happens instead, and how to get what the setting was for."""
 
     meant: object = None
-    """The one value that means what is done now; None where any does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A value that somebody gave, and where."""
-
-    name: str
-    value: object
-    origin: str
+    """The value that means what happens now. None if every value does."""
 
 
 def setting(
@@ -105,33 +100,37 @@ def setting(
     everyday: bool = False,
     needs: str = "",
 ) -> Value:
-    """Return a field of a section. The bounds of a list are those of each item. `Setting` has the others."""
-    limits = dict(zip(HOLDS, (least, above, below, most), strict=True))  # in the order of HOLDS
+    """Return a field of a section. The bounds of a list apply to each item. `Setting` explains the others."""
+    limits = dict(zip(COMPARISONS, (least, above, below, most), strict=True))  # in the same order
     bounds = Bounds({words: limit for words, limit in limits.items() if limit is not None}, or_zero)
     metadata = {"bounds": bounds, "kind": kind, "everyday": everyday, "needs": needs}
-    if isinstance(default, dict):  # each section has one of its own
+    if isinstance(default, dict):  # each section has a copy
         return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
 def check(section: Any) -> None:
-    """Refuse values of a wrong type or out of bounds, all at once; for the `__post_init__` of sections."""
-    problems = []
-    for key, (_, kind) in zip(fields(section), _keys(type(section)), strict=True):
-        value = getattr(section, key.name)
-        if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
-            problems.append(f"{key.name} takes {wanted(kind)}, not {value!r}.")
-            continue
-        verb = "holds" if isinstance(value, tuple) else "is"
-        numbers = value if isinstance(value, tuple) else (value,)
-        bounds = key.metadata.get("bounds")
-        problems += [f"{key.name} {verb} {n}; take {bounds}." for n in numbers if bounds and n not in bounds]
+    """Raise `UserError` for values of a wrong type or out of bounds. Sections call it in `__post_init__`."""
+    problems = [
+        problem
+        for key, kind in _types(type(section))
+        for problem in _problems(key.name, getattr(section, key.name), kind, key)
+    ]
     if problems:
-        raise UserError(" ".join(problems))
+        raise UserError(*problems)
+
+
+def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
+    """Return what is wrong with the value of a setting, as messages that call the setting `label`."""
+    if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
+        return [f"{label} must be {wanted(kind)} (got {shown(value)})"]
+    bounds = key.metadata.get("bounds")
+    items, subject = (value, f"each item of {label}") if isinstance(value, tuple) else ((value,), label)
+    return [f"{subject} must be {bounds} (got {item:.9g})" for item in items if bounds and item not in bounds]
 
 
 def changed(section: Any, *names: str) -> list[str]:
-    """Those of `names` that are not at their defaults."""
+    """Return those of `names` that differ from their defaults, in the same order."""
     keys = {key.name: key for key in fields(section)}
     return [name for name in names if getattr(section, name) != _default(keys[name])]
 
@@ -141,7 +140,7 @@ def _default(key: "Field[Any]") -> object:
 
 
 def settings_of_kind(section: Any, kind: Kind) -> tuple[str, ...]:
-    """The settings of `section` that decide such things, in order."""
+    """Return the names of the settings of this kind, in the order of the section."""
     return tuple(key.name for key in fields(section) if key.metadata.get("kind") == kind)
 
 
@@ -149,105 +148,107 @@ def read(
     config: type[Config],
     file: Path | None = None,
     assignments: Sequence[str] = (),
-    flags: Mapping[str, object] | None = None,
+    options: Sequence[Entry] = (),
     preset: Path | None = None,
     note: Callable[[str], None] = lambda text: None,
     defaults: Mapping[str, object] | None = None,
 ) -> Config:
-    """Fill `config` from its defaults, `preset`, `file`, `assignments` (`section.key=value`), then `flags`.
+    """Read a configuration from its defaults, `preset`, `file`, `assignments` and `options`. Later ones win.
 
-    `flags` maps `section.key` to a value; None means that the flag was not given. `defaults`, in the same
-    form, are what a model comes with; they count less than all the others. Settings that are gone are
-    left out if that changes nothing, which is told by `note`, and are an error otherwise.
+    An assignment is a text `section.key=value`. `defaults` are values that a model brings along, by name.
+    They override only the defaults of the configuration. Removed settings are skipped if that changes
+    nothing, and `note` receives a message about them. Raises `UserError` with a message for each problem.
     """
     problems: list[str] = []
-    given = [Given(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
-    given += from_file(preset) if preset else []
-    given += _given(file, assignments, flags or {}, problems)
+    entries = [Entry(name, value, "the model's own settings") for name, value in (defaults or {}).items()]
+    entries += from_file(preset) if preset else []
+    entries += _entries(file, assignments, options, problems)
     sections = get_type_hints(config)
-    given = _without_gone(_unfolded(given, sections), sections, problems, note)
-    types = {f"{section}.{key}": kind for section, cls in sections.items() for key, kind in _keys(cls)}
+    entries = _without_gone(_unfolded(entries, sections), sections, problems, note)
+    keys = {f"{name}.{key.name}": (key, kind) for name, cls in sections.items() for key, kind in _types(cls)}
     values: dict[str, dict[str, object]] = {section: {} for section in sections}
-    for item in given:
-        if item.name not in types:
-            problems.append(_unknown(item, types))
-        elif (value := _converted(item, types[item.name], problems)) is not None:
-            section, _, key = item.name.partition(".")
-            values[section][key] = value
+    for entry in entries:
+        section, _, name = entry.name.partition(".")
+        if entry.name not in keys:
+            problems.append(_unknown(entry, keys))
+        elif (value := _converted(entry, *keys[entry.name], problems)) is not None:
+            values[section][name] = value
     if problems:
-        raise UserError("; ".join(problems))
-    # Only now: sections check values against each other, which says little while some can't even be read.
-    built = {name: _built(name, cls, values[name], given, problems) for name, cls in sections.items()}
+        raise UserError(*problems)
+    # Sections compare their settings with each other, which is possible only once each value is valid.
+    built = {name: _built(name, cls, values[name], entries, problems) for name, cls in sections.items()}
     if problems:
-        raise UserError("; ".join(problems))
+        raise UserError(*problems)
     return config(**built)
 
 
-def _converted(item: Given, kind: Any, problems: list[str]) -> object | None:
-    """The value of `item` as a `kind`; None, with the problem told, where it isn't one."""
-    # A text needs no quotation marks on a command line, even one that is made of digits.
-    as_text = kind is str and item.origin == "--set" and type(item.value) is int
+def _converted(entry: Entry, key: "Field[Any]", kind: Any, problems: list[str]) -> object | None:
+    """Return the value of an entry as a `kind`. If it is invalid, add to `problems` and return None."""
+    # On the command line, text needs no quotation marks, even if it consists of digits.
+    as_text = kind is str and entry.origin == "--set" and type(entry.value) is int
+    raw = str(entry.value) if as_text else entry.value
     try:
-        value = converted(str(item.value) if as_text else item.value, kind)
+        value = converted(raw, kind)
+        wrong = _problems(entry.label, raw if value is None else value, kind, key)
     except UserError as error:
-        problems.append(f"{item.origin}: {item.name}: {error}")
-        return None
-    if value is None:
-        problems.append(f"{item.origin}: {item.name} takes {wanted(kind)}, not {item.value!r}")
-    return value
+        wrong = [f"{entry.label}: {error}"]
+    problems += [f"{problem}{entry.place}" for problem in wrong]
+    return None if wrong else value
 
 
 def preset_path(name: str) -> Path:
-    """The file of a preset that comes with the package."""
+    """Return the file of a preset that comes with the package."""
     if name not in preset_names():
         raise UserError(f"there is no preset {name}; {nearest(name, preset_names())}")
     return PRESETS / f"{name}.toml"
 
 
 def preset_names() -> list[str]:
-    """All presets there are."""
+    """Return the names of all presets, sorted."""
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
 def section_of(section: type[Config], values: Any) -> Config:
-    """A section from values that `asdict` once gave; `ValueError` where they are none.
+    """Return a section from the result of `asdict`. Raises `ValueError` for anything else.
 
-    A setting that did not exist then has its default, which must mean what was done without it.
+    A setting that is missing gets its default, which must mean what was done before the setting existed.
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")
-    kinds = dict(_keys(section))
-    wrong = [key for key in values if key not in kinds or converted(values[key], kinds[key]) is None]
+    kinds = {key.name: kind for key, kind in _types(section)}
+    wrong = [name for name in values if name not in kinds or converted(values[name], kinds[name]) is None]
     if wrong:
         raise ValueError(f"no {section.__name__}: {', '.join(wrong)}")
-    return section(**{key: converted(value, kinds[key]) for key, value in values.items()})
+    return section(**{name: converted(value, kinds[name]) for name, value in values.items()})
 
 
 def describe(config: type[object]) -> list[Setting]:
-    """Every setting of `config` with its default and its meaning, in the order they are written."""
+    """Return a description of every setting, in the order of the configuration."""
     return [
         Setting(
             name=f"{section}.{key.name}",
             default=_default(key),
-            takes=" | ".join(map(str, _choices(hints[key.name]))) or str(key.metadata.get("bounds", "")),
+            takes=" | ".join(map(str, _choices(kind))) or str(key.metadata.get("bounds", "")),
             meaning=meanings.get(key.name, ""),
             everyday=key.metadata.get("everyday", False),
             needs=key.metadata.get("needs", ""),
         )
         for section, cls in get_type_hints(config).items()
-        for meanings, hints in [(meanings_of(cls), get_type_hints(cls))]
-        for key in fields(cls)
+        for meanings in [meanings_of(cls)]
+        for key, kind in _types(cls)
     ]
 
 
-def given_names(file: Path | None, assignments: Sequence[str], flags: Mapping[str, object]) -> frozenset[str]:
-    """The settings that somebody gave, be it at their defaults."""
-    # What is wrong with them, `read` says.
-    return frozenset(item.name for item in _given(file, assignments, flags, problems=[]))
+def given_names(
+    file: Path | None, assignments: Sequence[str], options: Sequence[Entry] = ()
+) -> frozenset[str]:
+    """Return the names of the settings that the user gave, even with the value of the default."""
+    # Invalid assignments are left to `read`.
+    return frozenset(entry.name for entry in _entries(file, assignments, options, problems=[]))
 
 
 def as_toml(config: Any) -> str:
-    """A TOML file that `read` makes the same configuration of."""
+    """Return the text of a TOML file from which `read` returns the same configuration."""
     sections = []
     for section in fields(config):
         values = getattr(config, section.name)
@@ -257,126 +258,146 @@ def as_toml(config: Any) -> str:
 
 
 def as_commented_toml(config: Any) -> str:
-    """All settings with what they mean and take, as a TOML file that `read` makes the same configuration of.
+    """Return all settings as `as_toml` does, each after its meaning, bounds and default.
 
-    Values at their defaults are comments, so that who reads the file counts as given only what it changes.
+    Values equal to their defaults are comments. So `given_names` of the file contains only what differs.
     """
-    lines = ["# Every setting, with its default where it begins with #. Take the # away to change one."]
+    lines = ["# Every setting. Lines that begin with # show defaults: remove the # to change one."]
     section = ""
-    for told in describe(type(config)):
-        before, (section, _, key) = section, told.name.partition(".")
+    for described in describe(type(config)):
+        before, (section, _, name) = section, described.name.partition(".")
         if section != before:
             lines += ["", f"[{section}]"]
-        value = getattr(getattr(config, section), key)
-        meaning = f"{told.meaning} [{told.takes}]" if told.takes else told.meaning
+        value = getattr(getattr(config, section), name)
+        is_default = value == described.default
+        notes = [described.takes, "" if is_default else f"default {toml_literal(described.default)}"]
+        note = "; ".join(filter(None, notes))
+        meaning = f"{described.meaning} [{note}]" if note else described.meaning
         lines += ["", *textwrap.wrap(meaning, 108, initial_indent="# ", subsequent_indent="# ")]
-        lines.append(f"{'#' if value == told.default else ''}{key} = {toml_literal(value)}")
+        lines.append(f"{'#' if is_default else ''}{name} = {toml_literal(value)}")
     return "\n".join([*lines, ""])
 
 
-def _unfolded(given: Sequence[Given], sections: Mapping[str, Any]) -> list[Given]:
-    """The same, with `[[section]]` as the setting that it is short for."""
+def _unfolded(entries: Sequence[Entry], sections: Mapping[str, Any]) -> list[Entry]:
+    """Return the entries with `[[section]]` replaced by the setting that it is short for."""
     tables = {name: f"{name}.{cls.tables}" for name, cls in sections.items() if hasattr(cls, "tables")}
     return [
-        replace(item, name=tables[item.name])
-        if isinstance(item.value, list) and item.name in tables
-        else item
-        for item in given
+        replace(entry, name=tables[entry.name])
+        if isinstance(entry.value, list) and entry.name in tables
+        else entry
+        for entry in entries
     ]
 
 
 def _without_gone(
-    given: Sequence[Given],
+    entries: Sequence[Entry],
     sections: Mapping[str, Any],
     problems: list[str],
     note: Callable[[str], None],
-) -> list[Given]:
-    """What was given and is still a setting."""
+) -> list[Entry]:
+    """Return the entries without removed settings. Add those that had an effect to `problems`."""
     gone: dict[str, Gone] = {
-        f"{section}.{key}": was
+        f"{section}.{name}": removed
         for section, cls in sections.items()
-        for key, was in getattr(cls, "gone", {}).items()
+        for name, removed in getattr(cls, "gone", {}).items()
     }
-    left_out: dict[str, list[str]] = {}
-    for item in given:
-        if item.name not in gone:
+    ignored: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.name not in gone:
             continue
-        if gone[item.name].meant in (None, item.value):
-            left_out.setdefault(item.origin, []).append(item.name)
+        if gone[entry.name].meant in (None, entry.value):
+            ignored.setdefault(entry.origin, []).append(entry.name)
         else:
-            problems.append(
-                f"{item.origin}: {item.name} = {toml_literal(item.value)} can't be had any more: "
-                f"{gone[item.name].now}; take it out"
-            )
-    for origin, names in left_out.items():
-        note(f"{origin}: no settings any more, and left out without effect: {', '.join(names)}")
-    return [item for item in given if item.name not in gone]
+            value = f"{entry.name} = {toml_literal(entry.value)}"
+            problems.append(f"{value} was removed{entry.place}: {gone[entry.name].now}; delete it")
+    for origin, names in ignored.items():
+        note(f"{origin}: ignored settings that were removed and change nothing: {', '.join(names)}")
+    return [entry for entry in entries if entry.name not in gone]
 
 
-def _given(
-    file: Path | None, assignments: Sequence[str], flags: Mapping[str, object], problems: list[str]
-) -> list[Given]:
-    """All that was given, what counts more behind what counts less."""
-    given = list(from_file(file)) if file else []
-    given += [item for text in assignments if (item := _from_assignment(text, problems))]
-    return given + [Given(name, value, "flag") for name, value in flags.items() if value is not None]
+def _entries(
+    file: Path | None, assignments: Sequence[str], options: Sequence[Entry], problems: list[str]
+) -> list[Entry]:
+    """Return all entries of the user. Later ones override earlier ones."""
+    entries = list(from_file(file)) if file else []
+    entries += [entry for text in assignments if (entry := _from_assignment(text, problems))]
+    return [*entries, *options]
 
 
-def from_file(file: Path) -> Iterator[Given]:
-    """What a TOML file says, known settings or not."""
+def from_file(file: Path) -> Iterator[Entry]:
+    """Yield the entries of a TOML file. Their names need not be known settings."""
     try:
-        # Editors on Windows begin files with a mark; and a path in a file need not be UTF-8.
+        # Editors on Windows begin files with a byte order mark. A path in a file need not be UTF-8.
         sections = tomllib.loads(file.read_text(encoding="utf-8-sig", errors="surrogateescape"))
     except RecursionError as error:
         raise UserError(f"{file} is not a TOML file of settings: it is nested too deeply") from error
     except ValueError as error:
         raise UserError(f"{file} is not a TOML file: {error}") from error
-    for section, keys in sections.items():
-        if not isinstance(keys, dict):
-            yield Given(section, keys, str(file))
+    for section, values in sections.items():
+        if not isinstance(values, dict):
+            yield Entry(section, values, str(file))
             continue
-        for key, value in keys.items():
-            yield Given(f"{section}.{key}", value, str(file))
+        for name, value in values.items():
+            yield Entry(f"{section}.{name}", value, str(file))
 
 
-def _from_assignment(text: str, problems: list[str]) -> Given | None:
+def _from_assignment(text: str, problems: list[str]) -> Entry | None:
     name, equals, value = text.partition("=")
     if not equals:
-        problems.append(f"--set {text}: write it as section.key=value")
+        problems.append(f"--set {text} must have the form section.key=value")
         return None
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):
-        # A text needs no quotation marks here: the shell would take them away.
+        # Text needs no quotation marks here, as the shell removes them.
         parsed = value
-    return Given(name.strip(), parsed, "--set")
+    return Entry(name.strip(), parsed, "--set")
 
 
-def _keys(section: Any) -> Iterator[tuple[str, Any]]:
+def _types(section: Any) -> Iterator[tuple["Field[Any]", Any]]:
+    """Yield each setting of a section with its type."""
     hints = get_type_hints(section)
-    return ((field.name, hints[field.name]) for field in fields(section))
+    return ((key, hints[key.name]) for key in fields(section))
 
 
 def _choices(kind: Any) -> tuple[object, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def _unknown(item: Given, types: Mapping[str, object]) -> str:
-    section, _, key = item.name.partition(".")
-    mates = [name for name in types if name.startswith(f"{section}.")]
-    if here := named_here(key or section, types):
-        hint = f"did you mean {' or '.join(here)}?"
+def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
+    """Return the message about an entry whose name is not in `keys`."""
+    section, _, name = entry.name.partition(".")
+    if similar := named_here(name or section, keys):
+        needed = {keys[one.partition("=")[0]][0].metadata.get("needs") for one in similar} - {"", None}
+        hint = f"did you mean {' or '.join(similar)}{''.join(f' with {one}' for one in needed)}?"
     else:
-        hint = not_here(key or section, types) or nearest(item.name, mates or types)
-    return f"{item.origin}: there is no setting {item.name}; {hint}"
+        siblings = [other for other in keys if other.startswith(f"{section}.")]
+        hint = not_here(name or section, keys) or nearest(entry.name, siblings or keys)
+    return f"there is no setting {entry.name}{entry.place}; {hint}"
 
 
 def _built(
-    name: str, section: Any, values: Mapping[str, object], given: Sequence[Given], problems: list[str]
+    name: str, section: Any, values: Mapping[str, object], entries: Sequence[Entry], problems: list[str]
 ) -> object:
+    """Return the section `name` with these values. If they contradict each other, add to `problems`.
+
+    The messages of a section call its settings by their names alone. Here they get the names that the user
+    typed, and the files that they are in.
+    """
     try:
         return section(**values)
     except UserError as error:
-        origins = dict.fromkeys(item.origin for item in given if item.name.startswith(f"{name}."))
-        problems.append(f"{', '.join(origins)} [{name}]: {error}")
+        typed = {key.name: Entry(f"{name}.{key.name}", None, "--set") for key in fields(section)}
+        typed |= {
+            entry.name.partition(".")[2]: entry for entry in entries if entry.name.startswith(f"{name}.")
+        }
+        # Neither within a longer name nor in quotation marks.
+        alone = re.compile(rf"(?<![\w.'\"-])({'|'.join(typed)})(?![\w'\"-]|\.\w)")
+        for message in map(str, error.args):
+            origins = dict.fromkeys(
+                typed[found].place.removeprefix(", in ") for found in alone.findall(message)
+            )
+            files = " and ".join(filter(None, origins))
+            full = alone.sub(lambda found: typed[found[1]].label, message).removesuffix(".")
+            problems.append(f"{full}, in {files}" if files else full)
         return None

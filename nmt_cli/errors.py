@@ -34,10 +34,13 @@ def printable_json(content: object, indent: int | None = None) -> str:
 
 
 class UserError(Exception):
-    """Something outside the program is wrong; the message says what, where, and what to do about it.
+    """One or more mistakes that the user can correct. Each argument is a message with the remedy.
 
-    The command line shows it as one line and exits with 1.
+    The command line shows a line for each message and exits with 1.
     """
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.args))
 
 
 class Caution(UserWarning):

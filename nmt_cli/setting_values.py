@@ -9,10 +9,11 @@ import difflib
 import inspect
 import json
 import math
+import operator
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from types import NoneType, UnionType
@@ -22,6 +23,55 @@ from nmt_cli.errors import UserError
 
 BARE = re.compile("[A-Za-z0-9_-]+")
 """A key that TOML takes without quotation marks."""
+
+
+COMPARISONS = {
+    "at least": operator.ge,
+    "more than": operator.gt,
+    "less than": operator.lt,
+    "at most": operator.le,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The numbers that a setting accepts."""
+
+    limits: Mapping[str, float]
+    """By keys of `COMPARISONS`."""
+
+    or_zero: bool = False
+    """Whether 0 is accepted despite the limits."""
+
+    def __contains__(self, number: float) -> bool:
+        inside = all(COMPARISONS[words](number, limit) for words, limit in self.limits.items())
+        return inside or (self.or_zero and number == 0)
+
+    def __str__(self) -> str:
+        words = " and ".join(f"{words} {limit:.9g}" for words, limit in self.limits.items())
+        if set(self.limits) == {"at least", "at most"}:
+            words = "{at least:.9g} to {at most:.9g}".format_map(self.limits)
+        return f"0, or {words}" if self.or_zero else words
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value that the user gave to a setting."""
+
+    name: str
+    value: object
+    origin: str
+    """A file, "--set", an option such as "--max-steps", or "the model's own settings"."""
+
+    @property
+    def label(self) -> str:
+        """What the user typed to name the setting."""
+        return self.origin if self.origin.startswith("--") and self.origin != "--set" else self.name
+
+    @property
+    def place(self) -> str:
+        """The end of an error message. Empty for the command line."""
+        return "" if self.origin.startswith("--") else f", in {self.origin}"
 
 
 def toml_literal(value: object) -> str:
@@ -41,6 +91,11 @@ def toml_literal(value: object) -> str:
         inside = (f"{_key(name)} = {toml_literal(item)}" for name, item in value.items())
         return "{" + ", ".join(inside) + "}"
     return str(value)
+
+
+def shown(value: object) -> str:
+    """Return a value as an error message shows it."""
+    return toml_literal(value) if isinstance(value, bool | int | float | str | list | tuple) else repr(value)
 
 
 def _key(name: str) -> str:
@@ -137,11 +192,17 @@ def _but_none(kind: Any) -> Any:
 
 @cache
 def meanings_of(section: Any) -> Mapping[str, str]:
-    """Return the text under each field of a dataclass and of those that it extends, folded to one line."""
+    """Return the text under each field of a dataclass and of its bases, as one line.
+
+    An installation without source files has no texts: the result is empty there.
+    """
     inherited = [meanings_of(base) for base in section.__bases__ if base is not object]
-    # From the source code, as Python itself does not keep a text below a field.
-    tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    # From the source code, as Python itself discards a text below a field.
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(section)))
+    except OSError:  # installed without sources
+        tree = ast.parse("")
+    body = [item for definition in tree.body for item in getattr(definition, "body", [])]
     own = {
         key.target.id: " ".join(text.value.value.split())
         for key, text in pairwise(body)

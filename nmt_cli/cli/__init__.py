@@ -1,6 +1,6 @@
-"""The command line: a file for each command."""
+"""The command line. Each command is a file in `commands`."""
 
 import sys
 
-if sys.platform == "win32":  # before anything is imported that Python lacks there
+if sys.platform == "win32":  # before any import that fails there
     sys.exit("Error: nmt runs on Linux and macOS; on Windows use WSL.")

@@ -1,6 +1,7 @@
-"""The `nmt` command: finds the command, and turns what goes wrong into one line and an exit code."""
+"""The `nmt` command: runs a subcommand, and reports errors as single lines and exit codes."""
 
 import atexit
+import errno
 import faulthandler
 import os
 import platform
@@ -8,6 +9,7 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -31,24 +33,31 @@ from nmt_cli.other_toolkits import command_like
 from nmt_cli.runtime.atomic import NO_ROOM
 
 FAILED, READER_GONE = 1, 141
-MOST_SHOWN = 2000
-"""Characters of an error."""
+
+MAX_CHARACTERS = 2000
+"""Length of an error message. A damaged file may be quoted in it."""
 
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
-"""How OpenMP's threads wait for each other: after so many turns of a loop, some 0.1 ms, they go to sleep."""
+"""How OpenMP's threads wait for each other: they spin for about 0.1 ms and then sleep."""
 
-# The name by which click's completion scripts ask.
 COMPLETE = "_NMT_COMPLETE"
+"""The environment variable that click's completion scripts set."""
 
-VERSIONS = "Show the versions of nmt, Python and PyTorch, and the device it finds, and exit."
+GROUPS = {
+    "Data and training": (preprocess, train, average_checkpoints),
+    "Translating": (translate, serve, score),
+    "Other toolkits' models": (import_model, export),
+    "Inspecting": (info, report, demo),
+}
+"""The commands by workflow, in the order of the help."""
 
 
-def _versions(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """What a report of a fault should have."""
-    if not wanted or context.resilient_parsing:
+def _versions(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    """Print what a bug report needs, and exit."""
+    if not requested or context.resilient_parsing:
         return
     click.echo(f"nmt {__version__}")
-    # Not above: it takes seconds, and --help is to be there at once.
+    # Imported here because it takes seconds, and --help must appear at once.
     import torch
 
     from nmt_cli.runtime.devices import gpu_name, processor_name, usable_devices
@@ -60,7 +69,13 @@ def _versions(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 class _Group(click.Group):
-    """The commands; the error for an unknown one suggests a known one."""
+    """All commands, grouped by workflow in the help. The error for an unknown one suggests a known one."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups."""
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(str(each.name), each.get_short_help_str(limit=50)) for each in commands])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -74,33 +89,33 @@ class _Group(click.Group):
 @click.group(
     cls=_Group,
     invoke_without_command=True,
-    epilog="Example: nmt demo, which takes four minutes.",
+    subcommand_metavar="COMMAND",
+    epilog="Run nmt COMMAND --help for its options. Try nmt demo: it takes four minutes.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.option("--version", is_flag=True, callback=_versions, expose_value=False, is_eager=True, help=VERSIONS)
+@click.option(
+    "--version",
+    is_flag=True,
+    callback=_versions,
+    expose_value=False,
+    is_eager=True,
+    help="Show versions and device.",
+)
 @click.pass_context
 def nmt(context: click.Context) -> None:
-    """Translate with the Transformer: from raw parallel text to scored translations."""
+    """Train Transformer models on parallel text, and translate with them."""
     if not context.invoked_subcommand:
         click.echo(context.get_help(), err=True)
         context.exit(2)
 
 
-nmt.add_command(average_checkpoints)
-nmt.add_command(export)
-nmt.add_command(import_model)
-nmt.add_command(demo)
-nmt.add_command(info)
-nmt.add_command(preprocess)
-nmt.add_command(report)
-nmt.add_command(score)
-nmt.add_command(serve)
-nmt.add_command(train)
-nmt.add_command(translate)
+for _commands in GROUPS.values():
+    for _command in _commands:
+        nmt.add_command(_command)
 
 
 def program() -> NoReturn:
-    """`main`, for a process that is `nmt` and nothing else: it ends without taking Python apart."""
+    """Run `main` in a process that does nothing else. The process ends without cleaning up memory."""
     try:
         main()
     except SystemExit as ended:
@@ -111,55 +126,55 @@ def program() -> NoReturn:
 def main() -> NoReturn:
     """Run `nmt` on this process's arguments and exit."""
     _open_streams()
-    # A mapped file that is cut while it is read ends us by a signal; this says where we were.
+    # A mapped file that is truncated while it is read kills the process. This prints the stack then.
     with suppress(OSError, ValueError):
         faulthandler.enable()
-    if asked := os.environ.get(COMPLETE):  # by a shell, for the words that may follow
-        sys.exit(shell_complete(nmt, {}, "nmt", COMPLETE, asked))
+    if instruction := os.environ.get(COMPLETE):
+        sys.exit(shell_complete(nmt, {}, "nmt", COMPLETE, instruction))
     warnings.formatwarning = _one_line_if_ours
-    _hear_signals()
-    # OpenMP's threads would wait in busy loops, many times slower where others use the machine too; or asleep
-    # at once, and to wake them takes as long as many a product.
+    _handle_signals()
+    # By default, OpenMP's threads spin, which is very slow on a machine that other programs use, too. If they
+    # sleep at once, waking them takes as long as a matrix product.
     for name, value in WAITING.items() if "OMP_WAIT_POLICY" not in os.environ else ():
         os.environ.setdefault(name, value)
     try:
-        # Not `nmt.main()`, which answers Ctrl-C and a reader that went away itself, both with exit code 1.
+        # Not `nmt.main()`, which exits with 1 after Ctrl-C and when the reader of stdout has ended.
         with nmt.make_context("nmt", sys.argv[1:]) as context:
             nmt.invoke(context)
         code = 0
     except click.exceptions.Exit as error:
         code = error.exit_code
     except click.ClickException as error:
-        vars(error).update(message=printable(error.message))  # click calls it final, and shows it as it is
+        vars(error).update(message=printable(error.message))  # `message` is declared final
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _hear_no_more()
-        exec("")  # or else Python, if the signal came within exec(), ends by it although it was caught
-        code = _failed("interrupted.", EXIT_CODES[signal.SIGINT])
+        _ignore_signals()
+        exec("")  # otherwise Python dies of a signal that arrived within exec(), though it was caught
+        code = _failed("interrupted.", code=EXIT_CODES[signal.SIGINT])
     except BrokenPipeError:
         code = READER_GONE
     except UserError as error:
-        code = _failed(str(error), FAILED)
+        code = _failed(*error.args)
     except OSError as error:
-        code = _failed(_plainly(error), FAILED)
+        code = _failed(_described(error))
     except Exception as error:
         bug = f"{type(error).__name__}: {error}"
-        code = _failed(f"a fault of nmt's own ({bug}); run it again with --debug and report it.", FAILED)
+        code = _failed(f"a bug in nmt ({bug}). Run the command again with --debug and report it.")
     finally:
         reader_gone = _flush()
     sys.exit(code or reader_gone)
 
 
 def _flush() -> int:
-    """Write what is left for stdout; the exit code where nobody reads it any more."""
+    """Flush stdout. Return an exit code if its reader has ended, else 0."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes stdout once more at its end, which would fail again and tell of it.
+        # Python flushes stdout again when it exits, which would fail and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
-    except (OSError, ValueError):  # told by Python at its end, or closed
+    except (OSError, ValueError):  # reported by Python when it exits, or closed
         pass
     return 0
 
@@ -174,24 +189,26 @@ def _end(code: int) -> None:
     atexit.unregister(_end)
     if ended := getattr(atexit, "_run_exitfuncs", None):
         ended()
-        with suppress(OSError, ValueError):  # or else Python flushes them again, and tells
+        with suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
 
 
-def _hear_signals() -> None:
-    """Let SIGTERM and Ctrl-C end the command in order, unless it was started to ignore them."""
+def _handle_signals() -> None:
+    """Let SIGTERM and Ctrl-C end the command with cleanup, unless it was started to ignore them."""
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         signal.signal(signal.SIGTERM, _terminate)
-    # A shell starts background jobs with SIGINT ignored, and that is to stay so.
+    # A shell starts background jobs with SIGINT ignored, which must stay so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def _open_streams() -> None:
-    """Put /dev/null in the place of closed standard streams: the next file to be opened would take the number
-    of one of them, and get what is printed."""
+    """Open /dev/null for each closed standard stream.
+
+    Otherwise the next file to be opened gets the number of the stream, and then all that is printed.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             if (opened := os.open(os.devnull, os.O_RDWR)) != number:
@@ -199,19 +216,21 @@ def _open_streams() -> None:
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
 
 
-def _failed(message: str, code: int) -> int:
+def _failed(*messages: object, code: int = FAILED) -> int:
+    """Print errors and return the exit code. Within an `except`, --debug raises the exception again."""
     if "--debug" in sys.argv:
-        raise  # called within an `except`, so with the traceback
-    told = printable(message)
-    if len(told) > MOST_SHOWN:  # a damaged file may be quoted in it
-        told = f"{told[: MOST_SHOWN // 2]} … {told[-MOST_SHOWN // 2 :]}"
-    click.echo(f"Error: {told}", err=True)
+        raise
+    for message in map(printable, messages):
+        half = MAX_CHARACTERS // 2
+        short = message if len(message) <= MAX_CHARACTERS else f"{message[:half]} … {message[-half:]}"
+        click.echo(f"Error: {short}", err=True)
     return code
 
 
 def _one_line_if_ours(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
+    """Format a warning. `warnings.formatwarning` has the same parameters."""
     if issubclass(category, Caution):
         return f"Warning: {printable(message)}\n"
     if issubclass(category, Notice):
@@ -219,25 +238,29 @@ def _one_line_if_ours(
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
-def _plainly(error: OSError) -> str:
-    if error.errno in NO_ROOM and not error.filename:  # files are named where they are written
-        return f"stdout can't be written: {error.strerror}; make room where it leads to."
+def _described(error: OSError) -> str:
+    """Return the message about an error of the operating system."""
+    if error.errno in NO_ROOM and not error.filename:  # writers of files add the name
+        return f"cannot write to stdout: {error.strerror}; free space on its disk."
+    if error.errno == errno.ENOENT and error.filename:
+        path = Path(os.fsdecode(error.filename))
+        return f"{path if path.parent.is_dir() else path.parent} does not exist; check the path."
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror}; check the path, and who may use it."
+    return f"{where}{error.strerror}; check the path and its permissions."
 
 
-def _hear_no_more() -> None:
-    """A second signal must not interrupt the cleaning up."""
+def _ignore_signals() -> None:
+    """Ignore further signals, which would interrupt the cleanup."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(_: int, __: FrameType | None) -> NoReturn:
-    _hear_no_more()
+    _ignore_signals()
     raise KeyboardInterrupt
 
 
 def _terminate(_: int, __: FrameType | None) -> NoReturn:
-    _hear_no_more()
+    _ignore_signals()
     click.echo("Error: terminated.", err=True)
     sys.exit(EXIT_CODES[signal.SIGTERM])

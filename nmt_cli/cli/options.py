@@ -1,105 +1,152 @@
-"""What the commands' options have in common: settings, their help and completion, --quiet and --debug."""
+"""The parts that commands share: settings on the command line, types of options, --quiet and --debug."""
 
-import re
+import os
 import shlex
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from nmt_cli.config import Setting, as_commented_toml, describe, read
+from nmt_cli.config import Setting, as_commented_toml, describe, given_names, preset_names, preset_path, read
 from nmt_cli.errors import UserError, printable
 from nmt_cli.other_toolkits import named_here, not_here, spelt_like
-from nmt_cli.setting_values import toml_literal
+from nmt_cli.setting_values import Bounds, Entry, toml_literal
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Config = TypeVar("Config")
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+LIST_ALL = "--settings"
+"""The flag that prints all settings instead of running the command."""
 
 
-class _Folder(click.Path):
-    """A path that shells complete with folders; what else stands there, the library says."""
+class PathType(click.Path):
+    """A path. If it must exist and does not, the error has the words that all commands use."""
+
+    def __init__(self, *, exists: bool = False, file: bool = False, folder: bool = False) -> None:
+        """`file` refuses folders. With `folder`, shells complete folders."""
+        super().__init__(exists=exists, dir_okay=not file, path_type=Path)
+        self._folder = folder
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value as a `Path`."""
+        return super().convert(must_exist(value) if self.exists else value, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """See click."""
-        return [CompletionItem(incomplete, type="dir")]
+        if self._folder:
+            return [CompletionItem(incomplete, type="dir")]
+        return super().shell_complete(ctx, param, incomplete)
 
 
-FOLDER = _Folder(path_type=Path)
-EXISTING = click.Path(exists=True, path_type=Path)
-EXISTING_FOLDER = _Folder(exists=True, path_type=Path)
+FILE, EXISTING_FILE = PathType(file=True), PathType(exists=True, file=True)
+FOLDER, EXISTING_FOLDER = PathType(folder=True), PathType(exists=True, folder=True)
+EXISTING = PathType(exists=True)
+
+AnyPath = TypeVar("AnyPath", str, Path)
 
 
-def bounded(section: type[Any], name: str) -> click.IntRange:
-    """Return the type of a flag for a whole number that has the bounds of a setting."""
-    limits = next(key for key in fields(section) if key.name == name).metadata["bounds"].limits
-    return click.IntRange(limits.get("at least"), limits.get("at most"))
+def must_exist(path: AnyPath) -> AnyPath:
+    """Return `path`, or raise `UserError` if there is no file or folder."""
+    if not os.path.lexists(path):
+        raise UserError(f"{path} does not exist; check the path.")
+    return path
 
 
-ALL = "--settings"
-"""The flag that asks for all settings in place of what a command does."""
+class Number(click.ParamType):
+    """A number within bounds. The error for another one has the same words as that for a setting."""
+
+    name = "n"
+
+    def __init__(self, kind: click.ParamType = click.INT, **limits: float) -> None:
+        """The limits are `at_least`, `more_than` and `at_most`."""
+        self._kind = kind
+        self._bounds = Bounds({name.replace("_", " "): limit for name, limit in limits.items()})
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value as a number."""
+        number = self._kind.convert(value, param, ctx)
+        if number not in self._bounds or abs(number) == float("inf"):
+            flag = param.opts[0] if param else "the number"
+            raise click.UsageError(f"{flag} must be {self._bounds} (got {value})", ctx)
+        return number
+
+
+COUNT = Number(at_least=1)
+DEVICE = click.Choice(["auto", "cpu", "cuda"])
+PRECISION = click.Choice(["fp32", "fp16", "bf16", "int8"])
+PRECISION_HELP = "Numeric precision.  [default: fp16 on a GPU, else fp32]"
+
+
+class PresetType(click.Choice[str]):
+    """The name of a preset. The error for an unknown one suggests the most similar name."""
+
+    def __init__(self) -> None:
+        super().__init__(preset_names())
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the file of the preset."""
+        return value if isinstance(value, Path) else preset_path(value)
 
 
 class Command(click.Command):
-    """A command that suggests what to use in place of an unknown option, and whose help ends with an example.
+    """A command that suggests the right option for an unknown one. Its help ends with an example.
 
-    The example is its `epilog`: lines as one would type them.
+    The example is the `epilog`: lines as the user types them.
     """
 
     settings: type[Any] = object
-    """The dataclass of its settings; `object` if it has none."""
+    """The dataclass of its settings, or `object` if it has none."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See click, which would fold the lines."""
+        """Write the example. click itself would wrap its lines."""
         if self.epilog:
             with formatter.section("Example"):
                 formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does; the error for an unknown option suggests a known one."""
-        given = [*args]  # click removes the words from the list as it reads them
+        """Parse as click does. The error for an unknown option suggests a known one."""
+        words = [*args]  # click removes the words from the list as it reads them
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            # Of -batch_size, which others accept, click names only the first letter.
-            typed = next(each for each in enumerate(given) if each[1].startswith(error.option_name))
-            option, equals, value = typed[1].partition("=")
-            following = given[typed[0] + 1 :][:1]
+            # click names only the first letter of -batch_size, which other toolkits accept.
+            index = next(n for n, word in enumerate(words) if word.startswith(error.option_name))
+            option, equals, value = words[index].partition("=")
+            following = words[index + 1 :][:1]
             if not equals and following and not following[0].startswith("-"):
                 value = following[0]
             hint = self._hint(option, value)
             raise click.UsageError(f"No such option '{error.option_name}'{hint}", ctx) from error
 
     def _hint(self, option: str, value: str) -> str:
-        """Return how the error for `option` ends; `value` is what the user typed after it, if anything."""
-        settings = {one.name: one for one in describe(self.settings)}
-        known = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
-        if not (here := named_here(option, known)) and (reason := not_here(option, known)):
+        """Return the end of the error for `option`. `value` is what the user typed after it, if anything."""
+        settings = {setting.name: setting for setting in describe(self.settings)}
+        names = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
+        if not (similar := named_here(option, names)) and (reason := not_here(option, names)):
             return f": {reason}"
-        each = [self._typed(one, settings, value) for one in here or spelt_like(option, known)]
-        return f": did you mean {' or '.join(each)}?" if each else "."
+        suggestions = [self._typed(name, settings, value) for name in similar or spelt_like(option, names)]
+        return f": did you mean {' or '.join(suggestions)}?" if suggestions else "."
 
-    def _typed(self, here: str, settings: Mapping[str, Setting], value: str) -> str:
-        """Return `here`, a flag or a setting, as words to type; a setting has `value`, if it accepts that."""
-        name, _, fixed = here.partition("=")
+    def _typed(self, suggestion: str, settings: Mapping[str, Setting], value: str) -> str:
+        """Return an option or a setting as words to type. A setting gets `value` if it accepts that."""
+        name, _, fixed = suggestion.partition("=")
         if name not in settings:
-            flag, _, choice = here.partition(" ")
+            flag, _, choice = suggestion.partition(" ")
             choices = next(getattr(param.type, "choices", ()) for param in self.params if flag in param.opts)
-            return flag if choice and choices and choice not in choices else here
-        one = settings[name]
-        needed = [one.needs] if one.needs else []
+            return flag if choice and choices and choice not in choices else suggestion
+        setting = settings[name]
+        needed = [setting.needs] if setting.needs else []
         texts = (fixed, value, value and toml_literal([value]))
         usable = (text for text in texts if text and self._accepts([*needed, f"{name}={text}"]))
         takes = ""
         if not (example := next(usable, "")):
-            example, takes = _values(one)[0], f" ({one.takes})" if one.takes else ""
+            example, takes = _values(setting)[0], f" ({setting.takes})" if setting.takes else ""
         words = " ".join(f"--set {shlex.quote(word)}" for word in (*needed, f"{name}={example}"))
         return f"{words}{takes}"
 
@@ -112,69 +159,119 @@ class Command(click.Command):
 
 
 class CommandWithSettings(Command):
-    """A command whose help has its everyday settings, read off the dataclass that holds them."""
+    """A command whose help lists its common settings."""
 
     def __init__(self, *args: Any, settings: type[object], **kwargs: Any) -> None:
+        """`settings` is the dataclass whose fields are sections of settings."""
         super().__init__(*args, **kwargs)
         self.settings = settings
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """With --settings nothing is required, for nothing is done."""
-        ctx.meta[ALL] = ALL in args
+        """Parse as click does. With --settings nothing is required, as the command does not run."""
         required = [param for param in self.params if param.required]
+        # Read before parsing, which stops at the first required parameter that is missing.
+        ctx.meta[LIST_ALL] = LIST_ALL in args
         for param in required:
-            param.required = not ctx.meta[ALL]
+            param.required = not ctx.meta[LIST_ALL]
         try:
             return super().parse_args(ctx, args)
         finally:
             for param in required:
-                # The parameters belong to the command, which may be called again in the same process, as
-                # tests do.
                 param.required = True
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the settings below the flags."""
-        shown = [setting for setting in describe(self.settings) if setting.everyday]
-        with formatter.section(
-            f"Settings (--set KEY=VALUE, or --config FILE.toml; all of them: {ctx.command_path} {ALL})"
-        ):
-            names = [f"{setting.name} = {toml_literal(setting.default)}" for setting in shown]
-            # click puts two blanks before a name and two behind it.
-            room = formatter.width - max(map(len, names)) - 4
-            rows = zip(names, (_meaning(setting, room) for setting in shown), strict=True)
-            formatter.write_dl(list(rows), col_max=formatter.width)
+        """Write the common settings before the example."""
+        title = f"Common settings (--set KEY=VALUE; {ctx.command_path} {LIST_ALL} lists all)"
+        with formatter.section(title):
+            common = [setting for setting in describe(self.settings) if setting.everyday]
+            formatter.write_dl([(f"{s.name} = {toml_literal(s.default)}", s.summary) for s in common])
         super().format_epilog(ctx, formatter)
 
 
-def _meaning(setting: Setting, room: int) -> str:
-    """As much of it as a line has room for; --settings has it whole."""
-    first = re.split("[.;] ", setting.meaning)[0].rstrip(".")
-    takes = f" [{setting.takes}]" if setting.takes else ""
-    return textwrap.shorten(f"{first}.", max(room - len(takes), 20), placeholder=" …") + takes
+@dataclass
+class Given:
+    """The settings on the command line."""
+
+    file: Path | None = None
+    assignments: Sequence[str] = ()
+    options: list[Entry] = field(default_factory=list)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the settings that the user gave."""
+        return given_names(self.file, self.assignments, self.options)
+
+
+def given(context: click.Context | None = None) -> Given:
+    """Return the settings on the command line of the running command."""
+    meta = (context or click.get_current_context()).meta
+    settings: Given = meta.setdefault("given", Given())
+    return settings
+
+
+class SettingOption(click.Option):
+    """An option that is short for a setting. Its help is the meaning and the default of the setting."""
+
+    def __init__(self, *args: Any, setting: str, default_text: str = "", **kwargs: Any) -> None:
+        """`setting` is the full name, such as "training.max_steps". `default_text` replaces its default."""
+        super().__init__(*args, expose_value=False, default=None, callback=self._note, **kwargs)
+        self._setting, self._default_text = setting, default_text
+
+    def _note(self, context: click.Context, _: click.Parameter, value: object) -> None:
+        if value is not None:
+            flag = self.secondary_opts[0] if value is False else self.opts[0]
+            given(context).options.append(Entry(self._setting, value, flag))
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the help, which is read from the settings of the command only now, as that takes time."""
+        setting = next(one for one in describe(ctx.command.settings) if one.name == self._setting)  # type: ignore[attr-defined]
+        default = self._default_text or setting.default
+        self.help = setting.summary if default in ("", False) else f"{setting.summary}  [default: {default}]"
+        return super().get_help_record(ctx)
+
+
+def setting_option(setting: str, *flags: str, **kwargs: Any) -> Callable[[Function], Function]:
+    """Return a decorator that adds an option for a setting."""
+    return click.option(*flags, cls=SettingOption, setting=setting, **kwargs)
 
 
 def with_settings(function: Function) -> Function:
-    """--config, --set and --settings; the values of the first two are for `chosen`."""
-    file = click.option("--config", "file", type=FILE, help="Settings as TOML.")
+    """Add --config, --set and --settings to a command, whose values `given` returns."""
+
+    def note(name: str, context: click.Context, _: click.Parameter, value: object) -> None:
+        setattr(given(context), name, value)
+
+    hidden: dict[str, Any] = {"expose_value": False}
+    file = click.option(
+        *("--config", "config_file"),
+        type=EXISTING_FILE,
+        callback=partial(note, "file"),
+        help="TOML file with settings.",
+        **hidden,
+    )
     assignments = click.option(
         *("--set", "assignments"),
         multiple=True,
         metavar="KEY=VALUE",
         shell_complete=_assignments,
-        help="One setting; repeatable.",
+        callback=partial(note, "assignments"),
+        help="Change one setting. Repeatable.",
+        **hidden,
     )
     everything = click.option(
-        ALL, is_flag=True, expose_value=False, help="Print all settings as a file for --config, and end."
+        LIST_ALL, is_flag=True, help="Print all settings as a file for --config.", **hidden
     )
     return file(assignments(everything(function)))
 
 
 def _assignments(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Each setting with each of its choices, or else with its default."""
+    """Complete each setting with each of its choices, or else with its default."""
     command = context.command
-    found = describe(command.settings) if isinstance(command, CommandWithSettings) else []
-    every = ((f"{one.name}={value}", one.meaning) for one in found for value in _values(one))
-    return [CompletionItem(text, help=meaning) for text, meaning in every if text.startswith(incomplete)]
+    settings = describe(command.settings) if isinstance(command, CommandWithSettings) else []
+    items = (
+        (f"{setting.name}={value}", setting.summary) for setting in settings for value in _values(setting)
+    )
+    return [CompletionItem(text, help=summary) for text, summary in items if text.startswith(incomplete)]
 
 
 def _values(setting: Setting) -> list[str]:
@@ -186,34 +283,32 @@ def _values(setting: Setting) -> list[str]:
 
 
 def chosen(
-    config: type[Config],
-    file: Path | None,
-    assignments: Sequence[str],
-    flags: Mapping[str, object] | None = None,
-    preset: Path | None = None,
-    defaults: Mapping[str, object] | None = None,
+    config: type[Config], preset: Path | None = None, defaults: Mapping[str, object] | None = None
 ) -> Config:
-    """The settings of the command that runs; where all are asked for, they are printed, and it ends."""
+    """Return the settings of the running command. If the user typed --settings, print them and exit."""
     context = click.get_current_context()
-    note = _ignore if context.params["quiet"] else _tell
-    found = read(config, file, assignments, flags, preset, note, defaults)
-    if context.meta[ALL]:
-        # As bytes: a path among the settings need not be UTF-8.
-        click.echo(as_commented_toml(found).encode(errors="surrogateescape"), nl=False)
+    settings = given(context)
+    note = printer(context.params["quiet"])
+    values = read(config, settings.file, settings.assignments, settings.options, preset, note, defaults)
+    if context.meta[LIST_ALL]:
+        # As bytes, because a path among the settings need not be UTF-8.
+        click.echo(as_commented_toml(values).encode(errors="surrogateescape"), nl=False)
         context.exit()
-    return found
+    return values
 
 
-def _tell(note: str) -> None:
-    click.echo(printable(note), err=True)
+def printer(quiet: bool) -> Callable[[object], None]:
+    """Return a function that prints a line to stderr, or does nothing if `quiet`."""
+    return (lambda line: None) if quiet else lambda line: click.echo(printable(line), err=True)
 
 
-def _ignore(note: str) -> None:
-    """For --quiet."""
+def warn(text: object) -> None:
+    """Print a warning to stderr."""
+    click.echo(f"Warning: {printable(text)}", err=True)
 
 
 def common(function: Function) -> Function:
-    """--quiet and --debug, which every command has; `main` looks for the latter."""
-    quiet = click.option("--quiet", is_flag=True, help="Say nothing but warnings and errors.")
-    debug = click.option("--debug", is_flag=True, expose_value=False, help="Show where an error came from.")
+    """Add --quiet and --debug, which every command has. `main` evaluates --debug."""
+    quiet = click.option("--quiet", is_flag=True, help="Print warnings and errors only.")
+    debug = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
     return quiet(debug(function))

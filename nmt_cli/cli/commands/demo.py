@@ -1,4 +1,4 @@
-"""`nmt demo`: from nothing to scored translations, with the commands that one would type."""
+"""`nmt demo`: runs the whole pipeline on a generated corpus."""
 
 import shlex
 import subprocess
@@ -13,16 +13,19 @@ from nmt_cli.errors import UserError
 
 SETTINGS = Path(grammar.__file__).parent
 SHOWN = 4
-"""Translations at the end."""
+"""Translations that are printed at the end."""
 
 
 @click.command(cls=Command, epilog="nmt demo --out demo")
-@click.option("--out", default=Path("demo"), type=FOLDER, show_default=True, help="Folder for all of it.")
+@click.option("--out", default=Path("demo"), type=FOLDER, show_default=True, help="Folder for all files.")
 @common
 def demo(out: Path, quiet: bool) -> None:
-    """Make a small English-German corpus, train on it, translate and score: four minutes on two cores.
+    """Train a small English-German system in minutes.
 
-    Each command is shown before it runs. Nothing is downloaded, and the same command again goes on.
+    The demo generates a corpus, then runs nmt preprocess, train,
+    average-checkpoints, translate and score. It prints each command. It takes
+    four minutes on two cores and downloads nothing. Run the same command again
+    to resume an interrupted demo.
     """
     from nmt_cli.demo.corpus import SIZES, corpus, write
 
@@ -35,12 +38,12 @@ def demo(out: Path, quiet: bool) -> None:
         _run([*words, "--quiet"] if quiet else words)
     _show(out)
     click.echo(
-        f"The training's curves: {out / 'training' / 'report.html'}. Now try: nmt translate {out / 'model'}"
+        f"Training curves: {out / 'training' / 'report.html'}\nTry the model: nmt translate {out / 'model'}"
     )
 
 
 def commands(out: Path) -> list[list[str]]:
-    """What is run, in order, without `nmt`."""
+    """Return the commands in order, each as a list of words without "nmt"."""
     sets = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"{out}/corpus/{split}")]
     return [
         [
@@ -58,7 +61,7 @@ def commands(out: Path) -> list[list[str]]:
 
 
 def _run(words: list[str]) -> None:
-    """Run a command in a process of its own; it hears of Ctrl-C itself, and is waited for."""
+    """Run a command in its own process and wait for it. Ctrl-C reaches both processes."""
     # Not `nmt`, which need not be on the PATH.
     with subprocess.Popen([sys.executable, "-m", "nmt_cli", *words]) as process:
         try:
@@ -68,13 +71,13 @@ def _run(words: list[str]) -> None:
             process.wait()
             raise
     if code:
-        raise UserError(f"nmt {words[0]} ended with {code}; see what it says above.")
+        raise UserError(f"nmt {words[0]} failed with exit code {code}; see its message above.")
 
 
 def _show(out: Path) -> None:
     """Print the first sentences with their translations."""
-    places = (out / "corpus" / "test.en", out / "translations.de")
-    columns = (path.read_text(encoding="utf-8").splitlines()[:SHOWN] for path in places)
+    files = (out / "corpus" / "test.en", out / "translations.de")
+    columns = (path.read_text(encoding="utf-8").splitlines()[:SHOWN] for path in files)
     for source, translation in zip(*columns, strict=True):
         click.echo(f"\n{source}\n{translation}")
     click.echo()

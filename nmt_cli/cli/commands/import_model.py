@@ -1,23 +1,21 @@
-"""`nmt import`: another toolkit's model in, a model folder out."""
+"""`nmt import`: a model of another toolkit in, a model folder out."""
 
 from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import Command, common
-from nmt_cli.errors import printable
+from nmt_cli.cli.options import FOLDER, Command, common, printer
 
 
 @click.command("import", cls=Command, epilog="nmt import opus-mt-en-de --out model")
 @click.argument("source", metavar="SOURCE")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Model folder to write.")
-@click.option("--source-lang", help="Its source language, where SOURCE does not say so.")
-@click.option("--target-lang", help="Its target language, where SOURCE does not say so.")
+@click.option("--out", required=True, type=FOLDER, help="Model folder to write.")
+@click.option("--source-lang", help="Source language, if SOURCE does not name it.")
+@click.option("--target-lang", help="Target language, if SOURCE does not name it.")
 @click.option(
     "--positions",
     type=click.Choice(["marian", "huggingface"]),
-    help="Whose positions it gets: those of the Marian that trained it, or those that transformers computes "
-    "with.  [default: as the toolkit does whose files they are]",
+    help="Position encodings.  [default: those of SOURCE's toolkit]",
 )
 @common
 def import_model(
@@ -28,25 +26,33 @@ def import_model(
     positions: str | None,
     quiet: bool,
 ) -> None:
-    """Make a model folder of another toolkit's model.
+    """Convert another toolkit's model to nmt's format.
 
-    SOURCE is a folder of Hugging Face's Marian (OPUS-MT), M2M100 or NLLB or its name on the Hub, an .npz or
-    .zip of Marian's or OPUS-MT's, or a checkpoint of fairseq's beside its dictionaries. Nothing in it is
-    ever run, and what nmt's Transformer can't do is named before anything is written.
+    SOURCE is one of:
+
+    \b
+    Hugging Face  a folder of a Marian (OPUS-MT), M2M100 or NLLB model, or
+                  its name on the Hub
+    Marian        an .npz file, or a .zip of OPUS-MT
+    fairseq       a checkpoint in one folder with its dictionaries
+
+    No code in SOURCE is executed. If nmt lacks a feature of the model, an
+    error names the feature and nothing is written.
+
+    Position encodings of Marian and transformers differ slightly. --positions
+    chooses those of the Marian that trained the model, or of transformers.
     """
     from nmt_cli.interop.foreign import Wanted, check_free, write
     from nmt_cli.interop.importers.importing import read
 
-    # Before anything is downloaded.
+    # Before the model is downloaded.
     check_free(out)
     foreign = read(source, Wanted(source_lang, target_lang, positions))  # type: ignore[arg-type]
     write(foreign, out)
-    if quiet:
-        return
-    recipe = foreign.tokenizers.recipe
-    lines = [f"{out}: {foreign.kind}, {recipe.source_lang}-{recipe.target_lang}"]
+    show, recipe = printer(quiet), foreign.tokenizers.recipe
+    show(f"{out}: {foreign.kind}, {recipe.source_lang}-{recipe.target_lang}")
     if foreign.search:
         search = ", ".join(f"{name} {value}" for name, value in foreign.search.items())
-        lines.append(f"nmt translate decodes as its owner does: {search}")
-    for line in [*lines, *(f"note: {note}" for note in foreign.notes)]:
-        click.echo(printable(line), err=True)
+        show(f"nmt translate uses the model's own search settings: {search}")
+    for note in foreign.notes:
+        show(f"note: {note}")

@@ -1,4 +1,4 @@
-"""`nmt info`: what a folder or file is, and the numbers one wants of it."""
+"""`nmt info`: a description of a folder or file."""
 
 from pathlib import Path
 
@@ -12,7 +12,11 @@ from nmt_cli.errors import printable
 @click.argument("path", type=EXISTING)
 @common
 def info(path: Path, quiet: bool) -> None:
-    """Say what PATH is: a dataset, run, checkpoint or model folder, a text, or another toolkit's model."""
+    """Describe a dataset, run, model or text file.
+
+    PATH is a dataset, run, checkpoint or model folder, a text or test set, or
+    a model of another toolkit.
+    """
     from nmt_cli.cli.reports.info import facts
 
     rows = facts(path)

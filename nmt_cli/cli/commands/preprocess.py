@@ -5,70 +5,57 @@ from typing import get_args
 
 import click
 
-from nmt_cli import config as settings
-from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import (
+    COUNT,
+    FOLDER,
+    CommandWithSettings,
+    chosen,
+    common,
+    given,
+    setting_option,
+    with_settings,
+)
 from nmt_cli.data.config import PreprocessConfig
-from nmt_cli.text.config import Kind, TokenizerConfig
+from nmt_cli.text.config import Kind
 
 
 def _shard(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, int]:
-    """Such as 3/16."""
+    """Return 3/16 as (3, 16)."""
     if value is None:
         return (1, 1)
     number, slash, machines = value.partition("/")
     if not (slash and number.isdecimal() and machines.isdecimal() and 1 <= int(number) <= int(machines)):
-        raise click.BadParameter(f"{value} is not N/M, such as 3/16, with N from 1 to M.")
+        raise click.UsageError(
+            f"--shard must be N/M, such as 3/16, with N from 1 to M (got {value})", context
+        )
     return int(number), int(machines)
 
 
 @click.command(
     cls=CommandWithSettings,
     settings=PreprocessConfig,
-    epilog="nmt preprocess --source-lang en --target-lang de --train train --valid valid --out dataset",
+    epilog="nmt preprocess --source-lang en --target-lang de \\\n"
+    "    --train train --valid valid --out dataset",
 )
+@click.option("--source-lang", required=True, metavar="LANG", help="Source language and ending of its files.")
+@click.option("--target-lang", required=True, metavar="LANG", help="Target language and ending of its files.")
+@click.option("--train", multiple=True, metavar="CORPUS", help="Training corpus. Repeatable.")
 @click.option(
-    "--source-lang", required=True, metavar="LANG", help="Source language, and ending of its files."
+    "--valid", multiple=True, metavar="CORPUS", help="Validation set, named after its file. Repeatable."
 )
+@click.option("--test", multiple=True, metavar="CORPUS", help="Test set, named after its file. Repeatable.")
+@setting_option("tokenizer.kind", "--tokenizer", type=click.Choice(get_args(Kind)))
+@setting_option("tokenizer.joint", "--joint/--separate", default_text="joint")
+@setting_option("tokenizer.vocab_size", "--vocab-size", type=int, metavar="N")
 @click.option(
-    "--target-lang", required=True, metavar="LANG", help="Target language, and ending of its files."
+    "--reuse-tokenizer", metavar="PATH", help="Take the subwords from PATH instead of learning them."
 )
-@click.option("--train", multiple=True, metavar="CORPUS", help="Training text; repeatable.")
+@click.option("--workers", type=COUNT, help="Number of processes.  [default: one per core]")
 @click.option(
-    "--valid",
-    multiple=True,
-    metavar="CORPUS",
-    help="Validation set, named after its file; repeatable. CORPUS+upper is its variant: upper, lower, "
-    "title, unended, typos, copies or placeholders.",
+    "--shard", metavar="N/M", callback=_shard, help="Do part N of M; then run without --shard to merge."
 )
-@click.option("--test", multiple=True, metavar="CORPUS", help="Test set, likewise.")
-@click.option(
-    "--tokenizer",
-    type=click.Choice(get_args(Kind)),
-    help=f"The subword model.  [default: {TokenizerConfig().kind}]",
-)
-@click.option(
-    "--joint/--separate", default=None, help="One vocabulary for both languages, or two.  [default: joint]"
-)
-@click.option(
-    "--vocab-size",
-    type=int,
-    help=f"Entries of each vocabulary, all told.  [default: {TokenizerConfig().vocab_size}]",
-)
-@click.option(
-    "--reuse-tokenizer",
-    metavar="PATH",
-    help="Take the subwords from a dataset or model folder, subword-nmt codes, a SentencePiece model, or a "
-    "list of words such as fairseq's dict.txt (SOURCE:TARGET for two files).",
-)
-@click.option("--workers", type=click.IntRange(min=1), help="Processes at work.  [default: all cores]")
-@click.option(
-    "--shard",
-    metavar="N/M",
-    callback=_shard,
-    help="Only machine N's share of M; the same without --shard then merges all.",
-)
-@click.option("--out", required=True, type=FOLDER, help="Dataset folder to make.")
-@click.option("--overwrite", is_flag=True, help="Replace a dataset that was made otherwise.")
+@click.option("--out", required=True, type=FOLDER, help="Dataset folder to write.")
+@click.option("--overwrite", is_flag=True, help="Replace a dataset made with other settings.")
 @with_settings
 @common
 def preprocess(
@@ -77,28 +64,41 @@ def preprocess(
     train: tuple[str, ...],
     valid: tuple[str, ...],
     test: tuple[str, ...],
-    tokenizer: str | None,
-    joint: bool | None,
-    vocab_size: int | None,
     reuse_tokenizer: str | None,
     workers: int | None,
     shard: tuple[int, int],
     out: Path,
     overwrite: bool,
-    file: Path | None,
-    assignments: tuple[str, ...],
     quiet: bool,
 ) -> None:
-    """Make a dataset folder of raw parallel text: clean, learn subwords, encode.
+    """Build a dataset from raw parallel text.
 
-    CORPUS is PREFIX for PREFIX.LANG of both languages, SOURCE:TARGET for two files, or one file or folder
-    with both: .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm or .xml, .trees, what datasets or mtdata
-    wrote, or - for tab-separated pairs on stdin; packed or not. Many are named by [[corpus]] in the settings.
+    The text is cleaned, subwords are learned, and all text is encoded.
+
+    CORPUS is one of:
+
+    \b
+    PREFIX         two files, PREFIX.LANG for each language
+    SOURCE:TARGET  two files
+    FILE           .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm
+                   or .xml, or .trees
+    FOLDER         a folder that the library datasets or mtdata wrote
+    -              tab-separated pairs on stdin
+
+    Files may be compressed. For many corpora, use [[corpus]] in --config.
+
+    A validation or test set may end in a variant, such as valid+upper. The
+    variants are upper, lower, title, unended, typos, copies and placeholders.
+
+    The PATH of --reuse-tokenizer is a dataset or model folder, a SentencePiece
+    model, subword-nmt codes, or a word list such as fairseq's dict.txt. Write
+    SOURCE:TARGET for two files.
     """
-    flags = {"tokenizer.kind": tokenizer, "tokenizer.joint": joint, "tokenizer.vocab_size": vocab_size}
-    config = chosen(PreprocessConfig, file, assignments, flags)
-    if reuse_tokenizer and (useless := [name for name, value in flags.items() if value is not None]):
-        raise click.UsageError(f"--reuse-tokenizer decides {useless[0]}; leave that flag out.")
+    config, settings = chosen(PreprocessConfig), given()
+    if reuse_tokenizer and settings.options:
+        raise click.UsageError(
+            f"{settings.options[0].origin} has no effect with --reuse-tokenizer; remove it."
+        )
 
     from nmt_cli import api
     from nmt_cli.checkpoints.foreign import refuse_foreign_model
@@ -114,7 +114,7 @@ def preprocess(
             test=test,
             reuse_tokenizer=reuse_tokenizer,
             config=config,
-            given=settings.given_names(file, assignments, flags),
+            given=settings.names,
             workers=workers,
             overwrite=overwrite,
             progress=progress,

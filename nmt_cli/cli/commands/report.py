@@ -1,10 +1,10 @@
-"""`nmt report`: run folders in, a page that compares them out."""
+"""`nmt report`: run folders in, an HTML page or a figure that compares them out."""
 
 from pathlib import Path
 
 import click
 
-from nmt_cli.cli.options import Command, common
+from nmt_cli.cli.options import EXISTING_FOLDER, FILE, Command, common, printer
 
 
 @click.command(cls=Command, epilog="nmt report run-1 run-2 --out runs.html")
@@ -13,23 +13,23 @@ from nmt_cli.cli.options import Command, common
     nargs=-1,
     required=True,
     metavar="RUN ...",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=EXISTING_FOLDER,
 )
 @click.option(
     "--out",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Page (.html) or curves (.svg) to write.",
 )
 @common
 def report(runs: tuple[Path, ...], out: Path, quiet: bool) -> None:
-    """Compare training runs on one page: curves, scores, the settings that differ, and the environment.
+    """Compare training runs on one HTML page.
 
-    The page works offline. If --out ends in .svg, the curves alone are drawn, for a paper. Each RUN has a
-    report.html of its own.
+    The page shows curves, scores, the settings that differ, and the hardware
+    and software. It works offline. If --out ends in .svg, only the curves are
+    drawn, for a paper. For one run, see report.html in its folder.
     """
     from nmt_cli.training.tracking.reports.comparison import write_comparison
 
     write_comparison(runs, out)
-    if not quiet:
-        click.echo(f"{out}: {len(runs)} runs", err=True)
+    printer(quiet)(f"{out}: {len(runs)} runs")

@@ -7,11 +7,10 @@ from typing import get_args
 
 import click
 
-from nmt_cli import config as settings
-from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import FOLDER, CommandWithSettings, PathType, chosen, common, given, with_settings
 from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
 
-TEXT = click.Path(path_type=Path)
+TEXT = PathType()
 
 
 @click.command(
@@ -21,32 +20,19 @@ TEXT = click.Path(path_type=Path)
 )
 @click.argument("hypotheses", nargs=-1, type=TEXT, metavar="[HYP ... | -]")
 @click.option(
-    "--reference",
-    "references",
-    multiple=True,
-    type=TEXT,
-    help="A reference translation; repeat for more.",
+    "--reference", "references", multiple=True, type=TEXT, help="Reference translation. Repeat for several."
 )
+@click.option("--target-lang", metavar="LANG", help="Language.  [default: the ending of REFERENCE]")
 @click.option(
-    "--target-lang", metavar="LANG", help="Language of the texts.  [default: what REFERENCE ends in]"
+    "--metric", "metrics", multiple=True, type=click.Choice(get_args(AnyMetric)), help="Metric. Repeatable."
 )
+@click.option("--sentences", is_flag=True, help="Also score each line, as tab-separated values.")
 @click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    type=click.Choice(get_args(AnyMetric)),
-    help="What to compute; repeatable.  [default: bleu, chrf, and paper-bleu where the language is known; "
-    "brackets where REFERENCE is .trees]",
+    "--significance", type=click.Choice(get_args(Test)), help="Test the difference to the first system."
 )
-@click.option("--sentences", is_flag=True, help="Score each line too, as tab-separated values.")
-@click.option(
-    "--significance",
-    type=click.Choice(get_args(Test)),
-    help="Test whether systems differ from the first one: paired bootstrap, approximate randomization.",
-)
-@click.option("--model", type=FOLDER, help="A model that scores HYP, in place of references.")
-@click.option("--source", type=TEXT, help="What HYP is the translation of, for --model.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything in full precision as JSON.")
+@click.option("--model", type=FOLDER, help="Score HYP with this model, not references.")
+@click.option("--source", type=TEXT, help="Source of HYP, for --model.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with full precision.")
 @with_settings
 @common
 def score(
@@ -59,36 +45,46 @@ def score(
     model: Path | None,
     source: Path | None,
     as_json: bool,
-    file: Path | None,
-    assignments: tuple[str, ...],
     quiet: bool,
 ) -> None:
-    """Score translations against references, line for line.
+    """Score translations with BLEU, chrF and others.
 
-    HYP is the output of one system; without any, it is read from stdin. Texts may be plain, packed with gzip,
-    bzip2, xz or zstd, or WMT .sgm. paper-bleu is BLEU as "Attention Is All You Need" has it, on tokenised
-    text with compounds split: compare it with numbers of that kind only, and sacrebleu's with sacrebleu's.
-    brackets is the F1 of parses, bracketed or linearised, one a line, as EVALB counts it.
+    HYP is the output of a system, line by line like the references. Without
+    HYP it is read from stdin. Files may be plain, compressed (gzip, bzip2, xz,
+    zstd) or WMT .sgm.
+
+    The default metrics are bleu and chrf, with paper-bleu if the language is
+    known, and brackets if a reference is .trees:
+
+    \b
+    bleu, chrf, ter  as sacrebleu computes them
+    paper-bleu       as "Attention Is All You Need": tokenised, compounds split
+    brackets         F1 of parse trees, one a line, as EVALB computes it
+
+    Compare paper-bleu only with published scores of the same kind.
+
+    --significance bootstrap is paired bootstrap resampling, randomization is
+    approximate randomization. With --model and --source, the output is a
+    log-probability per line.
     """
-    config = chosen(ScoreConfig, file, assignments)
-    given = settings.given_names(file, assignments, {})
+    config, settings = chosen(ScoreConfig), given().names
     inputs = hypotheses or (Path("-"),)  # stdin
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:
-        click.echo("Reading hypotheses from the terminal; Ctrl-D ends them.", err=True)
+        click.echo("Reading translations from the terminal; Ctrl-D ends the input.", err=True)
     if model or source:
-        idle = [references, target_lang, metrics, sentences, significance, given, inputs[1:]]
-        _by_model(model, source, inputs[0], as_json, quiet, idle=any(idle))
+        unused = [references, target_lang, metrics, sentences, significance, settings, inputs[1:]]
+        _by_model(model, source, inputs[0], as_json, quiet, unused=any(unused))
         return
     if not references:
-        raise click.UsageError("Missing option '--reference'; or give --model and --source.")
+        raise click.UsageError("Missing option '--reference' (or --model and --source).")
 
     from nmt_cli.cli.reports.score import show, show_json
     from nmt_cli.scoring.evaluate import Evaluation, evaluate
 
     evaluation = Evaluation(
-        references, inputs, target_lang or "", metrics, sentences, significance, config, given
+        references, inputs, target_lang or "", metrics, sentences, significance, config, settings
     )
-    gc.disable()  # millions of n-grams, none of them in a ring: looking for rings takes a tenth of the time
+    gc.disable()  # collecting garbage takes a tenth of the time, and millions of n-grams form no cycles
     try:
         outcome = evaluate(evaluation)
     finally:
@@ -100,13 +96,13 @@ def score(
 
 
 def _by_model(
-    model: Path | None, source: Path | None, hypotheses: Path, as_json: bool, quiet: bool, *, idle: bool
+    model: Path | None, source: Path | None, hypotheses: Path, as_json: bool, quiet: bool, *, unused: bool
 ) -> None:
-    """Print what a model thinks of `hypotheses`; `idle` says that something else was asked for."""
+    """Print the log-probabilities of `hypotheses`. `unused`: whether other options were given."""
     if not model or not source:
-        raise click.UsageError("--model and --source need each other.")
-    if idle:
-        raise click.UsageError("--model takes one HYP, --source and --json, and nothing else.")
+        raise click.UsageError("--model and --source work only together; add the other.")
+    if unused:
+        raise click.UsageError("--model works only with one HYP, --source and --json; remove the others.")
 
     from nmt_cli.api import load
     from nmt_cli.cli.reports.score import show_forced

@@ -1,4 +1,4 @@
-"""`nmt serve`: models in, an HTTP server for LibreTranslate's clients, other programs, and people."""
+"""`nmt serve`: an HTTP server for one or more models."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -8,11 +8,27 @@ from typing import Any
 
 import click
 
-from nmt_cli.cli.options import EXISTING_FOLDER, FILE, CommandWithSettings, chosen, common, with_settings
-from nmt_cli.errors import UserError, printable
+from nmt_cli.cli.options import (
+    COUNT,
+    DEVICE,
+    EXISTING_FILE,
+    EXISTING_FOLDER,
+    PRECISION,
+    PRECISION_HELP,
+    CommandWithSettings,
+    Number,
+    chosen,
+    common,
+    printer,
+    with_settings,
+)
+from nmt_cli.errors import UserError
 from nmt_cli.serving.config import ServeConfig
 
 NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid")
+"""Libraries that an installation without the extra "serve" lacks."""
+
+PORT = Number(at_least=0, at_most=65535)
 
 
 @click.command(
@@ -21,18 +37,16 @@ NEEDED = ("starlette", "uvicorn", "python_multipart", "py3langid")
     epilog="nmt serve en-de de-en --port 5000",
 )
 @click.argument("models", nargs=-1, required=True, metavar="MODEL ...", type=EXISTING_FOLDER)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0 for all.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=5000, show_default=True, help="0 for any free."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on. 0.0.0.0 means all."
 )
-@click.option("--api-keys", "keys", type=FILE, help="File with a key a line; one of them must be sent.")
+@click.option("--port", type=PORT, default=5000, show_default=True, help="Port. 0 takes any free one.")
 @click.option(
-    "--precision",
-    type=click.Choice(["fp32", "fp16", "bf16", "int8"]),
-    help="Numbers to compute with.  [default: fp16 on a GPU, fp32 elsewhere]",
+    "--api-keys", "keys", type=EXISTING_FILE, help="File of API keys that clients must send, one a line."
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Processors to use.  [default: all]")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="What to run on.")
+@click.option("--precision", type=PRECISION, help=PRECISION_HELP)
+@click.option("--threads", type=COUNT, help="CPU threads.  [default: all cores]")
+@click.option("--device", type=DEVICE, default="auto", help="Device to translate on.  [default: auto]")
 @with_settings
 @common
 def serve(
@@ -43,17 +57,18 @@ def serve(
     precision: str | None,
     threads: int | None,
     device: str,
-    file: Path | None,
-    assignments: tuple[str, ...],
     quiet: bool,
 ) -> None:
-    """Answer requests for translations over HTTP with MODEL, a model, checkpoint or run folder.
+    """Serve translations over HTTP.
 
-    Several are several pairs of languages. It speaks as LibreTranslate, and a little as DeepL and OpenAI; a
-    page to try it stands at /. Ctrl-C and SIGTERM end it when what was asked is answered.
+    MODEL is a model, checkpoint or run folder. Give one per language pair. The
+    server implements the LibreTranslate API and the translation parts of the
+    DeepL and OpenAI APIs. Its start page translates in the browser.
+
+    Ctrl-C and SIGTERM finish the accepted requests before the server exits.
     """
-    plain = {"input.sentences": "split"}  # requests hold paragraphs
-    config = chosen(ServeConfig, file, assignments, defaults=plain)
+    split = {"input.sentences": "split"}  # requests contain paragraphs
+    config = chosen(ServeConfig, defaults=split)
     if missing := [name for name in NEEDED if not find_spec(name)]:
         raise UserError(f"nmt serve needs {missing[0]}, which is not installed: pip install '.[serve]'.")
 
@@ -63,27 +78,19 @@ def serve(
     from nmt_cli.serving.keys import Keys
     from nmt_cli.serving.server import serve as serve_models
 
-    good = Keys(keys)
+    accepted_keys = Keys(keys)
     where: dict[str, Any] = {"device": device, "precision": precision, "threads": threads}
     with ExitStack() as stack:
         loaded: dict[str, Model] = {}
         for folder in models:
             own = {f"search.{name}": value for name, value in own_search(folder).items()}
-            settings = chosen(ServeConfig, file, assignments, defaults=plain | own)
+            settings = chosen(ServeConfig, defaults=split | own)
             both = TranslateConfig(search=settings.search, input=settings.input)
             loaded[_name(folder, loaded)] = stack.enter_context(load(folder, config=both, **where))
-        set_own_threads(1)  # what the threads of this process compute shall not slow the workers down
-        serve_models(loaded, (host, port), good, config.server, _ignore if quiet else _tell)
+        set_own_threads(1)  # the threads of this process must not slow the workers down
+        serve_models(loaded, (host, port), accepted_keys, config.server, printer(quiet))
 
 
 def _name(folder: Path, taken: Mapping[str, object]) -> str:
     name = folder.resolve().name
     return name if name not in taken else str(folder)
-
-
-def _tell(text: str) -> None:
-    click.echo(printable(text), err=True)
-
-
-def _ignore(text: str) -> None:
-    """For --quiet."""

@@ -10,30 +10,42 @@ from types import FrameType
 import click
 
 from nmt_cli import api
-from nmt_cli import config as settings
-from nmt_cli.cli.options import FOLDER, CommandWithSettings, chosen, common, with_settings
+from nmt_cli.cli.options import (
+    COUNT,
+    DEVICE,
+    FOLDER,
+    CommandWithSettings,
+    PresetType,
+    chosen,
+    common,
+    must_exist,
+    setting_option,
+    with_settings,
+)
 from nmt_cli.errors import EXIT_CODES, printable
 from nmt_cli.runtime.atomic import resolved
 from nmt_cli.training.config import TrainConfig
 
 SECONDS_OF_ECHO = 3.0
-"""A launcher may pass on what reached the process already."""
+"""A launcher may repeat a signal that already reached the process. A Ctrl-C this soon counts as repeated."""
 
 
 class Stop:
-    """Remembers the first signal that asks for an end; a second Ctrl-C, if it is no echo, ends at once.
+    """Handles the signals that end a run.
 
-    A signal that whoever started us had us ignore, as nohup does, stays ignored.
+    The first one is stored in `signal`. A later Ctrl-C raises `KeyboardInterrupt`.
+    Signals that the process was started to ignore, as nohup does, stay ignored.
     """
 
     def __init__(self) -> None:
+        """Install the handlers."""
         self.signal = 0
         self._since = 0.0
         for number in EXIT_CODES:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._wanted)
+                signal.signal(number, self._handle)
 
-    def _wanted(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
         now = time.monotonic()
         if not self.signal:
             self.signal, self._since = number, now
@@ -41,81 +53,77 @@ class Stop:
             raise KeyboardInterrupt
 
 
+def _tokens(text: str) -> int:
+    if text != "auto" and not (text.isdecimal() and int(text)):
+        raise click.UsageError(f"--max-tokens-per-device must be a number or auto (got {text})")
+    return 0 if text == "auto" else int(text)
+
+
+def _absolute(path: str) -> str:
+    # The run folder keeps the settings, and the run may be resumed from another folder.
+    return str(resolved(Path(path)))
+
+
 @click.command(
     cls=CommandWithSettings,
     settings=TrainConfig,
-    epilog="nmt train dataset --preset vaswani2017-base --set model.residual_dropout=0.2 --out run",
+    epilog="nmt train dataset --preset vaswani2017-base \\\n    --set model.residual_dropout=0.2 --out run",
 )
 @click.argument("dataset", type=FOLDER)
-@click.option("--out", required=True, type=FOLDER, help="Run folder to make, or to go on with.")
+@click.option("--out", required=True, type=FOLDER, help="Run folder to write, or to resume.")
 @click.option(
-    "--preset",
-    metavar="NAME",
-    type=click.Choice(settings.preset_names()),
-    help="A model and how to train it: vaswani2017-base, vaswani2017-big (the paper's two), t2t-base, "
-    "t2t-big (Tensor2Tensor's: norm first), iwslt14 (small data), tiny (Multi30k), small (benchmarks), "
-    "marian-base (exports), parsing (section 6.3). Settings win over it.",
+    "--preset", metavar="NAME", type=PresetType(), help="Model and training settings to start from."
 )
-@click.option("--max-steps", type=int, help="Steps of the whole run.")
-@click.option("--batch-tokens", type=int, help="Tokens of a step on each side, over all devices.")
-@click.option(
+@setting_option("training.max_steps", "--max-steps", type=int, metavar="N")
+@setting_option("batch.tokens", "--batch-tokens", type=int, metavar="N")
+@setting_option(
+    "training.max_tokens_per_device",
     "--max-tokens-per-device",
+    type=_tokens,
     metavar="N|auto",
-    help="Tokens of both sides that are worked on at a time; batches stay the same, dropout masks do not.",
+    default_text="auto",
 )
-@click.option("--seed", type=int, help="Decides weights, batches and dropout.")
-@click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="What to train on."
+@setting_option("training.seed", "--seed", type=int, metavar="N")
+@click.option("--device", type=DEVICE, default="auto", help="Device to train on.  [default: auto]")
+@click.option("--devices", type=COUNT, default=1, help="Number of devices on this machine.  [default: 1]")
+@click.option("--threads", type=COUNT, help="CPU threads.  [default: OMP_NUM_THREADS, or all cores]")
+@setting_option("validation.every_steps", "--validate-every", type=int, metavar="N")
+@setting_option("checkpoints.every_steps", "--save-every", type=int, metavar="N")
+@setting_option(
+    "start.model", "--init-from", type=_absolute, metavar="MODEL", shell_complete=FOLDER.shell_complete
 )
-@click.option("--devices", type=click.IntRange(min=1), default=1, help="How many of them, on this machine.")
-@click.option(
-    "--threads", type=click.IntRange(min=1), help="Processors to use.  [default: OMP_NUM_THREADS, or all]"
-)
-@click.option("--validate-every", type=int, help="Steps between validations; 0 for none.")
-@click.option("--save-every", type=int, help="Steps between checkpoints, instead of minutes.")
-@click.option("--init-from", metavar="MODEL", type=FOLDER, help="Start from a model's weights; see [start].")
-@click.option("--deterministic", is_flag=True, help="The same bits each time, or an error.")
-@click.option("--dry-run", is_flag=True, help="Print the plan, and on stdout the settings; train nothing.")
+@setting_option("training.deterministic", "--deterministic", is_flag=True)
+@click.option("--dry-run", is_flag=True, help="Print time, memory and disk needed. Train nothing.")
 @with_settings
 @common
 def train(
     dataset: Path,
     out: Path,
-    preset: str | None,
-    max_steps: int | None,
-    batch_tokens: int | None,
-    max_tokens_per_device: str | None,
-    seed: int | None,
+    preset: Path | None,
     device: api.Device,
     devices: int,
     threads: int | None,
-    validate_every: int | None,
-    save_every: int | None,
-    init_from: Path | None,
-    deterministic: bool,
     dry_run: bool,
-    file: Path | None,
-    assignments: tuple[str, ...],
     quiet: bool,
 ) -> None:
-    """Train a Transformer on DATASET, a folder that nmt preprocess made.
+    """Train a Transformer on a dataset.
 
-    The same command again goes on where the run stands. Ctrl-C saves first. Runs under torchrun and Slurm.
+    DATASET is a folder that nmt preprocess wrote. Run the same command again
+    to resume an interrupted run. Ctrl-C saves a checkpoint first. torchrun and
+    Slurm may start the command, too.
+
+    Presets. Settings in --config, --set and options override them:
+
+    \b
+    vaswani2017-base, vaswani2017-big  "Attention Is All You Need"
+    t2t-base, t2t-big                  the same in Tensor2Tensor: norm first
+    iwslt14, tiny, small               small data, Multi30k, benchmarks
+    marian-base                        for nmt export --format marian
+    parsing                            constituency parsing, section 6.3
     """
-    flags = {
-        "training.max_steps": max_steps,
-        "batch.tokens": batch_tokens,
-        "training.max_tokens_per_device": _tokens(max_tokens_per_device),
-        "training.seed": seed,
-        "validation.every_steps": validate_every,
-        "checkpoints.every_steps": save_every,
-        # Absolute: the run folder keeps the settings, and may be gone on with from elsewhere.
-        "start.model": str(resolved(init_from)) if init_from else None,
-        "training.deterministic": deterministic or None,
-    }
-    config = chosen(TrainConfig, file, assignments, flags, settings.preset_path(preset) if preset else None)
+    config = chosen(TrainConfig, preset)
     work = _forecast if dry_run else _run
-    sys.exit(work(dataset, out, config, device, devices, threads, quiet))
+    sys.exit(work(must_exist(dataset), out, config, device, devices, threads, quiet))
 
 
 def _forecast(
@@ -127,7 +135,7 @@ def _forecast(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Say what training would do; the settings, which --config takes back, are all of stdout."""
+    """Print the plan of a run to stdout, and return the exit code."""
     from nmt_cli.cli.reports.dry_run import show
     from nmt_cli.cli.reports.train import Reporter
     from nmt_cli.runtime.devices import device_of_rank
@@ -138,13 +146,11 @@ def _forecast(
     process = process_from_environment()
     if threads:
         set_own_threads(threads)
-    # Under torchrun all processes come here, and one forecast is enough.
+    # torchrun starts several processes, and one forecast is enough.
     if process.first:
-        where, world = device_of_rank(device, process.local_rank), max(devices, process.world)
-        found = forecast(dataset, out, config, world, where, Reporter(quiet))
-        click.echo(settings.as_toml(config).encode(errors="surrogateescape"), nl=False)
-        if not quiet:
-            show(found, world, where.type)
+        kind, world = device_of_rank(device, process.local_rank), max(devices, process.world)
+        plan = forecast(dataset, out, config, world, kind, Reporter(quiet))
+        show(plan, world, kind.type)
     return 0
 
 
@@ -157,7 +163,7 @@ def _run(
     threads: int | None,
     quiet: bool,
 ) -> int:
-    """Train here, or in a process for each device; returns the exit code."""
+    """Train in this process, or in one process per device. Return the exit code."""
     from nmt_cli.cli.reports.train_live import shown_run
     from nmt_cli.data.dataset import open_dataset
     from nmt_cli.training.setup.launch import LAUNCHER, run_on_devices
@@ -167,9 +173,9 @@ def _run(
     stop = Stop()
     launcher = int(os.environ.get(LAUNCHER, 0))
     if devices > 1 and process.world > 1 and not launcher:
-        raise click.UsageError("--devices is for one process alone; torchrun and Slurm have started several.")
+        raise click.UsageError("--devices has no effect under torchrun and Slurm; remove it.")
     if devices > 1 and process.world == 1:
-        # For its errors, which otherwise each of the processes would tell.
+        # Report its errors once. Otherwise each of the processes would.
         open_dataset(dataset)
         return run_on_devices(
             sys.argv[1:],
@@ -179,7 +185,7 @@ def _run(
         )
 
     def stop_wanted() -> bool:
-        # A launcher that was killed can't stop its processes; they notice that they have another parent.
+        # A launcher that was killed can't stop its processes. They notice that their parent has changed.
         orphaned = launcher not in (0, os.getppid())
         return bool(stop.signal) or orphaned
 
@@ -194,15 +200,5 @@ def _run(
             command=command,
         )
         report.end(out, trained.complete)
-    # No signal came to who lost its launcher; it counts as terminated.
+    # A process without its launcher received no signal. It exits as if it were terminated.
     return 0 if trained.complete else EXIT_CODES[stop.signal or signal.SIGTERM]
-
-
-def _tokens(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if text == "auto":
-        return 0
-    if not text.isdecimal() or not int(text):
-        raise click.UsageError(f"--max-tokens-per-device takes a number or auto, not {text}.")
-    return int(text)
