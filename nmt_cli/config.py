@@ -30,6 +30,7 @@ from nmt_cli.setting_values import (
     shown,
     toml_literal,
     wanted,
+    with_full_names,
 )
 
 Config = TypeVar("Config")
@@ -272,7 +273,7 @@ def as_commented_toml(config: Any) -> str:
         is_default = value == described.default
         notes = [described.takes, "" if is_default else f"default {toml_literal(described.default)}"]
         note = "; ".join(filter(None, notes))
-        meaning = f"{described.meaning} [{note}]" if note else described.meaning
+        meaning = f"{described.meaning} [{note}]".lstrip() if note else described.meaning
         lines += ["", *textwrap.wrap(meaning, 108, initial_indent="# ", subsequent_indent="# ")]
         lines.append(f"{'#' if is_default else ''}{name} = {toml_literal(value)}")
     return "\n".join([*lines, ""])
@@ -379,25 +380,16 @@ def _unknown(entry: Entry, keys: Mapping[str, tuple["Field[Any]", Any]]) -> str:
 def _built(
     name: str, section: Any, values: Mapping[str, object], entries: Sequence[Entry], problems: list[str]
 ) -> object:
-    """Return the section `name` with these values. If they contradict each other, add to `problems`.
-
-    The messages of a section call its settings by their names alone. Here they get the names that the user
-    typed, and the files that they are in.
-    """
+    """Return the section `name` with these values. If they contradict each other, add to `problems`."""
     try:
         return section(**values)
     except UserError as error:
         typed = {key.name: Entry(f"{name}.{key.name}", None, "--set") for key in fields(section)}
         typed |= {
-            entry.name.partition(".")[2]: entry for entry in entries if entry.name.startswith(f"{name}.")
+            key.name: entry
+            for key in fields(section)
+            for entry in entries
+            if entry.name == f"{name}.{key.name}"
         }
-        # Neither within a longer name nor in quotation marks.
-        alone = re.compile(rf"(?<![\w.'\"-])({'|'.join(typed)})(?![\w'\"-]|\.\w)")
-        for message in map(str, error.args):
-            origins = dict.fromkeys(
-                typed[found].place.removeprefix(", in ") for found in alone.findall(message)
-            )
-            files = " and ".join(filter(None, origins))
-            full = alone.sub(lambda found: typed[found[1]].label, message).removesuffix(".")
-            problems.append(f"{full}, in {files}" if files else full)
+        problems += [with_full_names(str(message), typed) for message in error.args]
         return None

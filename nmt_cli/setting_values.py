@@ -74,6 +74,28 @@ class Entry:
         return "" if self.origin.startswith("--") else f", in {self.origin}"
 
 
+def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
+    """Return a message of a section with the names that the user typed, and with the files that they are in.
+
+    The section calls its settings by their bare names, which are often English words, too. They count as
+    names if they contain "_", begin the message, or follow a word such as "set".
+    """
+    mentioned: list[Entry] = []
+
+    def replacement(match: re.Match[str]) -> str:
+        before, name = match["before"], match["name"]
+        if not before and match.start() and "_" not in name:
+            return match[0]
+        mentioned.append(entries[name])
+        return f"{before}{entries[name].label}"
+
+    before = r"\b(?:set|raise|above|with|without) |(?<![\w.'\"-])"
+    names = rf"(?P<before>{before})(?P<name>{'|'.join(entries)})(?![\w'\"-]|\.\w)"
+    full = re.sub(names, replacement, message).removesuffix(".")
+    files = filter(None, dict.fromkeys(entry.place.removeprefix(", in ") for entry in mentioned))
+    return ", in ".join(filter(None, [full, " and ".join(files)]))
+
+
 def toml_literal(value: object) -> str:
     """`value` as one would write it in a TOML file."""
     # TOML writes true, Python True.
@@ -151,7 +173,9 @@ def _table(value: object, kind: Any) -> object | None:
         f"there is no setting {name} in it; {nearest(name, types)}" for name in value if name not in types
     ]
     problems += [
-        f"{name} takes {wanted(types[name])}, not {value[name]!r}" for name in values if values[name] is None
+        f"{name} must be {wanted(types[name])} (got {shown(value[name])})"
+        for name in values
+        if values[name] is None
     ]
     if problems:
         raise UserError("; ".join(problems))

@@ -1,13 +1,13 @@
-"""The library: everything `nmt` does that is worth calling from Python.
+"""The Python library.
 
     from nmt_cli.api import load
 
     with load("runs/en-de") as model:
         print(model.translate(["A dog runs.", "Two cats sleep."]))
 
-Nothing here changes the program around it: threads of PyTorch, random seeds, signal handlers and environment
-variables stay as they are. The exceptions are a variable of cuBLAS for deterministic training, and two that
-bound the caches of oneDNN and PyTorch, which `load` sets unless they are set.
+It does not change threads of PyTorch, random seeds, signal handlers or environment variables of the program,
+with two exceptions. Deterministic training sets a variable of cuBLAS. `load` sets two variables that limit
+the caches of oneDNN and PyTorch, unless they are set.
 """
 
 from importlib import import_module
@@ -78,7 +78,7 @@ __all__ += ["TranslateConfig", "ValidationConfig"]
 
 
 class _Help:
-    """The docstring of a section, with the meanings of its settings. They are read when it is asked for."""
+    """The docstring of a section with the meanings of its settings, which are read on first access."""
 
     def __init__(self, text: str | None) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""The commands besides `nmt translate` that are worth calling from Python."""
+"""The functions for `nmt preprocess`, `nmt train` and `nmt average-checkpoints`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def preprocess(
     progress: Progress = lambda stage, done, whole: None,
     shard: tuple[int, int] = (1, 1),
 ) -> Outcome:
-    """Make the dataset folder `out` of raw parallel text, as `nmt preprocess` does with the same options.
+    """Write the dataset folder `out` from raw parallel text, as `nmt preprocess` does with the same options.
 
-    With `shard=(3, 16)` it does the part of machine 3 of 16. `given` names settings that were given
-    explicitly, even if at their defaults. It starts processes: call it below `if __name__ == "__main__":`.
+    With `shard=(3, 16)` it does part 3 of 16. `given` contains the names of settings that the user set, even
+    to the default. The function starts processes, so call it below `if __name__ == "__main__":`.
 
     >>> outcome = preprocess("en", "de", [corpus], dataset, config=characters, workers=1)
     >>> outcome.manifest["splits"]["train"]["pairs"]
@@ -57,7 +57,7 @@ def preprocess(
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A run folder, and whether its run is complete."""
+    """The result of `train`: the run folder, and whether all steps are done."""
 
     folder: Path
     complete: bool
@@ -74,11 +74,11 @@ def train(
     stop_wanted: Callable[[], bool] = lambda: False,
     command: Sequence[str] = (),
 ) -> Trained:
-    """Train on a dataset folder, in the run folder `out`. The same call again resumes the run.
+    """Train on a dataset folder, and write the run folder `out`. The same call again resumes the run.
 
-    `threads` is for a CPU; the default is OMP_NUM_THREADS, or else all cores. `report` gets each event. When
-    `stop_wanted` returns true, the run is saved and ends. The run folder keeps the `command`. On several
-    devices each process makes the call, under torchrun or Slurm.
+    `threads` applies to a CPU. The default is OMP_NUM_THREADS, or else all cores. `report` receives each
+    event. When `stop_wanted` returns true, training saves and ends. `command` is recorded in the run folder.
+    For several devices, start a process for each with torchrun or Slurm, and make the call in all of them.
 
     >>> trained = train(dataset, run, tiny, device="cpu")
     >>> trained.complete
@@ -95,7 +95,7 @@ def train(
     process = process_from_environment()
     where = device_of_rank(device, process.local_rank)
     paths, settings = (Path(dataset), Path(out)), config or TrainConfig()
-    # Training seeds PyTorch's generators, and they are the caller's.
+    # Training seeds PyTorch's generators, which belong to the caller.
     with torch.random.fork_rng([where] if is_gpu(where) else []):
         complete = train_run(*paths, settings, process, where, report, stop_wanted, command, threads or 0)
     return Trained(paths[1], complete)

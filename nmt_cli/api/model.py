@@ -1,4 +1,4 @@
-"""A model to translate, score and align with."""
+"""`load` and the `Model` that it returns."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def load(
 ) -> Model:
     """Load a model, checkpoint or run folder; several are an ensemble.
 
-    Translates on `devices` GPUs, or with as many `threads` of the processor, by default all that this process
-    may use. `precision` is fp16 on a GPU by default and fp32 elsewhere. Without `config`, an imported model
-    decodes as its owner does. `UserError` says what is wrong with a folder or a setting.
+    The model runs on `devices` GPUs, or on the CPU with `threads` threads, by default one per available core.
+    The default `precision` is fp16 on a GPU and fp32 on a CPU. Without `config`, an imported model uses its
+    own search settings. Raises `UserError` for an invalid folder or setting.
 
     >>> model = load(folder, device="cpu", threads=2)
     >>> model.translate(["abc def"])
@@ -53,22 +53,20 @@ def load(
     from nmt_cli.translation.loading import load as load_models
 
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise TypeError("load takes folders: load(folder), or load(first, second) for an ensemble.")
+        raise TypeError("load needs folders: load(folder), or load(first, second) for an ensemble.")
     folders = [Path(path) for path in paths]
-    where = Where(device, devices, threads or 0, precision)
     if config is None:
         own = {f"search.{name}": value for name, value in own_search(folders[0]).items()}
         config = read(TranslateConfig, defaults=own)
-    return Model(load_models(folders, config, where))
+    return Model(load_models(folders, config, Where(device, devices, threads or 0, precision)))
 
 
 class Model:
-    """A model, or several as one, ready to translate; made by `load`.
+    """A model or an ensemble, ready to translate. `load` returns it.
 
-    Any threads may use it at the same time: what they ask for is translated in the same batches. The first
-    translation starts the workers, on Linux processes of their own where there are several for the CPU; they
-    end with `close`, with a `with` block, or when nobody has the model any more. A process that was forked
-    before that has workers of its own.
+    Several threads may use it at the same time. Their sentences share batches. The first translation starts
+    the workers. On Linux, several workers for the CPU are processes. The workers end with `close`, at the end
+    of a `with` block, or when the model is garbage-collected. A forked process starts its own workers.
     """
 
     def __init__(self, loaded: Loaded) -> None:
@@ -82,7 +80,7 @@ class Model:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The languages it translates from and into, as they were called in training.
+        """The source and the target language, as named in training.
 
         >>> model.languages
         ('en', 'de')
@@ -92,7 +90,7 @@ class Model:
 
     @property
     def config(self) -> TranslateConfig:
-        """The settings it was loaded with."""
+        """The settings with which the model was loaded."""
         return self._loaded.translator.config
 
     @property
@@ -106,12 +104,12 @@ class Model:
 
     @property
     def transformers(self) -> Sequence[Transformer]:
-        """The models as PyTorch modules, on the first device. Several are an ensemble."""
+        """The models of the ensemble as PyTorch modules, on the first device."""
         return self._loaded.models
 
     @property
     def max_source_tokens(self) -> int:
-        """The number of source tokens that it translates at once. Longer lines are split."""
+        """The largest number of source tokens in a sentence. Longer lines are split."""
         return self._loaded.translator.longest
 
     def translate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
@@ -125,9 +123,9 @@ class Model:
         return [translation.checked_text for translation in self.translations(lines, search)]
 
     def stream(self, lines: Iterable[str], search: SearchConfig | None = None) -> Iterator[str]:
-        """As `translate`, each translation as soon as it and those before it are done.
+        """Yield what `translate` returns, each translation as soon as it and all before it are finished.
 
-        A thread reads `lines`, as far ahead as `input.window` in the settings of `load` says.
+        A thread reads `lines` up to `input.window` lines ahead, a setting that `load` takes.
 
         >>> for text in model.stream(line for line in ("abc", "de")):
         ...     print(text)
@@ -142,9 +140,10 @@ class Model:
         search: SearchConfig | None = None,
         before_waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[Translation]:
-        """As `stream`, with all candidates, their scores and pieces, and flags; `failed` replaces the error.
+        """Yield translations as `stream` does, with all candidates, their scores and tokens, and flags.
 
-        Where the next one is not done yet, `before_waiting` is called.
+        A line that does not fit into memory has `failed` set. It raises nothing. `before_waiting` is called
+        whenever the next translation is not finished yet.
 
         >>> (abc,) = model.translations(["abc"], SearchConfig(beam=3, n_best=2))
         >>> [candidate.text for candidate in abc.candidates][0]
@@ -161,25 +160,28 @@ class Model:
         return self._kept(stream(translator, self._started().queue, lines, search, before_waiting))
 
     def translate_text(self, text: str, search: SearchConfig | None = None) -> str:
-        """The translation of a whole text, each sentence by itself; blanks and line breaks stay as they are.
+        """Return the translation of a text, sentence by sentence, with the same whitespace between sentences.
 
         >>> model.translate_text("One is.  Two is.\\n\\n  Three is. ")
         'One is.  Two is.\\n\\n  Three is. '
         """
-        sentences, blanks = self.sentences(text)
-        return self.joined(self.translate(sentences, search), blanks)
+        sentences, spaces = self.sentences(text)
+        return self.joined(self.translate(sentences, search), spaces)
 
     def sentences(self, text: str) -> tuple[list[str], list[str]]:
-        """The sentences of a text and the blanks behind each; those at its start are behind an empty one.
+        """Split a text. Return its sentences and the whitespace after each.
+
+        Whitespace at the start of the text follows an empty sentence.
 
         >>> model.sentences("One is.  Two is.\\n")
         (['One is.', 'Two is.'], ['  ', '\\n'])
         """
-        found = self._loaded.translator.split(text)
-        return [sentence for sentence, _ in found], [blanks for _, blanks in found]
+        parts = self._loaded.translator.split(text)
+        return [sentence for sentence, _ in parts], [spaces for _, spaces in parts]
 
     def joined(self, translations: Sequence[str], blanks: Sequence[str]) -> str:
-        """The translations of `sentences` as one text, with the same blanks, as the target language has them.
+        """Join translations of `sentences` with the whitespace that it returned, as the target language has
+        it.
 
         >>> model.joined(["Eins ist.", "Zwei ist."], ["  ", "\\n"])
         'Eins ist.  Zwei ist.\\n'
@@ -187,9 +189,9 @@ class Model:
         return self._loaded.translator.joined(translations, blanks)
 
     async def atranslate(self, lines: Iterable[str], search: SearchConfig | None = None) -> list[str]:
-        """As `translate`, for programs with an event loop, which it never blocks.
+        """Return what `translate` returns, without blocking the event loop.
 
-        Where it is cancelled, its sentences leave the queue and the running batch.
+        Cancelling it removes its sentences from the queue and from the running batch.
 
         >>> asyncio.run(model.atranslate(["abc", "", "de"]))
         ['abc', '', 'de']
@@ -197,7 +199,7 @@ class Model:
         return [text async for text in self.astream(lines, search)]
 
     async def astream(self, lines: Iterable[str], search: SearchConfig | None = None) -> AsyncIterator[str]:
-        """As `stream`, for programs with an event loop.
+        """Yield what `stream` yields, without blocking the event loop.
 
         >>> async def main():
         ...     async for text in model.astream(["abc", "de"]):
@@ -213,7 +215,7 @@ class Model:
     async def atranslations(
         self, lines: Iterable[str], search: SearchConfig | None = None
     ) -> AsyncGenerator[Translation]:
-        """As `translations`, for programs with an event loop.
+        """Yield what `translations` yields, without blocking the event loop.
 
         >>> async def main():
         ...     async for translation in model.atranslations(["abc"], SearchConfig(beam=2, n_best=2)):
@@ -228,23 +230,23 @@ class Model:
         lines, translator = _checked_lines(lines), self._loaded.searching(search)
         workers = self._workers
         if not workers or not workers.usable:
-            workers = await asyncio.to_thread(self._started)  # which takes its time
-        found = async_stream(translator, workers.queue, lines, translator.config.search)
-        async with aclosing(found) as translations:
+            workers = await asyncio.to_thread(self._started)  # takes seconds
+        results = async_stream(translator, workers.queue, lines, translator.config.search)
+        async with aclosing(results) as translations:
             async for translation in translations:
                 yield translation
 
     async def atranslate_text(self, text: str, search: SearchConfig | None = None) -> str:
-        """As `translate_text`, for programs with an event loop.
+        """Return what `translate_text` returns, without blocking the event loop.
 
         >>> asyncio.run(model.atranslate_text("One is.\\n\\nTwo is."))
         'One is.\\n\\nTwo is.'
         """
-        lines, blanks = self.sentences(text)
-        return self.joined(await self.atranslate(lines, search), blanks)
+        lines, spaces = self.sentences(text)
+        return self.joined(await self.atranslate(lines, search), spaces)
 
     def score(self, pairs: Iterable[Pair]) -> list[float]:
-        """The log-probability of each translation, given its source; computed in the calling thread.
+        """Return the log-probability of each translation given its source. It runs in the calling thread.
 
         >>> same, other = model.score([("abc", "abc"), ("abc", "xyz")])
         >>> same > other
@@ -253,7 +255,7 @@ class Model:
         return [scored.log_probability for scored in self.token_scores(pairs)]
 
     def token_scores(self, pairs: Iterable[Pair]) -> list[Scored]:
-        """As `score`, of each piece.
+        """Return the log-probability of each translation and of its tokens.
 
         >>> (scored,) = model.token_scores([("abc", "abc")])
         >>> scored.tokens
@@ -266,7 +268,7 @@ class Model:
         return score_pairs(self._loaded, _checked_pairs(pairs))
 
     def align(self, pairs: Iterable[Pair]) -> list[Alignment]:
-        """For each piece of a translation the piece of its source that the first model looks at most.
+        """Return for each target token the source token with the most attention of the first model.
 
         >>> (aligned,) = model.align([("abc", "abc")])
         >>> aligned.source, aligned.target, aligned.links
@@ -280,7 +282,7 @@ class Model:
         """Return the attention weights of each head of each layer of the first model, for each pair.
 
         >>> (maps,) = model.attention_maps([("abc", "ab")])
-        >>> maps.cross.shape[2:]  # target and source tokens, each with an end mark
+        >>> maps.cross.shape[2:]  # target and source tokens, each with the end token
         torch.Size([3, 4])
         """
         from nmt_cli.decoding.attention_maps import attention_maps
@@ -290,12 +292,12 @@ class Model:
         return attention_maps(self.transformers[0], ids)
 
     def start(self) -> None:
-        """Start the workers, unless they are; else the first translation does."""
+        """Start the workers if they are not running. Otherwise the first translation starts them."""
         self._started()
 
     @property
     def queued(self) -> int:
-        """How many sentences wait or are being translated, of all requests together.
+        """The number of sentences that wait or are being translated, in all requests together.
 
         >>> model.queued
         0
@@ -304,11 +306,11 @@ class Model:
 
     @property
     def restarts(self) -> int:
-        """How many worker processes died, so that others translated again what they had."""
+        """The number of worker processes that died. Other workers translated their sentences again."""
         return self._workers.restarts if self._workers else 0
 
     def close(self) -> None:
-        """End the workers; what is under way in other threads is a `RuntimeError` there."""
+        """End the workers. Running translations in other threads raise `RuntimeError`."""
         with self._changing:
             self._closed = True
             if self._workers:
@@ -321,31 +323,31 @@ class Model:
         self.close()
 
     def _kept(self, translations: Iterator[Translation]) -> Iterator[Translation]:
-        """The same translations, from a generator that holds on to the model: whoever still iterates keeps
-        its workers alive."""
+        """Yield the same translations. The generator refers to the model, which keeps its workers alive."""
         yield from translations
 
     def _started(self) -> Workers:
+        """Return the running workers. Start them if needed."""
         from nmt_cli.translation.workers.pool import Workers
 
         with self._changing:
             if self._closed:
-                raise RuntimeError("the model was closed; load it again.")
-            # Not usable where they failed, or where this process is a fork of the one that started them.
+                raise RuntimeError("the model is closed; load it again.")
+            # Unusable after a failure, or if this process is a fork of the one that started them.
             if not self._workers or not self._workers.usable:
                 if self._workers:
                     self._workers.close()
                 self._workers = Workers(self._loaded.workers)
-                # Unlike `__del__` this is called also when the program ends with the model still in use.
+                # Unlike `__del__`, this is also called if the program ends while the model is in use.
                 weakref.finalize(self, self._workers.close)
             return self._workers
 
 
 def _checked_lines(lines: Iterable[str]) -> Iterable[str]:
     if isinstance(lines, str | bytes):
-        raise TypeError("lines must be a list of texts, not a single one; take [text], or translate_text.")
+        raise TypeError("lines must be a list of texts (got one text); use [text] or translate_text.")
     if isinstance(lines, Sequence) and (wrong := [line for line in lines if not isinstance(line, str)]):
-        raise TypeError(f"each line must be a text, not {wrong[0]!r}.")
+        raise TypeError(f"each line must be a text (got {wrong[0]!r}).")
     return lines
 
 
@@ -354,5 +356,5 @@ def _checked_pairs(pairs: Iterable[Pair]) -> list[Pair]:
     for pair in listed:
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2
         if not is_pair or not all(isinstance(text, str) for text in pair):
-            raise TypeError(f"each pair must be a source and its translation, not {pair!r}.")
+            raise TypeError(f"each pair must be a source and its translation (got {pair!r}).")
     return listed

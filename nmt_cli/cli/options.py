@@ -58,12 +58,12 @@ def must_exist(path: AnyPath) -> AnyPath:
     return path
 
 
-class Number(click.ParamType):
+class Number(click.ParamType[float]):
     """A number within bounds. The error for another one has the same words as that for a setting."""
 
     name = "n"
 
-    def __init__(self, kind: click.ParamType = click.INT, **limits: float) -> None:
+    def __init__(self, kind: "click.ParamType[Any]" = click.INT, **limits: float) -> None:
         """The limits are `at_least`, `more_than` and `at_most`."""
         self._kind = kind
         self._bounds = Bounds({name.replace("_", " "): limit for name, limit in limits.items()})

@@ -85,7 +85,7 @@ class Run:
     @property
     def config(self) -> TrainConfig:
         """Configuration of the run by `nmt train`."""
-        return read(TrainConfig, None, self.settings, {}, preset_path(MODELS[self.model][0]))
+        return read(TrainConfig, None, self.settings, (), preset_path(MODELS[self.model][0]))
 
 
 @dataclass

@@ -11,6 +11,6 @@ nmt preprocess --tokenizer word --vocab-size 37000 --source-lang en --target-lan
 for row in $(python "$here/results.py" rows) big; do
     # shellcheck disable=SC2046 # they are many words
     nmt train "$1/dataset" --preset vaswani2017-base $(python "$here/results.py" settings "$row" --factor 1) \
-        --max-tokens-per-device 64 --out "$1/run" --dry-run 2>"$1/plan.txt" >"$1/settings.toml"
+        --max-tokens-per-device 64 --out "$1/run" --dry-run >"$1/plan.txt" 2>"$1/log.txt"
     echo "$row $(sed -n 's/^parameters *//p' "$1/plan.txt")"
 done

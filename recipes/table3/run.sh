@@ -57,7 +57,7 @@ for row in "${rows[@]}"; do
     if [ ! -f "$stage/result.json" ]; then
         mkdir -p "$stage"
         train
-        train --dry-run 2>"$stage/plan.txt" >"$stage/settings.toml"
+        train --dry-run >"$stage/plan.txt"
         nmt translate "$run/training/last" --beam 4 --length-penalty 0.6 \
             --input "$dataset/$valid.source.raw.txt" --output "$stage/$valid.de"
         nmt score --metric bleu --json --reference "$dataset/$valid.target.raw.txt" "$stage/$valid.de" \

@@ -4,7 +4,7 @@ python -m recipes.torture.files --kept found.jsonl     10,000 mutations; started
 python -m recipes.torture.files --only 4711            one mutation, and all that it led to
 
 A mutation follows from the seed and its number alone. Right are one line of error, or the same result as
-without it; wrong are a fault of nmt's own, a traceback, a crash, a hang, code from a file that ran, or
+without it; wrong are a bug in nmt, a traceback, a crash, a hang, code from a file that ran, or
 another result in silence.
 """
 
@@ -31,7 +31,7 @@ from recipes.torture.table import Outcome, Tally, print_table
 SECONDS = 60
 """A command takes a tenth; what takes so long hangs."""
 
-OWN_FAULTS = ("a fault of nmt's own", "Traceback", "Exception ignored")
+OWN_FAULTS = ("a bug in nmt", "a fault of nmt's own", "Traceback", "Exception ignored")
 Found = tuple[int, str, str, Outcome, str]
 """The number, the fault, the kind of file, what came of it, and what to say of it."""
 

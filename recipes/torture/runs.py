@@ -142,4 +142,4 @@ def differing(run: Path, whole: Mapping[str, Any]) -> list[str]:
 def refused_plainly(code: int | None, said: str) -> bool:
     """Whether a command ended with one line that a user can act on, warnings before it apart."""
     told = [line for line in said.splitlines() if line.startswith(("Error: ", "Traceback"))]
-    return code == 1 and len(told) == 1 and told[0].startswith("Error: ") and "fault of nmt's own" not in said
+    return code == 1 and len(told) == 1 and told[0].startswith("Error: ") and "bug in nmt" not in said

@@ -191,11 +191,11 @@ def test_a_description_that_lacks_something_is_told_with_its_file(folder: Path, 
 @pytest.mark.parametrize(
     ("setting", "value", "told"),
     [
-        ("width", 400_000, "width is 400000; take 1 to 16384"),
-        ("encoder_layers", 20_000, "encoder_layers is 20000; take"),
+        ("width", 400_000, "width must be 1 to 16384"),
+        ("encoder_layers", 20_000, "encoder_layers must be"),
         ("encoder_layers", 900, "has no encoder.1.after_attention.norm.bias, so it belongs to another model"),
         ("width", 16_384, "is \\[.*\\], but this model's is"),
-        ("longest", -5, "longest is -5; take"),
+        ("longest", -5, "longest must be"),
     ],
 )
 def test_a_model_that_is_not_in_its_weights_is_refused_before_it_is_built(

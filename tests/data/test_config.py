@@ -38,11 +38,11 @@ def test_a_corpus_has_filters_of_its_own_beside_the_general_ones(tmp_path: Path)
     [
         ('{name="a", path="x"}, {name="a", path="y"}', "two corpora are named a"),
         ('{name="a", path="x", weight=1}, {name="b", path="y"}', "a has a weight and b has none"),
-        ('{name="a", path="x", weight=-1}', "weight is -1.0; take at least 0"),
+        ('{name="a", path="x", weight=-1}', "weight must be at least 0"),
         ('{name="", path="x"}', "name is ''; give one line of text"),
         ('{name="a", path="x", tag="2 de"}', "tag is '2 de'; a symbol is one word"),
         ('{name="a", path="x", filters={max_word=3}}', "filters of a: there is no setting max_word"),
-        ('{name="a", path="x", filters={max_ratio=0.5}}', "filters of a: max_ratio is 0.5"),
+        ('{name="a", path="x", filters={max_ratio=0.5}}', "filters of a: max_ratio must be 0, or at least 1"),
     ],
 )
 def test_corpora_that_can_not_be_are_refused(corpora: str, told: str) -> None:
@@ -58,7 +58,7 @@ def test_corpora_that_can_not_be_are_refused(corpora: str, told: str) -> None:
         ("stage=[{}, {}]", "stage 1 of 2 has no until"),
         ("weights={a=-1}", "weights holds a = -1.0; take at least 0"),
         ("stage=[{weights={a=-1}}]", "weights holds a = -1.0; take at least 0"),
-        ('over="tag"', "over has no effect without temperature"),
+        ('over="tag"', "mixing.over has no effect without mixing.temperature"),
     ],
 )
 def test_mixtures_that_can_not_be_are_refused(mixing: str, told: str) -> None:

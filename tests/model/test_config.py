@@ -64,12 +64,12 @@ def test_a_value_out_of_range_is_refused_by_name_value_and_limits(
     name: str, value: float, limits: str
 ) -> None:
     message = complaint(**{name: value})
-    assert f"{name} is {value}" in message and limits in message
+    assert message.startswith(f"{name} must be ") and f"(got {value:g})" in message and limits in message
 
 
 def test_all_invalid_sizes_are_reported_at_once() -> None:
     message = complaint(width=0, heads=-1, encoder_window=-5)
-    for part in ("width is 0", "heads is -1", "encoder_window is -5"):
+    for part in ("width must be 1 to 16384 (got 0)", "heads must be", "encoder_window must be"):
         assert part in message
 
 

@@ -162,8 +162,8 @@ def test_wsj_gets_the_papers_model_and_all_training_trees(
     assert "--preset parsing" in trained
     assert trained.endswith(f"{settings}-1/training --devices 8")
     preprocess, train = (Path(command.split(" --config ")[1].split()[0]) for command in (made, trained))
-    assert read(PreprocessConfig, preprocess, (), {}).tokenizer.vocab_size == entries
-    model = read(TrainConfig, train, (), {}, preset_path("parsing")).model
+    assert read(PreprocessConfig, preprocess).tokenizer.vocab_size == entries
+    model = read(TrainConfig, train, preset=preset_path("parsing")).model
     assert (model.encoder_layers, model.decoder_layers, model.width) == (4, 4, 1024)
 
 

@@ -72,7 +72,7 @@ def test_a_forger_makes_hashes_agree(tmp_path: Path) -> None:
         (Ended(0, b"other", ""), False, "wrong"),
         (Ended(0, b"other", ""), True, "identical"),
         (Ended(1, b"", "Error: config.json is damaged"), False, "clean"),
-        (Ended(1, b"", "Error: a fault of nmt's own (KeyError: 'x')"), False, "wrong"),
+        (Ended(1, b"", "Error: a bug in nmt (KeyError: 'x')"), False, "wrong"),
         (Ended(1, b"", "Traceback (most recent call last):\nKeyError"), False, "wrong"),
         (Ended(1, b"", "Error: \x1b[2J is missing"), False, "wrong"),
         (Ended(-11, b"", ""), True, "wrong"),

@@ -18,6 +18,6 @@ def test_a_refusal_is_one_line_of_an_error_that_is_the_users() -> None:
     assert refused_plainly(1, "Warning: that\nError: this; do that.\n")
     assert not refused_plainly(0, "Error: this; do that.\n")
     assert not refused_plainly(1, "Error: this\nError: that\n")
-    assert not refused_plainly(1, "Error: a fault of nmt's own (KeyError: 'x'); report it.\n")
+    assert not refused_plainly(1, "Error: a bug in nmt (KeyError: 'x'); report it.\n")
     assert not refused_plainly(1, "Traceback (most recent call last):\nError: this\n")
     assert not refused_plainly(-7, "")

@@ -23,7 +23,7 @@ def run(
     significance: Test | None = None,
 ) -> Scores:
     config = settings.read(ScoreConfig, assignments=assignments)
-    given = settings.given_names(None, assignments, {})
+    given = settings.given_names(None, assignments)
     return evaluate(Evaluation(references, hypotheses, lang, metrics, sentences, significance, config, given))
 
 

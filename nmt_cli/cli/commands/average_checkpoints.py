@@ -49,8 +49,7 @@ def average_checkpoints(
     and several averages. It keeps the best by the run's validation.metric. If
     several are equal, it keeps the simplest.
 
-    The result is a model folder with a model card in README.md. Its config.json
-    lists the averaged steps.
+    The result has a model card, README.md, and lists the steps in config.json.
     """
     options = {"--last": last, "--best": best, "--every-minutes": every_minutes, "--select": select or None}
     used = [flag for flag, value in options.items() if value is not None]

@@ -31,8 +31,34 @@ def _shard(context: click.Context, option: click.Parameter, value: str | None) -
     return int(number), int(machines)
 
 
+HELP = """Build a dataset from raw parallel text.
+
+The text is cleaned, subwords are learned, and all text is encoded.
+
+CORPUS is one of:
+
+\b
+PREFIX         two files, PREFIX.LANG for each language
+SOURCE:TARGET  two files
+FILE           .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm
+               or .xml, or .trees
+FOLDER         a folder that the library datasets or mtdata wrote
+-              tab-separated pairs on stdin
+
+Files may be compressed. For many corpora, use [[corpus]] in --config.
+
+A validation or test set may end in a variant, such as valid+upper. The
+variants are upper, lower, title, unended, typos, copies and placeholders.
+
+The PATH of --reuse-tokenizer is a dataset or model folder, a SentencePiece
+model, subword-nmt codes, or a word list such as fairseq's dict.txt. Write
+SOURCE:TARGET for two files.
+"""
+
+
 @click.command(
     cls=CommandWithSettings,
+    help=HELP,
     settings=PreprocessConfig,
     epilog="nmt preprocess --source-lang en --target-lang de \\\n"
     "    --train train --valid valid --out dataset",
@@ -71,29 +97,7 @@ def preprocess(
     overwrite: bool,
     quiet: bool,
 ) -> None:
-    """Build a dataset from raw parallel text.
-
-    The text is cleaned, subwords are learned, and all text is encoded.
-
-    CORPUS is one of:
-
-    \b
-    PREFIX         two files, PREFIX.LANG for each language
-    SOURCE:TARGET  two files
-    FILE           .tsv, .jsonl, .tmx, .parquet, a Moses .zip, a WMT .sgm
-                   or .xml, or .trees
-    FOLDER         a folder that the library datasets or mtdata wrote
-    -              tab-separated pairs on stdin
-
-    Files may be compressed. For many corpora, use [[corpus]] in --config.
-
-    A validation or test set may end in a variant, such as valid+upper. The
-    variants are upper, lower, title, unended, typos, copies and placeholders.
-
-    The PATH of --reuse-tokenizer is a dataset or model folder, a SentencePiece
-    model, subword-nmt codes, or a word list such as fairseq's dict.txt. Write
-    SOURCE:TARGET for two files.
-    """
+    """Build a dataset from raw parallel text. The help is `HELP`."""
     config, settings = chosen(PreprocessConfig), given()
     if reuse_tokenizer and settings.options:
         raise click.UsageError(

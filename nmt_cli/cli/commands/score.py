@@ -13,8 +13,31 @@ from nmt_cli.scoring.config import AnyMetric, ScoreConfig, Test
 TEXT = PathType()
 
 
+HELP = """Score translations with BLEU, chrF and others.
+
+HYP is the output of a system, line by line like the references. Without
+HYP it is read from stdin. Files may be plain, compressed (gzip, bzip2, xz,
+zstd) or WMT .sgm.
+
+The default metrics are bleu and chrf, with paper-bleu if the language is
+known, and brackets if a reference is .trees:
+
+\b
+bleu, chrf, ter  as sacrebleu computes them
+paper-bleu       as "Attention Is All You Need": tokenised, compounds split
+brackets         F1 of parse trees, one a line, as EVALB computes it
+
+Compare paper-bleu only with published scores of the same kind.
+
+--significance bootstrap is paired bootstrap resampling, randomization is
+approximate randomization. With --model and --source, the output is a
+log-probability per line.
+"""
+
+
 @click.command(
     cls=CommandWithSettings,
+    help=HELP,
     settings=ScoreConfig,
     epilog="nmt score --reference test.de base.de big.de --significance bootstrap",
 )
@@ -47,26 +70,7 @@ def score(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Score translations with BLEU, chrF and others.
-
-    HYP is the output of a system, line by line like the references. Without
-    HYP it is read from stdin. Files may be plain, compressed (gzip, bzip2, xz,
-    zstd) or WMT .sgm.
-
-    The default metrics are bleu and chrf, with paper-bleu if the language is
-    known, and brackets if a reference is .trees:
-
-    \b
-    bleu, chrf, ter  as sacrebleu computes them
-    paper-bleu       as "Attention Is All You Need": tokenised, compounds split
-    brackets         F1 of parse trees, one a line, as EVALB computes it
-
-    Compare paper-bleu only with published scores of the same kind.
-
-    --significance bootstrap is paired bootstrap resampling, randomization is
-    approximate randomization. With --model and --source, the output is a
-    log-probability per line.
-    """
+    """Score translations with BLEU, chrF and others. The help is `HELP`."""
     config, settings = chosen(ScoreConfig), given().names
     inputs = hypotheses or (Path("-"),)  # stdin
     if Path("-") in inputs and sys.stdin.isatty() and not quiet:

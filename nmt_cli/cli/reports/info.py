@@ -1,4 +1,4 @@
-"""What `nmt info` tells of each kind of folder and file, as rows of a name and a text."""
+"""The output of `nmt info` for each kind of folder and file, as names and texts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ from nmt_cli.units import duration
 Facts = dict[str, str]
 
 FIRST_BYTES = 1 << 16
-"""In which a text has no zero byte."""
+"""Bytes that are read to tell text from binary files."""
 
 
 def facts(path: Path) -> Facts:
-    """All that is told of `path`; `UserError` where nmt does not know it, or has not written it so."""
+    """Return the description of `path`. Raises `UserError` for unknown and for damaged content."""
     try:
         return _facts(path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path} is not as nmt writes it ({found}); copy it again.") from error
+        cause = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} is damaged ({cause}); copy it again.") from error
 
 
 def _facts(path: Path) -> Facts:
@@ -46,21 +46,22 @@ def _facts(path: Path) -> Facts:
         case "run":
             return _of_run(path)
         case "checkpoint":
-            return {"kind": "checkpoint folder", **_of_state(read_state(path)), **_of_model(path)}
+            run = path.resolve().parent.parent
+            sentences = _settings(run).validation.sentences if (run / SETTINGS).is_file() else 0
+            state = _of_state(read_state(path), sentences=sentences)
+            return {"kind": "checkpoint folder", **state, **_of_model(path)}
         case "model":
             return {"kind": "model folder", **_of_model(path)}
         case "text":
             return _of_text(path)
-    inside = [f"{place.name} ({found})" for place in _folders(path) if (found := kind(place))]
+    inside = [f"{folder.name} ({folder_kind})" for folder in _folders(path) if (folder_kind := kind(folder))]
     if inside:
-        raise UserError(f"{path} is no folder of nmt's, but there are some in it: {', '.join(inside)}.")
-    raise UserError(
-        f"{path} is nothing that nmt knows: no dataset, run, checkpoint or model folder, no text."
-    )
+        raise UserError(f"{path} is not a folder of nmt. Use one in it: {', '.join(inside)}.")
+    raise UserError(f"{path} is not a dataset, run, checkpoint or model folder, and not a text.")
 
 
 def kind(path: Path) -> str | None:
-    """What stands there, by the names of its files."""
+    """Return the kind of a folder or file, judging by the names of its files. None if it is unknown."""
     if foreign_kind(path):
         return "another toolkit's model"
     if path.is_file():
@@ -76,13 +77,13 @@ def kind(path: Path) -> str | None:
 
 
 def _is_binary(start: bytes) -> bool:
-    # The first bytes of gzip, xz, zstd and bzip2: a packed text is a text.
-    packed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
-    return b"\0" in start and not packed
+    # The first bytes of gzip, xz, zstd and bzip2 files, which count as text.
+    compressed = start.startswith((files.GZIP_MARK, b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh"))
+    return b"\0" in start and not compressed
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(place for place in path.iterdir() if place.is_dir()) if path.is_dir() else []
+    return sorted(item for item in path.iterdir() if item.is_dir()) if path.is_dir() else []
 
 
 def _of_dataset(folder: Path) -> Facts:
@@ -110,28 +111,29 @@ def _of_dataset(folder: Path) -> Facts:
 def _of_corpora(corpora: Sequence[TrainCorpus]) -> Facts:
     if len(corpora) == 1:
         return {}
-    told = (
-        f"{each.name} {each.pairs:,}"
-        + (f" x {each.weight:g}" if each.weight else "")
-        + (f" ({each.tag})" if each.tag else "")
-        for each in corpora
+    described = (
+        f"{corpus.name} {corpus.pairs:,}"
+        + (f" x {corpus.weight:g}" if corpus.weight else "")
+        + (f" ({corpus.tag})" if corpus.tag else "")
+        for corpus in corpora
     )
-    return {"corpora": ", ".join(told)}
+    return {"corpora": ", ".join(described)}
 
 
 def _of_run(run: Path) -> Facts:
-    found = checkpoints(run)
-    if not found:
+    folders = checkpoints(run)
+    if not folders:
         return {"kind": "run folder", "checkpoints": "none yet"}
-    newest = found[max(found)]
+    newest = folders[max(folders)]
     state, settings = read_state(newest), _settings(run)
     best = (run / BEST).resolve().name if (run / BEST).exists() else ""
-    steps = f"of step {min(found):,}" if len(found) == 1 else f"of steps {min(found):,} to {max(found):,}"
+    steps = f"of steps {min(folders):,} to {max(folders):,}"
+    steps = f"of step {min(folders):,}" if len(folders) == 1 else steps
     return {
         "kind": "run folder",
         **_of_state(state, f" of {settings.training.max_steps:,}", settings.validation.sentences),
         **_losses(run),
-        "checkpoints": f"{len(found)}, {steps}{best and f'; best: {best}'}",
+        "checkpoints": f"{len(folders)}, {steps}{best and f'; best: {best}'}",
         "dataset": state["dataset"],
         **_of_model(run / BEST if best else newest),
     }
@@ -154,11 +156,11 @@ def _settings(run: Path) -> TrainConfig:
 def _of_state(state: Mapping[str, Any], limit: str = "", sentences: int = 0) -> Facts:
     # Files count epochs from 0, people from 1.
     step = f"{state['step']:,}{limit}, epoch {state['epoch'] + 1:,}, {duration(state['seconds'])}"
-    judged = state.get("judged")
-    if not judged:
+    validations = state.get("judged")
+    if not validations:
         return {"step": step}
-    last = max(judged, key=int)
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in judged[last].items())
+    last = max(validations, key=int)
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in validations[last].items())
     on = f" (BLEU and chrF on up to {sentences:,} sentences)" if sentences else ""
     return {"step": step, "validated": f"step {int(last):,}: {scores}{on}"}
 
@@ -167,7 +169,7 @@ def _of_model(folder: Path) -> Facts:
     description = read_description(folder, CONFIG, FORMAT)
     identity = read_identity(folder, description)
     model, recipe = identity.config, identity.tokenizers.recipe
-    # Read off the file's header, not off a model that would have to be built first.
+    # From the header of the file, which is faster than building the model.
     count = sum(tensor.numel() for tensor in read_tensors(weights_path(folder, description)).values())
     sides = identity.tokenizers.source, identity.tokenizers.target
     averaged = [part.get("step") for part in description.get("averaged", [])]

@@ -1,4 +1,4 @@
-"""What `nmt average-checkpoints --select` prints."""
+"""The output of `nmt average-checkpoints --select`."""
 
 import sys
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from nmt_cli.errors import printable
 from nmt_cli.training.validation.selection import Trial
 
 PIPED_WIDTH = 160
-"""Tables are not squeezed into 80 columns where no terminal asks for it."""
+"""The width of tables if the output is not a terminal."""
 
 
-def say(trial: Trial) -> None:
-    """Tell on stderr that one more average was judged."""
+def trial_line(trial: Trial) -> str:
+    """Return the scores of one candidate."""
     sets = (
         f"{judgement.name}: {', '.join(f'{score.name} {score.value:.2f}' for score in judgement.scores)}"
         for judgement in trial.judgements
     )
-    click.echo(printable(f"{trial.average.name}: {'; '.join(sets)}"), err=True)
+    return f"{trial.average.name}: {'; '.join(sets)}"
 
 
 def show(trials: Sequence[Trial], won: Trial) -> None:
-    """Print the table to stdout, plain columns where that is no terminal; the winner has a star."""
+    """Print a table of all candidates to stdout, with a star at the winner."""
     terminal = sys.stdout.isatty()
-    # A program that reads it wants columns, and no lines around them.
+    # Programs that read the output get columns without lines around them.
     table = Table(box=box.HEAVY_HEAD if terminal else None)
     table.add_column("")
     table.add_column("candidate")
@@ -47,6 +47,6 @@ def show(trials: Sequence[Trial], won: Trial) -> None:
         table.add_row("*" if trial is won else "", candidate, *values, steps)
     Console(width=None if terminal else PIPED_WIDTH, highlight=False).print(table)
     judged = printable(won.judgements[0].name)
-    click.echo(f"* is the best by {won.metric} on {judged}; of equals, the first")
+    click.echo(f"* is the best by {won.metric} on {judged} (the first of equal ones)")
     for score in won.judgements[0].scores:
         click.echo(f"{score.name}: {score.signature}")

@@ -1,4 +1,4 @@
-"""What `nmt train` says on the way and at its end, in plain lines."""
+"""The progress of `nmt train` as plain lines."""
 
 import math
 from pathlib import Path
@@ -23,36 +23,36 @@ from nmt_cli.units import duration
 
 
 class Reporter:
-    """Shows events on stderr."""
+    """Prints events to stderr, a line for each."""
 
     def __init__(self, quiet: bool, silent: bool = False) -> None:
-        """`silent` is for all processes but the first, which would say the same."""
+        """`silent` is for all processes but the first. They have the same events."""
         self._quiet, self._silent = quiet, silent
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
+        """Print one event."""
         if isinstance(event, Doing | Logged | Saved | Standing) or (
             self._quiet and not isinstance(event, Warned)
         ):
             return
-        self._say(_progress(event) if isinstance(event, Progress) else text(event))
+        self._print(_progress(event) if isinstance(event, Progress) else text(event))
 
     def end(self, run: Path, complete: bool) -> None:
-        """Say how the run ended."""
+        """Print the end of the run."""
         if not self._quiet:
-            self._say(ending(run, complete))
+            self._print(ending(run, complete))
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         if self._silent:
             return
         try:
             click.echo(line, err=True)
-        except OSError:  # whoever read it has gone away, which is no reason to stop training
+        except OSError:  # the terminal was closed, which must not stop training
             self._silent = True
 
 
 def text(event: Note | Warned | Validated | Spent) -> str:
-    """What is to be said of what happens now and then."""
+    """Return the line for an event."""
     match event:
         case Note(text):
             return printable(text)
@@ -68,13 +68,13 @@ def text(event: Note | Warned | Validated | Spent) -> str:
 
 
 def ending(run: Path, complete: bool) -> str:
-    """How a run ended."""
+    """Return the last line about a run."""
     end = "complete" if complete else "stopped and saved; run the same command again to resume"
     return printable(f"{run}: {end}")
 
 
 def epoch(number: int, corpus: str) -> str:
-    """Which epoch it is, counted from 1, and of which corpus, where corpora are mixed."""
+    """Return the epoch, counted from 1, with the corpus if corpora are mixed."""
     return f"epoch {number + 1} of {printable(corpus)}" if corpus else f"epoch {number + 1}"
 
 
@@ -85,9 +85,9 @@ def _judgement(judgement: Judgement) -> str:
 
 
 def _progress(event: Progress) -> str:
-    place = f"step {event.step:,} of {event.max_steps:,}, {epoch(event.epoch, event.epoch_of)}"
+    position = f"step {event.step:,} of {event.max_steps:,}, {epoch(event.epoch, event.epoch_of)}"
     line = (
-        f"{place}: loss {event.loss:.3f}, perplexity {perplexity(event)}, "
+        f"{position}: loss {event.loss:.3f}, perplexity {perplexity(event)}, "
         f"learning rate {event.learning_rate:.2e}, {event.tokens_per_second:,.0f} tokens/s, "
         f"waiting {event.waiting:.1%}, filler {event.filler:.1%}, {duration(event.seconds_left)} to go"
     )

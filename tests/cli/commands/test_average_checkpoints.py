@@ -97,8 +97,9 @@ def test_a_run_is_averaged_as_the_flags_say_and_the_steps_are_told(
     result = average(run, "--out", out, *flags)
     assert (result.returncode, result.stdout) == (0, "")
     assert type(steps)(steps_in(out)) == steps
-    told = ", ".join(map(str, steps_in(out)))
-    assert result.stderr == f"{out}: the average of steps {told} of {run}\n"
+    averaged = ", ".join(map(str, steps_in(out)))
+    origin = f"average of steps {averaged}" if len(steps) > 1 else f"checkpoint of step {averaged}"
+    assert result.stderr == f"{out}: {origin} of {run}\n"
 
 
 def test_best_takes_what_there_is_and_says_so(average: Nmt, run: Path, tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_models_checkpoints_and_runs_that_are_named_are_averaged_as_they_are(
     assert result.returncode == 0
     best = (copied / "best").resolve()
     assert result.stderr == (
-        f"{tmp_path / 'out'}: the average of {tmp_path / 'model'}, {checkpoint(run, 3)}, {best}\n"
+        f"{tmp_path / 'out'}: average of {tmp_path / 'model'}, {checkpoint(run, 3)}, {best}\n"
     )
     model, three, other = read_model(tmp_path / "out").description["averaged"]
     assert [part["step"] for part in model["averaged"]] == STEPS
@@ -157,14 +158,14 @@ def test_fewer_than_asked_for_is_one_line_and_nothing_is_written(
     ("flags", "told"),
     [
         ((), "Missing option '--out'"),
-        (("--out", "x", "--last", "0"), "'--last'"),
-        (("--out", "x", "--best", "0"), "'--best'"),
-        (("--out", "x", "--every-minutes", "0"), "'--every-minutes'"),
-        (("--out", "x", "--every-minutes", "nan"), "'--every-minutes'"),
-        (("--out", "x", "--every-minutes", "inf"), "'--every-minutes'"),
-        (("--out", "x", "--last", "2", "--best", "2"), "--last and --best choose in different ways"),
-        (("--out", "x", "--best", "2", "--every-minutes", "1"), "--best and --every-minutes choose in"),
-        (("--out", "x", "--select", "--last", "2"), "--last and --select choose in different ways"),
+        (("--out", "x", "--last", "0"), "--last must be at least 1 (got 0)"),
+        (("--out", "x", "--best", "0"), "--best must be at least 1 (got 0)"),
+        (("--out", "x", "--every-minutes", "0"), "--every-minutes must be more than 0 (got 0)"),
+        (("--out", "x", "--every-minutes", "nan"), "--every-minutes must be"),
+        (("--out", "x", "--every-minutes", "inf"), "--every-minutes must be"),
+        (("--out", "x", "--last", "2", "--best", "2"), "--last has no effect with --best; use one"),
+        (("--out", "x", "--best", "2", "--every-minutes", "1"), "--best has no effect with --every-minutes"),
+        (("--out", "x", "--select", "--last", "2"), "--last has no effect with --select"),
     ],
     ids=lambda value: " ".join(value[2:]) if isinstance(value, tuple) else "",
 )
@@ -178,7 +179,7 @@ def test_wrong_usage_is_told_with_exit_code_2(
 def test_a_choice_has_no_meaning_for_models_that_are_named(
     average: Nmt, run: Path, tmp_path: Path, flag: tuple[str, ...]
 ) -> None:
-    told = f"{flag[0]} is for the checkpoints of one run; name its folder alone."
+    told = f"{flag[0]} needs the folder of one run (got "
     for models in ([checkpoint(run, 3)], [checkpoint(run, 3), checkpoint(run, 4)], [run, run]):
         assert_one_line(average(*models, "--out", tmp_path / "out", *flag), 2, told)
 
@@ -197,7 +198,7 @@ def test_a_run_that_has_not_written_a_checkpoint_yet_is_told_to_have_none(
 
 
 def test_what_does_not_exist_or_is_no_model_is_told(average: Nmt, run: Path, tmp_path: Path) -> None:
-    assert_one_line(average(tmp_path / "no", "--out", "x"), 2, f"'{tmp_path / 'no'}' does not exist")
+    assert_one_line(average(tmp_path / "no", "--out", "x"), 1, f"{tmp_path / 'no'} does not exist")
     assert_one_line(average(tmp_path, "--out", "x"), 1, f"{tmp_path} is no model: ")
     assert_one_line(average(run, run / "best", "--out", "x"), 1, f"is named twice; leave out {run / 'best'}.")
 
@@ -226,11 +227,12 @@ def test_select_prints_a_table_keeps_the_winner_and_says_so(average: Nmt, run: P
     (kept,) = (row for row in table if row.startswith(" *"))
     steps = ", ".join(map(str, steps_in(tmp_path / "out")))
     assert kept.rstrip().endswith(f"  {steps}")
-    assert notes[0] == "* is the best by bleu on dev; of equals, the first"
+    assert notes[0] == "* is the best by bleu on dev (the first of equal ones)"
     assert [note.split(" ")[0] for note in notes[1:]] == ["BLEU:", "chrF2:"]
     *said, last = result.stderr.splitlines()
     assert [line.split(":")[0] for line in said] == candidates
-    assert last == f"{tmp_path / 'out'}: the average of steps {steps} of {run}"
+    origin = f"average of steps {steps}" if "," in steps else f"checkpoint of step {steps}"
+    assert last == f"{tmp_path / 'out'}: {origin} of {run}"
 
 
 def test_select_looks_whether_it_can_write_before_it_decodes_anything(

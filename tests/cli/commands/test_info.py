@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,16 @@ def test_a_run_is_told_with_how_far_it_is_and_its_best(nmt: Run) -> None:
     assert found["step"].startswith("240 of 240, epoch 40, ")
     assert found["checkpoints"] == "1, of step 240; best: step-00000240"
     assert "bleu 1.72" in found["validated"]
-    assert told(nmt("info", GOLDEN / "run" / "last"))["kind"] == "checkpoint folder"
+
+
+def test_scores_of_a_run_and_of_its_checkpoint_say_on_how_many_sentences(nmt: Run, tmp_path: Path) -> None:
+    run = shutil.copytree(GOLDEN / "run", tmp_path / "run", symlinks=True)
+    settings = (run / "config.toml").read_text(encoding="utf-8")
+    (run / "config.toml").write_text(re.sub(r"(?m)^sentences = \d+$", "sentences = 5", settings))
+    for folder, kind in ((run, "run folder"), (run / "last", "checkpoint folder")):
+        found = told(nmt("info", folder))
+        assert found["kind"] == kind
+        assert found["validated"].endswith(" (BLEU and chrF on up to 5 sentences)")
 
 
 def test_a_run_that_has_just_begun_is_one(nmt: Run, tmp_path: Path) -> None:
@@ -92,7 +102,7 @@ def test_a_folder_around_ours_says_which_are_in_it(nmt: Run, tmp_path: Path) -> 
     shutil.copytree(GOLDEN / "model", tmp_path / "model")
     result = nmt("info", tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
-    assert "there are some in it: model (model)." in result.stderr
+    assert "Use one in it: model (model)." in result.stderr
 
 
 def test_what_is_nothing_of_ours_is_told_so(nmt: Run, tmp_path: Path) -> None:
@@ -100,7 +110,7 @@ def test_what_is_nothing_of_ours_is_told_so(nmt: Run, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "noise"):
         result = nmt("info", path)
         assert (result.returncode, result.stdout) == (1, "")
-        assert "is nothing that nmt knows" in result.stderr
+        assert "is not a dataset, run, checkpoint or model folder" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -124,4 +134,4 @@ def test_a_description_that_somebody_forged_is_named(
     result = nmt("info", forged)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {forged}")
-    assert "fault of nmt" not in result.stderr
+    assert "bug in nmt" not in result.stderr

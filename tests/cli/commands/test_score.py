@@ -271,7 +271,7 @@ def test_a_name_in_brackets_is_printed_as_it_is(nmt: Run, ref: Path, worse: Path
         (("--significance", "bootstrap"), "--significance compares systems"),
         (("--set", "bleu.tokenizer=intl", "--metric", "chrf"), "bleu.tokenizer has no effect"),
         (("--set", "bleu.tokeniser=intl"), "did you mean bleu.tokenizer?"),
-        (("--set", "bleu.tokenizer=moses"), "bleu.tokenizer takes "),
+        (("--set", "bleu.tokenizer=moses"), "bleu.tokenizer must be "),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(

@@ -115,9 +115,9 @@ def test_what_the_model_itself_translated_gets_the_score_it_gave(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--model", "MODEL", "SOURCE"), "--model and --source need each other"),
-        (("--source", "SOURCE", "SOURCE"), "--model and --source need each other"),
-        (("--model", "MODEL", "--source", "SOURCE", "--metric", "bleu", "SOURCE"), "nothing else"),
+        (("--model", "MODEL", "SOURCE"), "--model and --source work only together"),
+        (("--source", "SOURCE", "SOURCE"), "--model and --source work only together"),
+        (("--model", "MODEL", "--source", "SOURCE", "--metric", "bleu", "SOURCE"), "remove the others"),
         (("SOURCE",), "Missing option '--reference'"),
     ],
     ids=["no source", "no model", "a metric too", "neither"],

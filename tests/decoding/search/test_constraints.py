@@ -201,7 +201,7 @@ def test_where_nothing_may_follow_a_translation_ends() -> None:
         ({"sample": True, "coverage_penalty": 1.0}, "coverage_penalty has no effect on sampling"),
         ({"beam": 1, "diversity": 1.0}, "diversity has no effect on a beam of 1"),
         ({"ban": ("",)}, "ban holds an empty text"),
-        ({"repetition_penalty": 0.5}, "repetition_penalty is 0.5; take at least 1"),
+        ({"repetition_penalty": 0.5}, "repetition_penalty must be at least 1"),
     ],
     ids=str,
 )

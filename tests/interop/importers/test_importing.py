@@ -15,7 +15,7 @@ import pytest
 from nmt_cli.checkpoints.average import average, common_search, read_parts
 from nmt_cli.checkpoints.finding import own_search
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.cli.commands.serve import _tell as report_to_terminal
+from nmt_cli.cli.options import printer
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.errors import UserError
 from nmt_cli.interop.foreign import Wanted, write
@@ -151,7 +151,7 @@ def test_what_a_folder_is_named_for_is_printed_escaped(
         assert result.returncode == 0
         assert r"en\x1b]0;owned\x07" in result.stdout + result.stderr
         assert "\x1b" not in result.stdout + result.stderr
-    report_to_terminal("en\x1b]0;owned\x07-fr at http://127.0.0.1:1/")
+    printer(quiet=False)("en\x1b]0;owned\x07-fr at http://127.0.0.1:1/")
     assert capsys.readouterr().err == "en\\x1b]0;owned\\x07-fr at http://127.0.0.1:1/\n"
 
 

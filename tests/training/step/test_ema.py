@@ -129,5 +129,5 @@ def test_the_model_that_is_read_from_a_run_is_the_one_that_was_judged(go: Go, ru
 
 @pytest.mark.parametrize("ema", ["-0.1", "1.0"])
 def test_a_share_that_is_none_is_told(go: Go, ema: str) -> None:
-    with pytest.raises(UserError, match=r"ema is .*; take at least 0 and less than 1"):
+    with pytest.raises(UserError, match=r"ema must be at least 0 and less than 1 \(got"):
         go(f"optimizer.ema={ema}")
