@@ -1,9 +1,9 @@
-"""Damages files that `nmt` stores for itself: parts of a dataset in the making, and compiled kernels.
+"""Damage files that `nmt` stores for itself: parts of an unfinished dataset, and compiled kernels.
 
 python -m recipes.torture.caches --mutations 60 --seed 1
 
-Each mutation damages one file, then runs the command again. It must end with the result of an undamaged run,
-or with one line of error.
+Each mutation damages one file, then runs the command again. The result must equal that of an undamaged run, or
+the command must end with one line of error.
 """
 
 import os
@@ -11,12 +11,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 
 import click
 
+from nmt_cli.cli.main import main as nmt_main
+from nmt_cli.data.preprocessing import preprocess, training_set
+from nmt_cli.data.preprocessing.parts import work_place
 from nmt_cli.runtime.kernels.loading import PACKAGE, PREFIX
 from recipes.torture.preprocess import digest
 from recipes.torture.runs import refused_plainly
@@ -24,56 +27,76 @@ from recipes.torture.table import Tally, print_table
 
 NMT = (sys.executable, "-m", "nmt_cli")
 MODEL = Path(__file__).resolve().parent.parent.parent / "tests" / "golden" / "model"
-DAMAGES = ("flip", "cut", "empty", "remove")
+DAMAGES = ("flip", "cut", "garbage", "empty", "remove")
+PAIRS, HELD_OUT = 400, 20
+BLOCK_PAIRS, BLOCKS_PER_PART = 20, 4
+"""Sizes of blocks and parts, so small that the corpus has several parts."""
+
+Finished = subprocess.CompletedProcess[str]
 
 
 @click.command()
-@click.option("--mutations", default=60, show_default=True, help="Files to damage, for each kind of file.")
+@click.option("--mutations", default=60, show_default=True, help="Number of damaged files of each kind.")
 @click.option("--seed", default=1, show_default=True)
 def main(mutations: int, seed: int) -> None:
     """Print a table of the outcomes. Exit with 1 if any was wrong."""
     tally, random = Tally(), Random(seed)
     with tempfile.TemporaryDirectory() as scratch:
-        damage_parts(Path(scratch), mutations, random, tally)
-        damage_kernels(Path(scratch), mutations, random, tally)
+        folder = Path(scratch)
+        command = preprocess_command(folder, random)
+        damage_parts(folder / "resumed", command, resume, mutations, random, tally)
+        damage_parts(folder / "sharded", command, shard, mutations, random, tally)
+        damage_kernels(folder, mutations, random, tally)
     print_table(tally, "file, damage")
     sys.exit(bool(tally.wrong))
 
 
-def damage_parts(folder: Path, mutations: int, random: Random, tally: Tally) -> None:
-    """Damage the work folder that two shards of `nmt preprocess` leave, then merge it."""
-    corpus, out = folder / "corpus", folder / "dataset"
+def preprocess_command(folder: Path, random: Random) -> list[object]:
+    """Write a random corpus, and return the command that prepares it with BPE and a validation set."""
     words = ["".join(random.choices("abcdefg", k=random.randint(1, 6))) for _ in range(200)]
-    lines = [" ".join(random.choices(words, k=random.randint(2, 9))) for _ in range(600)]
-    for language in ("en", "de"):
-        text = "".join(f"{line[:: 1 if language == 'en' else -1]}\n" for line in lines)
-        corpus.with_suffix(f".{language}").write_text(text, encoding="utf-8")
-    options = (
-        "--source-lang",
-        "en",
-        "--target-lang",
-        "de",
-        "--train",
-        corpus,
-        "--tokenizer",
-        "char",
-        "--quiet",
-    )
-    command = ("preprocess", *options, "--out", out)
-    for shard in ("1/2", "2/2"):
-        run(*command, "--shard", shard)
-    work, whole = out.with_name(f".{out.name}.work"), folder / "whole"
-    shutil.copytree(work, whole)
-    run(*command)
+    lines = [" ".join(random.choices(words, k=random.randint(2, 9))) for _ in range(PAIRS)]
+    (folder / "corpus.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "corpus.de").write_text("".join(f"{line[::-1]}\n" for line in lines), encoding="utf-8")
+    corpus = ("--source-lang", "en", "--target-lang", "de", "--train", folder / "corpus")
+    tokenizer = ("--tokenizer", "bpe", "--vocab-size", 60)
+    held_out = ("--set", f"corpus.valid_size={HELD_OUT}")
+    return ["preprocess", *corpus, *tokenizer, *held_out, "--workers", 1, "--quiet"]
+
+
+def resume(command: list[object], work: Path, parts: Path) -> None:
+    """Store in `parts` the work folder of a run that ended just before it would remove the folder."""
+    run_forked(command, keep_work=True)
+    shutil.copytree(work, parts)
+
+
+def shard(command: list[object], work: Path, parts: Path) -> None:
+    """Store in `parts` the work folder of two shards that are not merged."""
+    for number in ("1/2", "2/2"):
+        run_forked([*command, "--shard", number])
+    shutil.copytree(work, parts)
+    run_forked(command)
+
+
+def damage_parts(
+    out: Path,
+    command: list[object],
+    prepare: Callable[[list[object], Path, Path], None],
+    mutations: int,
+    random: Random,
+    tally: Tally,
+) -> None:
+    """Damage the work folder that `prepare` leaves, then run `nmt preprocess` again."""
+    command, work, parts = [*command, "--out", out], work_place(out), out.with_name(f"{out.name}-parts")
+    prepare(command, work, parts)
     expected = digest(out)
     for _ in range(mutations):
-        for place in (out, work):
-            shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(whole, work)
+        for path in (out, work):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(parts, work)
         name, damage = damaged(work, random)
-        done = run(*command)
+        done = run_forked(command)
         same = done.returncode == 0 and digest(out) == expected
-        record(tally, f"part, {damage}", name, done, same)
+        record(tally, f"part ({out.name}), {damage}", name, done, same)
 
 
 def damage_kernels(folder: Path, mutations: int, random: Random, tally: Tally) -> None:
@@ -95,17 +118,21 @@ def damaged(folder: Path, random: Random) -> tuple[str, str]:
     """Damage one file of `folder`, and return its name and the damage."""
     file = random.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
     damage, content = random.choice(DAMAGES), bytearray(file.read_bytes())
+    position = random.randrange(len(content) or 1)
     if damage == "remove":
         file.unlink()
-    elif damage == "flip" and content:
-        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
-        file.write_bytes(content)
+        return str(file.relative_to(folder)), damage
+    if damage == "flip" and content:
+        content[position] ^= 1 << random.randrange(8)
+    elif damage == "garbage":
+        content = bytearray(random.randbytes(len(content) or 1))
     else:
-        file.write_bytes(content[: random.randrange(len(content)) if damage == "cut" and content else 0])
+        content = content[:position] if damage == "cut" else bytearray()
+    file.write_bytes(content)
     return str(file.relative_to(folder)), damage
 
 
-def record(tally: Tally, fault: str, name: str, done: subprocess.CompletedProcess[str], same: bool) -> None:
+def record(tally: Tally, fault: str, name: str, done: Finished, same: bool) -> None:
     """Count one outcome."""
     if same:
         tally.add(fault, "identical")
@@ -115,9 +142,27 @@ def record(tally: Tally, fault: str, name: str, done: subprocess.CompletedProces
         tally.add(fault, "wrong", f"{name}: exit code {done.returncode}, {done.stderr[-300:]!r}")
 
 
-def run(
-    *arguments: object, environment: Mapping[str, str] | None = None, text: str = ""
-) -> subprocess.CompletedProcess[str]:
+def run_forked(command: list[object], keep_work: bool = False) -> Finished:
+    """Run `nmt` with small parts in a fork of this process. `keep_work` leaves the work folder."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        if not (pid := os.fork()):
+            os.dup2(errors.fileno(), 2)
+            training_set.BLOCK_PAIRS, training_set.BLOCKS_A_PART = BLOCK_PAIRS, BLOCKS_PER_PART
+            if keep_work:
+                preprocess.drop_work = lambda work: None
+            sys.argv = ["nmt", *map(str, command)]
+            try:
+                nmt_main()
+            except SystemExit as end:
+                os._exit(end.code if isinstance(end.code, int) else 1)
+            finally:
+                os._exit(99)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        errors.seek(0)
+        return Finished(command, code, "", errors.read())
+
+
+def run(*arguments: object, environment: Mapping[str, str] | None = None, text: str = "") -> Finished:
     """Run `nmt` with these arguments, and `text` on stdin."""
     command = [*NMT, *map(str, arguments)]
     return subprocess.run(command, env=environment, input=text, capture_output=True, text=True, check=False)

@@ -128,7 +128,7 @@ def test_a_browser_translates_colours_and_reports_refusals(
             "document.querySelector('#translation .word').dispatchEvent(new Event('pointerenter')), "
             "[...document.querySelectorAll('.on')].map((one) => one.textContent)",
             "byId('more').firstChild.getAttribute('aria-pressed') === 'true' ? byId('list').textContent : "
-            "(state.others || byId('more').firstChild.click(), '')",
+            "(state.alternatives || byId('more').firstChild.click(), '')",
         )
         too_long = driven(
             f"{address}/?again#q={'a' * 201}", "document.querySelector('#status.wrong').textContent"

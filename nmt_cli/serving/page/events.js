@@ -1,29 +1,29 @@
 "use strict";
-// What the page asks of the server; addresses are relative, so that a proxy may put a prefix before them.
+// Requests to the server. Addresses are relative, so that a proxy may add a prefix.
 
-/** An answer of the server that is no translation: what it says, as an error. */
+/** Return the message of an error response as an Error. */
 async function refusal(response) {
-  const told = await response.json().catch(() => ({}));
-  return new Error(told.error ?? `The server answers ${response.status}.`);
+  const body = await response.json().catch(() => ({}));
+  return new Error(body.error ?? `The server responded with status ${response.status}.`);
 }
 
-/** Sends `fields` as JSON; an aborted `signal` takes the sentences back. */
+/** Send `fields` as JSON. Aborting `signal` cancels the request and drops its sentences. */
 function post(address, fields, signal) {
   const headers = { "Content-Type": "application/json" };
   return fetch(address, { method: "POST", headers, body: JSON.stringify(fields), signal });
 }
 
-/** Each event of an answer that comes bit by bit. */
+/** Yield each event of a streamed response. */
 async function* events(response) {
   if (!response.ok) throw await refusal(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let held = "";
+  let buffer = "";
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    held += value;
-    const ready = held.split("\n\n");
-    held = ready.pop();
-    for (const one of ready) yield JSON.parse(one.replace(/^data: /, ""));
+    buffer += value;
+    const complete = buffer.split("\n\n");
+    buffer = complete.pop();
+    for (const event of complete) yield JSON.parse(event.replace(/^data: /, ""));
   }
 }

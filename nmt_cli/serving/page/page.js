@@ -1,82 +1,87 @@
 "use strict";
-// The page: what is typed is translated, sentence for sentence.
+// The page: it translates the typed text, one sentence after the other.
 
 const { languages, targets, maxCharacters, needsKey } = pageData();
 const ALTERNATIVES = 3;
-const PATIENCE = 350; // milliseconds without a key before a text counts as typed
-const state = { sentences: [], whole: "", source: "", asked: null, timer: 0, others: false };
+const TYPING_PAUSE = 350; // milliseconds without a key press before the text is translated
+const state = { sentences: [], translation: "", source: "", request: null, timer: 0, alternatives: false };
 
 const named = (code) => element("option", { value: code }, languages[code] ?? code);
 
-/** Which source is meant: what was guessed, where that is asked for. */
+/** Return the source language: the chosen one, or the detected one. */
 const source = () => (byId("from").value === "auto" ? state.source : byId("from").value);
 
-/** Offers what the chosen source is translated into. */
-function offerTargets(wanted) {
+/** List the targets of the chosen source. Choose `preferred` if it is one of them. */
+function offerTargets(preferred) {
   const from = byId("from").value;
-  const every = new Set(Object.values(targets).flat());
-  const offered = from === "auto" ? [...every] : targets[from];
+  const all = new Set(Object.values(targets).flat());
+  const offered = from === "auto" ? [...all] : targets[from];
   byId("to").replaceChildren(...offered.map(named));
-  if (offered.includes(wanted)) byId("to").value = wanted;
+  if (offered.includes(preferred)) byId("to").value = preferred;
 }
 
-function canSwap() {
+/** Return the language to translate into after a swap, or null if no model translates that way. */
+function swapTarget() {
   const from = source() || Object.keys(targets).find((one) => targets[one].includes(byId("to").value));
   return (targets[byId("to").value] ?? []).includes(from) ? from : null;
 }
 
 function swap() {
-  const from = canSwap();
+  const from = swapTarget();
   if (!from) return;
   byId("from").value = byId("to").value;
   offerTargets(from);
-  if (state.whole) byId("text").value = state.whole;
+  if (state.translation) byId("text").value = state.translation;
   typed(0);
 }
 
-function say(text, wrong = false) {
+/** Show a message below the translation. */
+function showStatus(text, wrong = false) {
   byId("status").textContent = text;
   byId("status").classList.toggle("wrong", wrong);
 }
 
-/** Makes the field as high as its text, and forgets colours that belong to another text. */
+/** Fit the height of the field to its text, and update the count of characters. */
 function fit() {
   const field = byId("text");
   field.style.height = "auto";
   field.style.height = `${field.scrollHeight}px`;
-  byId("count").textContent = `${field.value.length.toLocaleString()} of ${maxCharacters.toLocaleString()}`;
-  byId("swap").disabled = !canSwap();
+  byId("count").textContent =
+    `${field.value.length.toLocaleString()} of ${maxCharacters.toLocaleString()} characters`;
+  byId("swap").disabled = !swapTarget();
 }
 
-/** What was typed is translated when nothing more is typed for a while. */
-function typed(after = PATIENCE) {
+/** Cancel the running request, and translate the text after a pause. */
+function typed(after = TYPING_PAUSE) {
   clearTimeout(state.timer);
-  state.asked?.abort();
+  state.request?.abort();
   byId("mirror").replaceChildren();
   byId("translation").classList.add("old");
   fit();
   state.timer = setTimeout(translate, after);
 }
 
-/** The button that asks for other translations too. */
-function offerOthers() {
-  const turned = () => {
-    state.others = !state.others;
-    offerOthers();
+/** Show the button that requests alternatives. */
+function showAlternativesButton() {
+  const toggle = () => {
+    state.alternatives = !state.alternatives;
+    showAlternativesButton();
     typed(0);
   };
-  byId("more").replaceChildren(button("Alternatives", state.others, turned));
+  byId("more").replaceChildren(button("Alternatives", state.alternatives, toggle));
 }
 
+/** Return the fields of a translation request. */
 function fields() {
-  const several = state.others ? ALTERNATIVES : 0;
+  const alternatives = state.alternatives ? ALTERNATIVES : 0;
   const key = needsKey ? { api_key: byId("key").value } : {};
   const [source, target] = [byId("from").value, byId("to").value];
-  return { q: byId("text").value, source, target, alternatives: several, stream: true, ...key };
+  return { q: byId("text").value, source, target, alternatives, stream: true, ...key };
 }
 
+/** Clear the translation. */
 function begin() {
-  Object.assign(state, { sentences: [], whole: "" });
+  Object.assign(state, { sentences: [], translation: "" });
   byId("translation").replaceChildren();
   byId("translation").classList.remove("old");
   byId("mirror").replaceChildren();
@@ -84,7 +89,7 @@ function begin() {
   for (const id of ["copy", "look"]) byId(id).disabled = true;
 }
 
-/** A sentence is there. */
+/** Show a translated sentence. */
 function add(sentence) {
   sentence.shown = element("span", { lang: byId("to").value }, sentence.translatedText);
   sentence.mirrored = element("span", {}, sentence.source);
@@ -93,70 +98,73 @@ function add(sentence) {
   state.sentences.push(sentence);
 }
 
-/** All is there. */
+/** Show the complete translation. */
 function end(answer) {
-  state.whole = answer.translatedText;
+  state.translation = answer.translatedText;
   const guess = answer.detectedLanguage;
   if (guess) state.source = guess.language;
-  say(guess ? `${languages[guess.language]}, ${guess.confidence} %` : "");
-  const others = answer.alternatives ?? [];
-  byId("alternatives").hidden = !others.length;
-  byId("list").replaceChildren(...others.map((text) => element("li", { lang: byId("to").value }, text)));
-  byId("copy").disabled = !state.whole;
-  byId("swap").disabled = !canSwap();
+  showStatus(guess ? `Detected ${languages[guess.language]} (${guess.confidence} %)` : "");
+  const alternatives = answer.alternatives ?? [];
+  byId("alternatives").hidden = !alternatives.length;
+  byId("list").replaceChildren(
+    ...alternatives.map((text) => element("li", { lang: byId("to").value }, text)),
+  );
+  byId("copy").disabled = !state.translation;
+  byId("swap").disabled = !swapTarget();
 }
 
 async function translate() {
   if (!byId("text").value.trim()) {
     begin();
-    return say("");
+    return showStatus("");
   }
-  const asked = (state.asked = new AbortController());
-  say("…");
+  const request = (state.request = new AbortController());
+  showStatus("…");
   try {
-    const response = await post("translate", fields(), asked.signal);
+    const response = await post("translate", fields(), request.signal);
     let begun = false;
     for await (const event of events(response)) {
-      if (asked.signal.aborted) return;
+      if (request.signal.aborted) return;
       if (event.error) throw new Error(event.error);
       if (!begun) begin();
       begun = true;
       if ("sentence" in event) add(event);
       else end(event);
     }
-    await colour(asked);
+    await colour(request);
   } catch (error) {
-    if (error.name !== "AbortError") say(error.message, true);
+    if (error.name !== "AbortError") showStatus(error.message, true);
   }
 }
 
-/** Of sentences with words, what `align` and `attention` are asked about. */
+/** Return the sentences with words, and the fields of a request for their alignment or attention. */
 function pairs() {
-  const spoken = state.sentences.filter(({ source, translatedText }) =>
+  const worded = state.sentences.filter(({ source, translatedText }) =>
     source.trim() && translatedText.trim()
   );
   const key = needsKey ? { api_key: byId("key").value } : {};
-  const asked = spoken.map((one) => [one.source, one.translatedText]);
-  return { spoken, fields: { source: source(), target: byId("to").value, pairs: asked, ...key } };
+  const sentences = worded.map((one) => [one.source, one.translatedText]);
+  return { worded, fields: { source: source(), target: byId("to").value, pairs: sentences, ...key } };
 }
 
-async function colour(asked) {
-  const { spoken, fields } = pairs();
-  if (!spoken.length) return;
-  const response = await post("align", fields, asked.signal);
-  if (!response.ok) return; // through a language between, there is nothing to show
-  const found = await response.json();
-  if (asked.signal.aborted) return;
-  spoken.forEach((sentence, number) => colourSentence(sentence, found[number]));
+/** Colour aligned words. */
+async function colour(request) {
+  const { worded, fields } = pairs();
+  if (!worded.length) return;
+  const response = await post("align", fields, request.signal);
+  if (!response.ok) return; // translated through a pivot language, so there is no alignment
+  const aligned = await response.json();
+  if (request.signal.aborted) return;
+  worded.forEach((sentence, number) => colourSentence(sentence, aligned[number]));
   byId("look").disabled = false;
 }
 
-/** The page of attention, by a form: no text may stand in an address, which others keep. */
-function look() {
-  const asked = { ...pairs().fields };
-  asked.pairs = JSON.stringify(asked.pairs.slice(0, 20));
+/** Open the attention page. A form keeps the text out of the address, which browsers and proxies store. */
+function openAttention() {
+  const values = { ...pairs().fields };
+  values.pairs = JSON.stringify(values.pairs.slice(0, 20));
   const hidden = ([name, value]) => element("input", { type: "hidden", name, value });
-  byId("attention").replaceChildren(...Object.entries(asked).map(hidden));
+  byId("attention").replaceChildren(...Object.entries(values).map(hidden));
   byId("attention").submit();
 }
 
@@ -167,8 +175,8 @@ function pressed(event) {
   event.preventDefault();
 }
 
-/** What the address asks for, as in #source=en&target=de&q=A%20dog; it is behind #, so no server sees it. */
-function asked() {
+/** Apply the address, for example #source=en&target=de&q=A%20dog. Browsers do not send the part after #. */
+function applyAddress() {
   const { source, target, q } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   if (source in targets || source === "auto") byId("from").value = source;
   offerTargets(target);
@@ -182,7 +190,7 @@ function main() {
   const auto = element("option", { value: "auto" }, "Detect language");
   byId("from").append(...Object.keys(targets).map(named), auto);
   byId("key").hidden = !needsKey;
-  offerOthers();
+  showAlternativesButton();
   byId("from").onchange = () => {
     offerTargets(byId("to").value);
     typed(0);
@@ -195,12 +203,13 @@ function main() {
     typed(0);
     byId("text").focus();
   };
-  byId("copy").onclick = () => navigator.clipboard.writeText(state.whole).then(() => say("Copied."));
-  byId("look").onclick = look;
+  byId("copy").onclick = () =>
+    navigator.clipboard.writeText(state.translation).then(() => showStatus("Copied."));
+  byId("look").onclick = openAttention;
   document.querySelector("header").append(themeButton());
   addEventListener("keydown", pressed);
   addEventListener("resize", fit);
-  asked();
+  applyAddress();
   fit();
   byId("text").focus();
 }

@@ -1,47 +1,47 @@
 "use strict";
-// Words of a text and of its translation in the colours of what they come from.
+// Colours for the words of a text and of its translation. Aligned words have the same colour.
 
 const COLOURS = 8;
 
-/** `text` cut at `words`, which occur in it in order: pieces, each with the number of its word or -1. */
+/** Cut `text` at `words`, which occur in it in order. Return pairs of a part and the index of its word or -1. */
 function located(text, words) {
-  const found = [];
-  let place = 0;
+  const parts = [];
+  let position = 0;
   words.forEach((word, number) => {
-    const at = text.indexOf(word, place);
-    if (at < 0) return;
-    if (at > place) found.push([text.slice(place, at), -1]);
-    found.push([word, number]);
-    place = at + word.length;
+    const start = text.indexOf(word, position);
+    if (start < 0) return;
+    if (start > position) parts.push([text.slice(position, start), -1]);
+    parts.push([word, number]);
+    position = start + word.length;
   });
-  if (place < text.length) found.push([text.slice(place), -1]);
-  return found;
+  if (position < text.length) parts.push([text.slice(position), -1]);
+  return parts;
 }
 
-/** Nodes for a sentence; words for which `colour` has a number are coloured, and kept in `kept`. */
-function coloured(text, words, colour, kept) {
+/** Return the nodes of a sentence. Words with a `colour` number are coloured and stored in `spans`. */
+function coloured(text, words, colour, spans) {
   return located(text, words).map(([part, number]) => {
     if (number < 0 || colour(number) < 0) return document.createTextNode(part);
-    const made = element("span", { className: "word" }, part);
-    made.style.setProperty("--hue", (colour(number) % COLOURS) * (360 / COLOURS));
-    kept[number] = made;
-    return made;
+    const span = element("span", { className: "word" }, part);
+    span.style.setProperty("--hue", (colour(number) % COLOURS) * (360 / COLOURS));
+    spans[number] = span;
+    return span;
   });
 }
 
-/** Colours a sentence on both sides; pointing at a word shows its partners. */
+/** Colour a sentence and its translation. Pointing at a translated word highlights its source words. */
 function colourSentence(sentence, { source, target, links }) {
-  const [ours, theirs] = [{}, {}];
+  const [targetSpans, sourceSpans] = [{}, {}];
   const partners = (side, number) =>
     links.filter((link) => link[side] === number).map((link) => link[1 - side]);
   const first = (number) => partners(1, number)[0] ?? -1;
-  const used = (number) => (partners(0, number).length ? number : -1);
-  sentence.mirrored.replaceChildren(...coloured(sentence.source, source, used, theirs));
-  sentence.shown.replaceChildren(...coloured(sentence.translatedText, target, first, ours));
-  for (const [number, made] of Object.entries(ours)) {
-    const together = [made, ...partners(1, Number(number)).map((other) => theirs[other])].filter(Boolean);
-    const mark = (on) => together.forEach((one) => one.classList.toggle("on", on));
-    made.onpointerenter = () => mark(true);
-    made.onpointerleave = () => mark(false);
+  const linked = (number) => (partners(0, number).length ? number : -1);
+  sentence.mirrored.replaceChildren(...coloured(sentence.source, source, linked, sourceSpans));
+  sentence.shown.replaceChildren(...coloured(sentence.translatedText, target, first, targetSpans));
+  for (const [number, span] of Object.entries(targetSpans)) {
+    const group = [span, ...partners(1, Number(number)).map((other) => sourceSpans[other])].filter(Boolean);
+    const highlight = (on) => group.forEach((one) => one.classList.toggle("on", on));
+    span.onpointerenter = () => highlight(true);
+    span.onpointerleave = () => highlight(false);
   }
 }

@@ -1,10 +1,10 @@
 "use strict";
-// The drawing of the chosen heads, and what is told of the piece that the pointer is on.
+// The drawing of the chosen heads, and the weights of the token under the pointer.
 
 const ROW = 22; // pixels between tokens, as --row in the style
-const LISTED = 8; // weights told in words
-const STEPS = 101; // of the scale
-const PATCH = 0.75; // the most opaque one, so that its text can be read
+const LISTED = 8; // maximum number of listed weights
+const STEPS = 101; // number of colours of the scale
+const PATCH = 0.75; // maximum opacity of a patch, so that its text stays readable
 
 let pointed = { query: null, key: null };
 let pinned = null;
@@ -13,8 +13,8 @@ function showDrawing() {
   const of = map();
   const heads = [...state.heads];
   const [queries, keys] = sides();
-  const made = state.view === "heat" ? heatmap(of, heads, queries, keys) : lineDrawing(queries, keys);
-  byId("drawing").replaceChildren(made);
+  const drawing = state.view === "heat" ? heatmap(of, heads, queries, keys) : lineDrawing(queries, keys);
+  byId("drawing").replaceChildren(drawing);
   const steps = range(STEPS).map((i) => i / (STEPS - 1));
   const shade = state.view === "heat" ? Math.sqrt : (share) => share;
   image(byId("scale").querySelector("canvas"), steps, STEPS, common(heads, of), shade);
@@ -64,7 +64,7 @@ function heatmap(of, heads, queries, keys) {
   return made;
 }
 
-// What the pointer is on
+// The token under the pointer
 
 function showPointed() {
   const of = map();
@@ -76,17 +76,17 @@ function showPointed() {
     one.style.backgroundImage = state.view === "lines" ? stripes(of, heads, side, index) : "";
   }
   if (state.view === "lines") {
-    const matters = (q, k) =>
+    const isRelevant = (q, k) =>
       (query === null && key === null) || q === query || (query === null && k === key);
     const canvas = byId("drawing").querySelector("canvas");
-    lines(canvas, parseInt(getComputedStyle(canvas).width), ROW, of, state.layer, heads, matters);
+    lines(canvas, parseInt(getComputedStyle(canvas).width), ROW, of, state.layer, heads, isRelevant);
   } else {
     crosshair(of, query, key);
   }
   showReadout(of, heads, query, key);
 }
 
-/** On the other side of what is pointed at, a patch for each head, as opaque as its weight. */
+/** Return the background of a token opposite the pointer: a stripe per head, as opaque as its weight. */
 function stripes(of, heads, side, index) {
   const [query, key] = side === "key"
     ? [pointed.query, index]
@@ -124,14 +124,14 @@ function showReadout(of, heads, query, key) {
   const [queries, keys] = sides();
   const byQuery = query !== null;
   if (!byQuery && key === null) {
-    byId("subject").textContent = "Point at a piece to see its weights; click to keep them in sight.";
+    byId("subject").textContent = "Point at a token to see its weights. Click to pin them.";
     byId("readout").replaceChildren();
     return;
   }
-  const writes = state.kind === "encoder" ? "" : "Writing ";
+  const writes = state.kind === "encoder" ? "" : "While writing ";
   const subject = byQuery
-    ? [writes, token(queries[query]), writes ? " it sees" : " sees"]
-    : [token(keys[key]), writes ? " is seen when these are written" : " is seen by"];
+    ? [writes, token(queries[query]), writes ? ", the decoder attends to" : " attends to"]
+    : [token(keys[key]), writes ? " is attended to while writing" : " is attended to by"];
   byId("subject").replaceChildren(...subject);
   const entries = (byQuery ? keys : queries).map((piece, i) => {
     const [q, k] = byQuery ? [query, i] : [i, key];
@@ -171,8 +171,8 @@ function point(at) {
   showPointed();
 }
 
-/** The query or key of a token. */
-function place(target) {
+/** Return the query or key of a token. */
+function position(target) {
   const one = target.closest?.("[data-side]");
   return one && { query: null, key: null, [one.dataset.side]: Number(one.dataset.index) };
 }

@@ -1,20 +1,20 @@
 "use strict";
-// Weights, their colours, and how they are drawn on a canvas.
+// Weights, their colours, and their drawing on a canvas.
 
-const FULL = 255; // what a weight of 1 is in the data
-const FAINT = 0.02; // lighter lines than this are not drawn
-const SEEN = 0.1; // how opaque a query's strongest line is at least, however many share its weight
-const THINNEST = 0.5; // line in pixels; others would hardly show in the overview
-const HINT = 1 / 12; // how much is left of lines that do not matter now
+const FULL = 255; // the byte of a weight of 1
+const FAINT = 0.02; // minimum opacity of a line
+const SEEN = 0.1; // minimum opacity of the strongest line of a query
+const THINNEST = 0.5; // minimum line width in pixels, for the overview
+const HINT = 1 / 12; // factor on the opacity of irrelevant lines
 
 const range = (count) => Array.from({ length: count }, (_, i) => i);
 
-/** One of the weights of `of`: their shape, and a byte for each. */
+/** Return one weight of `of`, which has their shape and one byte per weight. */
 function weight(of, layer, head, query, key) {
   return of.bytes[((layer * of.heads + head) * of.rows + query) * of.columns + key] / FULL;
 }
 
-/** The mean of some heads, a row for each query. */
+/** Return the mean weights of `heads`, one row per query. */
 function mean(of, layer, heads) {
   return range(of.rows * of.columns).map((i) => {
     const query = Math.floor(i / of.columns);
@@ -23,19 +23,19 @@ function mean(of, layer, heads) {
   });
 }
 
-/** Of one head, as opaque as asked. */
+/** Return the colour of one head. */
 function colour(head, heads, opacity = 1) {
   const lightness = (isDark() ? 0.74 : 0.58) + (head % 2 ? 0.06 : -0.02);
   return `oklch(${lightness} 0.17 ${(25 + (360 * head) / heads) % 360} / ${opacity})`;
 }
 
-/** Of some heads together: that of the only one, or the page's own. */
+/** Return the colour of several heads: that of the only head, or the accent colour of the page. */
 function common(heads, of) {
   if (heads.length === 1) return colour(heads[0], of.heads);
   return getComputedStyle(document.querySelector("#scale canvas")).color;
 }
 
-/** A pixel for each number, as opaque as `shade` has it; the root lets small weights be seen. */
+/** Draw one pixel per number with the opacity `shade(number)`. The square root makes small weights visible. */
 function image(canvas, numbers, columns, paint, shade = Math.sqrt) {
   canvas.width = columns;
   canvas.height = numbers.length / columns;
@@ -49,10 +49,10 @@ function image(canvas, numbers, columns, paint, shade = Math.sqrt) {
 }
 
 /**
- * A line for each weight, as opaque as it is large; tokens are `step` pixels apart. Where a query looks
- * everywhere, all of its lines are made stronger alike.
+ * Draw a line per weight, with the weight as its opacity. Tokens are `step` pixels apart. If all weights of a
+ * query are small, its lines are strengthened by one factor.
  */
-function lines(canvas, width, step, of, layer, heads, matters = () => true) {
+function lines(canvas, width, step, of, layer, heads, isRelevant = () => true) {
   const height = Math.max(of.rows, of.columns) * step;
   const ratio = Math.min(devicePixelRatio || 1, 16000 / height);
   canvas.width = width * ratio;
@@ -60,8 +60,8 @@ function lines(canvas, width, step, of, layer, heads, matters = () => true) {
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   context.lineWidth = Math.max(THINNEST, Math.min(2, step / 6));
-  heads.forEach((head, place) => {
-    const shift = (step / 3) * ((place + 0.5) / heads.length - 0.5);
+  heads.forEach((head, index) => {
+    const shift = (step / 3) * ((index + 0.5) / heads.length - 0.5);
     context.strokeStyle = colour(head, of.heads);
     for (let query = 0; query < of.rows; query++) {
       const shares = range(of.columns).map((key) => weight(of, layer, head, query, key));
@@ -69,7 +69,7 @@ function lines(canvas, width, step, of, layer, heads, matters = () => true) {
       shares.forEach((share, key) => {
         const opacity = share * boost;
         if (opacity < FAINT) return;
-        context.globalAlpha = matters(query, key) ? opacity : opacity * HINT;
+        context.globalAlpha = isRelevant(query, key) ? opacity : opacity * HINT;
         context.beginPath();
         context.moveTo(0, (query + 0.5) * step + shift);
         context.lineTo(width, (key + 0.5) * step + shift);

@@ -1,32 +1,32 @@
 "use strict";
-// Shows what attention_page.py wrote into #data.
+// The attention page. Its data is written by attention_page.py.
 
 const { languages, pairs } = pageData();
-const THUMB = 52; // pixels of a drawing in the overview
+const THUMB = 52; // size of a drawing in the overview, in pixels
 const KINDS = {
   encoder: {
     name: "Encoder self-attention",
     sides: ["source", "the same source"],
-    meaning: "Each piece of the source sees the whole source.",
+    meaning: "Each source token attends to all source tokens.",
   },
   decoder: {
     name: "Decoder self-attention",
-    sides: ["being written", "written before"],
-    meaning: "A piece that is being written sees what was written before it.",
+    sides: ["written now", "written before"],
+    meaning: "Each target token attends to the target tokens before it.",
   },
   cross: {
     name: "Cross-attention",
-    sides: ["being written", "source"],
-    meaning: "A piece that is being written sees the whole source.",
+    sides: ["written now", "source"],
+    meaning: "Each target token attends to all source tokens.",
   },
 };
 const VIEWS = { lines: "Lines", heat: "Heatmap" };
 
 const state = { sentence: 0, kind: "cross", view: "lines", layer: 0, heads: new Set() };
 
-// What is drawn
+// The data of the chosen sentence
 
-/** Shape and weights of one kind of attention in the chosen sentence. */
+/** Return the shape and weights of one kind of attention in the chosen sentence. */
 function map(kind = state.kind) {
   const stored = pairs[state.sentence].maps[kind];
   stored.bytes ??= Uint8Array.from(atob(stored.weights), (c) => c.charCodeAt(0));
@@ -34,7 +34,7 @@ function map(kind = state.kind) {
   return { layers, heads, rows, columns, bytes: stored.bytes };
 }
 
-/** The pieces on both sides, each with whether it is a mark and no text. */
+/** Return the queries and keys of the chosen kind. `isMark` is true for special tokens. */
 function sides() {
   const { source, target, ended } = pairs[state.sentence];
   const piece = (text, language, isMark) => ({ text, language: languages[language], isMark });
@@ -83,7 +83,7 @@ function showChoices() {
   byId("views").replaceChildren(...choices(VIEWS, "view"));
 }
 
-let overview = ""; // what the overview shows, so that it is drawn anew only for something else
+let overview = ""; // identifies the drawn overview, so that it is drawn again only after a change
 
 function showOverview() {
   const of = map();
@@ -134,7 +134,7 @@ function showHeads() {
       `${head + 1}`,
       chosen,
       (event) => change({ heads: event.shiftKey && toggled.length ? toggled : only }),
-      { title: `Head ${head + 1} alone; with Shift, together with others` },
+      { title: `Show head ${head + 1} only. Shift adds or removes it.` },
     );
     made.style.setProperty("--head", colour(head, of.heads));
     return made;
@@ -149,9 +149,9 @@ function showHeads() {
   byId("meaning").textContent = KINDS[state.kind].meaning;
 }
 
-// What is chosen
+// The choices
 
-/** Takes over new choices; what does not fit the sentence is put right. */
+/** Apply new choices. Values that the sentence does not have are corrected. */
 function change(choices) {
   Object.assign(state, choices);
   state.sentence = Math.max(0, Math.min(pairs.length - 1, Math.trunc(state.sentence) || 0));
@@ -177,7 +177,7 @@ function show() {
   showDrawing();
 }
 
-/** What the address asks for, as in #sentence=2&layer=5&heads=1-4. */
+/** Return the choices in the address, for example #sentence=2&layer=5&heads=1-4. */
 function asked() {
   const told = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
   const heads = (told.heads ?? "")
@@ -211,11 +211,11 @@ function pressed(event) {
 
 function main() {
   if (!pairs.length) {
-    document.body.replaceChildren(element("p", {}, "There are no sentences in this page."));
+    document.body.replaceChildren(element("p", {}, "This page has no sentences."));
     return;
   }
   const { encoder, decoder, cross } = pairs[0].maps;
-  if (!decoder.shape[0]) delete KINDS.decoder; // it attends to nothing of its own
+  if (!decoder.shape[0]) delete KINDS.decoder; // the decoder has no self-attention
   const layers = `${encoder.shape[0]} + ${cross.shape[0]} layers`;
   byId("model").textContent = `${languages.join(" to ")}, ${layers}, ${encoder.shape[1]} heads`;
   byId("chosen").append(
@@ -227,7 +227,7 @@ function main() {
   document.querySelector("header").append(themeButton(show));
   const drawing = byId("drawing");
   drawing.onpointerover = (event) => {
-    const at = place(event.target);
+    const at = position(event.target);
     if (at) point(at);
   };
   drawing.onpointerleave = () => point(null);
