@@ -3,7 +3,7 @@
 python -m recipes.torture.caches --mutations 60 --seed 1
 
 Each mutation damages one file, then runs the command again. The result must equal that of an undamaged run,
-or the command must end with one line of error. """
+or the command must end with one line of error."""
 
 import os
 import shutil
@@ -146,9 +146,9 @@ def run_forked(command: list[object], keep_work: bool = False) -> Finished:
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         if not (pid := os.fork()):
             os.dup2(errors.fileno(), 2)
-            training_set.BLOCK_PAIRS, training_set.BLOCKS_A_PART = BLOCK_PAIRS, BLOCKS_PER_PART
+            vars(training_set).update(BLOCK_PAIRS=BLOCK_PAIRS, BLOCKS_A_PART=BLOCKS_PER_PART)
             if keep_work:
-                preprocess.drop_work = lambda work: None
+                vars(preprocess).update(drop_work=lambda work: None)
             sys.argv = ["nmt", *map(str, command)]
             try:
                 nmt_main()
@@ -158,7 +158,7 @@ def run_forked(command: list[object], keep_work: bool = False) -> Finished:
                 os._exit(99)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         errors.seek(0)
-        return Finished(command, code, "", errors.read())
+        return Finished([str(one) for one in command], code, "", errors.read())
 
 
 def run(*arguments: object, environment: Mapping[str, str] | None = None, text: str = "") -> Finished:
