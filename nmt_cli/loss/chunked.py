@@ -49,15 +49,9 @@ def losses_and_gradients(
 
 
 @losses_and_gradients.register_fake
-def _fake(
-    x_TD: Tensor,
-    weight_VD: Tensor,
-    targets_T: Tensor,
-    smoothing: float,
-    grad_scale: Tensor | None,
-    x_gradient: bool,
-    weight_gradient: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _fake(x_TD: Tensor, weight_VD: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return tensors with the shapes and dtypes of the results, for the compiler."""
+    *_, x_gradient, weight_gradient = options
     loss = x_TD.new_empty((), dtype=_at_least_fp32(x_TD.dtype))
     d_x = x_TD.new_empty(x_TD.shape if x_gradient else (0,))
     d_weight = weight_VD.new_empty(weight_VD.shape if weight_gradient else (0,))
@@ -107,6 +101,7 @@ def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Save the gradients that the forward pass computed."""
     *_, grad_scale, ctx.x_gradient, ctx.weight_gradient = inputs
     _, nll, d_x, d_weight = output
     ctx.mark_non_differentiable(nll, d_x, d_weight)
@@ -114,6 +109,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _backward(ctx: Any, incoming: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    """Multiply the saved gradients by the incoming one, from which `grad_scale` is removed."""
     d_x, d_weight, grad_scale = ctx.saved_tensors
     if incoming is grad_scale:
         return d_x if ctx.x_gradient else None, d_weight if ctx.weight_gradient else None, *[None] * 5

@@ -208,18 +208,20 @@ def _(d_out_TF: Tensor, out_TF: Tensor) -> tuple[Tensor, Tensor]:
     return d_in_TF, sums_PF.sum(0)
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _save_projection(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    """Save x, the weight and the output of a ReLU projection."""
     ctx.save_for_backward(*inputs[:2], output)
 
 
-def _differentiate(ctx: Any, d_out_TF: Tensor) -> tuple[Tensor | None, ...]:
+def _projection_backward(ctx: Any, d_out_TF: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradients of x, weight and bias of a ReLU projection."""
     x_TD, weight_FD, out_TF = ctx.saved_tensors
     d_in_TF, d_bias_F = relu_backward(d_out_TF, out_TF)
     x, weight, _ = ctx.needs_input_grad
     return d_in_TF @ weight_FD if x else None, d_in_TF.mT @ x_TD if weight else None, d_bias_F
 
 
-_relu_linear.register_autograd(_differentiate, setup_context=_remember)
+_relu_linear.register_autograd(_projection_backward, setup_context=_save_projection)
 
 
 def normed_sum(
@@ -317,7 +319,8 @@ def _(
     return dx_TD, dy_TD, d_weight_PD.sum(0), d_bias_PD.sum(0)
 
 
-def _remember_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _save_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Save the inputs, means and scales of a normed sum."""
     x_TD, y_TD, weight_D, _, _, ctx.drop, seed = inputs
     ctx.save_for_backward(*output[1:], x_TD, y_TD, weight_D, seed)
     ctx.mark_non_differentiable(*output[1:])
@@ -325,9 +328,10 @@ def _remember_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tenso
     ctx.set_materialize_grads(False)
 
 
-def _differentiate_sum(ctx: Any, d_out_TD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+def _sum_backward(ctx: Any, d_out_TD: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    """Return the gradients of x, y, weight and bias of a normed sum, and None for its options."""
     *saved, seed = ctx.saved_tensors
     return *_normed_sum_backward(d_out_TD, *saved, ctx.drop, seed), None, None, None
 
 
-_normed_sum.register_autograd(_differentiate_sum, setup_context=_remember_sum)
+_normed_sum.register_autograd(_sum_backward, setup_context=_save_sum)
