@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from nmt_cli.checkpoints.model_folder import weights
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.fast.packed import pack
+from nmt_cli.interop.weights import Usual, ours
 from nmt_cli.model.config import ModelConfig
-from nmt_cli.model.layers import CrossAttention, FeedForward, Residual, SelfAttention
-from nmt_cli.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from nmt_cli.model.transformer import Transformer
 from nmt_cli.ragged import Layout
 from nmt_cli.text.vocabulary import Vocabulary
 from tests.searching import translate_ids
@@ -45,66 +46,15 @@ def marian(**settings: Any) -> "MarianMTModel":
     return model
 
 
-@torch.no_grad()
 def copied(theirs: "MarianMTModel", config: ModelConfig, vocabulary: Vocabulary = KNOWN) -> Transformer:
-    """Return our model with their weights.
-
-    Channels are permuted. Their sines come first, while our sines and cosines alternate.
-    """
-    ours = Transformer(config, vocabulary, vocabulary, joint=config.tie == "all").eval()
-    turns = torch.arange(WIDTH).view(2, WIDTH // 2).T.flatten()
-    ours.source_embedding.matrix.copy_(theirs.model.encoder.embed_tokens.weight[:, turns])
-    ours.target_embedding.matrix.copy_(theirs.model.decoder.embed_tokens.weight[:, turns])
-    ours.output_matrix.copy_(theirs.lm_head.weight[:, turns])
-    if ours.output_bias is not None:
-        ours.output_bias.copy_(theirs.final_logits_bias[0])
-    for to, layer in zip(ours.encoder, theirs.model.encoder.layers, strict=True):
-        assert isinstance(to, EncoderLayer)
-        _copy_own(to.attention, to.after_attention, layer, turns)
-        _copy_feed_forward(to.feed_forward, to.after_feed_forward, layer, turns)
-    for into, layer in zip(ours.decoder, theirs.model.decoder.layers, strict=True):
-        assert isinstance(into, DecoderLayer)
-        assert isinstance(into.attention, SelfAttention)
-        _copy_own(into.attention, into.after_attention, layer, turns)
-        _copy_cross(into.cross, into.after_cross, layer, turns)
-        _copy_feed_forward(into.feed_forward, into.after_feed_forward, layer, turns)
-    return ours
-
-
-def _copy_own(to: SelfAttention, norm: Residual, layer: Any, turns: Tensor) -> None:
-    own = layer.self_attn
-    _copy_inward(to.query_key_value, [own.q_proj, own.k_proj, own.v_proj], turns)
-    _copy_outward(to.output, own.out_proj, turns)
-    _copy_norm(norm, layer.self_attn_layer_norm, turns)
-
-
-def _copy_cross(to: CrossAttention, norm: Residual, layer: Any, turns: Tensor) -> None:
-    cross = layer.encoder_attn
-    _copy_inward(to.query, [cross.q_proj], turns)
-    _copy_inward(to.key_value, [cross.k_proj, cross.v_proj], turns)
-    _copy_outward(to.output, cross.out_proj, turns)
-    _copy_norm(norm, layer.encoder_attn_layer_norm, turns)
-
-
-def _copy_feed_forward(to: FeedForward, norm: Residual, layer: Any, turns: Tensor) -> None:
-    _copy_inward(to.inner, [layer.fc1], turns)
-    _copy_outward(to.outer, layer.fc2, turns)
-    _copy_norm(norm, layer.final_layer_norm, turns)
-
-
-def _copy_inward(to: nn.Linear, parts: list[nn.Linear], turns: Tensor) -> None:
-    to.weight.copy_(torch.cat([part.weight for part in parts])[:, turns])
-    to.bias.copy_(torch.cat([part.bias for part in parts]))
-
-
-def _copy_outward(to: nn.Linear, source: nn.Linear, turns: Tensor) -> None:
-    to.weight.copy_(source.weight[turns])
-    to.bias.copy_(source.bias[turns])
-
-
-def _copy_norm(to: Residual, norm: nn.LayerNorm, turns: Tensor) -> None:
-    to.norm.weight.copy_(norm.weight[turns])
-    to.norm.bias.copy_(norm.bias[turns])
+    """Return our model with their weights, as an import would have it."""
+    model = Transformer(config, vocabulary, vocabulary, joint=config.tie == "all").eval()
+    tensors = {name.removeprefix("model."): tensor for name, tensor in theirs.state_dict().items()}
+    tensors |= {"output.weight": theirs.lm_head.weight, "output.bias": theirs.final_logits_bias[0]}
+    imported = ours(Usual(tensors, "Marian"), config, VOCABULARY, VOCABULARY)
+    assert imported.keys() == weights(model).keys()
+    model.load_state_dict(imported, strict=False)  # it has names for each use of a shared matrix
+    return model
 
 
 def marians_logits(
@@ -166,10 +116,10 @@ def test_marian_gives_the_same_logits_with_the_same_weights(
     config = model_config(theirs)
     assert config.tie == tie
     with torch.no_grad():
-        ours = copied(theirs, config)
+        model = copied(theirs, config)
         pairs = batch(sources, targets)
         expected = marians_logits(theirs, *pairs)
-        actual = ours.logits(ours(*pairs))
+        actual = model.logits(model(*pairs))
     assert (actual - expected).abs().max() <= 1e-4
     assert expected.std() > 0.5
 
@@ -181,12 +131,12 @@ def test_marians_output_bias_is_in_the_logits_and_in_the_features_of_the_loss(
     pairs = batch([5, 2], [7, 3])
     with torch.no_grad():
         theirs.final_logits_bias.normal_(std=2.0)
-        ours = copied(theirs, replace(model_config(theirs), output_bias=True))
-        decoded = ours(*pairs)
-        features, matrix = ours.projected(decoded)
+        model = copied(theirs, replace(model_config(theirs), output_bias=True))
+        decoded = model(*pairs)
+        features, matrix = model.projected(decoded)
         expected = marians_logits(theirs, *pairs)
-        pack(packed := deepcopy(ours), "fp32")
-    for actual in (ours.logits(decoded), features @ matrix.T, packed.logits(packed(*pairs))):
+        pack(packed := deepcopy(model), "fp32")
+    for actual in (model.logits(decoded), features @ matrix.T, packed.logits(packed(*pairs))):
         assert (actual - expected).abs().max() <= 1e-4
 
 
@@ -200,12 +150,12 @@ def test_a_start_of_zeros_equals_marians_padding_with_a_zero_vector(
     with torch.no_grad():
         theirs.model.shared.weight[PAD] = 0.0
         if said_by == "vocabulary":
-            ours = copied(theirs, model_config(theirs), replace(KNOWN, start=None))
+            model = copied(theirs, model_config(theirs), replace(KNOWN, start=None))
         else:
-            ours = copied(theirs, replace(model_config(theirs), start="zeros"))
-        ours.target_embedding.matrix[PAD] = 9.0  # it must not be used
+            model = copied(theirs, replace(model_config(theirs), start="zeros"))
+        model.target_embedding.matrix[PAD] = 9.0  # it must not be used
         expected = marians_logits(theirs, *pairs)[:, :PAD]
-        actual = ours.logits(ours(*pairs))[:, :PAD]
+        actual = model.logits(model(*pairs))[:, :PAD]
     assert (actual - expected).abs().max() <= 1e-4
 
 
@@ -213,12 +163,12 @@ def test_a_start_of_zeros_equals_marians_padding_with_a_zero_vector(
 @pytest.mark.parametrize("start", [PAD, 7, 0, None])
 def test_steps_equal_the_forward_pass_for_any_start_token(start: int | None) -> None:
     theirs = marian(encoder_layers=1, decoder_layers=2)
-    ours = copied(theirs, model_config(theirs), replace(KNOWN, end=3, start=start))
+    model = copied(theirs, model_config(theirs), replace(KNOWN, end=3, start=start))
     source, target = (torch.tensor(ids) for ids in ([5, 9, 3], [7, 12, 30, 3]))
-    forward = ours(source, target, Layout.of([3]), Layout.of([4]))
-    cache = ours.begin(source, Layout.of([3]), 1)
+    forward = model(source, target, Layout.of([3]), Layout.of([4]))
+    cache = model.begin(source, Layout.of([3]), 1)
     row = torch.tensor([0])
-    steps = [ours.step(token[None], row, cache, 4) for token in torch.tensor([11, 7, 12, 30])]
+    steps = [model.step(token[None], row, cache, 4) for token in torch.tensor([11, 7, 12, 30])]
     torch.testing.assert_close(torch.cat(steps), forward, rtol=1e-5, atol=1e-5)
 
 
@@ -259,14 +209,14 @@ def test_transformers_finds_the_same_translations_with_the_same_weights(beam: in
         theirs.model.decoder.embed_tokens.weight *= 0.3
         theirs.lm_head.weight *= 1.5
         theirs.lm_head.weight[0] += 6.0 * always / always.dot(always)  # so that sentences end
-        ours = copied(theirs, model_config(theirs), replace(KNOWN, start=0))
+        model = copied(theirs, model_config(theirs), replace(KNOWN, start=0))
     generator = torch.Generator().manual_seed(5)
     sources = [torch.randint(1, PAD, (n,), generator=generator).tolist() for n in (1, 2, 4, 7, 9, 12) * 2]
     config = SearchConfig(
         beam=beam, length_rule="power", length_penalty=penalty, cap_ratio=0.0, cap_extra=29, unknown=True
     )
     different = set()
-    for source, actual in zip(sources, translate_ids([ours], sources, config), strict=True):
+    for source, actual in zip(sources, translate_ids([model], sources, config), strict=True):
         expected = generated(theirs, source, beam, penalty)
         if expected is None:
             continue
