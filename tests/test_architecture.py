@@ -80,7 +80,6 @@ NESTING_BUDGET = 3
 CLASS_BUDGET, FIELD_BUDGET = 150, 10
 
 OVER_BUDGET = {
-    "nmt_cli.attention.compiled.take_nodes",
     "nmt_cli.data.batching.resegment._write",
     "nmt_cli.data.preprocessing.evaluation_sets.write_evaluation_set",
     "nmt_cli.data.preprocessing.hold_out._usable",

@@ -1,4 +1,4 @@
-"""Chooses who computes attention, and what ends a step of decoding: the softmax over the vocabulary.
+"""Choose the implementation of attention.
 
 It is the only module of the room that asks which device it is on.
 """
@@ -6,7 +6,6 @@ It is the only module of the room that asks which device it is on.
 from collections.abc import Sequence
 from types import ModuleType
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +13,6 @@ from nmt_cli.attention import padded
 from nmt_cli.attention.cached import Masked, Paths, Rows, Seen, attend_segments, kernels
 from nmt_cli.attention.options import PLAIN, Options
 from nmt_cli.attention.projections import Heads, parts_of
-from nmt_cli.attention.ways import reference as ways
 from nmt_cli.ragged import Layout
 
 WIDEST = {2: 512, 4: 256}
@@ -144,45 +142,11 @@ def attend_newest(
     return seen.attend(query_RHK, keys_BHMK, values_BHMV)
 
 
-def log_softmax(x_RV: Tensor) -> Tensor:
-    """Over each row, in float32; without gradients, `x_RV` may be used up."""
-    compiled = None if torch.is_grad_enabled() else _compiled(x_RV.device, len(x_RV))
-    if not compiled:
-        # Read as it is: a copy in fp32 would be as large as the result.
-        return x_RV.log_softmax(-1, dtype=torch.float32)
-    x_RV = x_RV.float().contiguous()
-    compiled.log_softmax(x_RV.numpy(), x_RV.amax(1).numpy())
-    return x_RV
-
-
-def top(x_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """[R, `count`]: the highest of each row, best first, and where they are; where -inf is, means nothing."""
-    if x_RV.dtype != torch.float32 or not (compiled := _compiled(x_RV.device, len(x_RV))):
-        return x_RV.topk(count)
-    highest_RC = np.empty((len(x_RV), count), np.float32)
-    places_RC = np.empty((len(x_RV), count), np.int64)
-    compiled.top(x_RV.numpy(), highest_RC, places_RC)
-    return torch.from_numpy(highest_RC), torch.from_numpy(places_RC)
-
-
-def likeliest(
-    logits_RV: Tensor, count: int, never_V: Tensor, never_R: Tensor, only_R: Tensor
-) -> tuple[Tensor, Tensor]:
-    """[R, `count`]: the highest log-probabilities of each row in float32, best first; and their tokens.
-
-    Of equal ones the first comes first. Neither what the mask `never_V` names may be among them, nor the
-    row's token in `never_R`; but where `only_R` has a token, that one alone is. -1 stands for no token. All
-    of them count in the softmax. -inf marks entries for which there is no token.
-    """
-    if logits_RV.device.type == "cuda":
-        from nmt_cli.attention.ways import fused
-
-        return fused.likeliest(logits_RV, count, never_V, never_R, only_R)
-    return ways.likeliest(logits_RV, count, never_V, never_R, only_R)
+def one_thread_is_best(device: torch.device, rows: int) -> bool:
+    """Return whether to compute `rows` rows in one thread of a CPU: there is no other, or they are few."""
+    return device.type == "cpu" and (rows <= FEW_ROWS or torch.get_num_threads() == 1)
 
 
 def _compiled(device: torch.device, rows: int) -> ModuleType | None:
-    """Kernels for a single thread: where just one is at work on a processor, or too little is to be done for
-    more."""
-    alone = rows <= FEW_ROWS or torch.get_num_threads() == 1
-    return kernels() if device.type == "cpu" and alone else None
+    """Return the compiled kernels if they suit `rows` rows."""
+    return kernels() if one_thread_is_best(device, rows) else None

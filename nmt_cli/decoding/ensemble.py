@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt_cli.attention.dispatch import log_softmax
 from nmt_cli.attention.groups import grouped
 from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.next_token.dispatch import log_softmax
 from nmt_cli.errors import UserError
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.transformer import Transformer

@@ -154,15 +154,22 @@ class DecodingCache:
         row_slots = rows.from_places.numpy()
         nodes_RH = np.empty((count, self.layers[0].own_keys.shape[1]), np.int64)
         counts = np.empty(len(row_slots), np.int32)
-        tokens_back = window // 2 + 1 if window else NO_WINDOW
         while True:
             seen = np.empty((len(row_slots), self.used), np.int32)
-            tree = self.paths.numpy(), self.depths.numpy(), self.ages.numpy(), self.used, tokens_back
-            if kernels.take_nodes(*tree, row_slots[:count], row_slots, nodes_RH, seen, counts):
+            if self._take_nodes(window, (row_slots, nodes_RH, seen, counts)):
                 break
             self.get_ready()
         self.ready = max(self.ready - 1, 0)
         return torch.from_numpy(nodes_RH), Paths(row_slots // self.slots, seen, counts, kernels)
+
+    def _take_nodes(self, window: int, rows: Sequence[NDArray[np.integer]]) -> bool:
+        """Call `tree.compiled.take_nodes` with the arrays of its `Rows`."""
+        compiled = compiled_kernels("model.tree")
+        assert compiled
+        tree = compiled.Tree(self.paths.numpy(), self.depths.numpy(), self.ages.numpy())
+        reach = window // 2 + 1 if window else NO_WINDOW
+        taken: bool = compiled.take_nodes(tree, self.used, reach, compiled.Rows(*rows))
+        return taken
 
     def _source_paths(self, rows: Rows, kernels: ModuleType) -> Paths:
         """List the real source tokens of each row. For the same rows, reuse the lists of the last step."""
@@ -179,7 +186,7 @@ class DecodingCache:
         Slots that are False in `in_use_BN` become free.
         """
         on_host = self.paths.device.type == "cpu" and self.ahead == 1
-        if on_host and (compiled := compiled_kernels("attention")):
+        if on_host and (compiled := compiled_kernels("model.tree")):
             arrays = (x.contiguous().numpy() for x in (parents_BN, in_use_BN))
             compiled.follow(self.paths.numpy(), *arrays)
         else:

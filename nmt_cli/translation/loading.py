@@ -77,7 +77,7 @@ def load(paths: Sequence[Path], config: TranslateConfig, where: Where) -> Loaded
     with kept_threads(), ThreadPoolExecutor(1) as executor:
         if not is_gpu(devices[0]):
             compiled = executor.submit(
-                lambda: (kernels(), compiled_kernels("decoding.search"))
+                lambda: (kernels(), compiled_kernels("model.tree"), compiled_kernels("decoding.search"))
             )  # compiled once, before worker processes are forked
         for device in devices:
             if not is_gpu(device):

@@ -24,7 +24,7 @@ from nmt_cli.attention.one_step import fused as one_step
 from nmt_cli.attention.one_tile import fused as one_tile
 from nmt_cli.attention.options import Options
 from nmt_cli.attention.streaming import fused as streaming
-from nmt_cli.attention.ways import fused as ways
+from nmt_cli.decoding.next_token import fused as next_token
 from nmt_cli.ragged import Layout
 
 H100 = GPUTarget("cuda", 90, 32)
@@ -80,8 +80,8 @@ def kernels(dtype: torch.dtype, d_k: int, d_v: int) -> Iterator[dict[str, Any]]:
 def likeliest() -> Iterator[str]:
     """How often a thread reads 16 bytes, and its stack: where rows begin at multiples of 16, and not."""
     for entries in (37_000, 37_001):
-        options = ways.options(5, entries, entries) | {"num_warps": 4}
-        found = _resources(ways.kernel, options, torch.bfloat16)
+        options = next_token.options(5, entries, entries) | {"num_warps": 4}
+        found = _resources(next_token.kernel, options, torch.bfloat16)
         yield f"{found['wide']},{found['stack']}"
 
 

@@ -164,7 +164,7 @@ def test_a_hypothesis_that_sees_nothing_gets_zeros_from_the_kernel(device: str) 
 def test_a_search_by_the_kernel_finds_the_same(
     beam: int, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    from nmt_cli.attention.ways import fused
+    from nmt_cli.decoding.next_token import fused
 
     vocabulary = Vocabulary(("",) * 12, end=0, start=0, unknown=1)
     shape = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward=16)
@@ -200,20 +200,3 @@ def test_what_rows_have_is_kept_to_the_bit_as_copies_would(
         assert mixed.shape == (16, 24) and isinstance(attended, Masked if cached else Paths)
         cached.append((keys, values))
     assert all(map(torch.equal, *cached)) and cached[0][0].count_nonzero() > 12 * 4 * 7
-
-
-@pytest.mark.parametrize("numba", [True, False])
-@pytest.mark.parametrize(("entries", "count"), [(3, 3), (700, 5), (1000, 2)])
-def test_the_highest_of_each_row_are_those_of_a_sort(
-    entries: int, count: int, numba: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.manual_seed(1)
-    rows = torch.randn(6, entries)
-    rows[0, 1:] = -torch.inf
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    if not numba:
-        monkeypatch.setattr(dispatch, "kernels", lambda: None)
-    highest, places = dispatch.top(rows, count)
-    wanted = rows.sort(dim=1, descending=True)
-    assert torch.equal(highest, wanted.values[:, :count])
-    assert torch.equal(places[1:], wanted.indices[1:, :count]) and places[0, 0] == 0

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt_cli.attention import dispatch, padded, reference
@@ -75,50 +73,6 @@ def test_without_gradients_many_segments_may_differ_in_queries_and_keys(random_r
     with torch.no_grad():
         ours = dispatch.attend(*tensors, q, k)
     torch.testing.assert_close(ours, reference.attend(*tensors, q, k), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@given(
-    rows=st.integers(1, 5),
-    entries=st.integers(1, 300),
-    spread=st.sampled_from([0.0, 1.0, 30.0, 1000.0]),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
-    contiguous=st.booleans(),
-    seed=st.integers(0, 1000),
-)
-def test_log_probabilities_are_those_of_exact_arithmetic(
-    threads: int, rows: int, entries: int, spread: float, dtype: torch.dtype, contiguous: bool, seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    logits = (torch.randn(rows, entries, generator=generator) * spread - 3).to(dtype)
-    exact = logits.double().log_softmax(-1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "get_num_threads", lambda: threads)
-        given = logits.clone()
-        with torch.no_grad():
-            ours = dispatch.log_softmax(given if contiguous else given.mT.contiguous().mT)
-    assert ours.dtype == torch.float32
-    torch.testing.assert_close(ours.double(), exact, rtol=3e-7, atol=3e-6)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_log_probabilities_have_gradients(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    logits = torch.zeros(1, 4, requires_grad=True)
-    torch.autograd.backward(dispatch.log_softmax(logits + 0.0)[0, 0])
-    assert logits.grad is not None and logits.grad.tolist() == [[0.75, -0.25, -0.25, -0.25]]
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("number", [torch.nan, torch.inf])
-def test_what_is_no_number_has_no_probability(
-    threads: int, number: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    with torch.no_grad():
-        found = dispatch.log_softmax(torch.tensor([[0.0, number, 1.0], [0.0, -torch.inf, 0.0]]))
-    assert found[0].isnan().any() and not (found[0] > -torch.inf).any()
-    assert found[1].exp().tolist() == [0.5, 0.0, 0.5]
 
 
 @pytest.mark.parametrize(

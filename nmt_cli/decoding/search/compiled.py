@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float32, int64, types, void
 
-from nmt_cli.attention.compiled import log_softmax, top
+from nmt_cli.decoding.next_token.compiled import log_softmax, top
 from nmt_cli.runtime.kernels.compiled import OPTIONS, float_at, njit, order_of
 
 NEVER = np.float32(-np.inf)

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.attention.dispatch import top
 from nmt_cli.decoding.config import SearchConfig
+from nmt_cli.decoding.next_token.dispatch import top
 from nmt_cli.decoding.search.beams import Choice
 
 

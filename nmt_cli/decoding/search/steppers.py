@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt_cli.attention.dispatch import FEW_ROWS, likeliest
+from nmt_cli.attention.dispatch import FEW_ROWS
 from nmt_cli.decoding.config import SearchConfig
 from nmt_cli.decoding.ensemble import Ensemble
+from nmt_cli.decoding.next_token.dispatch import likeliest
 from nmt_cli.decoding.search.beams import Beams, Choice, beam_rules
 from nmt_cli.decoding.search.expansion import best, best_of, drawn, ways_on
 from nmt_cli.decoding.search.lengths import LengthRule

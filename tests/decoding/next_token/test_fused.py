@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt_cli.attention import dispatch
+from nmt_cli.decoding.next_token import dispatch
 
 Likeliest = Callable[[Tensor, int, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 ROWS = 6
@@ -19,7 +19,7 @@ ROWS = 6
 
 @pytest.fixture(params=["fused", "reference"])
 def likeliest(request: pytest.FixtureRequest) -> Likeliest:
-    from nmt_cli.attention.ways import fused, reference
+    from nmt_cli.decoding.next_token import fused, reference
 
     return fused.likeliest if request.param == "fused" else reference.likeliest
 
@@ -47,7 +47,7 @@ def test_the_likeliest_tokens_that_may_come_are_found(
     device: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nmt_cli.attention.ways.fused.BLOCK", 64)
+    monkeypatch.setattr("nmt_cli.decoding.next_token.fused.BLOCK", 64)
     draw = torch.Generator().manual_seed(entries)
     logits = torch.randn(ROWS, entries, generator=draw).mul_(4).to(dtype)
     logits[1] = logits[1].round()  # so that many are equal
@@ -93,7 +93,7 @@ def test_without_a_gpu_the_reference_is_asked(device: str) -> None:
 def test_for_an_h100_rows_are_read_sixteen_bytes_at_a_time() -> None:
     code = "import compile_kernels; print(*compile_kernels.likeliest())"
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2] / "attention")
     told = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     ).stdout

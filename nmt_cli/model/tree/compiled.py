@@ -1,0 +1,126 @@
+"""Updates of the tree of hypotheses in a decoding cache, compiled for the CPU by Numba.
+
+B sentences have N slots for hypotheses and a tree of M nodes each, one node per cached token. A path is the
+set of nodes of a hypothesis. H heads. See `model/cache.py`, whose PyTorch operations are the reference.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import boolean, int32, int64, types, void
+
+from nmt_cli.runtime.kernels.compiled import OPTIONS, njit
+
+
+class Tree(NamedTuple):
+    """The trees of a `DecodingCache`, as arrays."""
+
+    paths_BNM: object
+    """Whether the hypothesis in each slot goes through a node."""
+
+    depths_BM: object
+    """Number of tokens before each node."""
+
+    ages_B: object
+    """Number of tokens of the hypotheses of each sentence."""
+
+
+class Rows(NamedTuple):
+    """The rows of a step, with results of `take_nodes`. R rows, of which the first P get a node."""
+
+    slots_R: object
+    """Number of each row's slot: slot n of sentence b has number b x N + n."""
+
+    nodes_PH: object
+    """Result: index of the new node among the [B x H x M] cached keys, for each head."""
+
+    seen_RM: object
+    """Result: the nodes that each row attends to, oldest first."""
+
+    counts_R: object
+    """Result: number of entries of each row of `seen_RM` that are set."""
+
+
+TREE = types.NamedTuple((boolean[:, :, ::1], int64[:, ::1], int64[::1]), Tree)
+ROWS = types.NamedTuple((int64[::1], int64[:, ::1], int32[:, ::1], int32[::1]), Rows)
+
+
+@njit(**OPTIONS)
+def _find_free(paths_BNM, used, free_BN):
+    """Write the first N free nodes of each sentence. Return whether `used` nodes have that many.
+
+    A node is free if no path goes through it.
+    """
+    sentences, slots, _ = paths_BNM.shape
+    for sentence in range(sentences):
+        count = node = 0
+        while count < slots:
+            if node == used:
+                return False
+            taken = False
+            for slot in range(slots):
+                taken |= paths_BNM[sentence, slot, node]
+            if not taken:
+                free_BN[sentence, count] = node
+                count += 1
+            node += 1
+    return True
+
+
+@njit(**OPTIONS)
+def _list_seen(path_M, depths_M, used, newest, reach, seen_M):
+    """Write the nodes of a path that are less than `reach` tokens before depth `newest`. Return their number.
+
+    They are ordered by depth.
+    """
+    count = 0
+    for node in range(used):
+        if not path_M[node] or newest - depths_M[node] >= reach:
+            continue
+        i = count
+        while i > 0 and depths_M[seen_M[i - 1]] > depths_M[node]:
+            seen_M[i] = seen_M[i - 1]
+            i -= 1
+        seen_M[i] = node
+        count += 1
+    return count
+
+
+@njit(boolean(TREE, int64, int64, ROWS), **OPTIONS)
+def take_nodes(tree, used, reach, rows):
+    """Add a node for the next token of each row to its path, and list the nodes that each row attends to.
+
+    Slot n of a sentence takes the n-th free one of its first `used` nodes. Returns False, without a change,
+    if a sentence has too few free nodes. A row attends to the nodes of its path that are less than `reach`
+    tokens back. They are listed by depth: node numbers depend on the other sentences, and sums must not.
+    """
+    sentences, slots, nodes = tree.paths_BNM.shape
+    free_BN = np.empty((sentences, slots), np.int64)
+    if not _find_free(tree.paths_BNM, used, free_BN):
+        return False
+    count, heads = rows.nodes_PH.shape
+    for p in range(count):
+        sentence, slot = rows.slots_R[p] // slots, rows.slots_R[p] % slots
+        node = free_BN[sentence, slot]
+        tree.paths_BNM[sentence, slot, node] = True
+        tree.depths_BM[sentence, node] = tree.ages_B[sentence]
+        for head in range(heads):
+            rows.nodes_PH[p, head] = (sentence * heads + head) * nodes + node
+    for row in range(len(rows.slots_R)):
+        sentence, slot = rows.slots_R[row] // slots, rows.slots_R[row] % slots
+        path_M, depths_M = tree.paths_BNM[sentence, slot], tree.depths_BM[sentence]
+        rows.counts_R[row] = _list_seen(
+            path_M, depths_M, used, tree.ages_B[sentence], reach, rows.seen_RM[row]
+        )
+    return True
+
+
+@njit(void(boolean[:, :, ::1], int64[:, ::1], boolean[:, ::1]), **OPTIONS)
+def follow(paths_BNM, parents_BN, in_use_BN):
+    """Replace the path in each slot by that of its parent slot. Slots that are not in use get no nodes."""
+    for sentence in range(len(paths_BNM)):
+        before_NM = paths_BNM[sentence].copy()
+        for slot in range(paths_BNM.shape[1]):
+            parent, used = parents_BN[sentence, slot], in_use_BN[sentence, slot]
+            for node in range(paths_BNM.shape[2]):  # assigning a whole array takes 2 s to compile
+                paths_BNM[sentence, slot, node] = used and before_NM[parent, node]
