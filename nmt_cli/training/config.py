@@ -1,4 +1,4 @@
-"""What training needs to be told; composes the sections of a recipe file."""
+"""The settings of training: the sections of a recipe file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from nmt_cli.text.config import AugmentConfig, SamplingConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig:
-    """What is minimised."""
+    """The loss that training minimises."""
 
     smoothing: float = setting(0.1, least=0, below=1, everyday=True)
-    """Share of the target probability that label smoothing spreads over the whole vocabulary."""
+    """Label smoothing. This fraction of the target probability is spread over the whole vocabulary."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -26,32 +26,31 @@ class LossConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerConfig:
-    """How gradients become steps; the defaults are the paper's."""
+    """The optimiser. The defaults are those of the paper."""
 
     kind: Literal["adam", "adamw"] = setting("adam", kind="whole run")
-    """Adam, or AdamW, whose weight decay is apart from the gradients."""
+    """Optimiser. AdamW applies weight decay apart from the gradients."""
 
     beta1: float = setting(0.9, least=0, below=1)
-    """How much of the mean gradient stays from step to step."""
+    """Decay of the running mean of gradients."""
 
     beta2: float = setting(0.98, least=0, below=1)
-    """The same for the mean squared gradient."""
+    """Decay of the running mean of squared gradients."""
 
     epsilon: float = setting(1e-9, least=0)
-    """Added to the root of the mean squared gradient."""
+    """Added to the root of the mean squared gradient in Adam."""
 
     weight_decay: float = setting(0.0, least=0, needs="optimizer.kind=adamw")
-    """Share of the weights that is taken off, times the learning rate; for adamw."""
+    """Weight decay of adamw. A step subtracts this times the learning rate from each weight."""
 
     clip_norm: float = setting(0.0, least=0)
-    """Longer gradients are scaled down to this norm; 0 for none, as in the paper."""
+    """Clip the gradient norm to this value. 0, as in the paper, disables clipping."""
 
     split: bool = False
-    """Let each process keep and update only its share of the optimiser's state, so that more tokens fit; the
-    weights come out the same."""
+    """Split the optimiser's state over the processes. More tokens fit then, and the weights are the same."""
 
     ema: float = setting(0.0, least=0, below=1)
-    """Share of a moving average of the weights that stays from step to step, such as 0.9999; 0 for none."""
+    """Decay of a moving average of the weights. A usual value is 0.9999. 0 disables the average."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -61,28 +60,30 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleConfig:
-    """The learning rate of each step."""
+    """The learning rate schedule."""
 
     kind: Literal["noam", "inverse-sqrt", "linear", "cosine", "constant", "plateau"] = setting(
         "noam", everyday=True
     )
-    """The paper's (noam), or up to `peak` and then as named. Linear and cosine reach 0 at the end: at
-    training.max_steps or training.max_hours, whichever comes first. Plateau waits for validation.watched."""
+    """Schedule of the learning rate. Noam is the paper's. The others rise to `peak` first. Linear and cosine
+    reach 0 at training.max_steps or training.max_hours, whichever comes first. Plateau lowers the rate when
+    validation.watched stops improving."""
 
     factor: float = setting(1.0, above=0)
-    """Noam: the rate is this times width^-0.5 times min(step^-0.5, step x warmup^-1.5)."""
+    """Factor of the noam schedule. The learning rate is this times width^-0.5 times min(step^-0.5, step x
+    warmup^-1.5)."""
 
     peak: float = setting(7e-4, above=0, everyday=True, needs="schedule.kind=inverse-sqrt")
-    """The largest rate, at the end of the warm-up; not for noam, where it follows from the factor."""
+    """Peak learning rate, at the end of warm-up. Noam has a factor instead."""
 
     warmup: int = setting(4000, least=0, everyday=True)
-    """Steps over which the rate rises from 0."""
+    """Steps of warm-up, in which the learning rate rises from 0."""
 
     decay: float = setting(0.5, above=0, below=1, needs="schedule.kind=plateau")
-    """Plateau: what the rate is multiplied by each time."""
+    """Plateau: multiply the learning rate by this each time."""
 
     patience: int = setting(3, least=1, needs="schedule.kind=plateau")
-    """Plateau: validations in a row without improvement, warm-up not counted, that lower the rate."""
+    """Plateau: validations without improvement before a decay. Those during warm-up do not count."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -98,49 +99,50 @@ class ScheduleConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingConfig:
-    """How long, in which numbers, and on what."""
+    """Length, precision and hardware of the run."""
 
     max_steps: int = setting(100_000, least=1)
-    """Steps of the whole run."""
+    """Total number of training steps."""
 
     max_epochs: int = setting(0, least=0)
-    """Epochs of the whole run, if they end first; 0 for no limit."""
+    """Maximum number of epochs. 0 for no limit."""
 
     max_hours: float = setting(0.0, least=0)
-    """Hours of the whole run, resumed ones added up, if they end first; 0 for no limit."""
+    """Maximum hours of the run, with its resumed parts. 0 for no limit."""
 
     seed: int = setting(1, least=0, kind="whole run")
-    """Decides weights, batches and dropout."""
+    """Seed of the weights, batches and dropout."""
 
     max_tokens_per_device: int = setting(0, least=0)
-    """Most source plus target tokens of a micro-batch; 0 finds what fits a GPU, and is 8,192 on a CPU."""
+    """Maximum source plus target tokens of a micro-batch. 0 finds how many fit a GPU, and means 8,192 on a
+    CPU."""
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = setting("auto", everyday=True)
-    """Numbers of the matrix products; auto is bf16 on a GPU that has it, fp16 on others, fp32 on a CPU."""
+    """Precision of matrix products. Auto is bf16 on a GPU that has it, fp16 on other GPUs, fp32 on a CPU."""
 
     compile: Literal["auto", "on", "off"] = "auto"
-    """Compile the model with torch.compile; auto is on for GPUs."""
+    """Compile the model with torch.compile. Auto compiles on GPUs."""
 
     deterministic: bool = False
-    """Refuse operations on the GPU whose results differ from run to run."""
+    """Refuse operations whose results differ from run to run."""
 
     tensorboard: bool = False
-    """Write the curves for TensorBoard too, in tensorboard/ of the run. Needs the extra '.[tensorboard]'."""
+    """Write TensorBoard files to the run folder. Needs the extra '.[tensorboard]'."""
 
     wandb: bool = False
-    """Send the curves to Weights & Biases too, or keep them with WANDB_MODE=offline. Needs the extra
+    """Send the curves to Weights & Biases. WANDB_MODE=offline keeps them in the run folder. Needs the extra
     '.[wandb]'."""
 
     log_every: int = setting(100, least=1)
-    """Steps between two lines on the screen; log.jsonl has them all."""
+    """Steps between progress lines. log.jsonl has every step."""
 
     rank_timeout: float = setting(120.0, above=0)
-    """Seconds that a rank waits for the others before the run ends; sixty times as many where they validate
-    or save."""
+    """Seconds that a process waits for the others. After that the run ends. The limit is sixty times as long
+    while they validate or save."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
-        "give_up_after": Gone("ten steps in a row that are not finite end a run", 10),
-        "graphs": Gone("every step asks the GPU for its launches one by one"),
+        "give_up_after": Gone("a run ends after ten steps in a row that are not finite", 10),
+        "graphs": Gone("no step is recorded as a CUDA graph"),
     }
 
     def __post_init__(self) -> None:
@@ -149,26 +151,26 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ValidationConfig:
-    """How the model is judged during training."""
+    """Validation during training."""
 
     every_steps: int = setting(1000, least=0)
-    """Steps between two validations; the last step validates too. 0 for never."""
+    """Steps between validations. 0 for none. The last step validates too."""
 
     metric: Literal["bleu", "chrf", "nll"] = setting("bleu", kind="whole run", everyday=True)
-    """What the best checkpoint is best at, on the first validation set."""
+    """Metric of the best checkpoint, on the first validation set."""
 
     bleu_tokenizer: BleuTokenizer = setting("auto", kind="whole run")
-    """How BLEU splits both sides into words; auto is as in `nmt score`, or char where a language's own
-    tokeniser is not installed."""
+    """BLEU tokeniser. Auto is as in `nmt score`, or char if the tokeniser of a language is not installed."""
 
     watched: Literal["metric", "bleu", "chrf", "nll", "perplexity", "word-perplexity"] = "metric"
-    """What has to improve, for `patience` and the plateau schedule; metric is the one above."""
+    """Metric that has to improve. It counts for `patience` and the plateau schedule. The value "metric" means
+    validation.metric."""
 
     patience: int = setting(0, least=0, everyday=True)
-    """So many validations in a row without improvement end the run; 0 for never."""
+    """Stop after N validations without improvement. 0 for never."""
 
     sentences: int = setting(0, least=0, kind="whole run")
-    """Translate only that many sentences of each set; 0 for all. The loss is always that of all."""
+    """Sentences of each set to translate. 0 for all. The loss is always that of all sentences."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "max_tokens": Gone("the loss of 8,192 tokens is computed at a time"),
@@ -181,38 +183,40 @@ class ValidationConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig:
-    """When to save, and what to keep."""
+    """When checkpoints are saved, and which are kept."""
 
     every_steps: int = setting(0, least=0)
-    """Steps between two checkpoints; 0 for none by steps. The last step always saves."""
+    """Steps between checkpoints. 0 saves by minutes. The last step always saves."""
 
     every_minutes: float = setting(10.0, above=0)
-    """Minutes between two checkpoints, where it is not by steps; the paper's base model saves every ten."""
+    """Minutes between checkpoints. Without effect if checkpoints.every_steps is set. The paper's base model
+    saves every ten."""
 
     keep_last: int = setting(5, least=1, everyday=True)
-    """The newest so many checkpoints stay."""
+    """Keep this many newest checkpoints."""
 
     keep_best: int = setting(1, least=0)
-    """The best so many by the validation metric stay as well; they are saved when they are found."""
+    """Keep this many best checkpoints, by validation.metric. They are saved when they are found."""
 
     def __post_init__(self) -> None:
         check(self)
         if self.every_steps and changed(self, "every_minutes"):
-            raise UserError("every_minutes has no effect where every_steps decides; leave one of them out.")
+            raise UserError("every_minutes has no effect with every_steps; leave one of them out.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartConfig:
-    """What a run starts from. Names of parameters may have `*` in them: "encoder.*"."""
+    """The weights that a run starts from. Names of parameters may contain `*`: "encoder.*"."""
 
     model: str = setting("", kind="whole run")
-    """A model, checkpoint or run folder whose weights the run starts from."""
+    """Start from the weights of this model, checkpoint or run."""
 
     allow: tuple[str, ...] = setting((), kind="whole run")
-    """Parameters that may be missing there, be surplus, or have another shape; they are drawn anew."""
+    """Parameters that may differ from those of start.model. They may be missing or surplus there, or have
+    another shape. They start from random values."""
 
     freeze: tuple[str, ...] = ()
-    """Parameters that training leaves as they are."""
+    """Parameters that training does not change."""
 
     def __post_init__(self) -> None:
         if self.allow and not self.model:
@@ -221,7 +225,7 @@ class StartConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """Everything that decides what `nmt train` makes of a dataset."""
+    """All settings of `nmt train`."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
@@ -239,7 +243,7 @@ class TrainConfig:
 
     @property
     def watches(self) -> bool:
-        """Whether anything depends on validation getting better."""
+        """Whether the run depends on improvements of validation."""
         return bool(self.validation.patience) or self.schedule.kind == "plateau"
 
     def __post_init__(self) -> None:
@@ -258,10 +262,10 @@ class TrainConfig:
                 f"model.residual_stream=bf16 has no effect with training.precision={self.training.precision};"
                 " leave one of them out."
             )
-        # A sentence of more tokens than a batch holds is left out too.
-        most = min(self.batch.longest, self.batch.tokens)
-        if 0 < self.model.limit < most:
+        # Sentences with more tokens than a batch are left out too.
+        limit = min(self.batch.longest, self.batch.tokens)
+        if 0 < self.model.limit < limit:
             raise UserError(
-                f"batch.longest lets sentences of {most} tokens in, but model.longest has only "
-                f"{self.model.longest} positions for them; lower the one, or raise the other."
+                f"batch.longest allows sentences of {limit} tokens, but model.longest has only "
+                f"{self.model.longest} positions; lower the former, or raise the latter."
             )

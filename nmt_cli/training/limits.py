@@ -1,4 +1,4 @@
-"""When a run ends, and what is due after a step."""
+"""Decides when a run ends, and what is due after a step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.position import Position
 
 SAVE, STOP, TIME_UP = 1, 2, 4
-"""What a rank may ask all of them to do; bits, as `Group.agree` takes them."""
+"""Requests of a rank to all ranks, as bits for `Group.agree`."""
 
 GIVE_UP_AFTER = 10
-"""Steps in a row whose loss or gradient is not finite, and which are left out, before the run ends."""
+"""A run ends after this many steps in a row that were left out because loss or gradient were not finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Compares where a run stands with its settings."""
+    """Compares the position of a run with its settings."""
 
     config: TrainConfig
     position: Position
@@ -26,32 +26,39 @@ class Limits:
     stop_wanted: Callable[[], bool]
 
     def reached(self, next_epoch: int) -> bool:
-        """Whether the run has all the steps, epochs or hours that it may have."""
-        limits = self.config.training  # hours that are used up on the way end the run by TIME_UP instead
+        """Return whether all steps or epochs are done, or the hours were used up before this process began.
+
+        Hours that are used up later end the run by the request `TIME_UP`.
+        """
+        limits = self.config.training
         epochs_done = bool(limits.max_epochs) and next_epoch >= limits.max_epochs
         return self.position.step >= limits.max_steps or epochs_done or self.clock.began_late
 
     def wishes(self, first: bool, unsaved: float) -> int:
-        """What this rank asks for, `unsaved` seconds after the last checkpoint."""
-        wishes = STOP if self.stop_wanted() else 0
-        if first:  # clocks differ, and all ranks have to save and end at the same step
-            kept = self.config.checkpoints
-            wishes |= SAVE if not kept.every_steps and unsaved > 60 * kept.every_minutes else 0
-            wishes |= TIME_UP if self.clock.time_is_up else 0
-        return wishes
+        """Return the requests of this rank, `unsaved` seconds after the last checkpoint.
 
-    def save_due(self, wishes: int) -> bool:
-        """Whether a checkpoint is due, by steps or because a rank asked for it."""
-        return bool(wishes & SAVE) or _every(self.config.checkpoints.every_steps, self.position.step)
+        Clocks differ, and all ranks have to save and end at the same step. So only the first rank requests
+        what depends on time.
+        """
+        requests = STOP if self.stop_wanted() else 0
+        if first:
+            config = self.config.checkpoints
+            requests |= SAVE if not config.every_steps and unsaved > 60 * config.every_minutes else 0
+            requests |= TIME_UP if self.clock.time_is_up else 0
+        return requests
+
+    def save_due(self, requests: int) -> bool:
+        """Return whether a checkpoint is due, by steps or because a rank requested it."""
+        return bool(requests & SAVE) or _every(self.config.checkpoints.every_steps, self.position.step)
 
     def line_due(self) -> bool:
-        """Whether a line on the screen is due by steps."""
+        """Return whether a progress line is due by steps."""
         return _every(self.config.training.log_every, self.position.step)
 
     def refuse_divergence(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """End the run where too many steps in a row, up to those of `lines`, were not finite and left out."""
+        """Raise `UserError` if too many steps in a row, up to the last of `lines`, were left out."""
         for line in lines:
-            # A step that was taken makes it 0 again.
+            # A step that was taken resets the count to 0.
             self.position.bad_in_a_row = (self.position.bad_in_a_row + 1) * line["skipped"]
         if self.position.bad_in_a_row >= GIVE_UP_AFTER:
             raise UserError(

@@ -1,34 +1,36 @@
-"""How far a run has come: what a checkpoint keeps besides tensors."""
+"""The progress of a run: everything that a checkpoint keeps besides tensors."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Position:
-    """Where a run stands. Every part of the loop shares one, and a checkpoint's state.json has it."""
+    """Progress of a run. All parts of the loop share one, and a checkpoint stores it in state.json."""
 
     step: int = 0
-    """Optimiser steps that were taken."""
+    """Number of optimiser steps taken."""
 
     epoch: int = 0
     batch: int = 0
-    """The next batch of the epoch."""
+    """Number of the next batch in the epoch."""
 
     seconds: float = 0.0
-    """Spent up to the last checkpoint, all resumed parts added up."""
+    """Duration up to the last checkpoint, with all resumed parts."""
 
     device_seconds: float = 0.0
-    """The same, each part times the devices it had."""
+    """The same, with each part multiplied by its number of devices."""
 
     bad_in_a_row: int = 0
-    """Steps that were left out as they were not finite, up to here without one that was taken."""
+    """Number of latest steps in a row that were left out because they were not finite."""
 
     scores: dict[str, float] = field(default_factory=dict)
-    """The validation score of each step that was judged; larger is better."""
+    """The validation score of each validated step. Larger is better."""
 
     judged: dict[str, dict[str, float]] = field(default_factory=dict)
     """Every metric of the first validation set at each of these steps."""
 
     log_bytes: int = 0
+    """Length of `log.jsonl` at the last flush."""
+
     log_sha256: str = ""
-    """How long `log.jsonl` was by then, and its hash."""
+    """Hash of these bytes of `log.jsonl`."""

@@ -1,4 +1,4 @@
-"""A run's settings over its whole life: kept in its folder, and compared when it goes on."""
+"""The settings of a run: stored in its folder, and compared when it resumes."""
 
 from pathlib import Path
 from typing import get_type_hints
@@ -18,42 +18,44 @@ FIXED = frozenset(
     for kind in ("shape", "use", "whole run")
     for name in settings_of_kind(cls, kind)
 )
-"""What can't change while a run goes on; all else can, `model.init` too: the weights are there by then, and a
-preset may have changed it since."""
+"""Settings that cannot change when a run resumes. `model.init` can, because the weights exist by then."""
 
 
 def keep_settings(run: Path, config: TrainConfig) -> None:
-    """Write the effective settings; `nmt train --config` on that file repeats the run."""
+    """Write the effective settings. `nmt train --config` with that file repeats the run."""
     with file_written_whole(run / CONFIG) as file:
         file.write(as_toml(config).encode(errors="surrogateescape"))
 
 
 def changes(run: Path, config: TrainConfig) -> list[str]:
-    """Each setting that differs from the run's so far, old -> new, and those that are gone; `UserError` where
-    one can't change."""
+    """Describe each setting that differs from the stored ones of the run, and each that was removed since.
+
+    Raises `UserError` if a setting cannot change.
+    """
     path = run / CONFIG
     if not path.exists():
         return []
-    gone: list[str] = []
-    read_ordinary(path)  # a pipe would be waited for
-    before = read(TrainConfig, path, note=gone.append)
-    return [*gone, *compared(run, before, config, f"go on with --config {path}, or choose another --out.")]
+    notes: list[str] = []
+    read_ordinary(path)  # refuses a pipe, which would block
+    before = read(TrainConfig, path, note=notes.append)
+    remedy = f"resume with --config {path}, or choose another --out."
+    return [*notes, *compared(run, before, config, remedy)]
 
 
-def compared(run: Path, before: TrainConfig, config: TrainConfig, cure: str) -> list[str]:
-    """Each setting that differs, old -> new; `UserError`, with a `cure`, where one can't change."""
+def compared(run: Path, before: TrainConfig, config: TrainConfig, remedy: str) -> list[str]:
+    """Describe each setting that differs, as "name: old -> new".
+
+    Raises `UserError`, which ends with `remedy`, if a setting cannot change.
+    """
     old, new = literals(before), literals(config)
     changed = {name: f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name]}
-    if fixed := [text for name, text in changed.items() if name in FIXED]:
-        told = "; ".join(fixed)
-        raise UserError(
-            f"{run} was begun with other settings ({told}), which can't change on the way; {cure}"
-        )
+    if fixed := "; ".join(text for name, text in changed.items() if name in FIXED):
+        raise UserError(f"{run} was started with other settings ({fixed}), which cannot change; {remedy}")
     return [*changed.values()]
 
 
 def literals(config: TrainConfig) -> dict[str, str]:
-    """The value of every setting, by its full name, as TOML."""
+    """Return the value of each setting as TOML, by its full name."""
     return {
         f"{section}.{key}": toml_literal(getattr(getattr(config, section), key))
         for section in TrainConfig.__dataclass_fields__

@@ -194,7 +194,7 @@ def test_a_full_disk_at_a_save_is_told_and_training_goes_on(go: Go, run: Path) -
     assert complete
     (note,) = (event.text for event in events if isinstance(event, Warned))
     assert note.startswith(
-        f"step 2 could not be saved, training goes on: {run}/checkpoints/step-00000002 can't"
+        f"step 2 could not be saved, training continues: {run}/checkpoints/step-00000002 can't"
     )
     assert list(checkpoints(run)) == [1, 3]
     assert steps_of(run) == [1, 2, 3]

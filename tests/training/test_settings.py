@@ -84,8 +84,8 @@ def test_what_cannot_change_on_the_way_is_refused_with_the_way_out(
     with pytest.raises(UserError) as caught:
         changes(tmp_path, tiny(assignment, "training.max_steps=9"))
     assert str(caught.value) == (
-        f"{tmp_path} was begun with other settings ({change}), which can't change on the way; "
-        f"go on with --config {tmp_path / 'config.toml'}, or choose another --out."
+        f"{tmp_path} was started with other settings ({change}), which cannot change; "
+        f"resume with --config {tmp_path / 'config.toml'}, or choose another --out."
     )
 
 

@@ -1,4 +1,4 @@
-"""The process group: which rank this process is, and what the ranks tell each other."""
+"""The process group: the rank of this process, and the communication between ranks."""
 
 import os
 import re
@@ -20,30 +20,29 @@ from nmt_cli.errors import UserError
 from nmt_cli.runtime.devices import is_gpu
 from nmt_cli.runtime.memory import out_of_memory
 
-Thing = TypeVar("Thing")
+Value = TypeVar("Value")
 
 SLURM_PORTS = 29_500, 1_000
-"""The first port, and how many there are for the jobs on a machine; the job's number chooses one."""
+"""The first port and the number of ports for the jobs on a machine. The job's number chooses one."""
 
 PATIENCE = 60
-"""Times the timeout that ranks wait for each other where one may be busy for minutes with what the others do
-not do. One that has ended is noticed at once."""
+"""Factor on the timeout while one rank may be busy for minutes alone. A rank that ends is noticed at once."""
 
 TIMED_OUT = re.compile("(?i)timed out|timeout")
 MISSING = re.compile(r"(?i)\b(ranks? \d+(?:, \d+)*) failed to pass")
-"""What gloo says of who kept the others waiting."""
+"""gloo's message about the ranks that did not arrive."""
 
-# PyTorch 2.13 has given them other names, and warns of the old ones.
+# PyTorch 2.13 renamed these functions, and warns about the old names.
 _sum_part = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 _gather_parts = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 WISHES = 4
-"""How many bits `Group.agree` sends; each is a wish with a meaning of its own."""
+"""Number of bits that `Group.agree` sends. Each bit is one kind of request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The rank of this process among those that train together, on all machines and on its own (local)."""
+    """The rank of this process among all processes of a run, and among those on its machine (local)."""
 
     rank: int = 0
     world: int = 1
@@ -57,12 +56,12 @@ class Process:
 
 
 def process_from_environment() -> Process:
-    """Return this process by the variables of torchrun, or else of Slurm; one process alone without them.
+    """Return the rank from the variables of torchrun or Slurm, or a single process without them.
 
-    Raises `UserError` that names the variable if one is missing or makes no sense.
+    Raises `UserError` with the name of a variable that is missing or invalid.
     """
     env = os.environ
-    # Before Slurm, since a Slurm job may start torchrun.
+    # torchrun comes first, since a Slurm job may start it.
     if "RANK" in env and "WORLD_SIZE" in env:
         local = _number("LOCAL_RANK", "0"), _number("LOCAL_WORLD_SIZE", "1", least=1)
         process = Process(_number("RANK"), _number("WORLD_SIZE", least=1), *local)
@@ -76,11 +75,11 @@ def process_from_environment() -> Process:
 
 
 def _process_from_slurm() -> Process:
+    """Return the rank from Slurm's variables, and set MASTER_ADDR and MASTER_PORT unless they are set."""
     env = os.environ
     world, nodes = _number("SLURM_NTASKS"), _number("SLURM_NNODES", "1", least=1)
-    # Slurm names no port: its job's number spreads the jobs of a machine over several.
+    # Slurm sets no port. The number of the job spreads the jobs of a machine over several.
     first, count = SLURM_PORTS
-    # A meeting point that was given stays.
     env.setdefault("MASTER_ADDR", first_host(env["SLURM_STEP_NODELIST"]))
     if "MASTER_PORT" not in env:
         env["MASTER_PORT"] = str(first + _number("SLURM_JOB_ID") % count)
@@ -92,7 +91,7 @@ def _process_from_slurm() -> Process:
 
 
 def _number(name: str, default: str | None = None, least: int = 0, most: int = 2**31) -> int:
-    """Return the whole number that an environment variable holds."""
+    """Return the integer in the environment variable `name`, from `least` to `most`."""
     text = os.environ.get(name, default)
     if text is None:
         raise UserError(f"the launcher does not set {name}; set it for each process.")
@@ -102,7 +101,7 @@ def _number(name: str, default: str | None = None, least: int = 0, most: int = 2
 
 
 def tasks_by_node(text: str) -> list[int]:
-    """Return the tasks on each node from Slurm's list: "4(x2),3" is 4, 4 and 3."""
+    """Return the number of tasks on each node from Slurm's list: "4(x2),3" is 4, 4 and 3."""
     return [
         int(tasks)
         for tasks, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
@@ -111,22 +110,23 @@ def tasks_by_node(text: str) -> list[int]:
 
 
 def first_host(nodes: str) -> str:
-    """The first host of Slurm's list of them: of "node[07-09,12],other3" it is node07."""
+    """Return the first host of a Slurm list: node07 for "node[07-09,12],other3"."""
     return re.sub(r"\[(\d+)[^\]]*\]", r"\1", nodes).split(",")[0]
 
 
 class LostContact(UserError):
-    """Some process that trains together with this one has ended or can't be reached."""
+    """Another process of the run has ended or cannot be reached."""
 
 
 class Group:
-    """The processes that train together; one process alone sends nothing.
+    """The processes of a run. With a single process, nothing is sent.
 
-    Tensors on GPUs are summed by nccl. All else that the processes tell each other goes through gloo, from
-    host to host, so that no process has to wait for its GPU.
+    nccl sums tensors on GPUs. All other communication uses gloo between hosts, so that no process has to
+    wait for its GPU.
     """
 
     def __init__(self, process: Process, device: torch.device, timeout: float) -> None:
+        """Join the group. Each communication raises `LostContact` after `timeout` seconds."""
         self.process, self.device = process, device
         self._hosts: Any = None
         self._patient: Any = None
@@ -140,74 +140,76 @@ class Group:
                 store=_meeting(process, timeout),
                 rank=process.rank,
                 world_size=process.world,
-                timeout=2 * patience,  # what waits on the host is to speak first
+                timeout=2 * patience,  # waits on the host time out first
                 device_id=device if is_gpu(device) else None,
             )
             self._hosts = dist.new_group(backend="gloo", timeout=patience)
-            # Times out on its own: how long each rank waits for the others is a group's, not a call's.
+            # A timeout belongs to a group, not to a call, so a longer one needs another group.
             self._patient = dist.new_group(backend="gloo", timeout=PATIENCE * patience)
             if find := getattr(dist.distributed_c10d, "_get_default_store", None):
-                self._store = find()  # private, and only to tell more of an error
+                self._store = find()  # a private function, used only to explain errors
             self.busy("starting")
 
     def sum(self, tensor: Tensor) -> None:
-        """Put the sum over all ranks into `tensor`, in place."""
+        """Sum `tensor` over all ranks, in place."""
         if self.process.world > 1:
             with self._in_contact():
                 dist.all_reduce(tensor)
 
     def sum_parts(self, vector: Tensor) -> None:
-        """Put the sum over all ranks into this rank's part of `vector`, of as many equal parts as there are
-        ranks; the others' parts are arbitrary then."""
+        """Sum this rank's part of `vector` over all ranks, in place.
+
+        A vector has one part per rank, all of equal size. The other parts are undefined afterwards.
+        """
         with self._in_contact():
             _sum_part(vector.chunk(self.process.world)[self.process.rank], vector)
 
     def share_parts(self, vector: Tensor) -> None:
-        """Put every rank's own part of `vector` into it on all ranks."""
+        """Copy each rank's own part of `vector` to all ranks, in place."""
         with self._in_contact():
             _gather_parts(vector, vector.chunk(self.process.world)[self.process.rank])
 
     def whole(self, part: Tensor) -> Tensor:
-        """The parts of all ranks one behind the other, in a new vector."""
+        """Return the parts of all ranks, joined in a new vector."""
         vector = part.new_empty(self.process.world * len(part))
         with self._in_contact():
             _gather_parts(vector, part)
         return vector
 
     def share_first(self, tensors: Iterable[Tensor]) -> None:
-        """Copy the first rank's `tensors` into those of every rank, in place."""
+        """Copy the first rank's `tensors` to all ranks, in place."""
         if self.process.world > 1:
             with self._in_contact():
                 for tensor in tensors:
-                    dist.broadcast(tensor.detach(), src=0)  # nothing is to be differentiated
+                    dist.broadcast(tensor.detach(), src=0)  # without gradients
 
-    def gather(self, thing: Thing) -> list[Thing]:
-        """The `thing` of every rank, in order of rank."""
+    def gather(self, value: Value) -> list[Value]:
+        """Return the `value` of each rank, in order of rank."""
         if self.process.world == 1:
-            return [thing]
-        everybodys: list[Any] = [None] * self.process.world
+            return [value]
+        values: list[Any] = [None] * self.process.world
         with self._in_contact():
-            dist.all_gather_object(everybodys, thing, group=self._hosts)
-        return everybodys
+            dist.all_gather_object(values, value, group=self._hosts)
+        return values
 
-    def from_first(self, thing: Thing) -> Thing:
-        """The `thing` of the first rank, on every rank."""
+    def from_first(self, value: Value) -> Value:
+        """Return the `value` of the first rank, on all ranks."""
         if self.process.world == 1:
-            return thing
-        holder = [thing]
+            return value
+        holder = [value]
         with self._in_contact():
             dist.broadcast_object_list(holder, src=0, group=self._hosts)
         return holder[0]
 
     def agree(self, wishes: int) -> int:
-        """Tell all ranks this rank's wishes (bits), and return what any rank wished one step before.
+        """Send this rank's requests (bits), and return the union of all ranks' requests one step before.
 
-        All ranks call it once a step, and it does not wait for the slower ones. So all of them, the one with
-        the wish too, act on a wish after the same step.
+        All ranks call this once per step. It does not wait for slower ranks, so all ranks act on a request
+        after the same step, one step later.
         """
         if self.process.world == 1:
             return wishes
-        # What is sent now is waited for at the next step, when it has long arrived.
+        # The next step waits for this message, when it has long arrived.
         flags = torch.tensor([wishes >> bit & 1 for bit in range(WISHES)], dtype=torch.uint8)
         with self._in_contact():
             work = dist.all_reduce(flags, op=dist.ReduceOp.MAX, group=self._hosts, async_op=True)
@@ -218,14 +220,14 @@ class Group:
         return sum(int(flag) << bit for bit, flag in enumerate(before[1].tolist()))
 
     def busy(self, doing: str) -> None:
-        """Let the others know what this rank does, for when it keeps them waiting."""
+        """Publish the current activity of this rank, for errors of ranks that wait for it."""
         if self._store is not None and doing != self._doing:
             self._doing = doing
             with self._in_contact():
                 self._store.set(f"nmt/doing/{self.process.rank}", doing)
 
     def meet(self, doing: str) -> None:
-        """Wait for all ranks, each busy with `doing` until it comes; however many minutes one may need."""
+        """Wait for all ranks, with a long timeout. Each is busy with `doing` until it arrives."""
         if self.process.world > 1:
             self.busy(doing)
             with self._in_contact():
@@ -235,13 +237,13 @@ class Group:
         return _lost_contact(self.process, self._others)
 
     def _others(self) -> str:
-        """What each of the others was last known to do, as far as can be found out."""
-        known = []
+        """Describe the latest activity of the other ranks, as far as it is known."""
+        activities = []
         for rank in set(range(self.process.world)) - {self.process.rank}:
-            with suppress(RuntimeError):  # who keeps them may be gone
+            with suppress(RuntimeError):  # the rank that hosts the store may have ended
                 if self._store is not None and self._store.check([key := f"nmt/doing/{rank}"]):
-                    known.append(f"process {rank} was {self._store.get(key).decode()}")
-        return f"this one was {self._doing}, {', '.join(known)}" if known else ""
+                    activities.append(f"process {rank} was {self._store.get(key).decode()}")
+        return f"this one was {self._doing}, {', '.join(activities)}" if activities else ""
 
     def close(self) -> None:
         """Leave the group."""
@@ -251,7 +253,7 @@ class Group:
 
 @contextmanager
 def joined(process: Process, device: torch.device, timeout: float) -> Iterator[Group]:
-    """Return the group of this run, which is left however the block ends."""
+    """Join the group of this run for the block, and leave it afterwards."""
     with _lost_contact(process):
         group = Group(process, device, timeout)
     try:
@@ -261,10 +263,10 @@ def joined(process: Process, device: torch.device, timeout: float) -> Iterator[G
 
 
 def _meeting(process: Process, timeout: float) -> Any:
-    """Return the store through which the processes meet, at MASTER_ADDR and MASTER_PORT.
+    """Return the store at MASTER_ADDR and MASTER_PORT, through which the processes meet.
 
-    Raises `UserError` after `timeout` seconds. The library itself waits forever for the answer of a server
-    that accepts the connection and then says nothing, hence the thread.
+    Raises `UserError` after `timeout` seconds. A thread is needed because the library itself waits forever
+    for a server that accepts the connection and never answers.
     """
     address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", least=1, most=65_535)
     if not address:
@@ -273,48 +275,51 @@ def _meeting(process: Process, timeout: float) -> Any:
 
     def meet() -> None:
         try:
-            of = process.rank, process.world
-            future.set_result(next(rendezvous("env://", *of, timeout=timedelta(seconds=timeout)))[0])
+            limit = timedelta(seconds=timeout)
+            future.set_result(next(rendezvous("env://", process.rank, process.world, timeout=limit))[0])
         except Exception as error:
             future.set_exception(error)
 
     threading.Thread(target=meet, name="rendezvous", daemon=True).start()
     try:
-        store = future.result(timeout + 1)  # the library has more to say, if it answers at all
+        store = future.result(timeout + 1)  # the library's own error comes first, and says more
     except (TimeoutError, RuntimeError) as error:
         message = f"process {process.rank} could not meet the others at {address}:{port} in {timeout:g} s"
         if "EADDRINUSE" in str(error):
             message = f"port {port}, where the processes are to meet, is in use"
-        raise UserError(f"{message}; check MASTER_ADDR and MASTER_PORT, the same for all.") from error
+        raise UserError(
+            f"{message}; check MASTER_ADDR and MASTER_PORT, which all processes share."
+        ) from error
     return PrefixStore("default_pg", store)
 
 
 @contextmanager
 def _lost_contact(process: Process, others: Callable[[], str] = str) -> Iterator[None]:
-    """Turn what the library raises into `LostContact`; `others` tells what is known of them."""
+    """Turn errors of the library into `LostContact`. `others` describes the other ranks."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        # Out of memory is a RuntimeError too, and is dealt with elsewhere.
+        # A lack of memory is a RuntimeError too, which the trainer handles.
         if out_of_memory(error):
             raise
-        waited = TIMED_OUT.search(str(error))
-        told = f"process {process.rank} {'waited too long for' if waited else 'lost contact with'} the others"
+        timed_out = TIMED_OUT.search(str(error))
+        problem = "waited too long for" if timed_out else "lost contact with"
+        message = f"process {process.rank} {problem} the others"
         if ranks := MISSING.search(str(error)):
-            told += f", {ranks[1]} did not come"
-        if known := others():
-            told += f" ({known})"
-        cure = "raise training.rank_timeout if they are slow, or " if waited else ""
-        raise LostContact(f"{told}; {cure}see what another one said last.") from error
+            message += f", {ranks[1]} did not come"
+        if activities := others():
+            message += f" ({activities})"
+        remedy = "raise training.rank_timeout if they are slow, or " if timed_out else ""
+        raise LostContact(f"{message}; {remedy}look at the last messages of the others.") from error
 
 
 def threads_each(cores: int, process: Process) -> int:
-    """How many threads each process on this machine should use."""
+    """Return the number of threads for each process on this machine."""
     return max(1, cores // process.local_world)
 
 
 def child_environments(devices: int, port: int) -> Sequence[dict[str, str]]:
-    """What torchrun would set for `devices` processes on this machine alone."""
+    """Return the variables that torchrun would set for each of `devices` processes on one machine."""
     shared = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights, which often translates better than the weights."""
+"""The exponential moving average (EMA) of the weights, which often translates better than the weights."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,28 +12,27 @@ from nmt_cli.runtime.kernels.torch_private import lerp_all
 
 
 class Ema:
-    """A moving average of a model's weights, which begins as a copy of them."""
+    """A moving average of a model's weights. It starts as a copy of them."""
 
     def __init__(self, model: Transformer, decay: float) -> None:
         self._model, self._decay = model, decay
         self.tensors = {name: parameter.detach().clone() for name, parameter in weights(model).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what `tensors` held."""
+        """Copy the average from `tensors`, by name."""
         for name, mean in self.tensors.items():
             mean.copy_(tensors[name])
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Update the average after a step."""
-        # Smaller in the first steps, so that the random first weights are soon forgotten.
+        """Update the average with the weights after `step`."""
+        # The decay is smaller in the first steps, so that the random first weights fade quickly.
         decay = min(self._decay, (1 + step) / (10 + step))
         lerp_all(list(self.tensors.values()), list(weights(self._model).values()), 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Replace the model's weights by the average within the block; after it they are as before, bit for
-        bit."""
+        """Replace the model's weights by the average within the block, and restore them bit by bit."""
         own = {name: parameter.detach().clone() for name, parameter in weights(self._model).items()}
         self._fill(self.tensors)
         try:

@@ -1,4 +1,4 @@
-"""Adam over one vector of parameters, or a share of it, and its state by name, as checkpoints keep it."""
+"""Adam over one vector of parameters or a share of it. Checkpoints store its state by parameter name."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,9 +14,9 @@ STEP = "step"
 
 
 class Optimizer:
-    """Adam or AdamW of a model's parameters, which it moves into one vector.
+    """Adam or AdamW over a model's parameters, which it moves into one vector.
 
-    Of the state, `share` of so many `shares` is kept and updated here.
+    This rank stores and updates share number `share` of `shares` equal shares of the state.
     """
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, share: int = 0, shares: int = 1) -> None:
@@ -25,78 +25,82 @@ class Optimizer:
         self.parameters = Parameters(model, shares)
         size = len(self.parameters.vector) // shares
         self.share = slice(share * size, (share + 1) * size)
-        """Which part of the vector is updated here."""
+        """The slice of the vector that this rank updates."""
 
-        self._means = {what: torch.zeros_like(self.parameters.vector[self.share]) for what in MEANS}
-        self._resting: dict[str, Tensor] = {}
+        self._means = {key: torch.zeros_like(self.parameters.vector[self.share]) for key in MEANS}
+        self._frozen: dict[str, Tensor] = {}
+        """State of frozen parameters, which a later run may train again."""
         self._steps: dict[str, Tensor] = {}
-        self._places: list[slice] = []
+        self._slices: list[slice] = []
         self._build({})
 
     def step(self, gradients: Tensor, rate: float, bad: Tensor, scale: Tensor | None) -> None:
-        """Update this share of the parameters by its `gradients`, which `scale` was multiplied into, unless
-        `bad` is 1."""
-        for piece, place in zip(self._pieces, self._places, strict=True):
-            piece.grad = gradients[place]
+        """Update this share of the parameters with its `gradients`, unless `bad` is 1.
+
+        The gradients are multiplied by the loss scale `scale`, if there is one.
+        """
+        for piece, piece_slice in zip(self._pieces, self._slices, strict=True):
+            piece.grad = gradients[piece_slice]
         for group in self._adam.param_groups:
             group["lr"] = rate
         step_unless(self._adam, bad, scale)
 
     def tensors(self, gathered: Callable[[Tensor], Tensor] = lambda share: share) -> dict[str, Tensor]:
-        """The state of each parameter, by the parameter's name and what it is.
+        """Return the state of all parameters by key: "NAME.exp_avg", "NAME.exp_avg_sq" and "NAME.step".
 
-        `gathered` makes a whole vector of all ranks' shares; without it, all of it is here.
+        `gathered` joins the shares of all ranks to a vector. It is needed if there are several shares.
         """
-        found: dict[str, Tensor] = dict(self._resting)
-        for what, mean in self._means.items():
+        state: dict[str, Tensor] = dict(self._frozen)
+        for key, mean in self._means.items():
             views = self.parameters.views(gathered(mean))
-            found |= {f"{name}.{what}": view for name, view in zip(self.parameters.spans, views, strict=True)}
-        # Each its own, as files want it.
-        return found | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
+            state |= {f"{name}.{key}": view for name, view in zip(self.parameters.spans, views, strict=True)}
+        # A safetensors file does not store tensors that share memory.
+        return state | {f"{name}.{STEP}": step.clone() for name, step in self._steps.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what `tensors` gave, of any number of ranks; parameters that it lacks begin anew."""
-        taken: dict[str, float] = {}
+        """Restore the state that `tensors` returned, for any number of shares.
+
+        Parameters without state start from zero.
+        """
+        steps: dict[str, float] = {}
         for name, span in self.parameters.spans.items():
             if f"{name}.{STEP}" not in tensors:
                 continue
-            taken[name] = float(tensors[f"{name}.{STEP}"])
+            steps[name] = float(tensors[f"{name}.{STEP}"])
             start, end = max(span.start, self.share.start), min(span.end, self.share.stop)
-            for what, mean in self._means.items() if start < end else ():
-                whole = tensors[f"{name}.{what}"].flatten()
-                here = mean[start - self.share.start : end - self.share.start]
-                here.copy_(whole[start - span.start : end - span.start])
-        # Of parameters that are frozen now: they may go on in a later run.
-        kept = [name for name, each in self._model.named_parameters() if not each.requires_grad]
-        states = [f"{name}.{what}" for name in kept for what in (*MEANS, STEP)]
-        self._resting = {name: tensors[name].clone() for name in states if name in tensors}
-        self._build(taken)
+            for key, mean in self._means.items() if start < end else ():
+                stored = tensors[f"{name}.{key}"].flatten()
+                part = mean[start - self.share.start : end - self.share.start]
+                part.copy_(stored[start - span.start : end - span.start])
+        frozen = [name for name, parameter in self._model.named_parameters() if not parameter.requires_grad]
+        keys = [f"{name}.{key}" for name in frozen for key in (*MEANS, STEP)]
+        self._frozen = {key: tensors[key].clone() for key in keys if key in tensors}
+        self._build(steps)
 
-    def _build(self, taken: Mapping[str, float]) -> None:
-        """Make Adam anew, for parameters that have taken so many steps."""
-        self._steps, self._places = {}, []
+    def _build(self, steps: Mapping[str, float]) -> None:
+        """Build Adam for parameters that have taken these numbers of `steps`, by name."""
+        self._steps, self._slices = {}, []
         first, pieces, states = self.share.start, [], []
-        for names, span in self._runs(taken):
-            # Empty where others have all of a run: its steps are counted everywhere.
+        for names, span in self._runs(steps):
+            # The slice is empty if other ranks have all of a run. Each rank counts the steps of all runs.
             start, end = (min(max(x, first), self.share.stop) for x in (span.start, span.end))
-            place = slice(start - first, end - first)
-            step = torch.full((), taken.get(names[0], 0.0), device=self.parameters.vector.device)
+            piece_slice = slice(start - first, end - first)
+            step = torch.full((), steps.get(names[0], 0.0), device=self.parameters.vector.device)
             pieces.append(self.parameters.vector[start:end])
-            states.append({STEP: step, **{what: mean[place] for what, mean in self._means.items()}})
-            self._places.append(place)
+            states.append({STEP: step, **{key: mean[piece_slice] for key, mean in self._means.items()}})
+            self._slices.append(piece_slice)
             self._steps |= dict.fromkeys(names, step)
         self._adam = _adam(pieces, self._config)
         self._adam.state.update(zip(pieces, states, strict=True))
         self._pieces = pieces
 
-    def _runs(self, taken: Mapping[str, float]) -> list[tuple[list[str], Span]]:
-        """Neighbours that have taken equally many steps, and where they lie; mostly all of them are one
-        run."""
+    def _runs(self, steps: Mapping[str, float]) -> list[tuple[list[str], Span]]:
+        """Return the runs of adjacent parameters with the same number of steps. Mostly there is one run."""
         runs: list[tuple[list[str], Span]] = []
         for name, span in self.parameters.spans.items():
             names, before = runs[-1] if runs else ([], span)
-            # Adam's kernel for processors rounds otherwise behind the last whole unit: a run ends there.
-            if names and taken.get(names[0]) == taken.get(name) and before.size % UNIT == 0:
+            # Adam's CPU kernel rounds differently after the last full unit, so a run ends there.
+            if names and steps.get(names[0]) == steps.get(name) and before.size % UNIT == 0:
                 runs[-1] = ([*names, name], Span(before.start, span.end - before.start))
             else:
                 runs.append(([name], span))
@@ -104,7 +108,7 @@ class Optimizer:
 
 
 def _adam(pieces: list[Tensor], config: OptimizerConfig) -> torch.optim.Adam:
-    """Adam or AdamW, fused: the device itself can leave out a step, see `step_unless`."""
+    """Return a fused Adam or AdamW, in which the device can leave out a step (see `step_unless`)."""
     kind = torch.optim.Adam if config.kind == "adam" else torch.optim.AdamW
     return kind(
         pieces,

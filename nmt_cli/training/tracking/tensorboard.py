@@ -53,7 +53,7 @@ class Scalars:
             self._records.flush()
         except OSError as error:
             self._full = True
-            self._report(Warned(f"no more curves for TensorBoard, training goes on: {error}"))
+            self._report(Warned(f"no more curves for TensorBoard, training continues: {error}"))
 
     def close(self) -> None:
         """Close the file."""

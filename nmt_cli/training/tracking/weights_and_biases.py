@@ -53,7 +53,7 @@ class Follower:
                 self._run.log(dict(numbers(line)), step=line["step"])
         except Exception as error:  # whatever their client raises is no reason to stop
             self._failed = True
-            self._report(Warned(f"no more curves for Weights & Biases, training goes on: {error}"))
+            self._report(Warned(f"no more curves for Weights & Biases, training continues: {error}"))
 
     def close(self) -> None:
         """Send what is left."""

@@ -90,7 +90,9 @@ def test_a_step_that_runs_out_of_memory_is_not_cut_in_smaller_parts(
         tight[0] = tight[0] or isinstance(event, Progress)
 
     monkeypatch.setattr(Transformer, "forward", short_of_memory)
-    with pytest.raises(UserError, match=r"step 2 does not fit the memory of cpu, and in smaller parts it "):
+    with pytest.raises(
+        UserError, match=r"step 2 does not fit the memory of cpu, and smaller parts would give "
+    ):
         go(DETERMINISTIC, "training.log_every=1", report=from_the_second_step_on)
     tight[0] = False
     assert go("training.log_every=1", report=from_the_second_step_on, out=tmp_path / "cut")[0]

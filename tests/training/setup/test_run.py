@@ -305,8 +305,8 @@ def test_a_dataset_that_was_moved_is_told_when_the_run_is_saved(
     settings = ("validation.every_steps=4", "training.max_steps=6")
     told = complaint(*settings, dataset=copied, report=at_step(2, lambda: copied.rename(tmp_path / "moved")))
     assert told == (
-        "the dataset was moved, removed or replaced, so that nothing can be judged at step 4; "
-        "put it back, and the same command goes on from 4."
+        "the dataset was moved, removed or replaced, so step 4 cannot be validated; "
+        "put it back, and run the same command again to resume from step 4."
     )
     assert list(checkpoints(run)) == [4]
     assert go(*settings, dataset=tmp_path / "moved")[0]

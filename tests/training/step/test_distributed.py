@@ -299,5 +299,5 @@ def test_a_rank_that_can_t_say_what_it_does_has_lost_contact() -> None:
 
     assert _in_processes(lambda group: group.meet("starting"), go_on) == [
         "",
-        "process 1 lost contact with the others; see what another one said last.",
+        "process 1 lost contact with the others; look at the last messages of the others.",
     ]

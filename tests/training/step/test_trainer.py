@@ -192,7 +192,7 @@ def test_copies_in_half_precision_give_what_autocast_gives_bit_by_bit(
     for number in (1, 2):  # in the second step the weights are others
         autocast.load_state_dict(model.state_dict())
         autocast.zero_grad()
-        trainer._share(number, step, cast(Loader, None))
+        trainer._add_gradients(number, step, cast(Loader, None))
         for index, part in enumerate(step.micro_batches):
             seed_everything(config.training.seed, number, 0, index)
             with trainer.precision.autocast():
@@ -296,8 +296,7 @@ def test_a_pair_that_fits_nowhere_ends_the_run_in_one_line(
     with pytest.raises(UserError) as caught:
         trainer_of(model, tiny(), Small(model, 10)).step(7, 0.1, cut(split), loader)
     assert str(caught.value) == (
-        "a single pair does not fit the memory of cpu in step 7; "
-        "lower batch.longest, or take a smaller model."
+        "a single pair does not fit the memory of cpu in step 7; lower batch.longest, or use a smaller model."
     )
     assert torch.equal(flat(model), before)
 

@@ -84,7 +84,7 @@ class HtmlReport:
             unfinished.replace(self.run / REPORT)
         except OSError as error:
             unfinished.unlink(missing_ok=True)
-            self.warn(Warned(f"{self.run / REPORT} could not be written, training goes on: {error}"))
+            self.warn(Warned(f"{self.run / REPORT} could not be written, training continues: {error}"))
 
     def _content(self, standing: Standing) -> dict[str, Any]:
         now, about = self.history.now, self.about
