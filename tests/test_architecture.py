@@ -87,7 +87,6 @@ OVER_BUDGET = {
     "nmt_cli.decoding.search.compiled.go_on",
     "nmt_cli.interop.exporters.argos.write",
     "nmt_cli.interop.exporters.ctranslate2._fill_stack",
-    "nmt_cli.training.setup.launch.run_on_devices",
     "nmt_cli.api.model.Model",
     "nmt_cli.decoding.search.beams.Beams",
     "nmt_cli.decoding.search.compiled.BeamState",

@@ -1,4 +1,4 @@
-"""What all ranks have to know alike: compared before their first step, for they would drift apart or hang."""
+"""Compares what all ranks must agree on before their first step. Otherwise they would diverge or hang."""
 
 import hashlib
 import json
@@ -16,34 +16,35 @@ from nmt_cli.training.config import TrainConfig
 from nmt_cli.training.settings import literals
 from nmt_cli.training.step.distributed import Group
 
-EACH_ITS_OWN = ("training.max_tokens_per_device", "start.model")
-"""Settings that change no result, or a path that leads to the same on each machine."""
+MAY_DIFFER = ("training.max_tokens_per_device", "start.model")
+"""Settings that may differ between ranks: one changes no result, the other is a path to the same model."""
 
 SHOWN = 3
-"""Differences in an error, at most."""
+"""Maximum number of differences in an error."""
 
 
 def refuse_other_orders(group: Group, dataset: Dataset, config: TrainConfig) -> None:
-    """`UserError` on all ranks where one has other settings, another dataset, or other versions."""
-    written = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
-    told = {name: value for name, value in literals(config).items() if name not in EACH_ITS_OWN}
-    told["dataset"] = f"SHA-256 {hashlib.sha256(written.encode()).hexdigest()[:12]}"
-    everybodys = group.gather(told | {"nmt": __version__, "torch": torch.__version__})
-    _refuse(everybodys, "start all of them with the same command, on the same dataset.")
+    """Raise `UserError` on all ranks if one has other settings, another dataset or other versions."""
+    manifest = json.dumps([dataset.manifest[key] for key in ("files", "splits")], sort_keys=True)
+    facts = {name: value for name, value in literals(config).items() if name not in MAY_DIFFER}
+    facts["dataset"] = f"SHA-256 {hashlib.sha256(manifest.encode()).hexdigest()[:12]}"
+    all_facts = group.gather(facts | {"nmt": __version__, "torch": torch.__version__})
+    _refuse_differences(all_facts, "start all of them with the same command, on the same dataset.")
 
 
 def refuse_other_checkpoints(group: Group, newest: Path | None) -> None:
-    """`UserError` on all ranks where one finds another checkpoint at the place where the first goes on."""
+    """Raise `UserError` on all ranks if one does not see the checkpoint from which the first rank resumes."""
     path = newest / STATE if newest else None
-    found = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else "missing"
-    _refuse(group.gather({str(path): found}), "let all of them see the same run folder.")
+    state = f"SHA-256 {sha256_of(path)[:12]}" if path and path.is_file() else "missing"
+    _refuse_differences(group.gather({str(path): state}), "let all of them see the same run folder.")
 
 
-def _refuse(everybodys: Sequence[Mapping[str, str]], cure: str) -> None:
-    first = everybodys[0]
-    for rank, theirs in enumerate(everybodys):
-        names = [name for name in {**first, **theirs} if first.get(name) != theirs.get(name)]
+def _refuse_differences(all_facts: Sequence[Mapping[str, str]], remedy: str) -> None:
+    """Raise `UserError` if the facts of a rank, by name, differ from those of the first rank."""
+    first = all_facts[0]
+    for rank, facts in enumerate(all_facts):
+        names = [name for name in {**first, **facts} if first.get(name) != facts.get(name)]
         if names:
-            shown = "; ".join(f"{name}: {first.get(name)} and {theirs.get(name)}" for name in names[:SHOWN])
+            shown = "; ".join(f"{name}: {first.get(name)} and {facts.get(name)}" for name in names[:SHOWN])
             more = f"; and {len(names) - SHOWN} more" * (len(names) > SHOWN)
-            raise UserError(f"processes 0 and {rank} differ ({shown}{more}); {cure}")
+            raise UserError(f"processes 0 and {rank} differ ({shown}{more}); {remedy}")

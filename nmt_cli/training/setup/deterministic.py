@@ -1,4 +1,4 @@
-"""Runs that give the same bits each time on one machine, or say what cannot."""
+"""Makes runs repeatable bit by bit on one machine, or reports the operation that prevents it."""
 
 import os
 import re
@@ -12,31 +12,31 @@ from nmt_cli.runtime.kernels.torch_private import no_kernels_chosen_by_speed
 from nmt_cli.runtime.memory import has_own_memory
 from nmt_cli.training.config import TrainConfig
 
-NO_WAY = re.compile(r"(\S+) does not have a deterministic implementation")
+NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 
 @contextmanager
 def repeatable(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """While it lasts, with `training.deterministic`, whatever could come out otherwise is an error."""
+    """Within the block, with `training.deterministic`, raise `UserError` for operations that may vary."""
     if not config.training.deterministic:
         yield
         return
     if has_own_memory(device) and not config.training.max_tokens_per_device:
         raise UserError(
-            "a deterministic run can't find out how many tokens fit the GPU, for that depends on what else "
-            "is there; set --max-tokens-per-device."
+            "--deterministic needs --max-tokens-per-device on a GPU, because the number of tokens that fit "
+            "depends on other programs on the GPU."
         )
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS refuses
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS refuses to run without it
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
         with no_kernels_chosen_by_speed():
             yield
     except RuntimeError as error:
-        if not (found := NO_WAY.search(str(error))):
+        if not (match := NOT_DETERMINISTIC.search(str(error))):
             raise
         raise UserError(
-            f"{found[1]} gives other bits each time on {device.type}, and this run needs it; train without "
+            f"{match[1]} gives other bits each time on {device.type}, and this run needs it; train without "
             "--deterministic, or on another device."
         ) from error
     finally:

@@ -1,4 +1,4 @@
-"""The run folder as a whole: one run in it at a time, and nothing in it but runs."""
+"""Guards the run folder: only one process trains in it, and it holds nothing but a run."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from nmt_cli.training.settings import CONFIG
 
 @contextmanager
 def claimed(run: Path) -> Iterator[None]:
-    """Make the run folder, or sweep up what a killed run left in it, and keep other runs out meanwhile."""
+    """Lock the run folder for the block. Create it, or remove the leftovers of a killed run."""
     refuse_foreign(run)
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def claimed(run: Path) -> Iterator[None]:
         run_folder.sweep(run)
         yield
     finally:
-        os.close(folder)  # the lock goes with it, as it does when the process is killed
+        os.close(folder)  # releases the lock, as the death of the process does
 
 
 def refuse_foreign(run: Path) -> None:
@@ -37,7 +37,7 @@ def refuse_foreign(run: Path) -> None:
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """The checkpoint to go on from."""
+    """Return the checkpoint to resume from, or None."""
     return next(iter(reversed(checkpoints(run).values())), None)
 
 

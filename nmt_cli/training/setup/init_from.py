@@ -1,4 +1,4 @@
-"""Starting from another model's weights, and leaving some of them as they are."""
+"""Starts a run from the weights of another model, and freezes some of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -26,124 +26,135 @@ ROWS: Mapping[str, Side] = {
     "output_matrix": "target",
     "output_bias": "target",
 }
-"""Parameters that have a row for each entry of a vocabulary."""
+"""Parameters with one row per vocabulary entry, and the side whose vocabulary it is."""
 
-
-OWN_SEARCH = (
-    "; how its owner decodes (nmt info tells) stays with it: the new model translates by nmt's defaults"
-)
+SEARCH_NOT_COPIED = "; its search settings (see nmt info) are not copied: the new model uses nmt's defaults"
 
 
 def start_from(model: Transformer, identity: Identity, config: StartConfig) -> str:
-    """Fill `model` with the weights of `config.model`; tells what was taken, and what was not.
+    """Copy the weights of `config.model` into `model`. Return a message about what was copied.
 
-    Of a model with another vocabulary it gets the rows of the pieces that both have; the others are as they
-    were drawn. Parameters that are missing, surplus or of another shape are an error, unless `config.allow`
-    names them.
+    From a model with another vocabulary, the rows of shared vocabulary entries are copied, and the other rows
+    stay random. Raises `UserError` for parameters that are missing, surplus or of another shape, unless
+    `config.allow` names them.
     """
     folder = find_model(Path(config.model))
     description = read_description(folder, CONFIG, FORMAT)
-    theirs = read_identity(folder, description)
-    _refuse_other(folder, theirs, identity)
+    parent = read_identity(folder, description)
+    _refuse_other(folder, parent, identity)
     tensors = read_tensors(weights_path(folder, description))
     transferred = ""
-    if theirs.tokenizers.fingerprint != identity.tokenizers.fingerprint:
-        tensors = _by_piece(weights(model), tensors, theirs.tokenizers, identity.tokenizers)
-        transferred = f"; {_shared_in_words(theirs.tokenizers, identity.tokenizers)}"
+    if parent.tokenizers.fingerprint != identity.tokenizers.fingerprint:
+        tensors = _by_entry(weights(model), tensors, parent.tokenizers, identity.tokenizers)
+        transferred = f"; {_shared_in_words(parent.tokenizers, identity.tokenizers)}"
     differing = _differing(weights(model), tensors)
     _check_allowed(folder, differing, config.allow)
-    taken = {name: tensor for name, tensor in tensors.items() if name not in differing}
+    copied = {name: tensor for name, tensor in tensors.items() if name not in differing}
     with torch.no_grad():
-        for name, tensor in taken.items():
+        for name, tensor in copied.items():
             weights(model)[name].copy_(tensor)
-    told = f"starting from {folder} ({len(taken)} of {len(weights(model))} parameters by name"
+    summary = f"starting from {folder} ({len(copied)} of {len(weights(model))} parameters by name"
     allowed = f"; as allowed: {'; '.join(differing.values())}" if differing else ""
-    own = OWN_SEARCH if description.get("search") else ""
-    return f"{told}{allowed}){transferred}{own}"
+    search = SEARCH_NOT_COPIED if description.get("search") else ""
+    return f"{summary}{allowed}){transferred}{search}"
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
-    """Take the parameters whose names match out of training; tells how many.
+    """Exclude the parameters whose names match from training. Return a message with their number.
 
-    A matrix that serves twice has two names, and is frozen by either.
+    A tied matrix has a name for each use, and each of its names freezes it.
     """
-    names = dict(model.named_parameters(remove_duplicate=False))  # a tied matrix has one for each use
+    names = dict(model.named_parameters(remove_duplicate=False))
     for pattern in patterns:
         if not any(_matching(pattern, names)):
             raise UserError(f"start.freeze: no parameter is named {pattern}; {nearest(pattern, names)}")
         for name in _matching(pattern, names):
             names[name].requires_grad_(False)
-    everything, left = (sum(p.numel() for p in which) for which in (model.parameters(), trained(model)))
-    if not left:
+    count, trained_count = (sum(p.numel() for p in group) for group in (model.parameters(), trained(model)))
+    if not trained_count:
         raise UserError("start.freeze names all parameters, so there is nothing left to train.")
-    return f"frozen: {everything - left:,} of {everything:,} parameters ({', '.join(patterns)})"
+    return f"frozen: {count - trained_count:,} of {count:,} parameters ({', '.join(patterns)})"
 
 
-def _refuse_other(folder: Path, theirs: Identity, ours: Identity) -> None:
-    if wrong := [
-        f"{key} is {getattr(theirs.config, key)} there, but {getattr(ours.config, key)} here"
-        for key in disagreements(theirs.config, ours.config, "use")
+def _refuse_other(folder: Path, parent: Identity, identity: Identity) -> None:
+    """Raise `UserError` if the models use weights of the same shape in different ways."""
+    if differences := [
+        f"{key} is {getattr(parent.config, key)} there, but {getattr(identity.config, key)} here"
+        for key in disagreements(parent.config, identity.config, "use")
     ]:
         raise UserError(
-            f"{folder} is another kind of model: {'; '.join(wrong)}; set [model] as it was there."
+            f"{folder} is another kind of model: {'; '.join(differences)}; use its [model] settings."
         )
 
 
-def _by_piece(
-    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], from_them: Tokenizers, for_us: Tokenizers
+def _by_entry(
+    new: Mapping[str, Tensor], parent: Mapping[str, Tensor], parent_tokenizers: Tokenizers, own: Tokenizers
 ) -> dict[str, Tensor]:
-    """`theirs`, with rows for our vocabulary: those of pieces that both have, and our own."""
-    found = dict(theirs)
+    """Return the tensors of `parent` with rows for our vocabulary.
+
+    Rows of shared entries are those of `parent`, the others those of `new`.
+    """
+    tensors = dict(parent)
     for name, side in ROWS.items():
-        if name in ours and name in theirs and ours[name].shape[1:] == theirs[name].shape[1:]:
-            pairs = _shared(from_them.side(side).vocabulary, for_us.side(side).vocabulary)
-            found[name] = ours[name].detach().clone()
-            found[name][list(pairs.values())] = theirs[name][list(pairs)].to(found[name])
-    return found
+        if name in new and name in parent and new[name].shape[1:] == parent[name].shape[1:]:
+            ids = _shared(parent_tokenizers.side(side).vocabulary, own.side(side).vocabulary)
+            tensors[name] = new[name].detach().clone()
+            tensors[name][list(ids.values())] = parent[name][list(ids)].to(tensors[name])
+    return tensors
 
 
-def _shared(theirs: Vocabulary, ours: Vocabulary) -> dict[int, int]:
-    """The ids of what both have, theirs to ours: marks by what they mean, all else by how it is shown."""
-    marks = [(theirs.end, ours.end), (theirs.unknown, ours.unknown)]
-    # Where our start mark is our end mark, it takes the row of their end, as was said already.
-    if theirs.start is not None and ours.start not in (None, ours.end):
-        marks.append((theirs.start, ours.start))
+def _shared(parent: Vocabulary, own: Vocabulary) -> dict[int, int]:
+    """Return the ids of shared entries, from `parent` to `own`.
+
+    Special tokens are shared by meaning, other entries by text.
+    """
+    marks = [(parent.end, own.end), (parent.unknown, own.unknown)]
+    # If our start token is our end token, it has the row of the parent's end already.
+    if parent.start is not None and own.start not in (None, own.end):
+        marks.append((parent.start, own.start))
     special = ({first for first, _ in marks}, {second for _, second in marks})
-    known = {entry: i for i, entry in enumerate(ours.entries) if entry and i not in special[1]}
+    ids = {entry: i for i, entry in enumerate(own.entries) if entry and i not in special[1]}
     return dict(marks) | {
-        i: known[entry] for i, entry in enumerate(theirs.entries) if entry in known and i not in special[0]
+        i: ids[entry] for i, entry in enumerate(parent.entries) if entry in ids and i not in special[0]
     }
 
 
-def _shared_in_words(theirs: Tokenizers, ours: Tokenizers) -> str:
-    sides: Sequence[Side] = SIDES[1:] if ours.recipe.joint else SIDES
-    told = []
+def _shared_in_words(parent: Tokenizers, own: Tokenizers) -> str:
+    """Return how many vocabulary entries are shared, in words."""
+    sides: Sequence[Side] = SIDES[1:] if own.recipe.joint else SIDES
+    counts = []
     for side in sides:
-        vocabulary = ours.side(side).vocabulary
-        count, of = len(_shared(theirs.side(side).vocabulary, vocabulary)), sum(map(bool, vocabulary.entries))
-        told.append(f"{count:,} of {of:,} {side} pieces" if len(sides) > 1 else f"{count:,} of {of:,} pieces")
-    return f"it has another vocabulary: {' and '.join(told)} are taken over, the others begin anew"
+        vocabulary = own.side(side).vocabulary
+        count, size = (
+            len(_shared(parent.side(side).vocabulary, vocabulary)),
+            sum(map(bool, vocabulary.entries)),
+        )
+        counts.append(f"{count:,} of {size:,} {f'{side} ' if len(sides) > 1 else ''}entries")
+    return (
+        f"it has another vocabulary: {' and '.join(counts)} are copied, the others start from random values"
+    )
 
 
-def _differing(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> dict[str, str]:
-    """What is not the same in both, by name, each in words."""
-    told = {name: f"{name} is missing" for name in wanted if name not in there}
-    told |= {name: f"{name} is surplus" for name in there if name not in wanted}
-    return told | {
-        name: f"{name} is {list(there[name].shape)}, not {list(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in there and there[name].shape != tensor.shape
+def _differing(own: Mapping[str, Tensor], parent: Mapping[str, Tensor]) -> dict[str, str]:
+    """Describe each parameter that is not in both with the same shape, by its name."""
+    differences = {name: f"{name} is missing" for name in own if name not in parent}
+    differences |= {name: f"{name} is surplus" for name in parent if name not in own}
+    return differences | {
+        name: f"{name} is {list(parent[name].shape)}, not {list(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in parent and parent[name].shape != tensor.shape
     }
 
 
 def _check_allowed(folder: Path, differing: Mapping[str, str], allowed: Sequence[str]) -> None:
-    if refused := [told for name, told in differing.items() if not _named(name, allowed)]:
+    """Raise `UserError` for a difference that is not allowed, and for a pattern without a difference."""
+    if refused := [text for name, text in differing.items() if not _named(name, allowed)]:
         raise UserError(
-            f"{folder} is not this model: {'; '.join(refused)}. Set [model] as it was there, "
-            "or name what may differ in start.allow."
+            f"{folder} is not this model: {'; '.join(refused)}. Use its [model] settings, "
+            "or allow the differences in start.allow."
         )
     if useless := [pattern for pattern in allowed if not any(_matching(pattern, differing))]:
-        raise UserError(f"start.allow: nothing that differs is named {useless[0]}; leave it out.")
+        raise UserError(f"start.allow: no parameter that differs is named {useless[0]}; leave it out.")
 
 
 def _matching(pattern: str, names: Mapping[str, object]) -> Iterator[str]:

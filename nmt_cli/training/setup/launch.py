@@ -1,4 +1,4 @@
-"""Several processes on this machine, one for each device, that train together."""
+"""Starts one process per device on this machine, which train together."""
 
 import os
 import signal
@@ -13,56 +13,67 @@ from nmt_cli.training.step.distributed import child_environments
 
 POLL_SECONDS = 0.1
 SECONDS_TO_SAVE, SECONDS_TO_END = 60.0, 5.0
-"""That the others have once one process has ended badly: more where all were asked to stop, and save."""
-
+"""Time for the other processes after one has failed. They get more if they were asked to stop and save."""
 
 LAUNCHER = "NMT_LAUNCHER"
-"""The variable that tells a process the number of the one that started it."""
+"""Environment variable with the process id of the launcher."""
 
 
 def run_on_devices(
     arguments: Sequence[str], devices: int, stop_wanted: Callable[[], int], tell: Callable[[str], None]
 ) -> int:
-    """Run `nmt` with `arguments` once for each device; returns the exit code of the first one to end badly.
+    """Run `nmt` with `arguments` once per device. Return the exit code of the first process that fails, or 0.
 
-    Where one ends badly, so do all. `stop_wanted` gives the number of a signal to pass on to all, or 0, and
-    `tell` takes a line about a process that could not say itself why it ended.
+    If one fails, all are ended. `stop_wanted` returns the number of a signal to pass on to all, or 0. `tell`
+    receives a line about a process that could not report itself why it ended.
     """
     command = [sys.executable, "-m", "nmt_cli", *arguments]
-    ours = {**os.environ, LAUNCHER: str(os.getpid())}
-    # In sessions of their own, Ctrl-C reaches this process alone, which passes it on once.
+    variables = {**os.environ, LAUNCHER: str(os.getpid())}
+    # In their own sessions, the processes do not get Ctrl-C. This process passes it on once.
     processes = [
-        subprocess.Popen(command, env={**ours, **environment}, start_new_session=True)
+        subprocess.Popen(command, env={**variables, **environment}, start_new_session=True)
         for environment in child_environments(devices, _free_port())
     ]
-    told = False
+    stopping = False
     try:
         while True:
             codes = [process.poll() for process in processes]
-            if bad := [(code, rank) for rank, code in enumerate(codes) if code]:
-                # Of several in one look, those that were killed have the others end, and not the reverse.
-                code, rank = min(bad)
-                told = told or code in EXIT_CODES.values()
-                if code < 0:
-                    tell(f"process {rank} was ended by {signal.Signals(-code).name}; the others end too.")
-                return 128 - code if code < 0 else code
-            if all(code == 0 for code in codes):
+            if failures := [(code, rank) for rank, code in enumerate(codes) if code]:
+                # Of several failures, one by a signal comes first: it ends the others, and not the reverse.
+                code, rank = min(failures)
+                stopping = stopping or code in EXIT_CODES.values()
+                return _exit_code(code, rank, tell)
+            if None not in codes:
                 return 0
-            if (number := stop_wanted()) and not told:
-                told = True
-                for process in processes:
-                    process.send_signal(number)
+            if (number := stop_wanted()) and not stopping:
+                stopping = True
+                _signal_all(processes, number)
             time.sleep(POLL_SECONDS)
     finally:
-        _end(processes, told)
+        _end(processes, stopping)
 
 
-def _end(processes: Sequence["subprocess.Popen[bytes]"], told: bool) -> None:
-    """See the last process end, by force if need be; one that was `told` to is not told twice."""
-    deadline = time.monotonic() + (SECONDS_TO_SAVE if told else SECONDS_TO_END)
+def _exit_code(code: int, rank: int, tell: Callable[[str], None]) -> int:
+    """Return the exit code for a process that failed with `code`, and report a signal that ended it."""
+    if code > 0:
+        return code
+    tell(f"process {rank} was ended by {signal.Signals(-code).name}; the others end too.")
+    return 128 - code
+
+
+def _signal_all(processes: Sequence["subprocess.Popen[bytes]"], number: int) -> None:
     for process in processes:
-        if process.poll() is None and not told:
-            process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
+
+
+def _end(processes: Sequence["subprocess.Popen[bytes]"], stopping: bool) -> None:
+    """Wait until all processes have ended, and kill those that take too long.
+
+    Processes that are `stopping` already get no second signal.
+    """
+    deadline = time.monotonic() + (SECONDS_TO_SAVE if stopping else SECONDS_TO_END)
+    if not stopping:
+        _signal_all([process for process in processes if process.poll() is None], signal.SIGTERM)
     for process in processes:
         try:
             process.wait(max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Going on where a run stands: what its newest checkpoint holds is checked, and put back."""
+"""Resumes a run: checks its newest checkpoint and restores it."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -22,41 +22,47 @@ from nmt_cli.training.tracking.events import Note, Report, Warned
 
 
 def refuse_going_on(run: Path, config: TrainConfig, identity: Identity) -> int:
-    """The step that `run` stands at, 0 where there is none; `UserError` where `train` would not go on."""
+    """Return the last step of `run`, 0 for a new one. Raises `UserError` if `train` would not resume it."""
     refuse_foreign(run)
     newest = newest_checkpoint(run) if run.exists() else None
     if not newest:
         return 0
     changes(run, config)
     step: int = _state_of(newest, identity)[0]["step"]
-    _refuse_end_behind(step, run, config)
+    _refuse_earlier_end(step, run, config)
     return step
 
 
 def restore(run: Path, checkpoint: Path, trainer: Trainer, identity: Identity, report: Report) -> Position:
-    """Put weights, optimiser and loss scale back, and tell which settings have changed since."""
+    """Restore weights, optimiser and loss scale, and report the settings that have changed since.
+
+    Returns the position of the checkpoint. Raises `UserError` if the run cannot resume with these settings.
+    """
     for change in changes(run, trainer.config):
         report(Note(f"changed: {change}"))
     state, description = _state_of(checkpoint, identity)
     if not (run / CONFIG).exists():
-        told = "so that no settings but the model's could be compared; it is written anew"
-        report(Warned(f"{run / CONFIG} is missing, {told}"))
+        consequence = "so only the settings of the model could be compared; it is written again"
+        report(Warned(f"{run / CONFIG} is missing, {consequence}"))
         before = replace(trainer.config, model=section_of(ModelConfig, description["model"]))
-        compared(run, before, trainer.config, "set them so, or choose another --out.")
+        compared(run, before, trainer.config, "restore them, or choose another --out.")
     load_weights(trainer.model, read_tensors(checkpoint / WEIGHTS), checkpoint / WEIGHTS)
     tensors = read_optimizer(checkpoint)
     trainer.optimizer.restore(tensors)
     trainer.scale.restore(tensors)
-    # The file says more than the position, and newer versions may say more still.
-    known = {field.name for field in fields(Position)}
-    position = Position(**{key: value for key, value in state.items() if key in known})
-    _refuse_end_behind(position.step, run, trainer.config)  # before the log is cut and settings are kept
+    # The file has more entries than the position, and newer versions may add others.
+    names = {field.name for field in fields(Position)}
+    position = Position(**{key: value for key, value in state.items() if key in names})
+    _refuse_earlier_end(position.step, run, trainer.config)  # before the log and the settings are changed
     report(Note(f"resuming from step {position.step} ({checkpoint})"))
     return position
 
 
 def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
-    """The moving average of the weights, if one is wanted; it begins where no checkpoint has one."""
+    """Return the moving average of the weights, or None if the settings have none.
+
+    It is restored from `checkpoint`, or starts from the current weights.
+    """
     if not trainer.config.optimizer.ema:
         return None
     ema = Ema(trainer.model, trainer.config.optimizer.ema)
@@ -66,23 +72,27 @@ def moving_average(trainer: Trainer, checkpoint: Path | None) -> Ema | None:
 
 
 def _state_of(checkpoint: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `state.json` and `config.json` of a checkpoint say, if it belongs to this dataset."""
+    """Return the contents of `state.json` and `config.json` of a checkpoint.
+
+    Raises `UserError` if the checkpoint is damaged, or was trained on another dataset.
+    """
     try:
         state = read_state(checkpoint)
         description = read_description(checkpoint, finding.CONFIG, model_folder.FORMAT)
     except UserError as error:
-        raise UserError(f"{error} Or remove {checkpoint} to go on from the checkpoint before it.") from error
+        raise UserError(f"{error} Or remove {checkpoint} to resume from the checkpoint before it.") from error
     if description["tokenizer"] != identity.tokenizers.fingerprint:
         raise UserError(f"{checkpoint} was trained with another vocabulary; choose another --out.")
-    told = description["trained_on"]
-    if any(told.get(key) != identity.trained_on.get(key) for key in ("files", "corpora")):
+    trained_on = description["trained_on"]
+    if any(trained_on.get(key) != identity.trained_on.get(key) for key in ("files", "corpora")):
         raise UserError(f"{checkpoint} was trained on another dataset; choose another --out.")
     return state, description
 
 
-def _refuse_end_behind(step: int, run: Path, config: TrainConfig) -> None:
+def _refuse_earlier_end(step: int, run: Path, config: TrainConfig) -> None:
+    """Raise `UserError` if the run has more steps already than the settings allow."""
     if step > config.training.max_steps:
         raise UserError(
-            f"{run} stands at step {step:,} already, behind the end at {config.training.max_steps:,}; "
-            "raise --max-steps, or choose another --out."
+            f"{run} has {step:,} steps already, more than --max-steps={config.training.max_steps}; "
+            "raise it, or choose another --out."
         )

@@ -1,4 +1,4 @@
-"""Judging a model on validation sets: loss on the references, and scores of its own translations."""
+"""Validates a model: computes its loss on the references and scores its translations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,40 +24,39 @@ from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.translation.translator import Translator
 
 SAMPLES = 8
-"""Sentences of a set whose translations are kept, to be compared over the run."""
-
+"""Number of sentences of a set whose translations are logged, to be compared over the run."""
 
 MAX_TOKENS = 8192
-"""Source plus target tokens whose loss is computed at a time."""
+"""Maximum source plus target tokens of a batch for the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one validation set says of the model."""
+    """The results of a model on one validation set."""
 
     name: str
     nll: float
-    """Of a target token, end marks counted, without smoothing."""
+    """Mean loss per target token in nats, with end tokens, without label smoothing."""
 
     perplexity: float
     word_perplexity: float
-    """The same loss, for each word between blanks of the raw text, and for each end of a sentence."""
+    """Perplexity per word of the raw text, separated by spaces. The end of a sentence counts as a word."""
 
     scores: Sequence[Score]
     """Against the raw references."""
 
     translations: Sequence[str]
     subset: str = ""
-    """The sentences that were translated, if not all: "300 of 1,014 sentences"."""
+    """The translated sentences, if not all: "300 of 1,014 sentences"."""
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Every metric, by the name that `validation.watched` knows."""
+        """The value of each metric, by its name in `validation.watched`."""
         losses = {"nll": self.nll, "perplexity": self.perplexity, "word-perplexity": self.word_perplexity}
         return losses | {score.metric: score.value for score in self.scores}
 
     def line(self) -> dict[str, Any]:
-        """What the log keeps of it besides the step and the name of the set."""
+        """Return the entries of a line in the log, without the step and the name of the set."""
         samples = sample_lines(len(self.translations))
         return {
             "nll": self.nll,
@@ -72,7 +71,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Judges a model on validation sets; the ranks share the work, and each of them has the whole result."""
+    """Validates a model on validation sets. The ranks share the work, and each gets all results."""
 
     dataset: Dataset
     tokenizers: Tokenizers
@@ -83,18 +82,22 @@ class Judge:
 
     @property
     def sets(self) -> list[Split]:
-        """The validation sets, in the order in which they were given."""
+        """The validation sets, in the order of the user."""
         return [split for split in self.dataset.splits.values() if split.role == "valid"]
 
     @property
     def in_characters(self) -> str | None:
-        """Why BLEU counts characters though nobody asked for it; None where it does not."""
+        """The reason why BLEU counts characters although the settings do not ask for it, or None."""
         config = ScoreConfig(bleu=BleuConfig(tokenizer=self.config.bleu_tokenizer))
         return characters_instead(config, self.tokenizers.recipe.target_lang)
 
     @torch.no_grad()
     def judge(self, model: Transformer, split: Split, only: Sequence[int] | None = None) -> Judgement:
-        """Loss on all pairs of a set, and scores of the translations; or on those pairs `only`."""
+        """Return the loss and the scores on a validation set. All ranks call this.
+
+        `only` limits both to some pairs, by index. Otherwise the loss is that of all pairs, and the
+        translations are those of the first `validation.sentences`.
+        """
         training = model.training
         model.eval()
         losses: list[tuple[float, int]] = []
@@ -104,19 +107,21 @@ class Judge:
             losses.append(self._loss(model, pairs, part))
         translations = self._translate(model, split, lines)
         model.train(training)
-        self.group.meet("validating")  # sentences of one rank may take minutes more than another's
+        self.group.meet("validating")  # one rank may need minutes more than another
         gathered = self.group.gather((losses, translations))
-        nll, tokens = np.sum([loss for theirs, _ in gathered for loss in theirs], axis=0).tolist()
-        # Each rank took every so-many-th line, so they have to be put in order again.
-        everything = {line: text for _, theirs in gathered for line, text in theirs.items()}
-        return self._judgement(split, nll, int(tokens), {line: everything[line] for line in lines})
+        nll, tokens = np.sum([loss for rank_losses, _ in gathered for loss in rank_losses], axis=0).tolist()
+        # Each rank translated every N-th line, so the lines have to be put in order.
+        by_line = {line: text for _, texts in gathered for line, text in texts.items()}
+        return self._judgement(split, nll, int(tokens), {line: by_line[line] for line in lines})
 
     def _share(self, split: Split) -> list[Indices]:
+        """Return the batches of pairs whose loss this rank computes."""
         lengths = [np.diff(side.offsets) for side in (split.source, split.target)]
         parts = micro_batches(lengths[0], lengths[1], MAX_TOKENS)
         return parts[self.group.process.rank :: self.group.process.world]
 
     def _loss(self, model: Transformer, split: Split, pairs: Indices) -> tuple[float, int]:
+        """Return the summed loss of some pairs, and their number of target tokens."""
         part = assemble(split, pairs).to(self.group.device)
         with self.precision.autocast():
             decoded = model(part.source_tokens, part.target_tokens, part.source, part.target)
@@ -125,18 +130,19 @@ class Judge:
         return float(losses.nll), part.real_target_tokens
 
     def _translate(self, model: Transformer, split: Split, lines: Sequence[int]) -> dict[int, str]:
-        """Of these lines those of this rank, as `nmt translate` does it."""
+        """Translate this rank's share of `lines` as `nmt translate` does. Return the texts by line."""
         process = self.group.process
-        mine = lines[process.rank :: process.world]
+        own_lines = lines[process.rank :: process.world]
         raw = raw_lines(self.dataset, split, "source")
         translator = Translator(self.tokenizers, [model], self.translate)
         with self.precision.autocast():
-            found = translator.translate([model], [raw[line] for line in mine])
-        return {line: translation.text for line, translation in zip(mine, found, strict=True)}
+            translations = translator.translate([model], [raw[line] for line in own_lines])
+        return {line: translation.text for line, translation in zip(own_lines, translations, strict=True)}
 
     def _judgement(self, split: Split, nll: float, tokens: int, translated: Mapping[int, str]) -> Judgement:
+        """Score the translations, by line, and combine them with the loss, summed over `tokens`."""
         references, translations = raw_lines(self.dataset, split, "target"), [*translated.values()]
-        words = sum(len(line.split()) + 1 for line in references)  # comparable whatever the vocabulary
+        words = sum(len(line.split()) + 1 for line in references)  # does not depend on the vocabulary
         lang = self.tokenizers.recipe.target_lang
         bleu = BleuConfig(tokenizer="char" if self.in_characters else self.config.bleu_tokenizer)
         config = ScoreConfig(bleu=bleu)
@@ -155,41 +161,41 @@ class Judge:
 
 
 def translating(config: TrainConfig) -> TranslateConfig:
-    """How `nmt translate` would treat the lines, with the model of such a run."""
+    """Return the settings with which `nmt translate` uses the model of such a run."""
     search = SearchConfig(**asdict(config.search))
     return TranslateConfig(
         search=search,
-        # That setting counts pieces alone, without end mark.
+        # `input.longest` does not count the end token.
         input=InputConfig(longest=longest_sentence(config) - 1),
         output=OutputConfig(trees="linearised"),  # as the references are
     )
 
 
 def longest_sentence(config: TrainConfig) -> int:
-    """The most tokens of a sentence that is trained on, end mark counted."""
+    """Return the maximum number of tokens of a training sentence, with its end token."""
     return min(config.batch.longest, config.batch.tokens)
 
 
 def validation_score(judgement: Judgement, metric: str) -> float:
-    """What the best checkpoint is best at, larger ones better."""
+    """Return the value of `metric`, negated for the loss, so that larger is better."""
     if metric == "nll":
         return -judgement.nll
     return next(score.value for score in judgement.scores if score.metric == metric)
 
 
 def translated_lines(config: ValidationConfig, split: Split) -> int:
-    """How many sentences of a set, from its first on, are translated."""
+    """Return the number of sentences to translate, from the first of the set."""
     return min(config.sentences or len(split), len(split))
 
 
 def longest_lines(split: Split, count: int, among: int) -> list[int]:
-    """So many of the first lines of a set, those with most tokens on both sides, in order."""
+    """Return the `count` lines with most tokens among the first `among` lines of a set, in order."""
     tokens = np.diff(split.source.offsets[: among + 1]) + np.diff(split.target.offsets[: among + 1])
     return sorted(np.argsort(-tokens, kind="stable")[:count].tolist())
 
 
 def picked(split: Split, lines: Sequence[int]) -> Split:
-    """These lines of a set, as a set of its own."""
+    """Return some lines of a set as a new set."""
     sides = []
     for side in (split.source, split.target):
         parts = [side.tokens[side.offsets[line] : side.offsets[line + 1]] for line in lines]
@@ -199,5 +205,5 @@ def picked(split: Split, lines: Sequence[int]) -> Split:
 
 
 def sample_lines(count: int) -> list[int]:
-    """The lines, of so many translated ones, whose translations are kept: always the same, far apart."""
+    """Return the lines whose translations are logged, evenly spread over `count` lines."""
     return sorted({(2 * i + 1) * count // (2 * SAMPLES) for i in range(SAMPLES)}) if count else []

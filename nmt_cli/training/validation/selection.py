@@ -1,4 +1,4 @@
-"""Selecting what to ship of a run: the last or the best checkpoint, or an average, by the validation sets."""
+"""Selects the best of a run by its validation sets: the last or the best checkpoint, or an average."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,98 +21,97 @@ from nmt_cli.training.step.trainer import MixedPrecision
 from nmt_cli.training.validation.metrics import Judge, Judgement, translating, validation_score
 
 COUNTS = (2, 3, 5, 10, 20, 40)
-"""How many of the newest checkpoints are averaged, as far as there are so many."""
+"""Numbers of newest checkpoints to average, up to the number of checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """The mean of some checkpoints; a single one is itself."""
+    """The mean of one or more checkpoints."""
 
     name: str
     folders: Sequence[Path]
     file: str = WEIGHTS
-    """Which weights of them: their own, or their moving average."""
+    """File name of the averaged weights: the weights themselves or their moving average."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """An average that was judged."""
+    """The validation results of an average."""
 
     average: Average
     steps: Sequence[int | None]
     judgements: Sequence[Judgement]
     metric: str
-    """The run's own."""
+    """`validation.metric` of the run."""
 
     score: float
-    """By that metric on the first validation set; larger is better."""
+    """Score by that metric on the first validation set. Larger is better."""
 
 
 def averages(run: Path) -> list[Average]:
-    """What a run offers, the simpler before the less simple: last, best, averages of more and more, EMA."""
-    there = len(checkpoints(run))
-    found = [Average("last", newest(run, 1))]
+    """Return the candidates of a run, simplest first: last, best, averages of more and more, and EMA."""
+    singles = [Average("last", newest(run, 1))]
     try:
         top = best(run, 1)
     except UserError:  # the run never validated
         top = []
-    if top and top != found[0].folders:
-        found.append(Average("best", top))
+    if top and top != singles[0].folders:
+        singles.append(Average("best", top))
     ema = [
-        replace(each, name=f"EMA of {each.name}", file=EMA)
-        for each in found
-        if (each.folders[0] / EMA).exists()
+        replace(single, name=f"EMA of {single.name}", file=EMA)
+        for single in singles
+        if (single.folders[0] / EMA).exists()
     ]
-    counts = [count for count in COUNTS if count <= there]
-    return [*found, *(Average(f"average of {count}", newest(run, count)) for count in counts), *ema]
+    counts = [count for count in COUNTS if count <= len(checkpoints(run))]
+    return [*singles, *(Average(f"average of {count}", newest(run, count)) for count in counts), *ema]
 
 
 def try_all(run: Path, device: torch.device, report: Callable[[Trial], None]) -> list[Trial]:
-    """Judge every average on the validation sets of the run's dataset, in full and in float32.
+    """Validate each average on all sentences of the validation sets of the run's dataset, in float32.
 
-    Test sets are never looked at. Each trial is reported when it is done; all of them are returned, in order.
+    Test sets are not used. Each trial is reported when it is done, and all are returned in order.
     """
-    wanted = averages(run)
+    candidates = averages(run)
     parts: dict[tuple[str, Path], Part] = {}
-    for file in {average.file for average in wanted}:
-        # Each checkpoint is read once, though several averages hold it.
-        every = {folder for average in wanted if average.file == file for folder in average.folders}
-        parts |= {(file, part.place): part for part in read_parts(sorted(every), file)}
-    identity = parts[WEIGHTS, wanted[0].folders[0]].identity
-    dataset = _dataset(run, wanted[0].folders[0], identity)
-    whole_config = read(TrainConfig, run / CONFIG)
-    config = whole_config.validation
-    alone = Group(Process(), device, timeout=0.0)
-    whole = replace(config, sentences=0)  # the choice is made once, so it is worth all sentences
-    translated, precision = translating(whole_config), MixedPrecision("fp32", device)
-    judge = Judge(dataset, identity.tokenizers, whole, translated, alone, precision)
+    for file in {average.file for average in candidates}:
+        # Each checkpoint is read once, even if several averages contain it.
+        folders = {folder for average in candidates if average.file == file for folder in average.folders}
+        parts |= {(file, part.place): part for part in read_parts(sorted(folders), file)}
+    identity = parts[WEIGHTS, candidates[0].folders[0]].identity
+    dataset = _dataset(run, candidates[0].folders[0], identity)
+    config = read(TrainConfig, run / CONFIG)
+    metric = config.validation.metric
+    single = Group(Process(), device, timeout=0.0)
+    all_sentences = replace(config.validation, sentences=0)
+    precision = MixedPrecision("fp32", device)
+    judge = Judge(dataset, identity.tokenizers, all_sentences, translating(config), single, precision)
     model = identity.build().to(device)
     trials = []
-    for average in wanted:
-        mine = [parts[average.file, folder] for folder in average.folders]
-        load_weights(model, mean(mine), average.folders[0] / average.file)
+    for average in candidates:
+        averaged = [parts[average.file, folder] for folder in average.folders]
+        load_weights(model, mean(averaged), average.folders[0] / average.file)
         judgements = [judge.judge(model, split) for split in judge.sets]
-        score = validation_score(judgements[0], config.metric)
-        trials.append(Trial(average, [part.step for part in mine], judgements, config.metric, score))
+        score = validation_score(judgements[0], metric)
+        trials.append(Trial(average, [part.step for part in averaged], judgements, metric, score))
         report(trials[-1])
     return trials
 
 
 def winner(trials: Sequence[Trial]) -> Trial:
-    """The one with the best score; of equals, the first, which is the simplest."""
+    """Return the trial with the best score, the first and simplest one of equals."""
     return max(trials, key=lambda trial: trial.score)
 
 
 def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
-    """The dataset that the run was trained on, with at least one validation set."""
-    written = read_state(checkpoint).get("dataset")
-    if written is None:
+    """Open the dataset of the run. Raises `UserError` if it has changed or has no validation set."""
+    stored_path = read_state(checkpoint).get("dataset")
+    if stored_path is None:
         raise UserError(f"{checkpoint / STATE} does not name its dataset; choose with --last or --best.")
-    folder = Path(written)
+    folder = Path(stored_path)
     if not folder.exists():
         raise UserError(
-            f"{run} was trained on {folder}, which is not there any more; "
-            "put the dataset back, or a link to where it is now."
+            f"{run} was trained on {folder}, which does not exist any more; "
+            "put the dataset back, or a link to its new path."
         )
     dataset = open_dataset(folder)
     files, trained_on = dataset.manifest["files"], identity.trained_on.get("files", {})
@@ -120,7 +119,7 @@ def _dataset(run: Path, checkpoint: Path, identity: Identity) -> Dataset:
     fingerprint = dataset.manifest["tokenizer"]["fingerprint"]
     if fingerprint != identity.tokenizers.fingerprint or hashes != trained_on:
         raise UserError(
-            f"{folder} was made anew since {run} was trained on it, so it can't judge the run; "
+            f"{folder} has changed since {run} was trained on it, so it cannot validate the run; "
             "choose with --last or --best."
         )
     if not any(split.role == "valid" for split in dataset.splits.values()):

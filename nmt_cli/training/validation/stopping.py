@@ -1,6 +1,6 @@
-"""Whether validation still gets better: what ends a run early, and what lowers the plateau schedule's rate.
+"""Decides from the validations so far when a run ends early, and when the plateau schedule lowers the rate.
 
-Both follow from the validations so far, which a checkpoint keeps; there is nothing else to restore.
+A checkpoint stores the validations, so there is no other state to restore.
 """
 
 import math
@@ -14,11 +14,11 @@ from nmt_cli.training.config import TrainConfig, ValidationConfig
 SMALLER_IS_BETTER = ("nll", "perplexity", "word-perplexity")
 
 Judged = Mapping[str, Mapping[str, float]]
-"""What the first validation set said, by step and by metric."""
+"""The metrics of the first validation set, by step and by name of the metric."""
 
 
 def watched_metric(config: ValidationConfig) -> str:
-    """The metric that has to improve."""
+    """Return the name of the metric that has to improve."""
     return config.metric if config.watched == "metric" else config.watched
 
 
@@ -32,26 +32,29 @@ def improvements(values: Sequence[float]) -> list[bool]:
 
 
 def patience_ended(config: TrainConfig, judged: Judged) -> bool:
-    """Whether the last validation.patience validations brought no improvement, which ends the run."""
+    """Return whether the last validation.patience validations brought no improvement."""
     patience = config.validation.patience
     if not patience:
         return False
-    latest = _improvements(config, judged, behind=0)[-patience:]
+    latest = _improvements(config, judged, after=0)[-patience:]
     return len(latest) == patience and not any(latest)
 
 
 def plateaus(config: TrainConfig, judged: Judged) -> int:
-    """How often schedule.patience validations in a row, those of the warm-up not counted, got no better."""
-    found = waited = 0
-    for better in _improvements(config, judged, behind=config.schedule.warmup):
+    """Return how often schedule.patience validations in a row brought no improvement.
+
+    Validations during warm-up do not count.
+    """
+    count = waited = 0
+    for better in _improvements(config, judged, after=config.schedule.warmup):
         waited = 0 if better else waited + 1
         if waited == config.schedule.patience:
-            found, waited = found + 1, 0
-    return found
+            count, waited = count + 1, 0
+    return count
 
 
 def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
-    """Say before the first step that there is no validation set to watch."""
+    """Raise `UserError` if the run depends on validation, but the dataset has no validation set."""
     if config.watches and not any(split.role == "valid" for split in dataset.splits.values()):
         raise UserError(
             f"{dataset.folder} has no validation set, so validation.patience and the plateau schedule have "
@@ -59,8 +62,9 @@ def refuse_unwatchable(config: TrainConfig, dataset: Dataset) -> None:
         )
 
 
-def _improvements(config: TrainConfig, judged: Judged, behind: int) -> list[bool]:
+def _improvements(config: TrainConfig, judged: Judged, after: int) -> list[bool]:
+    """Return for each validation after step `after` whether the watched metric improved."""
     metric = watched_metric(config.validation)
     sign = -1 if metric in SMALLER_IS_BETTER else 1
-    values = [sign * measured[metric] for step, measured in judged.items() if int(step) > behind]
+    values = [sign * measured[metric] for step, measured in judged.items() if int(step) > after]
     return improvements(values)

@@ -1,4 +1,4 @@
-"""Validations of a run: when they are due, what they say, and what follows from it for the learning rate."""
+"""Validates the model of a run at intervals, and stores the scores in its position."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from nmt_cli.training.validation.stopping import plateaus
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Judges the model of a run, and keeps its scores in the run's position."""
+    """Validates the model of a run and stores its scores in the position."""
 
     config: TrainConfig
     judge: Judge
     model: Transformer
     ema: Ema | None
-    """The moving average of the weights, which then is what is judged."""
+    """The moving average of the weights, which is validated instead of the weights if it exists."""
 
     position: Position
 
@@ -36,36 +36,36 @@ class Validator:
 
     @property
     def due(self) -> bool:
-        """Whether a validation is due after the step that was taken last."""
+        """Whether a validation is due after the last step."""
         return self.wanted and self.position.step % self.config.validation.every_steps == 0
 
     @property
     def done(self) -> bool:
-        """Whether the model was judged after the step that was taken last."""
+        """Whether the model was validated after the last step."""
         return str(self.position.step) in self.position.scores
 
     @property
     def decoded(self) -> str:
-        """Which weights are judged: the model's own, or their moving average."""
+        """The weights that are validated: "weights" or their moving average, "ema"."""
         return "ema" if self.ema else "weights"
 
     @property
     def plateaus(self) -> int:
-        """How often the plateau schedule has lowered the learning rate; 0 with any other schedule."""
+        """The number of times that the plateau schedule lowered the learning rate, 0 for other schedules."""
         return plateaus(self.config, self.position.judged) if self.config.schedule.kind == "plateau" else 0
 
     def validate(self) -> list[Judgement]:
-        """Judge the model on all validation sets, and remember what the first of them says."""
+        """Validate the model on all validation sets, and store the scores of the first set."""
         with self._decoded():
             judgements = [self.judge.judge(self.model, split) for split in self.judge.sets]
-        # A checkpoint keeps the position as JSON, whose keys are strings.
+        # A checkpoint stores the position as JSON, whose keys are strings.
         step = str(self.position.step)
         self.position.scores[step] = validation_score(judgements[0], self.config.validation.metric)
         self.position.judged[step] = judgements[0].metrics
         return judgements
 
     def try_out(self, sentences: int) -> None:
-        """Judge the model on the longest `sentences` of each set, which take most; nothing is remembered."""
+        """Validate on the longest `sentences` sentences of each set, without storing the scores."""
         with self._decoded():
             for split in self.judge.sets:
                 among = translated_lines(self.config.validation, split)

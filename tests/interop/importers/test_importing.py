@@ -75,7 +75,7 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
     told = nmt("train", tmp_path / "dataset", *start, *few)
     assert told.returncode == 0, told.stderr
     assert "starting from" in told.stderr
-    assert "how its owner decodes" in told.stderr
+    assert "its search settings (see nmt info) are not copied" in told.stderr
     before, after = read_model(model), read_model(tmp_path / "run" / "last")
     assert after.identity.config == before.identity.config
     assert after.identity.tokenizers.fingerprint == before.identity.tokenizers.fingerprint

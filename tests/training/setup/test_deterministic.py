@@ -65,7 +65,7 @@ def test_deterministic_runs_have_equal_bits(go: Go, tmp_path: Path) -> None:
 def test_finding_out_what_fits_a_gpu_is_refused(tiny: Callable[..., TrainConfig]) -> None:
     cuda = torch.device("cuda")
     with (
-        pytest.raises(UserError, match="can't find out how many tokens fit the GPU"),
+        pytest.raises(UserError, match="--deterministic needs --max-tokens-per-device on a GPU"),
         repeatable(tiny(DETERMINISTIC), cuda),
     ):
         pass

@@ -122,7 +122,7 @@ def test_a_place_that_the_run_would_refuse_is_refused(
     assert Note(f"{run} has 4 steps of this plan already") in notes
     for setting, told in (
         ("model.width=32", "model.width: 16 -> 32"),
-        ("training.max_steps=3", "stands at step 4 already, behind the end at 3"),
+        ("training.max_steps=3", "has 4 steps already, more than --max-steps=3"),
     ):
         with pytest.raises(UserError, match=told):
             planned(setting)

@@ -102,7 +102,7 @@ DEEPER, WIDER, UNTIED = "model.encoder_layers=2", "model.feed_forward=48", "mode
     [
         (DEEPER, ["encoder.1.attention.output.weight is missing", "encoder.1.feed_forward.outer.weight is "]),
         (WIDER, ["encoder.0.feed_forward.inner.weight is [32, 16], not [48, 16]"]),
-        (UNTIED, ["is not this model: source_embedding.matrix is missing. Set [model] as "]),
+        (UNTIED, ["is not this model: source_embedding.matrix is missing. Use its [model] "]),
         ("model.norm=pre", ["is another kind of model: norm is post there, but pre here; "]),
         ("model.encoder_window=3", ["is another kind of model: encoder_window is 0 there, but 3 here; "]),
         ("model.decoder_window=3", ["is another kind of model: decoder_window is 0 there, but 3 here; "]),
@@ -142,10 +142,13 @@ def test_what_is_allowed_by_name_is_drawn_anew_and_told(
     ("settings", "told"),
     [
         ((DEEPER, 'start.allow=["encoder.1.feed*"]'), "encoder.1.attention.output.weight is missing"),
-        ((DEEPER, 'start.allow=["encoder.1.*", "encoder.0.*"]'), "nothing that differs is named encoder.0.*"),
+        (
+            (DEEPER, 'start.allow=["encoder.1.*", "encoder.0.*"]'),
+            "no parameter that differs is named encoder.0.*",
+        ),
         (
             ('start.allow=["encoder.1.*"]',),
-            "start.allow: nothing that differs is named encoder.1.*; leave it",
+            "start.allow: no parameter that differs is named encoder.1.*; leave it",
         ),
     ],
     ids=["too little", "too much", "nothing"],

@@ -78,9 +78,7 @@ def test_an_end_that_lies_behind_it_is_refused_and_nothing_touched(
     go()
     before = digests(run)
     told = complaint("training.max_steps=3")
-    assert told.endswith(
-        "stands at step 4 already, behind the end at 3; raise --max-steps, or choose another --out."
-    )
+    assert told.endswith("has 4 steps already, more than --max-steps=3; raise it, or choose another --out.")
     assert digests(run) == before
 
 
@@ -426,8 +424,8 @@ def test_a_run_without_its_settings_goes_on_with_a_warning(go: Go, run: Path, co
     assert not (run / "config.toml").exists()
     _, events = go("training.max_steps=6")
     assert [event.text for event in events if isinstance(event, Warned)] == [
-        f"{run}/config.toml is missing, so that no settings but the model's could be compared; "
-        "it is written anew"
+        f"{run}/config.toml is missing, so only the settings of the model could be compared; "
+        "it is written again"
     ]
     assert (timeless(run), (run / "config.toml").exists()) == (whole, True)
 

@@ -208,8 +208,8 @@ def test_a_dataset_that_moved_is_told_with_what_to_do(
     go("training.max_steps=1", dataset=there)
     there.rename(tmp_path / "elsewhere")
     assert complaint(run) == (
-        f"{run} was trained on {there}, which is not there any more; "
-        "put the dataset back, or a link to where it is now."
+        f"{run} was trained on {there}, which does not exist any more; "
+        "put the dataset back, or a link to its new path."
     )
     there.symlink_to(tmp_path / "elsewhere")
     assert len(tried(run)) == 1
@@ -227,7 +227,7 @@ def test_a_dataset_made_anew_with_another_content_is_told(
     else:
         make(there, [toy], "filter.max_subwords=20", valid=[dev], overwrite=True)
     assert complaint(run) == (
-        f"{there} was made anew since {run} was trained on it, so it can't judge the run; "
+        f"{there} has changed since {run} was trained on it, so it cannot validate the run; "
         "choose with --last or --best."
     )
 
