@@ -1,7 +1,7 @@
-"""Our normalisation inside a SentencePiece model, for programs that know no other.
+"""Normalisation inside a SentencePiece model, for programs that only apply the model's own.
 
-SentencePiece compiles rules into a table as it learns a model. So a throw-away model is learnt with our
-rules, and its table put in the place of the other's.
+SentencePiece compiles rules into a table when it learns a model. So a temporary model is learnt with the
+rules of this package, and its table replaces that of the other model.
 """
 
 import io
@@ -16,38 +16,38 @@ from nmt_cli.text.normalize import Normalizer
 from nmt_cli.text.subword_models.model_file import NORMALIZER, field, replaced
 
 TABLE = 2
-"""The field of a normaliser that holds its table."""
+"""The field of a normaliser that contains its table."""
 
 
 def with_normalization(model: bytes, normalize: Normalizer) -> bytes:
-    """`model` with `normalize` before it, as far as it is a matter of one character or a composed one."""
-    table = field(field(_throw_away(list(_rules(normalize))), NORMALIZER), TABLE)
+    """Return `model` with the rules of `normalize` for single and composed characters."""
+    table = field(field(_model_with_rules(list(_rules(normalize))), NORMALIZER), TABLE)
     return replaced(model, NORMALIZER, replaced(field(model, NORMALIZER), TABLE, table))
 
 
 def _rules(normalize: Normalizer) -> Iterator[tuple[str, str]]:
-    """What becomes of each character, and of each way to write a composed one."""
+    """Yield each character that changes, and each changing spelling of a composed one, with its result."""
     for code in range(1, 0x110000):
         character = chr(code)
-        # Unassigned, half of a pair, private: most codes are, and normalisation leaves them alone.
+        # Unassigned codes, surrogates and private use: most codes, which normalisation does not change.
         if unicodedata.category(character) in ("Cn", "Cs", "Co"):
             continue
-        became = " " if character.isspace() else normalize(character)
-        if became != character:
-            yield character, became
+        result = " " if character.isspace() else normalize(character)
+        if result != character:
+            yield character, result
         parts = unicodedata.decomposition(character)
-        # What stands behind a "<…>" is alike, not the same; whether it is to be replaced `normalize` has said
-        # above.
+        # A decomposition with "<…>" is only similar to the character. The rule above covers it.
         if not parts or parts.startswith("<"):
             continue
-        once = "".join(chr(int(part, 16)) for part in parts.split())
-        # With two marks on it a character is taken apart in two steps, and a text may have it after either.
-        for written in {once, unicodedata.normalize("NFD", character)}:
-            if len(written) > 1 and (became := normalize(written)) != written:
-                yield written, became
+        one_step = "".join(chr(int(part, 16)) for part in parts.split())
+        # A character with two marks decomposes in two steps, and a text may contain the result of either.
+        for spelling in {one_step, unicodedata.normalize("NFD", character)}:
+            if len(spelling) > 1 and (result := normalize(spelling)) != spelling:
+                yield spelling, result
 
 
-def _throw_away(rules: list[tuple[str, str]]) -> bytes:
+def _model_with_rules(rules: list[tuple[str, str]]) -> bytes:
+    """Return a minimal model with these rules, each a text and its replacement."""
     out = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rules.tsv"

@@ -1,9 +1,9 @@
-"""BPE-dropout (Provilkov et al., 2020): words segmented with some of the merges left out, at random.
+"""BPE-dropout (Provilkov et al., 2020): segmentation that omits random merges.
 
-Merging takes a word from state to state, its parts getting fewer; where no merge is left out, these states
-are the word's path. Leaving one out leads to another state, from which a path of its own goes on. Paths are
-cached for the words that come first, among which the frequent ones are, with the branches taken so far: such
-a word costs a look-up, and one more for each merge that is left out.
+Each merge takes a word from one state to the next. The states without any omitted merge are the word's path.
+An omitted merge leads to another state, where a branch begins: another path. Paths and their branches are
+cached for the first words, which include the frequent ones. A cached word costs one look-up, and one more
+for each omitted merge.
 """
 
 import math
@@ -16,60 +16,57 @@ from typing import Protocol
 from nmt_cli.text.subword_models.subwords import LONGEST_WORD
 
 MOST_STATES = 300_000
-"""Most states of all cached paths together; a state takes some hundred bytes."""
+"""Maximum number of states in all cached paths. A state takes some hundred bytes."""
 
-PLACES = 1 << LONGEST_WORD.bit_length()
-"""More than there are places for a merge in a word."""
+POSITIONS = 1 << LONGEST_WORD.bit_length()
+"""More than the number of positions for a merge in a word."""
 
 Parts = tuple[str, ...]
-"""The parts that a word is in at some state, as the model's `parts` and `rank` have them."""
+"""The parts of a word in a state, in the form of the model's `parts` and `rank`."""
 
 Merges = list[int]
-"""The merges that are possible in a state, in the order of their ranks: each is its rank times PLACES, plus
-the number of its left part."""
+"""The possible merges in a state, sorted. Each is its rank times POSITIONS plus the index of the left part."""
 
 
 class Merging(Protocol):
-    """A model that makes its pieces by merging pairs."""
+    """A model that forms pieces by merging pairs of parts."""
 
     def words(self, text: str) -> list[str]:
-        """Prepared text in stretches that no merge goes across."""
+        """Split prepared text into words. No merge crosses the end of a word."""
 
     def parts(self, word: str) -> Parts:
-        """The parts that a word is in before any merge."""
+        """Return the parts of a word before the first merge."""
 
     def rank(self, left: str, right: str) -> int | None:
-        """Which merge these parts are, the first ones to be done having the least ranks; None for none."""
+        """Return the rank of the merge of two parts, or None. Lower ranks are merged first."""
 
     def numbers(self, parts: Parts) -> list[int]:
-        """The pieces of a word that is in these parts."""
+        """Return the pieces of a word in these parts."""
 
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """A word in parts, what can be merged in it, and the paths that lead on from it after a merge was left
-    out."""
+    """A word in parts, its possible merges, and the branches after an omitted merge."""
 
     parts: Parts
     merges: Merges
     branches: "dict[int, _Path]" = field(default_factory=dict)
-    """Paths by which of `merges` are done in this state: bit i of the key stands for merge i."""
+    """Paths by the merges that are done in this state. Bit i of the key stands for merge i."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """What a word goes through from some state on if no merge is left out."""
+    """The states of a word from one state to the end if no merge is omitted."""
 
     course: list[_State]
-    """For each merge the state that it is done in; merges of one rank are done in the same state,
-    together."""
+    """The state of each merge. Merges of equal rank are done together, in the same state."""
 
     end: list[int]
-    """The pieces at the end, where nothing can be merged any more."""
+    """The pieces after the last merge."""
 
 
 class BpeDropout:
-    """Segments as `model`, but leaves out each merge with probability `rate` whenever it could be done."""
+    """A segmentation by `model` that omits each possible merge with probability `rate` in every state."""
 
     def __init__(self, model: Merging, rate: float) -> None:
         self._model = model
@@ -79,100 +76,104 @@ class BpeDropout:
         self._states = 0
 
     def encode(self, text: str, seed: int) -> list[int]:
-        """The pieces of prepared `text`: a pure function of text and seed."""
+        """Return the pieces of prepared `text`. The result depends only on text and seed."""
         self._random.seed(seed)
         pieces: list[int] = []
-        kept = self._run()
+        count = self._run()
         for word in self._model.words(text):
             path = self._words.get(word) or self._word(word)
             merges = len(path.course)
-            if merges <= kept:
-                kept -= merges
+            if merges <= count:
+                count -= merges
                 pieces += path.end
             else:
-                kept, end = self._walk(path, kept)
+                count, end = self._walk(path, count)
                 pieces += end
         return pieces
 
     def _run(self) -> int:
-        """Draw how many merges are kept before the next one that is left out."""
-        # A geometric distribution: one number for each merge left out, not for each merge.
+        """Draw the number of merges that are done before the next omitted one."""
+        # A geometric distribution needs one random number per omitted merge, not per merge.
         return int(math.log(1 - self._random.random()) * self._scale)
 
     def _word(self, word: str) -> _Path:
         path = self._path(self._model.parts(word))
-        if self._room_for(path):
+        if self._has_room(path):
             self._words[word] = path
         return path
 
-    def _walk(self, path: _Path, kept: int) -> tuple[int, list[int]]:
-        """Follow `path`, leaving out the merge after the next `kept` ones, and so on.
+    def _walk(self, path: _Path, count: int) -> tuple[int, list[int]]:
+        """Follow `path`. Omit the merge after the next `count` merges, and draw the following counts.
 
-        Returns how many merges are still to be kept after this word, and the word's pieces.
+        Return the remaining number of merges until the next omitted one, and the pieces of the word.
         """
-        while kept < len(path.course):
-            state = path.course[kept]
-            kept, chosen = self._choose(state.merges, kept - path.course.index(state))
+        while count < len(path.course):
+            state = path.course[count]
+            count, chosen = self._choose(state.merges, count - path.course.index(state))
             if not chosen:
-                return kept, self._model.numbers(state.parts)
+                return count, self._model.numbers(state.parts)
             branch = state.branches.get(chosen)
             if not branch:
                 branch = self._path(_merged(state.parts, state.merges, chosen))
-                if self._room_for(branch):
+                if self._has_room(branch):
                     state.branches[chosen] = branch
             path = branch
-        return kept - len(path.course), path.end
+        return count - len(path.course), path.end
 
-    def _choose(self, merges: Merges, kept: int) -> tuple[int, int]:
-        """Choose which merges are done in a state, given that the next `kept` are kept.
+    def _choose(self, merges: Merges, count: int) -> tuple[int, int]:
+        """Choose the merges of a state, of which the next `count` are not omitted.
 
-        Returns how many are still to be kept after it, and the key of `_State.branches`: merges of the lowest
-        rank that was not wholly left out, or 0 if all were.
+        Return the remaining number of merges until the next omitted one, and the key of `_State.branches`.
+        The key contains the remaining merges of the lowest rank that has any, or is 0 if all merges are omitted.
         """
         chosen = rank = 0
         for number, merge in enumerate(merges):
-            if chosen and merge // PLACES != rank:
+            if chosen and merge // POSITIONS != rank:
                 break
-            if kept:
-                kept, chosen, rank = kept - 1, chosen | 1 << number, merge // PLACES
+            if count:
+                count, chosen, rank = count - 1, chosen | 1 << number, merge // POSITIONS
             else:
-                kept = self._run()
-        return kept, chosen
+                count = self._run()
+        return count, chosen
 
     def _path(self, parts: Parts) -> _Path:
-        """The path of a word in these parts."""
+        """Return the path of a word in these parts."""
         course: list[_State] = []
         while merges := self._merges(parts):
-            # Merges of one rank are done at once, as subword-nmt does.
-            equal = bisect_left(merges, (merges[0] // PLACES + 1) * PLACES)
+            # Merges of equal rank are done at once, as in subword-nmt.
+            equal = bisect_left(merges, (merges[0] // POSITIONS + 1) * POSITIONS)
             course += [_State(parts, merges)] * equal
             parts = _merged(parts, merges, (1 << equal) - 1)
         return _Path(course, self._model.numbers(parts))
 
     def _merges(self, parts: Parts) -> Merges:
-        # As in `Bpe`, which spells such words; a `PieceMerging` has none.
+        # `Bpe` spells such words in characters. `PieceMerging` has none.
         if len(parts) > LONGEST_WORD:
             return []
         ranks = (self._model.rank(*pair) for pair in pairwise(parts))
-        return sorted([rank * PLACES + place for place, rank in enumerate(ranks) if rank is not None])
+        return sorted(
+            [rank * POSITIONS + position for position, rank in enumerate(ranks) if rank is not None]
+        )
 
-    def _room_for(self, path: _Path) -> bool:
-        """Whether `path` may be cached; if so, its states are counted."""
-        more = len(path.course) + 1
-        if self._states + more > MOST_STATES:
+    def _has_room(self, path: _Path) -> bool:
+        """Return whether `path` may be cached, and count its states if so."""
+        states = len(path.course) + 1
+        if self._states + states > MOST_STATES:
             return False
-        self._states += more
+        self._states += states
         return True
 
 
 def _merged(parts: Parts, merges: Merges, chosen: int) -> Parts:
-    """The parts after the chosen merges, bits as in `_State.branches`; of two that overlap the left one is
-    done."""
-    whole: list[str] = []
-    done = 0
+    """Return the parts after the chosen merges, a key of `_State.branches`.
+
+    Of two merges that overlap, only the left one is done.
+    """
+    result: list[str] = []
+    end = 0
     for number, merge in enumerate(merges):
-        place = merge % PLACES
-        if chosen >> number & 1 and place >= done:
-            whole += [*parts[done:place], parts[place] + parts[place + 1]]
-            done = place + 2
-    return (*whole, *parts[done:])
+        position = merge % POSITIONS
+        if chosen >> number & 1 and position >= end:
+            result += [*parts[end:position], parts[position] + parts[position + 1]]
+            end = position + 2
+    return (*result, *parts[end:])

@@ -1,4 +1,4 @@
-"""Learning a subword model from a sample of prepared text."""
+"""Learning of a subword model from a sample of prepared text."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,71 +15,74 @@ from nmt_cli.text.vocabulary import reserved
 
 
 def learn(lines: Sequence[str], config: TokenizerConfig) -> Subwords:
-    """Learn a model as `config` says from `lines`, whose symbols were taken out before.
+    """Learn a model of kind `config.kind` from `lines` without symbols.
 
-    `UserError` where the text is too small for the vocabulary that is asked for.
+    Raise `UserError` if the text is too small for the vocabulary size, or the size too small for the text.
     """
     if not any(lines):
-        raise UserError("there is no text to learn subwords from; look at the corpus and the filters.")
-    room = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
+        raise UserError("there is no text to learn subwords from; check the corpus and the filters.")
+    available = config.vocab_size - reserved(config.all_symbols) - (len(BYTES) if config.byte_fallback else 0)
     match config.kind:
         case "sentencepiece":
             return Pieces(learn_pieces(lines, config))
         case "bpe":
             alphabet = "".join(_covering(_letters(lines), config.character_coverage))
-            return Bpe(_codes(lines, alphabet, room, config), alphabet, config.byte_fallback)
+            return Bpe(_codes(lines, alphabet, available, config), alphabet, config.byte_fallback)
         case "char":
             counts = Counter({c: n for c, n in _characters(lines).items() if n >= config.min_count})
             covering = _covering(counts, config.character_coverage)
-            return Characters("".join(covering[: _checked(room, config)]), config.byte_fallback)
+            return Characters("".join(covering[: _checked(available, config)]), config.byte_fallback)
         case "word":
             counts = Counter(word for line in lines for word in line.split())
             frequent = [word for word, count in _by_count(counts) if count >= config.min_count]
-            return Words(frequent[: _checked(room - config.byte_fallback, config)], config.byte_fallback)
+            return Words(frequent[: _checked(available - config.byte_fallback, config)], config.byte_fallback)
 
 
 def too_rare(subwords: Subwords, lines: Iterable[str], min_count: int) -> list[int]:
-    """Numbers of the pieces that occur less than `min_count` times in the segmented `lines`."""
+    """Return the pieces that occur less than `min_count` times in the segmented `lines`."""
     counts = Counter(piece for line in lines for piece in subwords.encode(line))
-    known = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
-    return [piece for piece in known if counts[piece] < min_count]
+    pieces = (piece for piece, entry in enumerate(subwords.entries) if entry is not None)
+    return [piece for piece in pieces if counts[piece] < min_count]
 
 
-def _codes(lines: Sequence[str], alphabet: str, room: int, config: TokenizerConfig) -> str:
+def _codes(lines: Sequence[str], alphabet: str, available: int, config: TokenizerConfig) -> str:
+    """Learn codes whose pieces fill `available` vocabulary entries, or `config.merges` merges if set."""
     counts = Counter(word for line in lines for word in line.split())
     if config.merges:
         codes = learn_codes(counts, config.merges)
         _enough(len(bpe.parse_codes(codes)), config.merges, "merges", "--set tokenizer.merges=")
         return codes
-    # Each character is two pieces, inside of words and at their end; byte fallback has one to end words.
-    left = room - 2 * len(alphabet) - config.byte_fallback
+    # Each character is two pieces: inside a word and at its end. Byte fallback has one that ends words.
+    left = available - 2 * len(alphabet) - config.byte_fallback
     if left < 0:
         raise UserError(
-            f"a vocabulary of {config.vocab_size:,} is too small: its marks and {len(alphabet):,} characters "
-            f"inside and at the end of words, are {config.vocab_size - left:,}; "
+            f"a vocabulary of {config.vocab_size:,} is too small: special tokens and {len(alphabet):,} "
+            f"characters, inside and at the end of words, are {config.vocab_size - left:,}; "
             "raise --vocab-size or lower tokenizer.character_coverage."
         )
-    # Different merges can give the same piece, so a few more are learnt than there is room for.
+    # Different merges can give the same piece, so more merges are learnt than entries are available.
     codes = bpe.cut_codes(learn_codes(counts, config.vocab_size), alphabet, left)
     pieces = bpe.pieces_of(bpe.parse_codes(codes), alphabet)
-    most = len(pieces) + config.vocab_size - room + config.byte_fallback
-    _enough(most, config.vocab_size, "vocabulary entries", "--vocab-size ")
+    maximum = len(pieces) + config.vocab_size - available + config.byte_fallback
+    _enough(maximum, config.vocab_size, "vocabulary entries", "--vocab-size ")
     return codes
 
 
-def _enough(found: int, asked: int, what: str, option: str) -> None:
-    if found < asked:
+def _enough(maximum: int, requested: int, unit: str, option: str) -> None:
+    if maximum < requested:
         raise UserError(
-            f"{asked:,} {what} are more than the text supports (no pair of pieces occurs twice any more); "
-            f"take {option}{found} or less."
+            f"{requested:,} {unit} are more than the text supports (no other pair of pieces occurs twice); "
+            f"take {option}{maximum} or less."
         )
 
 
-def _checked(room: int, config: TokenizerConfig) -> int:
-    if room < 1:
-        least = config.vocab_size - room + 1
-        raise UserError(f"vocab_size leaves no room beside the marks; take --vocab-size {least} or more.")
-    return room
+def _checked(available: int, config: TokenizerConfig) -> int:
+    if available < 1:
+        minimum = config.vocab_size - available + 1
+        raise UserError(
+            f"--vocab-size must be at least {minimum}, more than the special tokens (got {config.vocab_size})."
+        )
+    return available
 
 
 def _characters(lines: Iterable[str]) -> Counter[str]:
@@ -91,23 +94,23 @@ def _characters(lines: Iterable[str]) -> Counter[str]:
 
 def _letters(lines: Iterable[str]) -> Counter[str]:
     counts = _characters(lines)
-    # BPE learns from words, which hold no blanks.
+    # BPE learns from words, which contain no spaces.
     del counts[" "]
     return counts
 
 
 def _covering(counts: Counter[str], coverage: float) -> list[str]:
-    """The most frequent characters that together make up `coverage` of the text."""
+    """Return the most frequent characters that together make up the share `coverage` of the text."""
     needed = coverage * counts.total()
-    chosen = []
+    characters = []
     for character, count in _by_count(counts):
         if needed <= 0:
             break
-        chosen.append(character)
+        characters.append(character)
         needed -= count
-    return chosen
+    return characters
 
 
 def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
-    # Equal counts by name, so that the same text gives the same vocabulary.
+    # Equal counts are sorted by name, so that the same text gives the same vocabulary.
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -1,4 +1,4 @@
-"""Learning byte-pair merges from counted words, as subword-nmt does: the same codes, to the byte."""
+"""Learning of byte-pair merges from word counts, with the same codes as subword-nmt, byte for byte."""
 
 import contextlib
 import io
@@ -15,14 +15,14 @@ from nmt_cli.runtime.kernels.loading import compiled_kernels
 from nmt_cli.text.subword_models.bpe import HEADER, WORD_END
 
 MANY_WORDS = 10_000
-"""From so many words on, what Numba takes to compile or load the fast learner is less than it saves."""
+"""Number of words from which the fast learner saves more time than Numba needs to compile or load it."""
 
 
 def learn_codes(counts: Counter[str], merges: int) -> str:
-    """The content of a codes file with at most `merges` merges, fewer where no pair occurs twice."""
-    # A word that holds the learner's own end mark would teach it merges that can't be told from others.
+    """Return a codes file with `merges` merges, or fewer if no other pair occurs twice."""
+    # Merges of a word that contains the learner's end mark could not be distinguished from others.
     words = {word: count for word, count in counts.items() if WORD_END not in word}
-    # Neither learner takes words without any pair of characters.
+    # Both learners fail if no word has a pair of characters.
     if not any(len(word) > 1 for word in words):
         return HEADER + "\n"
     learner = compiled_kernels("text.subword_models") if len(words) >= MANY_WORDS else None
@@ -30,7 +30,7 @@ def learn_codes(counts: Counter[str], merges: int) -> str:
 
 
 def learn_plain(words: dict[str, int], merges: int) -> str:
-    """The codes by subword-nmt itself."""
+    """Return the codes that subword-nmt learns."""
     codes = io.StringIO()
     with contextlib.redirect_stderr(io.StringIO()):
         learn_bpe([f"{word} {count}" for word, count in words.items()], codes, merges, is_dict=True)
@@ -38,16 +38,16 @@ def learn_plain(words: dict[str, int], merges: int) -> str:
 
 
 def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> str:
-    """The codes by `compiled.py`."""
-    spelt = [[*word[:-1], word[-1] + WORD_END] for word in words]
-    pieces = list(dict.fromkeys(chain.from_iterable(spelt)))
+    """Return the codes that `compiled.py`, given as `learner`, learns."""
+    spellings = [[*word[:-1], word[-1] + WORD_END] for word in words]
+    pieces = list(dict.fromkeys(chain.from_iterable(spellings)))
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    symbols = np.array([numbers[piece] for piece in chain.from_iterable(spelt)])
+    symbols = np.array([numbers[piece] for piece in chain.from_iterable(spellings)])
     letters = np.array([ord(letter) for letter in "".join(pieces)])
     counts = np.array(list(words.values()))
-    found = learner.learn_merges(symbols, _starts(spelt), counts, letters, _starts(pieces), merges)
+    learnt = learner.learn_merges(symbols, _starts(spellings), counts, letters, _starts(pieces), merges)
     lines = [HEADER]
-    for left, right, joined in found.tolist():
+    for left, right, joined in learnt.tolist():
         lines.append(f"{pieces[left]} {pieces[right]}")
         if joined == len(pieces):
             pieces.append(pieces[left] + pieces[right])
@@ -55,4 +55,5 @@ def learn_compiled(learner: ModuleType, words: dict[str, int], merges: int) -> s
 
 
 def _starts(parts: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    """Return the offset of each part in their concatenation, and the total length."""
     return np.cumsum([0, *map(len, parts)])

@@ -1,39 +1,40 @@
-"""A SentencePiece model's file: a protocol buffer, read only as far as fields begin and end."""
+"""The file of a SentencePiece model: a protocol buffer, of which only the boundaries of fields are read."""
 
 from collections.abc import Iterator
 
 from nmt_cli.errors import UserError
 
 PIECE, NORMALIZER = 1, 3
-"""The fields of a model: a piece each, in the order of their numbers, and its normaliser."""
+"""Fields of a model: one for each piece, in the order of their numbers, and one for the normaliser."""
 
 KIND, DEFINED = 3, b"\x04"
-"""The field of a piece that says what it is, and its content in a user-defined one."""
+"""The field with the kind of a piece, and its content for a user-defined piece."""
 
 BYTES_FIELD = 2
-"""The wire type of what has a length."""
+"""The wire type of a field with a length."""
 
 
 def defined(model: bytes) -> set[int]:
-    """The numbers of the user-defined pieces."""
-    pieces = (model[content:end] for found, _, content, end in _fields(model) if found == PIECE)
+    """Return the numbers of the user-defined pieces."""
+    pieces = (model[content:end] for number, _, content, end in _fields(model) if number == PIECE)
     return {number for number, piece in enumerate(pieces) if field(piece, KIND) == DEFINED}
 
 
 def field(message: bytes, number: int) -> bytes:
-    """The content of a field; empty where there is none."""
-    return next((message[content:end] for found, _, content, end in _fields(message) if found == number), b"")
+    """Return the content of the first field with this number, or b"" if there is none."""
+    contents = (message[content:end] for field, _, content, end in _fields(message) if field == number)
+    return next(contents, b"")
 
 
 def replaced(message: bytes, number: int, content: bytes) -> bytes:
-    """`message` with another `content` in a field."""
-    rest = b"".join(message[start:end] for found, start, _, end in _fields(message) if found != number)
-    # The order of the fields does not matter in a protocol buffer.
-    return rest + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
+    """Return `message` with `content` in place of all fields with this number."""
+    others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
+    # The order of fields does not matter in a protocol buffer.
+    return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Number, where it begins, where its content begins, and where it ends, of each field."""
+    """Yield the number of each field and the offsets of its start, of its content and of its end."""
     at = 0
     while at < len(message):
         start = at
@@ -48,11 +49,12 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
         else:
-            raise UserError("this is no SentencePiece model; give a file that spm_train wrote.")
+            raise UserError("this is not a SentencePiece model; give a file that spm_train wrote.")
         yield key >> 3, start, content, at
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """Return the variable-length integer at offset `at`, and the offset after it."""
     value = shift = 0
     while at < len(message):
         byte = message[at]

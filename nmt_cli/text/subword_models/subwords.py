@@ -1,33 +1,45 @@
-"""What every subword model offers: text to pieces, numbered in the model's own way, and back."""
+"""The interface of all subword models: text to pieces, which each model numbers from 0, and back."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 UNKNOWN_PIECE = -1
-"""The number that stands for text without a piece."""
+"""The number of text without a piece."""
 
 UNKNOWN_TEXT = "\u2047"
-"""How an unknown shows when pieces become text."""
+"""The text of an unknown piece."""
 
 LONGEST_WORD = 200
-"""Longer words are not merged as a whole, since that takes time quadratic in their length."""
+"""Maximum characters of a word that is merged as a whole. The time for merging is quadratic in the length."""
 
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+"""Entries of the pieces of byte fallback. Piece N is byte N."""
 
 
 class Subwords(Protocol):
-    """A subword model: prepared text (words with single blanks between) to pieces and back."""
+    """A subword model. Its text is prepared: words with single spaces between them."""
 
     @property
     def entries(self) -> Sequence[str | None]:
-        """How each piece is shown, by number; None for a number that is not a piece of text, such as a
-        mark."""
+        """The vocabulary entry of each piece. None for a special token or an unused number."""
 
     def encode(self, text: str) -> list[int]:
-        """The pieces of `text`."""
+        """Return the pieces of `text`."""
 
     def decode(self, pieces: Sequence[int]) -> str:
-        """The text of `pieces`; a number that the model does not have becomes `UNKNOWN_TEXT`."""
+        """Return the text of `pieces`. A number without a piece becomes `UNKNOWN_TEXT`."""
 
     def files(self) -> dict[str, bytes]:
-        """The content of the files that the model is kept in, by file ending."""
+        """Return the content of the files of the model by file ending."""
+
+
+def decoded(pieces: Sequence[int], byte_pieces: int, texts: Sequence[str], unknown: str) -> str:
+    """Return the text of `pieces`: bytes below `byte_pieces`, otherwise `texts`, or `unknown` outside it."""
+    # Decoded at the end, because several bytes may form one character.
+    text = bytearray()
+    for piece in pieces:
+        if 0 <= piece < byte_pieces:
+            text.append(piece)
+        else:
+            text += (texts[piece] if 0 <= piece < len(texts) else unknown).encode()
+    return text.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What text may fall into by a SentencePiece model, for those who segment it themselves."""
+"""The pieces of a SentencePiece model by their surfaces, for random segmentation without SentencePiece."""
 
 import re
 from collections.abc import Sequence
@@ -9,19 +9,18 @@ from nmt_cli.text.subword_models.model_file import defined
 from nmt_cli.text.subword_models.pieces import Pieces
 from nmt_cli.text.subword_models.subwords import BYTES, LONGEST_WORD
 
-BEFORE, BEHIND = (
+SPACE_FIRST, SPACE_LAST = (
     rf"{BLANK_MARK}*[^{BLANK_MARK}]+|{BLANK_MARK}+",
     rf"[^{BLANK_MARK}]+{BLANK_MARK}*|{BLANK_MARK}+",
 )
-"""A word with the blanks before it, as most models have it, or behind it."""
+"""Patterns of a word with the spaces before it, as in most models, or after it."""
 
 UNKNOWN = -10.0
-"""Logarithm of how probable a character that no piece stands for is, beside the rarest piece; as in
-SentencePiece."""
+"""Log-probability of a character without a piece, relative to the rarest piece, as in SentencePiece."""
 
 
 class Surfaces:
-    """The pieces of a model by how they are written, and the words that they stay within."""
+    """The pieces of a model by their surfaces, and the words that no piece crosses."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces, processor = pieces, pieces.processor
@@ -31,37 +30,37 @@ class Surfaces:
         self._bytes = [i for byte in BYTES if processor.is_byte(i := processor.piece_to_id(byte))]
         written = pieces.written
         self.defined = {written[i] for i in defined(pieces.files()["model"])} & self._ids.keys()
-        """Those that whoever trained the model has given it."""
+        """Surfaces of user-defined pieces."""
         self.scores = {piece: processor.get_score(i) for piece, i in self._ids.items()}
-        """Logarithms of probabilities, by a unigram model; of merges of a BPE model, how early they are."""
+        """Log-probabilities of a unigram model. In a BPE model, a higher score is an earlier merge."""
         learnt = [score for piece, score in self.scores.items() if piece not in self.defined]
         self.unknown_score = min(learnt, default=0.0) + UNKNOWN
-        patterns = (BEFORE, BEHIND, ".+")  # the last one for pieces that go across words
+        patterns = (SPACE_FIRST, SPACE_LAST, ".+")  # the last one is for pieces that cross words
         self._word = next(
-            found
+            word
             for pattern in patterns
-            if all((found := re.compile(pattern, re.DOTALL)).fullmatch(piece) for piece in self._ids)
+            if all((word := re.compile(pattern, re.DOTALL)).fullmatch(piece) for piece in self._ids)
         )
 
     def words(self, text: str) -> list[str]:
-        """Stretches of `text`, prepared as the model wants it, that no piece goes across."""
+        """Normalise `text` as the model requires, and split it into words that no piece crosses."""
         return self._word.findall(self._pieces.processor.normalize(text))
 
     def numbers(self, parts: Sequence[str]) -> list[int]:
-        """The pieces of text that is in these parts."""
-        found: list[int] = []
-        for is_known, some in groupby(parts, self._ids.__contains__):
-            if is_known:
-                found += [self._ids[part] for part in some]
+        """Return the pieces of text in these parts. Parts without a piece become bytes or one unknown."""
+        pieces: list[int] = []
+        for has_piece, run in groupby(parts, self._ids.__contains__):
+            if has_piece:
+                pieces += [self._ids[part] for part in run]
             elif self._bytes:
-                found += [self._bytes[byte] for part in some for byte in part.encode()]
-            else:  # as the model itself has it, one for all of them
-                found.append(self._unknown)
-        return self._pieces.split(found)
+                pieces += [self._bytes[byte] for part in run for byte in part.encode()]
+            else:  # one for the whole run, as in SentencePiece
+                pieces.append(self._unknown)
+        return self._pieces.split(pieces)
 
 
 class PieceMerging:
-    """Merging of a SentencePiece model of BPE, as a `Merging`."""
+    """The merges of a SentencePiece model of BPE. See `Merging`."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._surfaces = Surfaces(pieces)
@@ -73,7 +72,7 @@ class PieceMerging:
         self.numbers = self._surfaces.numbers
 
     def words(self, text: str) -> list[str]:
-        """Of longer words than `LONGEST_WORD` as much as may be merged at once."""
+        """See `Merging`. Words longer than `LONGEST_WORD` are split."""
         return [
             word[start : start + LONGEST_WORD]
             for word in self._surfaces.words(text)
@@ -81,11 +80,11 @@ class PieceMerging:
         ]
 
     def parts(self, word: str) -> tuple[str, ...]:
-        """Characters, and pieces that the model was given: those are never merged further."""
+        """See `Merging`. The parts are characters and user-defined pieces, which are never merged."""
         return tuple(self._part.findall(word))
 
     def rank(self, left: str, right: str) -> int | None:
-        """By the score of what they are together."""
+        """See `Merging`. The rank follows from the score of the merged piece."""
         if left in self._surfaces.defined or right in self._surfaces.defined:
             return None
         return self._ranks.get(left + right)

@@ -1,14 +1,13 @@
-"""Subword models of the simplest kinds: every character, or every word, is a piece."""
+"""Subword models with simple pieces: every character or every word."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 
-from nmt_cli.text.subword_models.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_TEXT
+from nmt_cli.text.subword_models.subwords import BYTES, UNKNOWN_PIECE, UNKNOWN_TEXT, decoded
 
 
 class Characters:
-    """A piece for each character of an alphabet, blanks included; with byte fallback, 256 bytes come
-    before."""
+    """A piece for each character of an alphabet, with spaces. With byte fallback, 256 bytes come first."""
 
     def __init__(self, alphabet: str, byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
@@ -19,18 +18,17 @@ class Characters:
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
         if not self._bytes:
-            # `map` and not a loop, which takes a fifth longer, and is most of the work where pieces are
-            # characters.
+            # A loop takes a fifth longer, and this is most of the work of a character model.
             return list(map(self._numbers.get, text, repeat(UNKNOWN_PIECE)))
         pieces: list[int] = []
         for character in text:
-            known = self._numbers.get(character)
-            pieces += character.encode() if known is None else [known]
+            number = self._numbers.get(character)
+            pieces += character.encode() if number is None else [number]
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
-        return _text(pieces, self._bytes, self.entries, after="")
+        return decoded(pieces, self._bytes, self.entries, UNKNOWN_TEXT)
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
@@ -38,15 +36,14 @@ class Characters:
 
 
 class Words:
-    """A piece for each known word; others are unknown, or with byte fallback bytes and a piece that ends
-    them."""
+    """A piece for each word. With byte fallback, 256 bytes and a piece that ends a word come first."""
 
     def __init__(self, words: Sequence[str], byte_fallback: bool = False) -> None:
         self._bytes = len(BYTES) if byte_fallback else 0
         self._words = words
-        head = [*BYTES, ""] if byte_fallback else []
-        self._numbers = {word: i for i, word in enumerate(words, start=len(head))}
-        self.entries: Sequence[str] = [*head, *words]
+        self.entries: Sequence[str] = [*BYTES, "", *words] if byte_fallback else words
+        self._texts = [f"{entry} " for entry in self.entries]
+        self._numbers = {word: i for i, word in enumerate(words, start=len(self.entries) - len(words))}
 
     def encode(self, text: str) -> list[int]:
         """See `Subwords`."""
@@ -55,27 +52,14 @@ class Words:
         word_end = self._bytes
         pieces: list[int] = []
         for word in text.split():
-            known = self._numbers.get(word)
-            pieces += [*word.encode(), word_end] if known is None else [known]
+            number = self._numbers.get(word)
+            pieces += [*word.encode(), word_end] if number is None else [number]
         return pieces
 
     def decode(self, pieces: Sequence[int]) -> str:
         """See `Subwords`."""
-        return _text(pieces, self._bytes, self.entries, after=" ").removesuffix(" ")
+        return decoded(pieces, self._bytes, self._texts, f"{UNKNOWN_TEXT} ").removesuffix(" ")
 
     def files(self) -> dict[str, bytes]:
         """See `Subwords`."""
         return {"words.txt": "".join(f"{word}\n" for word in self._words).encode()}
-
-
-def _text(pieces: Iterable[int], byte_pieces: int, entries: Sequence[str], after: str) -> str:
-    """The text of `pieces`, with `after` behind each that is no byte; bytes are numbered from 0."""
-    # Bytes until all pieces are there: several may spell one character.
-    text = bytearray()
-    for piece in pieces:
-        if 0 <= piece < byte_pieces:
-            text.append(piece)
-        else:
-            known = 0 <= piece < len(entries)
-            text += ((entries[piece] if known else UNKNOWN_TEXT) + after).encode()
-    return text.decode(errors="replace")

@@ -58,5 +58,5 @@ def test_any_composed_letters_are_segmented_as_ours_are(name: str, text: str) ->
 
 
 def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(UserError, match="no SentencePiece model"):
+    with pytest.raises(UserError, match="not a SentencePiece model"):
         with_normalization(b"\x0f\x0f\x0f", Normalizer(TextConfig(), fold_blank_mark=True))

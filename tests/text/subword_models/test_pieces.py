@@ -156,7 +156,7 @@ def test_a_split_takes_the_fewest_common_pieces() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"#version: 0.2\ne r</w>\n", b"\x00" * 100, spm_train()[:300]])
 def test_a_file_that_is_no_model_is_told(content: bytes) -> None:
-    with pytest.raises(UserError, match="no SentencePiece model"):
+    with pytest.raises(UserError, match="not a SentencePiece model"):
         Pieces(content)
 
 
