@@ -1,4 +1,4 @@
-"""What the text room needs to be told."""
+"""Settings of text processing: normalisation, tokenisation, sampling and augmentation."""
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
@@ -10,43 +10,44 @@ from nmt_cli.text.placeholders import OURS, family
 
 Kind = Literal["sentencepiece", "bpe", "char", "word"]
 
-LEAST_COVERAGE = 0.98
-"""Of SentencePiece; it learns from no text in which more characters are unknown."""
+MIN_COVERAGE = 0.98
+"""Minimum character coverage. SentencePiece rejects text in which more characters are unknown."""
 
 
-def refuse_no_symbol(what: str, symbol: str) -> None:
-    """`UserError`, which begins with `what`, if this can't be a symbol."""
+def refuse_no_symbol(subject: str, symbol: str) -> None:
+    """Raise `UserError`, with a message that begins with `subject`, if `symbol` is not a valid symbol."""
     if symbol.split() != [symbol] or symbol in ("</s>", "<unk>"):
-        raise UserError(f"{what} {symbol!r}; a symbol is one word, and not </s> or <unk>.")
+        raise UserError(f"{subject} {symbol!r}; a symbol is one word, and not </s> or <unk>.")
     if OURS.fullmatch(symbol):
-        raise UserError(f"{what} {symbol}, which placeholders are written with; set tokenizer.placeholders.")
+        raise UserError(f"{subject} {symbol}, which is reserved; set tokenizer.placeholders instead.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextConfig:
-    """How a raw line becomes the text that is segmented into subwords.
+    """How raw text is normalised and split into words.
 
-    Always: control characters out, every run of blanks of any kind folded into one space, none at the ends.
+    Control characters are always removed, and each run of whitespace becomes one space.
     """
 
     unicode: Literal["nfc", "nfkc", "none"] = setting("nfc", everyday=True)
     """Unicode normalisation form."""
 
     zero_width: Literal["keep", "remove"] = "keep"
-    """Invisible characters: zero-width spaces and joiners, soft hyphens, byte-order and direction marks."""
+    """Keep or remove invisible characters. These are zero-width spaces and joiners, soft hyphens, byte-order
+    marks and direction marks."""
 
     quotes: bool = False
-    """Turn typographic quotes of any language into " and '."""
+    """Replace typographic quotes by " and '."""
 
     punctuation: bool = False
-    """Turn typographic dashes, ellipses and full-width punctuation into their ASCII forms."""
+    """Replace typographic punctuation by ASCII. This covers dashes, ellipses and full-width punctuation."""
 
     lowercase: bool = setting(False, everyday=True)
-    """Lower-case everything; output stays lower-cased."""
+    """Lower-case all text. Translations are lower case too."""
 
     words: Literal["auto", "raw", "moses"] = setting("auto", everyday=True)
-    """What a word is: "moses" tokenises, and detokenises output; "raw" takes what stands between blanks, so
-    text that is tokenised already comes out tokenised. "auto" is "moses" for bpe and word, else "raw"."""
+    """Word splitting. "moses" tokenises input and detokenises output. "raw" splits at spaces, for text that
+    is already tokenised. "auto" is "moses" for bpe and word, otherwise "raw"."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,41 +55,42 @@ class TokenizerConfig:
     """How subwords are learnt."""
 
     kind: Kind = "sentencepiece"
-    """The subword model: sentencepiece on raw text, bpe (subword-nmt) on words, characters, or words."""
+    """Kind of subword model. SentencePiece on raw text, BPE (subword-nmt) on words, characters, or words."""
 
     joint: bool = True
-    """One subword model and vocabulary for both languages, or one for each."""
+    """Share one subword model and vocabulary. Otherwise each language has its own."""
 
     vocab_size: int = setting(32000, least=8)
-    """Entries of the whole vocabulary, marks included; for char and word the most there may be. Unused
-    entries round it up to a multiple of 8."""
+    """Vocabulary size, including special tokens. It is the maximum for char and word. The vocabulary is
+    padded to a multiple of 8."""
 
     sentencepiece_model: Literal["unigram", "bpe"] = "unigram"
-    """How SentencePiece learns (for kind = "sentencepiece")."""
+    """Algorithm of SentencePiece. Only for kind = "sentencepiece"."""
 
     merges: int = setting(0, least=0, needs="tokenizer.kind=bpe")
-    """For bpe: learn this many merges, whatever vocabulary follows; 0 for what vocab_size leaves room for."""
+    """Number of BPE merges. 0 learns as many as vocab_size allows. Otherwise the merges decide the size of
+    the vocabulary."""
 
     min_count: int = setting(0, least=0)
-    """A subword seen less often than this on a side of the sample is split further there, never into unknowns
-    (for sentencepiece and bpe); for char and word the least count of an entry."""
+    """Minimum count of a subword in the sample. With sentencepiece and bpe, rarer subwords of a language are
+    split into smaller ones, never into unknowns. With char and word, rarer entries are left out."""
 
     byte_fallback: bool = setting(False, everyday=True)
-    """256 entries for bytes, so that characters outside the vocabulary are spelt and nothing is unknown."""
+    """Spell unknown characters in bytes. This adds 256 entries, and nothing is unknown."""
 
     character_coverage: float = setting(1.0, least=0.9, most=1)
-    """Share of the sample's characters that get an entry of their own (not for word)."""
+    """Share of the sample's characters with an entry. Not for kind = "word"."""
 
     symbols: tuple[str, ...] = setting((), everyday=True)
-    """Words such as "<2de>" or "<BT>" that get one entry each and are never segmented or normalised."""
+    """Words that are never segmented or normalised. Each gets one entry, for example "<2de>" or "<BT>"."""
 
     placeholders: int = setting(0, least=0, most=64, everyday=True)
-    """So many symbols that stand for {{name}}, {0}, %s, addresses of pages and of people, which the model
-    then copies and never spells; 8 as a rule, 0 for none. A text's further ones are spelt."""
+    """Number of symbols for placeholders, usually 8. 0 disables them. Symbols replace {{name}}, {0}, %s, URLs
+    and e-mail addresses, so that the model copies them. Further placeholders in a text are spelt."""
 
     sample_lines: int = setting(400_000, least=1)
-    """Lines that subwords are learnt from, both sides together, drawn evenly over the corpus. SentencePiece
-    needs about 25 bytes of memory for each of their characters."""
+    """Lines to learn subwords from, both sides together. They are spread evenly over the corpus.
+    SentencePiece needs about 25 bytes of memory for each of their characters."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "seed": Gone("the sample of lines is always the same for a corpus; shuffle the corpus for another", 1)
@@ -96,55 +98,55 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         check(self)
-        if self.kind == "sentencepiece" and self.character_coverage < LEAST_COVERAGE:
+        if self.kind == "sentencepiece" and self.character_coverage < MIN_COVERAGE:
             raise UserError(
                 f"character_coverage is {self.character_coverage}, but SentencePiece needs at least "
-                f"{LEAST_COVERAGE}; raise it, or choose kind = bpe or char."
+                f"{MIN_COVERAGE}; raise it, or choose kind = bpe or char."
             )
         for symbol in self.symbols:
             refuse_no_symbol("symbols holds", symbol)
         if len(set(self.symbols)) < len(self.symbols):
-            raise UserError("symbols names one of them twice; give each once.")
-        self._refuse_what_has_no_effect()
+            raise UserError("symbols contains a word twice; give each once.")
+        self._refuse_without_effect()
 
     @property
     def all_symbols(self) -> tuple[str, ...]:
-        """Those of placeholders among them."""
+        """All symbols, including those of placeholders."""
         return (*self.symbols, *family(self.placeholders))
 
-    def _refuse_what_has_no_effect(self) -> None:
-        serves = {
+    def _refuse_without_effect(self) -> None:
+        kinds_of = {
             "sentencepiece_model": ["sentencepiece"],
             "merges": ["bpe"],
             "character_coverage": ["sentencepiece", "bpe", "char"],
         }
-        for name in changed(self, *serves):
-            if self.kind not in serves[name]:
+        for name in changed(self, *kinds_of):
+            if self.kind not in kinds_of[name]:
                 raise UserError(
                     f"{name} has no effect with kind = {self.kind}; leave it out, "
-                    f"or choose kind = {' or '.join(serves[name])}."
+                    f"or choose kind = {' or '.join(kinds_of[name])}."
                 )
         if self.merges and changed(self, "vocab_size"):
-            raise UserError("merges and vocab_size both say how large the vocabulary gets; give one of them.")
+            raise UserError("merges and vocab_size both decide the size of the vocabulary; give one of them.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingConfig:
-    """How train is segmented anew for each epoch; validation and translation never are."""
+    """Subword regularisation: random segmentation of the training pairs in each epoch."""
 
     source_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
-    """BPE-dropout: probability that a merge is left out on the source side, 0.1 as a rule; 0 for none. For
-    bpe, and SentencePiece's bpe models."""
+    """BPE-dropout probability of the source, usually 0.1. 0 disables it. Each merge is omitted with this
+    probability. For kind = "bpe" and SentencePiece's bpe models."""
 
     target_dropout: float = setting(0.0, least=0, below=1, kind="whole run")
-    """The same for the target side."""
+    """BPE-dropout probability of the target."""
 
     source_alpha: float = setting(0.0, least=0, kind="whole run")
-    """Sampling: the source side's segmentations are drawn by their probability to the power of this, 0.2 as a
-    rule, smaller ones draw more evenly; 0 for none. For SentencePiece's unigram models."""
+    """Sampling exponent of the source, usually 0.2. 0 disables it. Segmentations are drawn by their
+    probability to this power, so a smaller value is more even. For SentencePiece's unigram models."""
 
     target_alpha: float = setting(0.0, least=0, kind="whole run")
-    """The same for the target side."""
+    """Sampling exponent of the target."""
 
     gone: ClassVar[Mapping[str, Gone]] = {
         "nbest": Gone("all segmentations of a line are drawn from; a larger alpha prefers the likeliest", 0)
@@ -154,42 +156,43 @@ class SamplingConfig:
         check(self)
 
     def wants(self, side: str) -> bool:
-        """Whether a side is segmented anew."""
+        """Return whether a side is segmented at random."""
         return bool(getattr(self, f"{side}_dropout") or getattr(self, f"{side}_alpha"))
 
     @property
     def wanted(self) -> bool:
-        """Whether any side is."""
+        """True if any side is segmented at random."""
         return self.wants("source") or self.wants("target")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AugmentConfig:
-    """Shares of the training pairs that each epoch sees in another form, drawn anew; validation never does.
+    """Shares of the training pairs that are changed, drawn again in each epoch.
 
-    Each pair is changed in one way at most.
+    Each pair gets at most one change. Validation pairs are never changed.
     """
 
     upper: float = setting(0.0, least=0, most=1, kind="whole run")
-    """Both sides IN CAPITALS; 0.05 as a rule."""
+    """Share of pairs in capitals, usually 0.05."""
 
     lower: float = setting(0.0, least=0, most=1, kind="whole run")
-    """Both sides in lower case."""
+    """Share of pairs in lower case."""
 
     title: float = setting(0.0, least=0, most=1, kind="whole run")
-    """Each Word of Both Sides With a Capital."""
+    """Share of pairs with a capital at each word."""
 
     unended: float = setting(0.0, least=0, most=1, kind="whole run")
-    """Both sides without the mark at the end, where both have one."""
+    """Share of pairs without final punctuation. Pairs in which a side has none do not change."""
 
     typos: float = setting(0.0, least=0, most=1, kind="whole run")
-    """Letters of the source left out, doubled, swapped, replaced; one word in eight, and one at least."""
+    """Share of pairs with typos in the source. One word in eight, and at least one, has a letter that is
+    dropped, doubled, swapped or replaced."""
 
     copies: float = setting(0.0, least=0, most=1, kind="whole run")
-    """The target on both sides, so that what need not be translated is copied."""
+    """Share of pairs with the target on both sides. This teaches copying of text in the target language."""
 
     placeholders: float = setting(0.0, least=0, most=1, kind="whole run")
-    """A placeholder's symbol more on both sides, for a dataset with tokenizer.placeholders."""
+    """Share of pairs with more placeholders. The dataset needs tokenizer.placeholders."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -198,10 +201,10 @@ class AugmentConfig:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """In the order of `VARIATIONS`."""
+        """All shares in the order of `VARIATIONS`."""
         return astuple(self)
 
     @property
     def wanted(self) -> bool:
-        """Whether any pair is changed."""
+        """True if any pair is changed."""
         return any(self.shares)

@@ -1,4 +1,4 @@
-"""Raw text to normalised text; normalising twice changes nothing."""
+"""Normalisation of raw text. It is idempotent."""
 
 import re
 import unicodedata
@@ -8,21 +8,21 @@ import regex
 from nmt_cli.text.config import TextConfig
 
 BLANK_MARK = "\u2581"
-"""What SentencePiece writes for a blank."""
+"""The character that SentencePiece writes for a space."""
 
 CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
-"""Control characters other than blanks."""
+"""Control characters other than whitespace."""
 
 LONG = 1000
-"""Longer texts are looked through for runs of marks: the time that Unicode normalisation takes to put a run
-in order grows with the square of its length."""
+"""Length from which runs of combining marks are interrupted. Unicode normalisation sorts a run in quadratic
+time."""
 
 MARKS_IN_A_ROW = regex.compile(
     r"((?&mark){30})(?=(?&mark))(?(DEFINE)(?<mark>[\p{M}--\u034f]))", regex.VERSION1
 )
 JOINER = "\u034f"
-"""The combining grapheme joiner, which stops reordering: put behind every 30 marks in a row, as in Unicode's
-stream-safe format. No language has so many."""
+"""The combining grapheme joiner, which stops reordering. It is inserted after every 30 marks in a row, as in
+Unicode's stream-safe format. No language has such runs."""
 
 ZERO_WIDTH = re.compile(r"[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 
@@ -36,10 +36,10 @@ PUNCTUATION = (
 
 
 class Normalizer:
-    """Applies a `TextConfig`; in what it returns, the only blanks are single spaces between words."""
+    """A function that applies a `TextConfig`. Words in its result are separated by single spaces."""
 
     def __init__(self, config: TextConfig, fold_blank_mark: bool) -> None:
-        """`fold_blank_mark`: whether U+2581 is a blank too, as it is for SentencePiece."""
+        """With `fold_blank_mark`, U+2581 is also whitespace, as SentencePiece requires."""
         self._config = config
         self._fold_blank_mark = fold_blank_mark
         self._table = dict(QUOTES) if config.quotes else {}
@@ -47,9 +47,9 @@ class Normalizer:
             self._table |= {code: text.translate(self._table) for code, text in PUNCTUATION.items()}
 
     def __call__(self, text: str) -> str:
-        """`text` normalised."""
+        """Return `text` normalised."""
         text = CONTROLS.sub("", text)
-        # All that follows leaves ASCII alone but for these two, and most lines of some corpora are ASCII.
+        # Only these two settings change ASCII, and most lines of some corpora are ASCII.
         if not text.isascii() or self._config.lowercase or self._table:
             text = self._rewritten(text)
         return " ".join(text.split())
@@ -57,7 +57,7 @@ class Normalizer:
     def _rewritten(self, text: str) -> str:
         if self._config.zero_width == "remove":
             text = ZERO_WIDTH.sub("", text)
-        # After each change, since changed characters may compose with what stands beside them.
+        # Composed after each change, because a changed character may compose with its neighbours.
         text = self._composed(text)
         if self._config.lowercase:
             text = self._composed(text.lower())
@@ -66,7 +66,7 @@ class Normalizer:
         return text.replace(BLANK_MARK, " ") if self._fold_blank_mark else text
 
     def _composed(self, text: str) -> str:
-        # Only in long lines, so that lines as people write them never change.
+        # Only in long lines, so that ordinary lines never change.
         if len(text) > LONG:
             text = MARKS_IN_A_ROW.sub(rf"\1{JOINER}", text)
         match self._config.unicode:

@@ -1,4 +1,4 @@
-"""Segmenting a line at random, as a pure function of a seed: BPE-dropout, and a unigram model's sampling."""
+"""Random segmentation that depends only on a seed: BPE-dropout, and sampling from a unigram model."""
 
 from collections.abc import Callable
 from itertools import count
@@ -13,38 +13,38 @@ from nmt_cli.text.subword_models.unigram import UnigramSampling
 from nmt_cli.text.tokenizer import Side, Tokenizer
 
 Draw = Callable[[str, int], list[int]]
-"""Prepared text and a seed of up to 64 bits to the ids, or the pieces, of a random segmentation."""
+"""A function of prepared text and a 64-bit seed that returns the ids or pieces of a random segmentation."""
 
 
 def sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
-    """What segments `side` at random as `config` says; `UserError` if that has no effect on its model."""
-    draw = _of_subwords(tokenizer, side, config)
+    """Return the random segmentation of `side`. Raise `UserError` for a setting that its model ignores."""
+    draw = _subword_sampler(tokenizer, side, config)
 
     def line(text: str, seed: int) -> list[int]:
-        seeds = count(seed)  # each stretch between symbols is drawn with another one
+        seeds = count(seed)  # one for each run of text between symbols
         return tokenizer.segmented(text, lambda run: draw(run, next(seeds)))
 
     return line
 
 
-def _of_subwords(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
+def _subword_sampler(tokenizer: Tokenizer, side: Side, config: SamplingConfig) -> Draw:
     settings = {"dropout": getattr(config, f"{side}_dropout"), "alpha": getattr(config, f"{side}_alpha")}
     subwords = tokenizer.subwords
-    works = _works(subwords)
+    effective = _effective_setting(subwords)
     for name, strength in settings.items():
-        if strength and name != works:
-            cure = f"set sampling.{side}_{works} instead" if works else "leave it out"
-            raise UserError(f"sampling.{side}_{name} has no effect on {_described(subwords)}; {cure}.")
-    if isinstance(subwords, Pieces) and works == "alpha":
+        if strength and name != effective:
+            remedy = f"set sampling.{side}_{effective} instead" if effective else "leave it out"
+            raise UserError(f"sampling.{side}_{name} has no effect on {_described(subwords)}; {remedy}.")
+    if isinstance(subwords, Pieces) and effective == "alpha":
         return UnigramSampling(subwords, settings["alpha"]).encode
-    if isinstance(subwords, Bpe | Pieces) and works:
+    if isinstance(subwords, Bpe | Pieces) and effective:
         model = subwords if isinstance(subwords, Bpe) else PieceMerging(subwords)
         return BpeDropout(model, settings["dropout"]).encode
-    raise ValueError(f"{side} is not to be sampled")
+    raise ValueError(f"no sampling is set for {side}")
 
 
-def _works(subwords: object) -> str | None:
-    """Which of the settings, alpha or dropout, has an effect on this kind of model, if any."""
+def _effective_setting(subwords: object) -> str | None:
+    """Return the setting, alpha or dropout, that has an effect on this kind of model, if any."""
     if isinstance(subwords, Pieces):
         return subwords.draws_by
     return "dropout" if isinstance(subwords, Bpe) else None

@@ -1,4 +1,4 @@
-"""One language's way from a raw line to ids and back: normalise, split into words, segment."""
+"""A tokeniser of one language: normalisation, words and subwords, from a raw line to ids and back."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ SIDES: tuple[Side, Side] = ("source", "target")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Turns raw lines of one language into ids and ids into running text; end marks are left to others."""
+    """The tokeniser of one side. Its ids do not include end tokens."""
 
     normalizer: Normalizer
     moses: Moses | None
@@ -24,42 +24,44 @@ class Tokenizer:
     numbering: Numbering
 
     begin: str = ""
-    """The symbol that every sentence begins with, as a language's code; empty for none."""
+    """The symbol at the start of every sentence, such as a language code. Empty for none."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What the ids stand for."""
+        """The vocabulary of the ids."""
         return self.numbering.vocabulary
 
     @property
     def symbols(self) -> Sequence[str]:
-        """Words that have an id each and are never segmented."""
+        """Words with an id each that are never segmented."""
         return tuple(self.numbering.symbols)
 
     def prepare(self, raw: str) -> str:
-        """The text that `encode` takes: normalised and split into words. To be done once: twice may split
-        more."""
+        """Return raw text normalised and split into words, the input of `encode`.
+
+        Do not prepare text twice: the second time may split it further.
+        """
         return prepared(raw, self.normalizer, self.moses, self.symbols, self.begin)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of prepared text."""
+        """Return the ids of prepared text."""
         return self.segmented(text, self.subwords.encode)
 
     def segmented(self, text: str, segment: Callable[[str], list[int]]) -> list[int]:
-        """The ids of prepared text, where `segment` turns each stretch without symbols into pieces."""
+        """Return the ids of prepared text. `segment` turns each run of text without symbols into pieces."""
         symbols = self.numbering.symbols
         if not symbols:
             return self.numbering.ids_of(segment(text))
-        found: list[int] = []
+        ids: list[int] = []
         for symbol, run in _runs(text, symbols):
-            found += [symbols[symbol]] if symbol else self.numbering.ids_of(segment(run))
-        return found
+            ids += [symbols[symbol]] if symbol else self.numbering.ids_of(segment(run))
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Prepared text again: the inverse of `encode` where nothing was unknown."""
+        """Return prepared text, the inverse of `encode` if no id is unknown."""
         pieces = self.numbering.pieces
         named = {i: symbol for symbol, i in self.numbering.symbols.items()}
-        if self.begin:  # then symbols are codes of languages, and no part of a text
+        if self.begin:  # then symbols are language codes, which are not part of a text
             ids = [i for i in ids if i not in named]
         if foreign := self.numbering.foreign:
             return self._decoded_with(foreign, ids)
@@ -72,27 +74,29 @@ class Tokenizer:
         return " ".join(part for part in parts if part)
 
     def _decoded_with(self, foreign: Collection[int], ids: Sequence[int]) -> str:
-        """As `decode`, where some entries are pieces of the other side's subword model alone."""
+        """Decode ids of which some, in `foreign`, are pieces only of the other side's subword model."""
         entries, parts = self.vocabulary.entries, [""]
         for is_foreign, run in groupby(ids, key=foreign.__contains__):
-            known = list(run)
+            run_ids = list(run)
             if is_foreign:
-                parts.append("".join(entries[i] for i in known).replace(BLANK_MARK, " "))
+                parts.append("".join(entries[i] for i in run_ids).replace(BLANK_MARK, " "))
             else:
-                text = replace(self, numbering=replace(self.numbering, foreign=())).decode(known)
-                parts.append(f" {text}" if entries[known[0]].startswith(BLANK_MARK) else text)
+                text = replace(self, numbering=replace(self.numbering, foreign=())).decode(run_ids)
+                parts.append(f" {text}" if entries[run_ids[0]].startswith(BLANK_MARK) else text)
         return " ".join("".join(parts).split())
 
     def restore(self, text: str) -> str:
-        """Decoded text as people write it: words are joined again where Moses split them."""
+        """Return decoded text as people write it, with the words joined that Moses split."""
         return self.moses.detokenize(text) if self.moses else text
 
 
 def prepared(
     raw: str, normalizer: Normalizer, moses: Moses | None, symbols: Collection[str], begin: str = ""
 ) -> str:
-    """See `Tokenizer.prepare`; needs no subword model. A text may begin with another symbol than `begin`."""
+    """Do the same as `Tokenizer.prepare` without a subword model.
 
+    `begin` is not added to a text that begins with a symbol.
+    """
     if symbols:
         text = apart_from(symbols, lambda run: _words(run, normalizer, moses), raw)
     else:
@@ -109,12 +113,12 @@ def _words(text: str, normalizer: Normalizer, moses: Moses | None) -> str:
 
 
 def apart_from(symbols: Collection[str], change: Callable[[str], str], text: str) -> str:
-    """`text` with `change` applied to each stretch between symbols."""
+    """Return `text` with `change` applied to each run of words between symbols."""
     return " ".join(part for symbol, run in _runs(text, symbols) if (part := symbol or change(run)))
 
 
 def _runs(text: str, symbols: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The words of `text`: each symbol as (symbol, ""), and what stands between symbols as ("", words)."""
+    """Yield each symbol of `text` as (symbol, ""), and the words between two symbols as ("", words)."""
     for is_symbol, run in groupby(text.split(), key=lambda word: word in symbols):
         words = list(run)
         yield from ((word, "") for word in words) if is_symbol else [("", " ".join(words))]

@@ -1,7 +1,7 @@
-"""Pairs as other people write them: another case, no full stop, typos, copies, placeholders.
+"""Variations of training pairs: another case, no full stop, typos, copies, placeholders.
 
-Each variation is a function of a pair and a source of random numbers. A text may be raw or prepared; the
-symbols of a vocabulary stay as they are.
+Each variation is a function of a pair and a random number generator. A text may be raw or prepared. The
+symbols of a vocabulary never change.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -19,15 +19,15 @@ VARIATIONS: tuple[Variation, ...] = get_args(Variation)
 Pair = tuple[str, str]
 
 END_MARKS = ".!?…。！？।؟۔"
-WORDS_A_TYPO = 8
+WORDS_PER_TYPO = 8
 SHORTEST_MISTYPED = 3
-"""Letters of a word; shorter ones would become other words."""
+"""Minimum letters of a word with a typo. Shorter words would become other words."""
 
-HOW_MANY = (1, 1, 2, 3)
-"""Placeholders that a pair gets, by lot."""
+COUNTS = (1, 1, 2, 3)
+"""Numbers of placeholders that a pair may get, with equal probability."""
 
-BEFORE_END, TO_WORD = 0.2, 0.1
-"""How often a placeholder is put before the mark at the end, or joined to a word."""
+BEFORE_END, JOINED_TO_WORD = 0.2, 0.1
+"""Probability that a placeholder comes before the final punctuation, and that it is joined to a word."""
 
 NAMES = ("name", "user", "count", "date", "first_name", "order", "total", "file", "city", "link")
 HOSTS = ("example.org", "www.example.com", "shop.example.net", "a.example")
@@ -36,10 +36,10 @@ HOSTS = ("example.org", "www.example.com", "shop.example.net", "a.example")
 def varied(
     kind: Variation, pair: Pair, random: Random, symbols: Collection[str] = (), masks: Sequence[str] = ()
 ) -> Pair:
-    """`pair` in another form, on both sides where it shows on both.
+    """Return a variation of `pair`.
 
-    `symbols` are words that stay as they are; `masks` are those of them that stand for placeholders: with
-    these, a prepared text gets symbols, and without any a raw one gets placeholders.
+    `symbols` are words that never change. `masks` are the symbols of placeholders: with them, prepared text
+    gets a symbol as its placeholder. Without them, raw text gets a random placeholder.
     """
     match kind:
         case "upper" | "lower" | "title":
@@ -52,13 +52,13 @@ def varied(
         case "copies":
             return copied(pair, symbols)
         case "placeholders":
-            for _ in range(random.choice(HOW_MANY)):
+            for _ in range(random.choice(COUNTS)):
                 pair = with_placeholder(pair, random, symbols, masks)
             return pair
 
 
 def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) -> str:
-    """`text` with `change` applied to all but symbols and placeholders."""
+    """Return `text` with `change` applied to everything except symbols and placeholders."""
     if symbols:
         return apart_from(symbols, lambda run: _changed(run, change, ()), text)
     parts, end = [], 0
@@ -69,7 +69,7 @@ def _changed(text: str, change: Callable[[str], str], symbols: Collection[str]) 
 
 
 def titled(text: str) -> str:
-    """Each Word Begins With A Capital."""
+    """Capitalise the first letter of each word."""
     return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
 
 
@@ -77,38 +77,38 @@ CASES: dict[str, Callable[[str], str]] = {"upper": str.upper, "lower": str.lower
 
 
 def unended(pair: Pair) -> Pair:
-    """Without the mark at the end, where both have one and something before it."""
+    """Remove the final punctuation of both sides if both have it and other text."""
     if all(len(text) > 1 and text[-1] in END_MARKS for text in pair):
-        bare = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
-        source, target = (short or text for short, text in zip(bare, pair, strict=True))
+        stripped = (text.rstrip(END_MARKS).rstrip().removesuffix(JOINED).rstrip() for text in pair)
+        source, target = (short or text for short, text in zip(stripped, pair, strict=True))
         return source, target
     return pair
 
 
 def copied(pair: Pair, symbols: Collection[str]) -> Pair:
-    """The target on both sides; the tags that the source begins with stay."""
+    """Return the target on both sides. The tags at the start of the source stay."""
     tags, target = _tags(pair[0], symbols), _tags(pair[1], symbols)
     return " ".join([*tags, *pair[1].split(" ")[len(target) :]]), pair[1]
 
 
 def _tags(text: str, symbols: Collection[str]) -> list[str]:
-    """The symbols that a text begins with, such as the code of a language."""
+    """Return the symbols at the start of a text, such as a language code."""
     return [*takewhile(lambda word: word in symbols and not OURS.fullmatch(word), text.split(" "))]
 
 
 def mistyped(text: str, random: Random) -> str:
-    """With a typo in about every `WORDS_A_TYPO`-th word, and one at least where a word is long enough."""
+    """Add a typo to about one in `WORDS_PER_TYPO` words, and to at least one if any is long enough."""
     words = text.split(" ")
     long = [i for i, word in enumerate(words) if sum(map(str.isalpha, word)) >= SHORTEST_MISTYPED]
-    for i in random.sample(long, min(len(long), 1 + len(words) // WORDS_A_TYPO)):
+    for i in random.sample(long, min(len(long), 1 + len(words) // WORDS_PER_TYPO)):
         words[i] = _mistyped_word(words[i], random)
     return " ".join(words)
 
 
 def _mistyped_word(word: str, random: Random) -> str:
-    """A letter left out, doubled, swapped with the next, or in place of another of the word."""
-    place = random.choice([i for i, letter in enumerate(word) if letter.isalpha()])
-    before, letter, after = word[:place], word[place], word[place + 1 :]
+    """Drop, double or replace a letter of the word, or swap it with the next."""
+    index = random.choice([i for i, letter in enumerate(word) if letter.isalpha()])
+    before, letter, after = word[:index], word[index], word[index + 1 :]
     match random.randrange(4):
         case 0:
             return before + after
@@ -117,41 +117,45 @@ def _mistyped_word(word: str, random: Random) -> str:
         case 2:
             return before + after[:1] + letter + after[1:]
         case _:
-            return before + random.choice([each for each in word if each.isalpha()]) + after
+            return before + random.choice([letter for letter in word if letter.isalpha()]) + after
 
 
 def with_placeholder(pair: Pair, random: Random, symbols: Collection[str], masks: Sequence[str]) -> Pair:
-    """With one placeholder more, at about the same place of both sides; now and then without a blank."""
+    """Insert a placeholder at about the same relative position on both sides, sometimes without a space."""
     unused = [mask for mask in masks if mask not in pair[0].split() and mask not in pair[1].split()]
     if masks and not unused:
         return pair
-    shown = random.choice(unused) if masks else random_placeholder(random)
+    placeholder = random.choice(unused) if masks else random_placeholder(random)
     join = f" {JOINED} " if masks else ""
-    place, way = random.random(), random.random()
-    if way < BEFORE_END and all(text[-1:] in END_MARKS for text in pair if text):
-        source, target = (_before_end(text, shown, join) for text in pair)
+    position, choice = random.random(), random.random()
+    if choice < BEFORE_END and all(text[-1:] in END_MARKS for text in pair if text):
+        source, target = (_before_end(text, placeholder, join) for text in pair)
     else:
-        apart = way < 1 - TO_WORD or not (masks or shown[0] in "{$%")
-        between = " " if apart else join
-        source, target = (_inserted(text, shown, between, place, len(_tags(text, symbols))) for text in pair)
+        spaced = choice < 1 - JOINED_TO_WORD or not (masks or placeholder[0] in "{$%")
+        separator = " " if spaced else join
+        source, target = (
+            _inserted(text, placeholder, separator, position, len(_tags(text, symbols))) for text in pair
+        )
     return source, target
 
 
-def _before_end(text: str, shown: str, join: str) -> str:
-    bare = text.rstrip(END_MARKS)
-    return f"{bare.rstrip()} {shown}{join}{text[len(bare) :]}"
+def _before_end(text: str, placeholder: str, join: str) -> str:
+    """Insert a placeholder before the final punctuation."""
+    body = text.rstrip(END_MARKS)
+    return f"{body.rstrip()} {placeholder}{join}{text[len(body) :]}"
 
 
-def _inserted(text: str, shown: str, between: str, place: float, first: int) -> str:
+def _inserted(text: str, placeholder: str, separator: str, position: float, first: int) -> str:
+    """Insert a placeholder after `separator` at a relative `position` (0 to 1), not before word `first`."""
     words = text.split(" ")
-    at = first + int(place * (len(words) + 1 - first))
-    before, after = " ".join(words[:at]), " ".join(words[at:])
-    begin = f"{before}{between if at > first else ' '}{shown}" if before else shown
+    index = first + int(position * (len(words) + 1 - first))
+    before, after = " ".join(words[:index]), " ".join(words[index:])
+    begin = f"{before}{separator if index > first else ' '}{placeholder}" if before else placeholder
     return f"{begin} {after}" if after else begin
 
 
 def random_placeholder(random: Random) -> str:
-    """One such as people's texts have."""
+    """Return a random placeholder, URL or e-mail address."""
     name, number = random.choice(NAMES), random.randrange(1, 10**6)
     return random.choice(
         [

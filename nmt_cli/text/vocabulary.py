@@ -1,8 +1,8 @@
-"""A vocabulary: what each id stands for, which ids are marks, and how pieces of text become ids and back.
+"""Vocabularies: the entry of each id, the special tokens, and the mapping between pieces and ids.
 
-It is kept as a file, an entry a line in the order of the ids. Subword models number their pieces in their own
-way; a `Numbering` holds the tables between such numbers and the ids. No text becomes a mark, not even `</s>`:
-a mark is no piece.
+The file of a vocabulary has one entry per line, in the order of the ids. A subword model numbers its pieces
+independently of the vocabulary, and a `Numbering` maps these numbers to ids. No text becomes a special token,
+not even `</s>`, because a special token is not a piece.
 """
 
 from array import array
@@ -15,68 +15,69 @@ from nmt_cli.errors import UserError
 from nmt_cli.setting_values import is_unicode
 
 NEW_MARKS = ("</s>", "<unk>")
-"""The first entries of every vocabulary made here: the end mark, which is the start mark too, and the
-unknown."""
+"""The first entries of a new vocabulary: the end token, also used as start token, and the unknown token."""
 
 MULTIPLE = 8
-"""New vocabularies are filled up to a multiple of this, as matrix products of such sizes are faster."""
+"""New vocabularies are padded to a multiple of this size, for which matrix products are faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The ids of one side, or of both where they share them."""
+    """The vocabulary of one side, or of both if they share it."""
 
     entries: tuple[str, ...]
-    """How each id is shown; filler entries are empty."""
+    """The text of each id. Padding entries are empty."""
 
     end: int
     """The id that ends every sentence."""
 
     start: int | None
-    """What the decoder is given before the first token; None for a vector of zeros instead."""
+    """The id at the start of the decoder's input. None for a vector of zeros instead."""
 
     unknown: int
-    """The id of text that has no entry."""
+    """The id of text without an entry."""
 
     never: tuple[int, ...] = ()
-    """Ids that search never produces, such as filler. Not the unknown mark: a setting decides about it."""
+    """Ids that search never produces, such as padding. A setting decides about the unknown token."""
 
     def __post_init__(self) -> None:
         marks = {"end": [self.end], "unknown": [self.unknown], "never": self.never}
         marks["start"] = [] if self.start is None else [self.start]
         for name, ids in marks.items():
             if wrong := [i for i in ids if not 0 <= i < len(self)]:
-                raise UserError(f"mark {name} is {wrong[0]}, but the vocabulary has {len(self):,} entries.")
+                raise UserError(
+                    f"the {name} token is {wrong[0]}, but the vocabulary has {len(self):,} entries."
+                )
         if not is_unicode("".join(self.entries)):
             entry = next(entry for entry in self.entries if not is_unicode(entry))
             raise UserError(f"the vocabulary has {entry!r}, which is not Unicode text; copy it again.")
         if self.end == self.unknown or {self.end, self.unknown} & {*self.never}:
-            raise UserError(f"end mark {self.end} and unknown mark {self.unknown} need ids of their own.")
+            raise UserError(f"end token {self.end} and unknown token {self.unknown} must have separate ids.")
 
     def __len__(self) -> int:
         return len(self.entries)
 
     @property
     def marks(self) -> dict[str, Any]:
-        """All fields but the entries, for JSON."""
+        """All fields except the entries, for JSON."""
         return {"end": self.end, "start": self.start, "unknown": self.unknown, "never": list(self.never)}
 
     def ended(self, tokens: Sequence[int]) -> list[int]:
-        """The ids of a sentence with its end mark."""
+        """Return the ids of a sentence with the end token."""
         return [*tokens, self.end]
 
     def file(self) -> bytes:
-        """The content of the file that it is kept in."""
+        """Return the content of the vocabulary's file."""
         return "".join(f"{entry}\n" for entry in self.entries).encode()
 
 
 def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
-    """The inverse of `file` and `marks`; `UserError` where an entry stands for two ids."""
+    """Return the vocabulary of a file and its `marks`. Raise `UserError` if an entry occurs twice."""
     entries = content.decode().split("\n")
     if entries.pop():
         raise UserError("the vocabulary file ends within a line; copy it again.")
     seen: set[str] = set()
-    # Filler entries are all empty.
+    # Padding entries are all empty.
     for entry in filter(None, entries):
         if entry in seen:
             raise UserError(f"the vocabulary file has {entry!r} twice; copy it again.")
@@ -86,44 +87,45 @@ def read_vocabulary(content: bytes, marks: Mapping[str, Any]) -> Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """Tables between the pieces of a subword model, as it numbers them, and the ids of a vocabulary."""
+    """The mapping between the numbers of a subword model's pieces and the ids of a vocabulary."""
 
     vocabulary: Vocabulary
     symbols: Mapping[str, int]
-    """The ids of words that are never segmented."""
+    """Ids of the words that are never segmented."""
 
     ids: "array[int]"
-    """The id of each piece by its number, and at the end the unknown mark: `UNKNOWN_PIECE`, which is -1,
-    finds it."""
+    """The id of each piece by its number. The last one is the unknown token, at `UNKNOWN_PIECE` (-1)."""
 
     pieces: Mapping[int, int]
-    """The number of the piece that each id stands for, where it stands for one."""
+    """The number of the piece of each id that has one."""
 
     foreign: Collection[int] = ()
-    """The ids that stand for text, but are no pieces, as those of the other side's subword model where two of
-    them share a vocabulary."""
+    """Ids of text that are not pieces of this subword model. They are the other side's if two models share a
+    vocabulary."""
 
     def ids_of(self, pieces: Sequence[int]) -> list[int]:
-        """The ids of pieces."""
-        if len(pieces) > 1:  # one call of C instead of a loop, since every sentence comes this way
+        """Return the ids of pieces."""
+        if len(pieces) > 1:  # one call of C instead of a loop: this runs for every sentence
             return list(itemgetter(*pieces)(self.ids))
         return [self.ids[piece] for piece in pieces]
 
     @classmethod
     def new(cls, symbols: Sequence[str], pieces: Sequence[str | None]) -> "Numbering":
-        """Make a vocabulary: marks, symbols, pieces and filler, in this order; None among the pieces is no
-        entry."""
-        known = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
-        filler = -len(known) % MULTIPLE
+        """Return the numbering of a new vocabulary of special tokens, symbols, pieces and padding.
+
+        A piece that is None gets no entry.
+        """
+        entries = [*NEW_MARKS, *symbols, *(piece for piece in pieces if piece is not None)]
+        padding = -len(entries) % MULTIPLE
         end, unknown = (NEW_MARKS.index(mark) for mark in ("</s>", "<unk>"))
         vocabulary = Vocabulary(
-            entries=(*known, *[""] * filler),
+            entries=(*entries, *[""] * padding),
             end=end,
             start=end,
             unknown=unknown,
-            never=tuple(range(len(known), len(known) + filler)),
+            never=tuple(range(len(entries), len(entries) + padding)),
         )
-        following = iter(range(reserved(symbols), len(known)))
+        following = iter(range(reserved(symbols), len(entries)))
         ids = [unknown if piece is None else next(following) for piece in pieces]
         return cls._of(vocabulary, {s: len(NEW_MARKS) + i for i, s in enumerate(symbols)}, ids)
 
@@ -131,31 +133,32 @@ class Numbering:
     def over(
         cls, vocabulary: Vocabulary, symbols: Sequence[str], pieces: Sequence[str | None]
     ) -> "Numbering":
-        """Tables for a given vocabulary; pieces that it lacks are unknown, a symbol that it lacks is a
-        `UserError`."""
-        # A mark is found by no piece, though one may be spelt like its entry.
+        """Return the numbering of an existing vocabulary.
+
+        A piece without an entry is unknown. Raise `UserError` for a symbol without an entry.
+        """
+        # A piece may be spelt like a special token, but never gets its id.
         marks = {vocabulary.end, vocabulary.start, vocabulary.unknown, *vocabulary.never}
-        known: dict[str | None, int] = {
+        id_of: dict[str | None, int] = {
             entry: i for i, entry in enumerate(vocabulary.entries) if i not in marks
         }
-        if missing := [symbol for symbol in symbols if symbol not in known]:
+        if missing := [symbol for symbol in symbols if symbol not in id_of]:
             raise UserError(f"symbol {missing[0]} is not in the vocabulary; add it there, or leave it out.")
-        ids = [known.get(piece, vocabulary.unknown) for piece in pieces]
+        ids = [id_of.get(piece, vocabulary.unknown) for piece in pieces]
         if {*ids} == {vocabulary.unknown}:
-            raise UserError("the vocabulary has no piece of the subword model; they don't belong together.")
-        made = cls._of(vocabulary, {symbol: known[symbol] for symbol in symbols}, ids)
-        left = {*known.values()} - made.pieces.keys() - {*made.symbols.values()}
-        return replace(made, foreign=frozenset(left))
+            raise UserError("the vocabulary has no piece of the subword model; they do not belong together.")
+        numbering = cls._of(vocabulary, {symbol: id_of[symbol] for symbol in symbols}, ids)
+        foreign = {*id_of.values()} - numbering.pieces.keys() - {*numbering.symbols.values()}
+        return replace(numbering, foreign=frozenset(foreign))
 
     @classmethod
     def _of(cls, vocabulary: Vocabulary, symbols: Mapping[str, int], ids: Sequence[int]) -> "Numbering":
-        # The unknown mark is no piece's: as text it shows as unknown.
+        # The unknown token belongs to no piece, so that it decodes to `UNKNOWN_TEXT`.
         pieces = {i: piece for piece, i in enumerate(ids) if i != vocabulary.unknown}
-        # An array, since NumPy reads its memory as it lies: all pieces of a block of lines are looked up at
-        # once.
+        # An array, because NumPy can use its memory to look up all pieces of a block of lines at once.
         return cls(vocabulary, symbols, array("I", [*ids, vocabulary.unknown]), pieces)
 
 
 def reserved(symbols: Sequence[str]) -> int:
-    """How many entries of a new vocabulary come before those of the subword model."""
+    """Return the number of entries of a new vocabulary before those of the subword model."""
     return len(NEW_MARKS) + len(symbols)

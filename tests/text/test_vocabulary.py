@@ -106,7 +106,11 @@ def other_pieces(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [(change_entry, "twice"), (drop_last, "mark never is"), (other_pieces, "no piece of the subword model")],
+    [
+        (change_entry, "twice"),
+        (drop_last, "the never token is"),
+        (other_pieces, "no piece of the subword model"),
+    ],
 )
 def test_a_vocabulary_file_that_does_not_fit_is_refused(tmp_path: Path, change: object, told: str) -> None:
     marian().save(tmp_path / "tokenizer")

@@ -1,4 +1,4 @@
-"""Moses-style words: splitting punctuation off, and putting it back."""
+"""Tokenisation and detokenisation in the style of Moses."""
 
 import re
 from functools import cached_property
@@ -7,18 +7,18 @@ from typing import Any
 from nmt_cli.language import without_region
 
 STAND_IN = re.compile(r"((?:DOT)+MULTI)")
-"""What sacremoses writes in place of a run of dots while it works, and turns back into dots; words that look
-so are kept from it."""
+"""The text by which sacremoses temporarily replaces a run of dots. Words like this are not passed to it,
+because it would turn them into dots."""
 
 
 class Moses:
-    """Tokenises and detokenises one language; nothing is escaped, so `&` stays `&`."""
+    """Tokenisation and detokenisation of one language. Nothing is escaped, so `&` stays `&`."""
 
     def __init__(self, lang: str) -> None:
         self._lang = without_region(lang)
 
     def tokenize(self, text: str) -> str:
-        """Words and punctuation with single blanks between; no character but blanks comes or goes."""
+        """Return words and punctuation with single spaces between. Only whitespace is added or removed."""
         parts = [
             part
             if STAND_IN.fullmatch(part)
@@ -28,12 +28,12 @@ class Moses:
         return " ".join(" ".join(parts).split())
 
     def detokenize(self, text: str) -> str:
-        """Running text again, as far as rules can tell."""
+        """Return running text, by rules that may not restore the original exactly."""
         return str(self._detokenizer.detokenize(text.split(), unescape=False))
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from sacremoses import MosesTokenizer  # half a second, for those who need it
+        from sacremoses import MosesTokenizer  # imported late, because it takes half a second
 
         return MosesTokenizer(self._lang)
 

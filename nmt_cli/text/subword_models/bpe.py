@@ -22,7 +22,7 @@ LONGEST_CACHED = 32
 """Maximum characters of a cached word. Longer words rarely recur, and some scripts do not separate words."""
 
 SEPARATOR = " "
-"""Separator in calls of subword-nmt, in place of `@@`, because no word contains it."""
+"""Separator in calls of subword-nmt instead of `@@`, because no word contains it."""
 
 Merge = tuple[str, str]
 Piece = tuple[str, bool]

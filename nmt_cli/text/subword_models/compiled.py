@@ -1,8 +1,8 @@
-"""Learning byte-pair merges, compiled for the CPU by Numba: the merges of subword-nmt, much sooner.
+"""Learning of byte-pair merges, compiled by Numba: the same merges as subword-nmt in much less time.
 
-Pieces, pairs of pieces and words are numbers. A piece stands for its string: two merges that give the same
-string give the same piece. Which of several pairs with the same count is merged, and what becomes of counts
-that subword-nmt sets aside for speed, is as there, so that its codes are the same to the byte.
+Pieces, pairs of pieces and words are numbers. Two merges with the same string give the same piece. The order
+of pairs with equal counts, and the counts that are set aside for speed, follow subword-nmt, so that the codes
+are the same byte for byte.
 """
 
 from collections import namedtuple
@@ -14,42 +14,43 @@ from nmt_cli.runtime.kernels.compiled import njit
 
 OPTIONS = {"nogil": True}
 
-SELDOM = 2
-"""A pair that occurs less often than this is not merged."""
+MIN_COUNT = 2
+"""Minimum count of a pair that is merged."""
 
 SET_ASIDE_EVERY = 100
-"""After so many merges the counts of rare pairs are set aside."""
+"""Number of merges after which the counts of rare pairs are set aside."""
 
 PAIR = np.dtype([(name, np.int64) for name in ("left", "right", "count", "aside", "active", "last")])
-"""A pair: its pieces, its count, the count that was set aside, whether it is active, its last link."""
+"""A pair: its pieces, its count, the count set aside, 1 if it is active, and its last link."""
 
 LINK = np.dtype([(name, np.int64) for name in ("word", "times", "before")])
-"""A link in the chain from a pair to the words that hold it, or did: how many times, and the link before."""
+"""A link in the chain from a pair to its words: a word, its number of such pairs, and the link before."""
 
 Table = namedtuple("Table", "pairs links active by_pieces by_word lengths")
-"""All pairs and links, the numbers of active pairs in no order, hash tables of the numbers of pairs by their
-pieces and of links by pair and word, and how many pairs, links and active ones there are."""
+"""All pairs and links. `active` has the numbers of the active pairs in any order. `by_pieces` is a hash table
+of pairs by their pieces, and `by_word` one of links by pair and word. `lengths` has the numbers of pairs, of
+links and of active pairs."""
 
 PAIRS, LINKS, ACTIVE = range(3)
 
 LARGEST_KEY = (1 << 62) - 1
 
 
-def learn_merges(symbols, starts, counts, letters, letter_starts, wanted):
-    """At most `wanted` merges of words, as rows of left piece, right piece, their piece.
+def learn_merges(symbols, starts, counts, letters, letter_starts, limit):
+    """Return at most `limit` merges of words, as rows of left piece, right piece and merged piece.
 
-    Word w is `symbols` from starts[w] to starts[w + 1], which are overwritten, and occurs counts[w] times;
-    piece p is `letters` from letter_starts[p] to letter_starts[p + 1].
+    Word w is `symbols` from starts[w] to starts[w + 1], and occurs counts[w] times. Piece p is `letters` from
+    letter_starts[p] to letter_starts[p + 1]. `symbols` is overwritten.
     """
     nothing = [np.zeros(0, kind) for kind in (PAIR, LINK, np.int64)]
     empty = Table(*nothing, _hash_table(), _hash_table(), np.zeros(3, np.int64))
-    return _learn(empty, symbols, starts, counts, letters, letter_starts, wanted)
+    return _learn(empty, symbols, starts, counts, letters, letter_starts, limit)
 
 
 @njit(**OPTIONS)
-def _learn(table, symbols, starts, counts, letters, letter_starts, wanted):
+def _learn(table, symbols, starts, counts, letters, letter_starts, limit):
     pieces = len(letter_starts) - 1
-    known = _known(letters, letter_starts)
+    by_letters = _by_letters(letters, letter_starts)
     sizes = starts[1:] - starts[:-1]
     table = _with_room(table, len(symbols))
     for word in range(len(sizes)):
@@ -57,24 +58,24 @@ def _learn(table, symbols, starts, counts, letters, letter_starts, wanted):
             _add(table, symbols[i], symbols[i + 1], word, counts[word])
     for pair in table.pairs:
         pair.aside = pair.count
-    merges = np.zeros((wanted, 3), np.int64)
+    merges = np.zeros((limit, 3), np.int64)
     best = _best(table, letters, letter_starts)
     threshold = table.pairs[best].count / 10
-    for number in range(wanted):
+    for number in range(limit):
         if best < 0 or (number and table.pairs[best].count < threshold):
-            # The best pair may be one that was set aside.
+            # The best pair may have been set aside.
             _set_aside(table, threshold)
             _take_back(table)
             best = _best(table, letters, letter_starts)
             threshold = table.pairs[best].count * number / (number + 10_000.0)
             _set_aside(table, threshold)
-        if table.pairs[best].count < SELDOM:
+        if table.pairs[best].count < MIN_COUNT:
             return merges[:number]
         left, right = table.pairs[best].left, table.pairs[best].right
         letters = _grown(letters, 2 * letter_starts[pieces])
         letter_starts = _grown(letter_starts, pieces + 2)
-        known = _roomy(known, pieces)
-        joined = _joined(known, letters, letter_starts, left, right, pieces)
+        by_letters = _roomy(by_letters, pieces)
+        joined = _joined(by_letters, letters, letter_starts, left, right, pieces)
         pieces += joined == pieces
         merges[number] = left, right, joined
         for word in _released(table, best):
@@ -92,7 +93,7 @@ def _learn(table, symbols, starts, counts, letters, letter_starts, wanted):
 
 @njit(**OPTIONS)
 def _recount(table, before, after, left, right, joined, word, count):
-    """Change the counts of the pairs that one word held `before` and holds `after` the merge."""
+    """Update the counts of the pairs of one word from its pieces `before` and `after` the merge."""
     i, last = 0, len(before) - 1
     while i < last:
         if before[i] != left or before[i + 1] != right:
@@ -100,7 +101,7 @@ def _recount(table, before, after, left, right, joined, word, count):
             continue
         if i:
             _add(table, before[i - 1], left, word, -count)
-        # In A B C B C the pair C B is also the one before the next B C, and is counted there.
+        # In A B C B C the pair C B comes before the second B C and is counted there.
         again = i + 3 <= last and before[i + 2] == left and before[i + 3] == right
         if i + 2 <= last and not again:
             _add(table, right, before[i + 2], word, -count)
@@ -115,7 +116,7 @@ def _recount(table, before, after, left, right, joined, word, count):
 
 @njit(**OPTIONS)
 def _add(table, left, right, word, count):
-    """Count a pair of a word that occurs `count` times, or with a negative `count` take one back."""
+    """Add a pair in a word that occurs `count` times. With a negative `count`, remove it."""
     row = _row(table.by_pieces, left << 32 | right)
     if table.by_pieces[row, 0] < 0:
         new = table.pairs[table.lengths[PAIRS]]
@@ -141,37 +142,39 @@ def _add(table, left, right, word, count):
 
 @njit(**OPTIONS)
 def _released(table, number):
-    """The words that hold a pair; from now on it counts as held by none."""
+    """Return the words that contain a pair, and remove all links of the pair."""
     words = np.zeros(16, np.int64)
-    held = 0
-    place = table.pairs[number].last
-    while place >= 0:
-        link = table.links[place]
+    count = 0
+    position = table.pairs[number].last
+    while position >= 0:
+        link = table.links[position]
         if link.times > 0:
-            words = _grown(words, held + 1)
-            words[held] = link.word
-            held += 1
+            words = _grown(words, count + 1)
+            words[count] = link.word
+            count += 1
         link.times = 0
-        place = link.before
-    return words[:held]
+        position = link.before
+    return words[:count]
 
 
 @njit(**OPTIONS)
 def _merge(row, left, right, joined):
-    """Merge a pair in a word, in place, from the left; returns its new length."""
+    """Merge a pair in a word from the left. Overwrite `row` and return its new length."""
     size = i = 0
     while i < len(row):
-        found = i + 1 < len(row) and row[i] == left and row[i + 1] == right
-        row[size] = joined if found else row[i]
+        matches = i + 1 < len(row) and row[i] == left and row[i + 1] == right
+        row[size] = joined if matches else row[i]
         size += 1
-        i += 1 + found
+        i += 1 + matches
     return size
 
 
 @njit(**OPTIONS)
 def _best(table, letters, starts):
-    """The active pair with the greatest count, of several the last by the strings of its pieces; -1 for
-    none."""
+    """Return the active pair with the maximum count, or -1 if none is active.
+
+    Among equal counts, return the last in the order of the strings of the pieces.
+    """
     best = -1
     for i in range(table.lengths[ACTIVE]):
         pair, other = table.pairs[table.active[i]], table.pairs[best]
@@ -187,23 +190,23 @@ def _best(table, letters, starts):
 
 @njit(**OPTIONS)
 def _set_aside(table, threshold):
-    """Make pairs inactive whose counts are below `threshold`."""
-    kept = 0
+    """Set the counts of active pairs below `threshold` aside, and make these pairs inactive."""
+    remaining = 0
     for i in range(table.lengths[ACTIVE]):
         pair = table.pairs[table.active[i]]
         if pair.count >= threshold:
-            table.active[kept] = table.active[i]
-            kept += 1
+            table.active[remaining] = table.active[i]
+            remaining += 1
         else:
-            # A negative count is what was taken back since the rest was set aside.
+            # A negative count is a change since the count was set aside.
             pair.aside = pair.count + (pair.aside if pair.count < 0 else 0)
             pair.count = pair.active = 0
-    table.lengths[ACTIVE] = kept
+    table.lengths[ACTIVE] = remaining
 
 
 @njit(**OPTIONS)
 def _take_back(table):
-    """Make all pairs active, with the counts that were set aside."""
+    """Make all pairs active again, with the counts that were set aside."""
     for number in range(table.lengths[PAIRS]):
         pair = table.pairs[number]
         pair.count, pair.active, table.active[number] = pair.aside, 1, number
@@ -212,7 +215,7 @@ def _take_back(table):
 
 @njit(**OPTIONS)
 def _order(letters, starts, piece, other):
-    """Negative, 0 or positive, as the string of `piece` comes before, is or comes after that of `other`."""
+    """Compare two pieces by their strings. Return a negative number, 0 or a positive number."""
     length, length_of_other = starts[piece + 1] - starts[piece], starts[other + 1] - starts[other]
     for i in range(min(length, length_of_other)):
         difference = letters[starts[piece] + i] - letters[starts[other] + i]
@@ -222,53 +225,53 @@ def _order(letters, starts, piece, other):
 
 
 @njit(**OPTIONS)
-def _joined(known, letters, starts, left, right, new):
-    """The piece with the string of two pieces together; `new`, where it is written, if it is a new one."""
-    place = starts[new]
+def _joined(by_letters, letters, starts, left, right, new):
+    """Write the joined string of two pieces as piece `new`. Return the first piece with that string."""
+    position = starts[new]
     for piece in (left, right):
         for i in range(starts[piece], starts[piece + 1]):
-            letters[place] = letters[i]
-            place += 1
-    starts[new + 1] = place
-    return _piece(known, letters, starts, new)
+            letters[position] = letters[i]
+            position += 1
+    starts[new + 1] = position
+    return _piece(by_letters, letters, starts, new)
 
 
 @njit(**OPTIONS)
-def _known(letters, starts):
-    """A hash table of all pieces by their letters."""
-    known = _hash_table()
+def _by_letters(letters, starts):
+    """Return a hash table of all pieces by their letters."""
+    by_letters = _hash_table()
     for piece in range(len(starts) - 1):
-        known = _roomy(known, piece)
-        _piece(known, letters, starts, piece)
-    return known
+        by_letters = _roomy(by_letters, piece)
+        _piece(by_letters, letters, starts, piece)
+    return by_letters
 
 
 @njit(**OPTIONS)
-def _piece(known, letters, starts, new):
-    """The known piece with the string of `new`, which becomes known if there is none."""
+def _piece(by_letters, letters, starts, new):
+    """Return the piece with the string of `new` from the hash table, or add `new` to it."""
     key = int64(0)
     for i in range(starts[new], starts[new + 1]):
         key = (key * 1_000_003 + letters[i]) & LARGEST_KEY
-    # Another string may have made the same key: then the next one is tried.
-    row = _row(known, key)
-    while known[row, 0] >= 0:
-        if _order(letters, starts, known[row, 1], new) == 0:
-            return known[row, 1]
+    # Different strings may have the same key. Then the next key is tried.
+    row = _row(by_letters, key)
+    while by_letters[row, 0] >= 0:
+        if _order(letters, starts, by_letters[row, 1], new) == 0:
+            return by_letters[row, 1]
         key = (key + 1) & LARGEST_KEY
-        row = _row(known, key)
-    known[row] = key, new
+        row = _row(by_letters, key)
+    by_letters[row] = key, new
     return new
 
 
 @njit(**OPTIONS)
 def _hash_table():
-    """Rows of key and value, a power of 2 of them; those with the key -1 are free."""
+    """Return an empty hash table: a power of 2 rows of key and value. A free row has the key -1."""
     return np.full((16, 2), -1, np.int64)
 
 
 @njit(**OPTIONS)
 def _row(table, key):
-    """The row that has a key, or the free one where it belongs."""
+    """Return the row of a key, or the free row for it."""
     mixed = key * 0x9E3779B97F4A7C1
     row = (mixed ^ (mixed >> 32)) & (len(table) - 1)
     while table[row, 0] != key and table[row, 0] >= 0:
@@ -278,7 +281,7 @@ def _row(table, key):
 
 @njit(**OPTIONS)
 def _roomy(table, entries):
-    """A copy of a hash table, or itself where `entries` and one more leave half of it free."""
+    """Return a hash table in which `entries` + 1 entries leave half free: itself or a larger copy."""
     size = len(table)
     while size < 2 * (entries + 1):
         size *= 2
@@ -293,7 +296,7 @@ def _roomy(table, entries):
 
 @njit(**OPTIONS)
 def _with_room(table, more):
-    """The table with room for so many `more` pairs and links."""
+    """Return the table with memory for at least `more` more pairs and links."""
     pairs, links = table.lengths[PAIRS] + more, table.lengths[LINKS] + more
     return Table(
         _grown(table.pairs, pairs),
@@ -307,7 +310,7 @@ def _with_room(table, more):
 
 @njit(**OPTIONS)
 def _grown(array, size):
-    """The array, or a copy of it with twice that room where it has less than `size`."""
+    """Return the array if it has at least `size` entries, otherwise a copy with twice `size` entries."""
     if size <= len(array):
         return array
     larger = np.zeros(2 * size, array.dtype)

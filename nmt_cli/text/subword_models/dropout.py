@@ -25,7 +25,7 @@ Parts = tuple[str, ...]
 """The parts of a word in a state, in the form of the model's `parts` and `rank`."""
 
 Merges = list[int]
-"""The possible merges in a state, sorted. Each is its rank times POSITIONS plus the index of the left part."""
+"""The possible merges in a state, sorted. Each is its rank times POSITIONS plus its position."""
 
 
 class Merging(Protocol):
@@ -51,7 +51,7 @@ class _State:
     parts: Parts
     merges: Merges
     branches: "dict[int, _Path]" = field(default_factory=dict)
-    """Paths by the merges that are done in this state. Bit i of the key stands for merge i."""
+    """Paths by the merges that are done in this state. Bit i of the key is merge i."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class BpeDropout:
         """Choose the merges of a state, of which the next `count` are not omitted.
 
         Return the remaining number of merges until the next omitted one, and the key of `_State.branches`.
-        The key contains the remaining merges of the lowest rank that has any, or is 0 if all merges are omitted.
+        The key has the remaining merges of the lowest rank with any. It is 0 if all merges are omitted.
         """
         chosen = rank = 0
         for number, merge in enumerate(merges):

@@ -80,7 +80,7 @@ def _checked(available: int, config: TokenizerConfig) -> int:
     if available < 1:
         minimum = config.vocab_size - available + 1
         raise UserError(
-            f"--vocab-size must be at least {minimum}, more than the special tokens (got {config.vocab_size})."
+            f"--vocab-size must be at least {minimum}, besides special tokens (got {config.vocab_size})."
         )
     return available
 

@@ -27,7 +27,7 @@ def field(message: bytes, number: int) -> bytes:
 
 
 def replaced(message: bytes, number: int, content: bytes) -> bytes:
-    """Return `message` with `content` in place of all fields with this number."""
+    """Return `message` with all fields of this number replaced by one with `content`."""
     others = b"".join(message[start:end] for field, start, _, end in _fields(message) if field != number)
     # The order of fields does not matter in a protocol buffer.
     return others + _as_varint(number << 3 | BYTES_FIELD) + _as_varint(len(content)) + content

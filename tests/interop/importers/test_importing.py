@@ -97,7 +97,7 @@ def test_an_imported_model_is_trained_further_on_its_own_tokeniser(
         ("config.json", {"encoder_layers": 2}, "has encoder.layers.2"),
         ("config.json", {"encoder_ffn_dim": 40, "decoder_ffn_dim": 40}, r"is \[48, 32\], not \[40, 32\]"),
         ("config.json", {"decoder_start_token_id": 4000}, "decoder_start_token_id is 4000"),
-        ("config.json", {"eos_token_id": 1}, "need ids of their own"),
+        ("config.json", {"eos_token_id": 1}, "must have separate ids"),
         ("vocab.json", {"zzz": 10**12}, "the id 1000000000000"),
         ("vocab.json", {"</s>": 1}, "one id to two pieces"),
         ("config.json", {"dropout": 10**400}, "dropout is 1000.*, not a number"),
