@@ -45,7 +45,7 @@ class RareReports:
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             self("files", f"Error: cannot accept connections: {error.strerror}. Raise ulimit -n.")
         else:
-            self(kind, f"Error: a fault of nmt's own in a connection: {kind}: {context['message']}")
+            self(kind, f"Error: a bug in nmt, in a connection: {kind}: {context['message']}")
 
 
 class Connection(H11Protocol):
@@ -93,7 +93,7 @@ class Connection(H11Protocol):
 
     @property
     def _waits(self) -> bool:
-        """Whether the connection waits for its client to send or read."""
+        """True while the connection waits for its client to send or read."""
         requested = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
         return not requested or self.flow.write_paused or not self.cycle or self.cycle.response_complete
 

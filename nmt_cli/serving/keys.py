@@ -25,7 +25,7 @@ class Keys:
 
     @property
     def needed(self) -> bool:
-        """Whether requests need a key."""
+        """True if requests need a key."""
         return bool(self._keys)
 
     def accept(self, request: Request, fields: Fields) -> bool:

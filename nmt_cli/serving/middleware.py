@@ -56,7 +56,7 @@ class Middleware:
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             fault = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
-            print(f"Error: a fault of nmt's own in answering a request: {fault}", file=sys.stderr, flush=True)
+            print(f"Error: a bug in nmt, while answering a request: {fault}", file=sys.stderr, flush=True)
         finally:
             route = scope["path"] if scope["path"] in self._routes else "other"
             self._metrics.record(route, status, time.monotonic() - start)

@@ -1,8 +1,8 @@
-"""Lines translated alone, a few at a time and all at once, which must make no difference.
+"""Translate lines alone, a few at a time and all at once. The translations must be equal.
 
 python -m recipes.torture.alone MODEL --lines 2000 < corpus.en
 
-In int8, what the model computes for a sentence is the same to the bit whatever is translated beside it, if
+In int8, the results of a sentence are bit-identical in any batch if
 Numba is installed and each worker has one thread, as in `nmt translate`. Otherwise the last bit could round a
 number to another byte. In fp32, products of few rows add in another order, which changes scores by some 1e-6.
 Scores differ by that much in int8 too: the softmax over the vocabulary adds in another order.
@@ -33,19 +33,19 @@ def main(model: Path, lines: int, precision: Sequence[str]) -> None:
     """Print how many translations differ between sizes of a batch. Exit with 1 if any does."""
     texts = [line.rstrip("\n") for line in islice(sys.stdin, lines)]
     different = 0
-    for each in precision:
-        with api.load(model, device="cpu", precision=each, threads=1) as loaded:  # type: ignore[arg-type]
+    for kind in precision:
+        with api.load(model, device="cpu", precision=kind, threads=1) as loaded:  # type: ignore[arg-type]
             together = translated(loaded, [texts])
             for size in (1, 3):
                 others = translated(loaded, [texts[i : i + size] for i in range(0, len(texts), size)])
-                different += report(f"{each}, {size} at a time", texts, together, others)
+                different += report(f"{kind}, {size} at a time", texts, together, others)
     raise SystemExit(different > 0)
 
 
 def translated(model: api.Model, batches: Iterable[Sequence[str]]) -> list[Scored]:
     """Return the translation and score of every line, each batch in one request."""
-    each = chain.from_iterable(model.translations(batch) for batch in batches)
-    return [(one.text, one.candidates[0].score if one.candidates else 0.0) for one in each]
+    translations = chain.from_iterable(model.translations(batch) for batch in batches)
+    return [(one.text, one.candidates[0].score if one.candidates else 0.0) for one in translations]
 
 
 def report(name: str, texts: Sequence[str], ones: Sequence[Scored], others: Sequence[Scored]) -> int:

@@ -1,4 +1,4 @@
-"""Commands that read files, each with a folder of them to be damaged, and what came of the command."""
+"""Commands that read files, each with a folder of files to damage and a function that returns the result."""
 
 import bz2
 import gzip
@@ -33,36 +33,36 @@ Result = Callable[[Path, bytes], object]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A command, and a folder of files that it reads."""
+    """A command and a folder of files that it reads."""
 
     name: str
     base: Path
-    """What is copied, and damaged in the copy."""
+    """The folder to copy. The copy is damaged."""
 
     command: str
-    """The arguments of `nmt`; the copy is {at}."""
+    """The arguments of `nmt`, in which {at} is the copy."""
 
     result: Result
-    """What came of it, given where the copy lies and what was printed."""
+    """Returns the result, given the path of the copy and the output."""
 
     weight: int
-    """How often it has its turn."""
+    """Relative frequency."""
 
     any_result: bool = False
-    """Other files may well mean another result: another text has another translation."""
+    """Whether damaged files may change the result, as another text has another translation."""
 
     def arguments(self, at: Path) -> list[str]:
-        """Of `nmt`, for a copy that lies there."""
+        """Return the arguments of `nmt` for a copy of the folder at `at`."""
         return arguments(self.command, at)
 
 
 def arguments(command: str, at: Path) -> list[str]:
-    """The words of a command, with the places that it names."""
+    """Return the words of a command, with its paths filled in."""
     return [word.format(at=at, golden=GOLDEN) for word in command.split()]
 
 
 def cases(world: Path) -> list[Case]:
-    """All there are; `world` is what `make_world` made."""
+    """Return all cases. `world` is the folder from `make_world`."""
     valid = f"{MADE} --train {{golden}}/corpus/valid"
     text = f"translate {{golden}}/model --beam 1 --input {{at}}/in.gz {CPU}"
     model = f"translate {{at}} --beam 1 --input {world}/three.en {CPU}"
@@ -115,33 +115,33 @@ def cases(world: Path) -> list[Case]:
 
 
 def printed(at: Path, out: bytes) -> object:
-    """What was printed."""
+    """Return the output."""
     return out
 
 
 def nothing(at: Path, out: bytes) -> object:
-    """Whatever it may be."""
+    """Return None: the result does not matter."""
     return None
 
 
 def weights(at: Path, out: bytes) -> object:
-    """The weights of an average."""
+    """Return the weights of an average."""
     return (at / "out" / "model.safetensors").read_bytes()
 
 
 def losses(at: Path, out: bytes) -> object:
-    """The loss of the last step of a run."""
+    """Return the last step of a run and its loss."""
     last = json.loads((at / "log.jsonl").read_bytes().splitlines()[-1])
     return last["step"], last.get("loss")
 
 
 def tokens(at: Path, out: bytes) -> object:
-    """The arrays and texts of a dataset."""
+    """Return the arrays and texts of a dataset."""
     return [path.read_bytes() for path in sorted(at.glob("*.*.*"))]
 
 
 def make_world(world: Path) -> None:
-    """Write the files of the commands that have none among the golden ones."""
+    """Write the files of those commands that do not use golden ones."""
     english, german = ((GOLDEN / "corpus" / f"valid.{lang}").read_text("utf-8") for lang in ("en", "de"))
     for name in ("text", "subwords", "corpora", "scores", "trees", "settings", "train settings"):
         (world / name).mkdir(parents=True)

@@ -36,7 +36,7 @@ FILES = 512
 """Open files that the server may have."""
 
 START_SECONDS, HEALTH_SECONDS, CLOSED_SECONDS = 900.0, 2.0, 90.0
-"""Limits: of the start, of an answer from /health, and of what a misused connection lasts."""
+"""Maximum durations of the start, of a response from /health, and of a misused connection."""
 
 MAX_LOG_BYTES = 4096
 
@@ -82,7 +82,7 @@ async def endless_body(streams: Streams, random: Random) -> None:
 
 
 async def malformed(streams: Streams, random: Random) -> None:
-    """Send what is not HTTP."""
+    """Send random bytes."""
     streams[1].write(random.randbytes(random.randrange(1, 200)) + b"\r\n\r\n")
     streams[1].write_eof()
 
@@ -95,7 +95,7 @@ async def websocket(streams: Streams, random: Random) -> None:
 
 
 async def bad_chunk(streams: Streams, random: Random) -> None:
-    """Break a body off with what is not a chunk."""
+    """End a body with an invalid chunk."""
     streams[1].write(
         POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n" + random.randbytes(20) + b"\r\n"
     )
@@ -103,7 +103,7 @@ async def bad_chunk(streams: Streams, random: Random) -> None:
 
 
 async def gone(streams: Streams, random: Random) -> None:
-    """Ask for a translation, and go away."""
+    """Request a translation, and disconnect."""
     streams[1].write(_request("A dog runs. " * 300))
     await asyncio.sleep(random.random() / 10)
     streams[1].close()
@@ -126,11 +126,11 @@ KINDS: dict[str, tuple[Callable[[Streams, Random], Coroutine[Any, Any, None]], i
     "broken chunk": (bad_chunk, 200),
     "client gone": (gone, 20),
 }
-"""Each kind of connection, and how many of it there are in a round."""
+"""Each kind of connection, and the number of connections per round."""
 
 
 @click.command()
-@click.option("--rounds", default=4, show_default=True, help="How often every kind is opened.")
+@click.option("--rounds", default=4, show_default=True, help="Number of rounds.")
 @click.option("--seed", default=1, show_default=True)
 def main(rounds: int, seed: int) -> None:
     """Print a table of connections; exit with 1 if any is wrong."""
@@ -173,8 +173,8 @@ def campaign(tally: Tally, port: int, random: Random, rounds: int) -> None:
         kind, good, wrong = ends.get()
         for _ in range(good):
             tally.add(kind, "identical")
-        for told in wrong:
-            tally.add(kind, "wrong", told)
+        for message in wrong:
+            tally.add(kind, "wrong", message)
         watcher.join()
 
 
@@ -210,7 +210,7 @@ async def _misuse(tally: Tally, port: int, kind: str, random: Random) -> None:
 def _watch(
     port: int, kind: str, request: bytes, seconds: float, first: bytes, stop: Event, ends: "SimpleQueue[Any]"
 ) -> None:
-    """Send `request` again and again until `stop` is set, then put what was wrong into `ends`."""
+    """Send `request` repeatedly until `stop` is set, then put the wrong responses into `ends`."""
     good, wrong = 0, []
     while not stop.wait(0.2):
         began = time.monotonic()
@@ -233,7 +233,7 @@ def _answer(port: int, request: bytes) -> bytes:
 
 
 def _port(server: subprocess.Popen[bytes], log: Path) -> int:
-    """Return the port of the server, once it says that it listens."""
+    """Return the port of the server once it listens."""
     end = time.monotonic() + START_SECONDS
     while server.poll() is None and time.monotonic() < end:
         if ports := re.findall(rb"http://[\d.]+:(\d+)/", log.read_bytes()):

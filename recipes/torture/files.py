@@ -1,11 +1,10 @@
-"""Damages every file that `nmt` reads, one at a time, and looks at what the command makes of it.
+"""Damage every file that `nmt` reads, one at a time, and check the outcome of the command.
 
-python -m recipes.torture.files --kept found.jsonl     10,000 mutations; started again, it goes on
-python -m recipes.torture.files --only 4711            one mutation, and all that it led to
+python -m recipes.torture.files --kept found.jsonl     10,000 mutations; run it again to resume
+python -m recipes.torture.files --only 4711            one mutation with its output
 
-A mutation follows from the seed and its number alone. Right are one line of error, or the same result as
-without it; wrong are a bug in nmt, a traceback, a crash, a hang, code from a file that ran, or
-another result in silence.
+A mutation depends only on the seed and its number. One line of error or an unchanged result is right. A bug
+in nmt, a traceback, a crash, a hang, executed code of a file, or another result without a message is wrong.
 """
 
 import json
@@ -29,35 +28,35 @@ from recipes.torture.mutations import KINDS, RAN, SCARCE, read_only
 from recipes.torture.table import Outcome, Tally, print_table
 
 SECONDS = 60
-"""A command takes a tenth; what takes so long hangs."""
+"""Maximum duration of a command, which usually takes a tenth of a second."""
 
-OWN_FAULTS = ("a bug in nmt", "a fault of nmt's own", "Traceback", "Exception ignored")
+OWN_FAULTS = ("a bug in nmt", "Traceback", "Exception ignored")
 Found = tuple[int, str, str, Outcome, str]
-"""The number, the fault, the kind of file, what came of it, and what to say of it."""
+"""The number, the fault, the kind of file, the outcome and a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What comes of a command whose files are whole."""
+    """The result of a command with undamaged files."""
 
     result: object
     read: list[str]
-    """The files that it reads: damage to others would prove nothing."""
+    """The files that the command reads. Damage to other files would prove nothing."""
 
 
 @click.command()
-@click.option("--mutations", default=10_000, help="How many files to damage.")
+@click.option("--mutations", default=10_000, help="Number of files to damage.")
 @click.option("--seed", default=1)
-@click.option("--only", type=int, help="The number of one mutation, to see it again.")
-@click.option("--case", "names", multiple=True, help="Damage what these commands read; all if none is named.")
+@click.option("--only", type=int, help="Number of one mutation to reproduce.")
+@click.option("--case", "names", multiple=True, help="Damage the files of these commands only.")
 @click.option("--workers", default=2)
 @click.option(
-    "--kept", type=click.Path(path_type=Path), help="Keeps what was found; what is in it is not done again."
+    "--kept", type=click.Path(path_type=Path), help="File that stores the outcomes, to resume later."
 )
 def main(
     mutations: int, seed: int, only: int | None, names: tuple[str, ...], workers: int, kept: Path | None
 ) -> None:
-    """Print tables of what came of so many faults; exit with 1 where any is wrong."""
+    """Print tables of the outcomes. Exit with 1 if any is wrong."""
     forks.load()
     known = _known(kept)
     with tempfile.TemporaryDirectory(prefix="nmt-torture-") as folder:
@@ -74,8 +73,8 @@ def main(
             found = pool.map(partial(mutated, world, expected, seed), left, chunksize=4)
             known |= {each[0]: each for each in _noted(found, kept)}
     faults, files = Tally(), Tally()
-    for number, fault, file, outcome, told in sorted(known.values()):
-        faults.add(fault, outcome, f"{told} (--seed {seed} --only {number})")
+    for number, fault, file, outcome, message in sorted(known.values()):
+        faults.add(fault, outcome, f"{message} (--seed {seed} --only {number})")
         files.add(file, outcome)
     files.wrong.clear()
     print_table(files.sorted(), "file")
@@ -85,13 +84,13 @@ def main(
 
 
 def _known(kept: Path | None) -> dict[int, Found]:
-    """What an interrupted campaign has found."""
+    """Return the outcomes that an interrupted campaign stored."""
     lines = kept.read_text("utf-8").splitlines() if kept and kept.exists() else []
     return {each[0]: each for each in map(tuple, map(json.loads, lines))}
 
 
 def _noted(found: Iterator[Found], kept: Path | None) -> Iterator[Found]:
-    """What is found, once it is in the file that keeps it."""
+    """Yield outcomes after storing them in the file `kept`."""
     with ExitStack() as stack:
         file = stack.enter_context(kept.open("a", encoding="utf-8")) if kept else None
         for each in found:
@@ -111,13 +110,13 @@ def _expected(case: Case, world: Path) -> Whole:
         ended = forks.run(case.arguments(at), Path(folder), SECONDS)
         if ended.code:
             raise RuntimeError(f"{case.name}: {ended.errors}")
-        # Where a disk keeps no times of reading, all files count as read.
+        # If the disk records no access times, all files count as read.
         read = [path for path in files if path.exists() and path.stat().st_atime] or files
         return Whole(case.result(at, ended.out), [str(path.relative_to(at)) for path in read])
 
 
 def mutated(world: Path, expected: Mapping[str, Whole], seed: int, number: int, shown: bool = False) -> Found:
-    """Damage a file of one of the commands with a result to expect, run the command, and judge."""
+    """Damage a file of one of the commands in `expected`, run the command, and return the outcome."""
     random = Random(f"{seed} {number}")
     every = [case for case in cases(world) if case.name in expected]
     case = random.choices(every, [case.weight for case in every])[0]
@@ -127,7 +126,7 @@ def mutated(world: Path, expected: Mapping[str, Whole], seed: int, number: int, 
         path = at / random.choice(expected[case.name].read)
         kind = random.choice([*KINDS, *SCARCE, "read-only"])
         if kind == "special" and case.any_result:
-            kind = "hostile"  # who names a pipe wants it to be read
+            kind = "hostile"  # a named pipe would be read as intended
         limits = dict(forks.MOST_MEMORY)
         if kind in KINDS:
             KINDS[kind](path, random)
@@ -136,22 +135,22 @@ def mutated(world: Path, expected: Mapping[str, Whole], seed: int, number: int, 
         else:
             read_only(at)
         ended = forks.run(case.arguments(at), Path(folder), SECONDS, limits, as_nobody=kind == "read-only")
-        outcome, told = judged(case, at, ended, expected[case.name].result, forged=kind == "hostile")
+        outcome, message = judged(case, at, ended, expected[case.name].result, forged=kind == "hostile")
         if (Path(folder) / RAN).exists():
-            outcome, told = "wrong", "code in the file was run"
+            outcome, message = "wrong", "code in the file was run"
         if shown:
             print(case.name, path.relative_to(at), kind, limits, ended, sep="\n")
     file = kind_of_file(path) if kind in KINDS else "none"
-    return number, kind, file, outcome, f"{case.name}: {path.relative_to(at)}, {told}"
+    return number, kind, file, outcome, f"{case.name}: {path.relative_to(at)}, {message}"
 
 
 def kind_of_file(path: Path) -> str:
-    """By its name: what it ends in."""
+    """Return the suffix of a file, or its name if it has none."""
     return f"`{path.suffix or path.name}`"
 
 
 def judged(case: Case, at: Path, ended: forks.Ended, expected: object, forged: bool) -> tuple[Outcome, str]:
-    """Whether a command that was given a damaged file has done right."""
+    """Return whether a command handled a damaged file correctly, and a message."""
     if ended.code is None:
         return "wrong", "hangs"
     last = ended.errors.strip().splitlines()[-1:] or [""]
@@ -162,7 +161,7 @@ def judged(case: Case, at: Path, ended: forks.Ended, expected: object, forged: b
         return ("clean", "") if clean else ("wrong", f"ends with {ended.code}: {last[0][:300]}")
     if case.any_result or case.result(at, ended.out) == expected:
         return "identical", ""
-    return ("clean", "") if forged else ("wrong", "another result in silence")
+    return ("clean", "") if forged else ("wrong", "another result without a message")
 
 
 def _copied(case: Case, folder: Path) -> Path:

@@ -1,11 +1,11 @@
-"""Damages other toolkits' files, one at a time, and looks at what `nmt import` makes of them, in one process.
+"""Damage files of other toolkits, one at a time, and check the outcome of `nmt import`, in one process.
 
 python -m recipes.torture.foreign                  1,000 mutations of each kind of file
 python -m recipes.torture.foreign --only 711       one mutation of each kind
 make torture                                       200 of each kind
 
-Right are a model with the same weights, bit for bit, or one line of error. Wrong are any other exception,
-other weights, and more than 10 s of CPU. A flipped bit may pass in model.safetensors, which has no checksum.
+A model with bit-identical weights or one line of error is right. Any other exception, other weights or more
+than 10 s of CPU time are wrong. A flipped bit may pass in model.safetensors, which has no checksum.
 
 2026-11-25, seed 1, 1,000 mutations of each file: none wrong, 429 MB held at most, 271 s of CPU.
 
@@ -56,7 +56,7 @@ from recipes.torture.forks import MOST_MEMORY
 from recipes.torture.mutations import KINDS
 
 SECONDS = 10
-"""Of CPU. Such small models take none."""
+"""Maximum CPU time in seconds. Such small models need almost none."""
 
 WITHOUT_CHECKSUM = "model.safetensors"
 
@@ -80,7 +80,7 @@ WANTED = {"m2m100": Wanted("en", "fr"), "nllb": Wanted("eng_Latn", "fra_Latn")}
 
 
 def make_world(world: Path) -> None:
-    """A folder of each toolkit; its models are those of the tests."""
+    """Write a folder for each toolkit, with the models of the tests."""
     from tests.interop.conftest import m2m100_folder, marian_folder
     from tests.interop.importers.test_fairseq import fairseqs_tensors, folder_of, m2m100, settings
 
@@ -104,19 +104,20 @@ def imported(folder: Path) -> Foreign:
 
 
 def damaged(folder: Path, file: str, number: int, seed: int, expected: Foreign) -> str:
-    """Return what came of a mutation of one file: "model", "refused", or what is wrong. Restore the file."""
+    """Damage one file, import it, and restore it. Return "model", "refused", or a description of a wrong
+    outcome."""
     random = Random(f"{seed} {folder.name} {file} {number}")
     whole, path = (folder / file).read_bytes(), folder / file
     random.choice(list(KINDS.values()))(path, random)
     began = time.process_time()
     try:
         tensors = imported(folder).tensors
-        common = tensors.keys() & expected.tensors.keys()  # settings say which are tied
+        common = tensors.keys() & expected.tensors.keys()  # the settings determine the tied ones
         same = common and all(torch.equal(tensors[name], expected.tensors[name]) for name in common)
-        came = "model" if same or file == WITHOUT_CHECKSUM else "other weights in silence"
+        came = "model" if same or file == WITHOUT_CHECKSUM else "other weights without a message"
     except (UserError, OSError) as error:
         came = "refused" if "\n" not in str(error) else f"more than a line: {error}"
-    except Exception as error:  # that is what is looked for
+    except Exception as error:  # the wrong outcome that this program looks for
         came = f"{type(error).__name__}: {error}"[:150]
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -126,12 +127,12 @@ def damaged(folder: Path, file: str, number: int, seed: int, expected: Foreign) 
 
 
 @click.command()
-@click.option("--mutations", default=1000, help="How often each file is damaged.")
+@click.option("--mutations", default=1000, help="Number of mutations of each file.")
 @click.option("--seed", default=1)
-@click.option("--only", type=int, help="The number of one mutation, to see it again.")
-@click.option("--file", "names", multiple=True, help="Damage these files; all if none is named.")
+@click.option("--only", type=int, help="Number of one mutation to reproduce.")
+@click.option("--file", "names", multiple=True, help="Damage only these files.")
 def main(mutations: int, seed: int, only: int | None, names: tuple[str, ...]) -> None:
-    """Print a table of what came of all mutations. Exit with 1 if any is wrong."""
+    """Print a table of the outcomes. Exit with 1 if any is wrong."""
     torch.set_num_threads(1)
     for limited, most in MOST_MEMORY.items():
         resource.setrlimit(limited, (most, most))
@@ -152,7 +153,7 @@ def main(mutations: int, seed: int, only: int | None, names: tuple[str, ...]) ->
                 for what in others:
                     click.echo(f"{kind} {file} {found.index(what)}: {what}", err=True)
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(f"\nat most {megabytes:,} MB were held, {time.process_time():.0f} s of CPU taken")
+    print(f"\n{megabytes:,} MB maximum memory, {time.process_time():.0f} s of CPU time")
     raise SystemExit(1 if wrong else 0)
 
 

@@ -1,4 +1,4 @@
-"""`nmt` in forks of this process, which has loaded all it needs: hundreds of commands a minute."""
+"""Run `nmt` in forks of this process, which has loaded all modules: hundreds of commands per minute."""
 
 import fcntl
 import gc
@@ -18,36 +18,36 @@ from pathlib import Path
 from typing import NoReturn
 
 MOST_MEMORY = {resource.RLIMIT_AS: 24 << 30}
-"""Bytes of addresses; PyTorch alone takes some."""
+"""Maximum address space in bytes."""
 
 MOST_ERRORS = 1 << 20
-"""Bytes; a command that writes more waits for ever."""
+"""Maximum bytes on stderr. A command that writes more blocks forever."""
 
 NOBODY = 65534
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-"""Threads that wait in busy loops cost most of a short command; OpenMP is told before it is loaded."""
+"""Settings of OpenMP, before it is loaded. Busy waiting would dominate short commands."""
 
 NEEDED_LATER = (
     *("torch._dynamo", "torch.utils._device", "numpy.ma", "concurrent.futures.thread", "sacremoses"),
     *("sacrebleu.tokenizers.tokenizer_13a", "rich.live", "rich.table"),
     *("encodings.utf_8_sig", "numpy.ctypeslib", "torch.profiler._cupti_monitor"),
 )
-"""What the modules of `nmt_cli` load only when they are called; PyTorch's takes longer than all else."""
+"""Modules that `nmt_cli` loads only when they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended."""
+    """The end of a command."""
 
     code: int | None
-    """None where it had to be killed; negative where a signal ended it."""
+    """None if the command hung and was killed. Negative if a signal ended it."""
 
     out: bytes
     errors: str
 
 
 def load() -> None:
-    """Load what `nmt` loads, so that forks need not; no thread may be started."""
+    """Load all modules that `nmt` loads, so that forks need not. Starts no thread."""
     os.environ |= FEW_THREADS
     import nmt_cli
 
@@ -56,8 +56,8 @@ def load() -> None:
         if not name.endswith((".fused", ".__main__")):
             with suppress(ImportError):
                 importlib.import_module(name)
-    resource_tracker.ensure_running()  # by the first who has children, else by each
-    gc.freeze()  # looking for rings would copy the pages that forks share
+    resource_tracker.ensure_running()  # otherwise every process with children would start one
+    gc.freeze()  # garbage collection would copy the pages that forks share
 
 
 def run(
@@ -67,9 +67,9 @@ def run(
     limits: Mapping[int, int] = MOST_MEMORY,
     as_nobody: bool = False,
 ) -> Ended:
-    """Run `nmt` with these arguments in `folder`, where its output is left, for so many seconds at most.
+    """Run `nmt` with these arguments in `folder`, which receives its output, for at most `seconds`.
 
-    `limits` are those of resources; `as_nobody` makes root a user who may not write everywhere.
+    `limits` are resource limits. `as_nobody` makes root a user without permission to write everywhere.
     """
     sys.stdout.flush()
     errors, theirs = os.pipe()  # a file could not grow on a full disk either
@@ -87,14 +87,14 @@ def run(
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os.set_blocking(errors, False)
     with os.fdopen(errors, "rb") as stream:
-        told = (stream.read() or b"").decode(errors="backslashreplace")
-    return Ended(code if in_time else None, (folder / "stdout").read_bytes(), told)
+        text = (stream.read() or b"").decode(errors="backslashreplace")
+    return Ended(code if in_time else None, (folder / "stdout").read_bytes(), text)
 
 
 def _become(arguments: list[str], folder: Path, limits: Mapping[int, int], as_nobody: bool) -> NoReturn:
     from nmt_cli.cli.main import main
 
-    # A fork has all that nmt's children load, which takes ten times as long as the rest of most commands.
+    # A fork has loaded the modules of nmt's children, which take most of the time of a command.
     fork = multiprocessing.get_context("fork")
     vars(multiprocessing).update(get_context=lambda _: fork)
     code = 120
@@ -106,8 +106,8 @@ def _become(arguments: list[str], folder: Path, limits: Mapping[int, int], as_no
         sys.stdout, sys.stderr = (
             os.fdopen(number, "w", buffering=1, errors="backslashreplace") for number in (1, 2)
         )
-        for limited, most in limits.items():
-            resource.setrlimit(limited, (most, most))
+        for resource_kind, limit in limits.items():
+            resource.setrlimit(resource_kind, (limit, limit))
         if as_nobody and not os.geteuid():
             os.setuid(NOBODY)
         sys.argv = ["nmt", *arguments]

@@ -1,10 +1,10 @@
-"""Coverage-guided fuzzing of what reads files from outside: each ends in a result or in a plain refusal.
+"""Coverage-guided fuzzing of the readers of foreign files. Each must return a result or a plain error.
 
 pip install atheris                                     for Python 3.11 to 3.13 on Linux; no dependency of nmt
-python -m recipes.torture.fuzz json --seconds 120       one reader; what it fails on is kept in the folder
+python -m recipes.torture.fuzz json --seconds 120       one reader; failing inputs are stored in the folder
 python -m recipes.torture.fuzz                          all of them, a minute each
 
-A reader may raise `UserError`, or an `OSError` of the system; all else that it raises, or a crash, is a fault
+A reader may raise `UserError`, or an `OSError` of the system; any other exception or a crash is a fault.
 """
 
 import os
@@ -25,13 +25,13 @@ Reader = Callable[[Path], object]
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--seconds", default=60, show_default=True, help="For each reader.")
+@click.option("--seconds", default=60, show_default=True, help="Seconds per reader.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--one", is_flag=True, hidden=True)
 def main(names: tuple[str, ...], seconds: int, seed: int, one: bool) -> None:
-    """Fuzz readers, all if none is named; exit with 1 where any fails."""
+    """Fuzz the named readers, or all. Exit with 1 if any fails."""
     if find_spec("atheris") is None:
-        print("atheris is not installed, so nothing was fuzzed; pip install atheris")
+        print("Nothing was fuzzed: atheris is not installed (pip install atheris).")
         return
     if one:
         fuzz(names[0], seconds, seed)
@@ -50,9 +50,9 @@ def main(names: tuple[str, ...], seconds: int, seed: int, one: bool) -> None:
     raise SystemExit(bool(failed))
 
 
-def summary(told: str) -> tuple[int, int, int]:
-    """Inputs, inputs a second and coverage, of what libFuzzer tells at its end."""
-    words = told.split()
+def summary(output: str) -> tuple[int, int, int]:
+    """Return the inputs, inputs per second and coverage in the final output of libFuzzer."""
+    words = output.split()
     inputs, speed, reached = (
         next((int(words[at + 1]) for at in range(len(words) - 2, -1, -1) if words[at] == name), 0)
         for name in ("stat::number_of_executed_units:", "stat::average_exec_per_sec:", "cov:")

@@ -34,7 +34,8 @@ LENGTHS = (0, 1, 3, 10, 10, 30, 30, 100, 1000)
 
 
 def line_of_any_kind(random: Random, usual: tuple[int, ...] = LENGTHS, long: float = 0.02) -> bytes:
-    """One line, without its end, of a `usual` length in characters or, as often as told, far longer."""
+    """Return a random line without its end. Its length is from `usual`, or far longer with probability
+    `long`."""
     length = random.choice(usual) if random.random() >= long else 20_000
     match random.randrange(6):
         case 0:

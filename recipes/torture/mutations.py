@@ -1,4 +1,4 @@
-"""Faults in files: what disks and copies do to them, and what somebody might who means harm."""
+"""Damage to files, by accident and on purpose."""
 
 import hashlib
 import io
@@ -13,19 +13,19 @@ from random import Random
 from typing import Any
 
 RAN = "ran"
-"""A file that is there once code was run that came with another."""
+"""A file that exists once code of a damaged file has run."""
 
 
 class Runs:
-    """What is pickled so that unpickling it runs a program."""
+    """An object that runs a program when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A call for whoever unpickles it."""
+        """Return the call that unpickling executes."""
         return os.system, (f"touch {RAN}",)
 
 
 def _packed(*members: tuple[str, bytes]) -> bytes:
-    """A zip file."""
+    """Return a zip file."""
     with zipfile.ZipFile(file := io.BytesIO(), "w") as packed:
         for name, content in members:
             packed.writestr(name, content)
@@ -52,7 +52,7 @@ VALUES: tuple[Any, ...] = (
     ),
     *("/dev/zero", "\ud800", "0" * 100_000, [], [[]], {}, {"x": 1}, ["x"], [0], [-1], [10**12]),
 )
-"""What may stand where something else should."""
+"""Replacements of values."""
 
 BYTES = (
     b"\x00" * 100,
@@ -80,11 +80,11 @@ BYTES = (
     b"<srcset><doc>" + b"<seg id=" * 50_000,
     b"(" * 200_000,
 )
-"""What may stand in place of the whole."""
+"""Replacements of the complete content."""
 
 
 def bit(path: Path, random: Random) -> None:
-    """One bit is another one."""
+    """Flip one bit."""
     content = bytearray(path.read_bytes())
     if content:
         content[random.randrange(len(content))] ^= 1 << random.randrange(8)
@@ -92,30 +92,30 @@ def bit(path: Path, random: Random) -> None:
 
 
 def cut(path: Path, random: Random) -> None:
-    """It ends too early."""
+    """Truncate the file."""
     content = path.read_bytes()
     _replace(path, content[: random.randrange(len(content) or 1)])
 
 
 def empty(path: Path, random: Random) -> None:
-    """There is nothing in it."""
+    """Empty the file."""
     _replace(path, b"")
 
 
 def swapped(path: Path, random: Random) -> None:
-    """It is another file of the same folder."""
-    others = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]
-    if others:
-        _replace(path, random.choice(others).read_bytes())
+    """Replace the file by another one of its folder."""
+    candidates = [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]
+    if candidates:
+        _replace(path, random.choice(candidates).read_bytes())
 
 
 def missing(path: Path, random: Random) -> None:
-    """It is not there."""
+    """Remove the file."""
     path.unlink()
 
 
 def special(path: Path, random: Random) -> None:
-    """It is no ordinary file."""
+    """Replace the file by a pipe, a link or a folder."""
     path.unlink()
     match random.randrange(4):
         case 0:
@@ -129,7 +129,7 @@ def special(path: Path, random: Random) -> None:
 
 
 def hostile(path: Path, random: Random) -> None:
-    """Somebody has written it to do harm, with hashes that are right."""
+    """Replace the content by a hostile one with correct hashes."""
     if path.suffix == ".json" and random.random() < 0.8:
         _hostile_json(path, random)
     elif path.suffix == ".jsonl":
@@ -137,7 +137,7 @@ def hostile(path: Path, random: Random) -> None:
     elif path.suffix == ".toml" and random.random() < 0.8:
         _hostile_toml(path, random)
     else:
-        # A long line is translated, which takes as long as it takes.
+        # A long line would take long to translate.
         _replace(path, random.choice(BYTES)[: 2000 if path.suffix == ".gz" else None])
     for folder in (path.parent, path.parent.parent):
         agree(folder)
@@ -158,38 +158,38 @@ SCARCE: Mapping[str, Callable[[Random], dict[int, int]]] = {
     "disk full": lambda random: {resource.RLIMIT_FSIZE: int(2 ** random.uniform(0, 17))},
     "out of descriptors": lambda random: {resource.RLIMIT_NOFILE: random.randint(4, 40)},
 }
-"""Faults that are of no file: the limits to run with. A file that can't grow is as good as a full disk."""
+"""Faults without a damaged file: resource limits. A file that cannot grow acts like a full disk."""
 
 
 def read_only(folder: Path) -> None:
-    """Let nobody write in a folder and those in it."""
+    """Make a folder and its subfolders read-only."""
     for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
         path.chmod(0o555)
 
 
 def agree(folder: Path) -> None:
-    """Make the hashes in a folder those of what is there now, as a forger would."""
+    """Update the hashes in a folder to the current files, like a forger."""
     tokenizer = folder / "tokenizer"
     for name in ("config.json", "state.json", "dataset.json"):
         path = folder / name
         try:
-            told = json.loads(path.read_bytes())
-            for covered in told["files"]:
+            metadata = json.loads(path.read_bytes())
+            for covered in metadata["files"]:
                 content = (folder / covered).read_bytes()
-                told["files"][covered] = {
+                metadata["files"][covered] = {
                     "bytes": len(content),
                     "sha256": hashlib.sha256(content).hexdigest(),
                 }
-            if isinstance(told.get("tokenizer"), dict):
-                told["tokenizer"]["fingerprint"] = _fingerprint(tokenizer)
-            elif "tokenizer" in told and tokenizer.is_dir():
-                told["tokenizer"] = _fingerprint(tokenizer)
-            if "sha256" in told:
-                del told["sha256"]
-                told["sha256"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-            path.write_text(json.dumps(told, indent=1), encoding="utf-8")
+            if isinstance(metadata.get("tokenizer"), dict):
+                metadata["tokenizer"]["fingerprint"] = _fingerprint(tokenizer)
+            elif "tokenizer" in metadata and tokenizer.is_dir():
+                metadata["tokenizer"] = _fingerprint(tokenizer)
+            if "sha256" in metadata:
+                del metadata["sha256"]
+                metadata["sha256"] = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
+            path.write_text(json.dumps(metadata, indent=1), encoding="utf-8")
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            continue  # it is no such file any more
+            continue  # the file is damaged
 
 
 def _fingerprint(folder: Path) -> str:
@@ -201,38 +201,38 @@ def _fingerprint(folder: Path) -> str:
 
 
 def _hostile_json(path: Path, random: Random) -> None:
-    told = json.loads(path.read_bytes())
-    places = list(_places(told))
-    if not places:
+    value = json.loads(path.read_bytes())
+    entries = list(_entries(value))
+    if not entries:
         return
     for _ in range(random.choice((1, 1, 1, 3))):
-        parent, key = random.choice(places)
+        parent, key = random.choice(entries)
         if random.random() < 0.15 and isinstance(parent, dict):
             parent.pop(key, None)
         elif random.random() < 0.1 and isinstance(parent, dict):
             parent[str(random.choice(VALUES))[:50]] = random.choice(VALUES)
         elif isinstance(parent, dict) or key < len(parent):
             parent[key] = random.choice(VALUES)
-    _replace(path, json.dumps(told).encode())
+    _replace(path, json.dumps(value).encode())
 
 
-def _places(value: Any) -> list[tuple[Any, Any]]:
+def _entries(value: Any) -> list[tuple[Any, Any]]:
     keys = (
         list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
     )
-    found = [(value, key) for key in keys]
+    entries = [(value, key) for key in keys]
     for key in keys:
-        found += _places(value[key])
-    return found
+        entries += _entries(value[key])
+    return entries
 
 
 def _hostile_lines(path: Path, random: Random) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     number = random.randrange(len(lines))
-    told = json.loads(lines[number])
-    told[random.choice([*told])] = random.choice(VALUES)
+    entry = json.loads(lines[number])
+    entry[random.choice([*entry])] = random.choice(VALUES)
     lines[number] = random.choice(
-        [json.dumps(told).encode() + b"\n", b"\n", b"\xff\n", b"[" * 100_000 + b"\n"]
+        [json.dumps(entry).encode() + b"\n", b"\n", b"\xff\n", b"[" * 100_000 + b"\n"]
     )
     _replace(path, b"".join(lines))
 
@@ -250,6 +250,6 @@ def _hostile_toml(path: Path, random: Random) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Never in place: the file may be a link to that of others."""
+    """Replace the content. The file is removed first, since it may be a link to another one."""
     path.unlink()
     path.write_bytes(content)

@@ -1,12 +1,11 @@
-"""Pages made of hostile texts, opened in a real browser: none of them may run, or leave its element.
+"""Open pages with hostile texts in a real browser. No text may run or leave its element.
 
-python -m recipes.torture.pages --rounds 5      four pages a round: a run's report, a comparison, attention, a
-                                                filter report
+python -m recipes.torture.pages --rounds 5      four pages per round: a run report, a comparison, an
+attention page and a filter report
 
-Each page is made twice, of hostile and of harmless words in the same places: names of folders, sets and
-languages, lines, translations, settings, what a run ran on. What a browser draws has the same kinds of
-elements and attributes in both, and the mark that each hostile text would set is not there.
-"""
+Each page is made twice, with hostile and with harmless texts: names of folders, sets and languages, lines,
+translations, settings, environments. In the browser both must have the same kinds of elements and
+attributes. No hostile text may have set its mark."""
 
 import json
 import shutil
@@ -45,14 +44,14 @@ HOSTILE = (
     "<base href=https://x.invalid><meta http-equiv=refresh content=0><style>*{display:none}</style>",
     "</p></div></main></body></html><form><input autofocus><b class=out>",
 )
-"""What would run, or break out, in one place of a page or another."""
+"""Texts that would run or leave their element in some part of a page."""
 
 Words = Callable[[], str]
 Maker = Callable[[Path, Words], Path]
 
 
 class Drawn(HTMLParser):
-    """The kinds of elements of a page, each with the names of its attributes."""
+    """The kinds of elements of a page, with the names of their attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -61,19 +60,19 @@ class Drawn(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element."""
+        """Record an element."""
         self.kinds.add(" ".join([tag, *sorted(name for name, _ in attrs)]))
 
 
 @click.command()
-@click.option("--rounds", default=5, show_default=True, help="How often each page is made.")
+@click.option("--rounds", default=5, show_default=True, help="Number of times to make each page.")
 @click.option("--seed", default=1, show_default=True)
-@click.option("--only", type=int, help="The number of one round, to see it again.")
+@click.option("--only", type=int, help="Number of one round to reproduce.")
 def main(rounds: int, seed: int, only: int | None) -> None:
-    """Print a table of pages; exit with 1 where any is wrong, and do nothing where there is no browser."""
+    """Print a table of pages. Exit with 1 if any is wrong. Do nothing without a browser."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if not browser:
-        print("there is no chromium or google-chrome here, so no page was opened; apt-get install chromium")
+        print("No page was opened: chromium or google-chrome is missing (apt-get install chromium).")
         return
     forks.load()
     with tempfile.TemporaryDirectory(prefix="nmt-torture-") as folder:
@@ -83,34 +82,34 @@ def main(rounds: int, seed: int, only: int | None) -> None:
 
 
 def campaign(folder: Path, browser: str, seed: int, rounds: Any) -> Tally:
-    """Make each page in each round, and look at it."""
+    """Make and check each page in each round."""
     tally = Tally()
     check_browser(folder, browser)
     for number in rounds:
         for name, make in PAGES.items():
             random = Random(f"{seed} {number} {name}")
             harmless, hostile = folder / f"harmless {name}", folder / f"hostile {name}"
-            wanted = Drawn(drawn(browser, make(harmless, lambda: "word"))).kinds
+            expected = Drawn(drawn(browser, make(harmless, lambda: "word"))).kinds
             page = drawn(browser, make(hostile, lambda random=random: random.choice(HOSTILE)))  # type: ignore[misc]
-            surplus = Drawn(page).kinds - wanted
+            surplus = Drawn(page).kinds - expected
             ran = MARK in page.partition(">")[2].partition(">")[0]
-            told = f"a script ran: {ran}; elements: {sorted(surplus)} (--seed {seed} --only {number})"
-            tally.add(name, "wrong" if ran or surplus else "identical", told)
+            message = f"a script ran: {ran}; elements: {sorted(surplus)} (--seed {seed} --only {number})"
+            tally.add(name, "wrong" if ran or surplus else "identical", message)
             shutil.rmtree(harmless)
             shutil.rmtree(hostile)
     return tally
 
 
 def check_browser(folder: Path, browser: str) -> None:
-    """Make sure that a browser would run such texts where nothing keeps it from that."""
+    """Make sure that the browser runs such texts if nothing prevents it."""
     page = folder / "open.html"
     page.write_text(f"<!doctype html><html><body>{HOSTILE[0]}</body></html>", encoding="utf-8")
     if MARK not in drawn(browser, page):
-        sys.exit(f"{browser} runs no script of a page, so that this would prove nothing")
+        sys.exit(f"{browser} runs no scripts, so this would prove nothing")
 
 
 def drawn(browser: str, page: Path) -> str:
-    """What a browser makes of a page, as HTML, once its scripts are done."""
+    """Return the HTML of a page after the browser has run its scripts."""
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
     with tempfile.TemporaryDirectory() as profile:
         where = (f"--user-data-dir={profile}", "--virtual-time-budget=3000", "--dump-dom", page.as_uri())
@@ -118,14 +117,14 @@ def drawn(browser: str, page: Path) -> str:
     return done.stdout.decode()
 
 
-def _place(folder: Path, words: Words) -> Path:
-    """Of a name of its own."""
+def _new_path(folder: Path, words: Words) -> Path:
+    """Return an unused path with a hostile name."""
     return folder / f"{len(list(folder.iterdir()))}{words().replace('/', '|')}"
 
 
 def _run(folder: Path, words: Words) -> Path:
-    """A run that took one more step on a dataset that somebody has forged."""
-    dataset = Path(shutil.copytree(GOLDEN / "dataset", _place(folder, words)))
+    """Return a run with one step on a forged dataset."""
+    dataset = Path(shutil.copytree(GOLDEN / "dataset", _new_path(folder, words)))
     manifest = json.loads((dataset / "dataset.json").read_bytes())
     manifest |= {"source_lang": words(), "target_lang": words()}
     name = words().replace("/", "|")
@@ -138,7 +137,7 @@ def _run(folder: Path, words: Words) -> Path:
             renamed.write_text("".join(f"{' '.join(words().split())}\n" for _ in lines), "utf-8")
     (dataset / "dataset.json").write_text(json.dumps(manifest), "utf-8")
     agree(dataset)
-    run = _place(folder, words)
+    run = _new_path(folder, words)
     _nmt(["train", str(dataset), *arguments(TRAINED, folder)[:-2], "--validate-every", "1"], run)
     return run
 
@@ -150,18 +149,18 @@ def _nmt(words: list[str], out: Path, *more: str) -> None:
 
 
 def report(folder: Path, words: Words) -> Path:
-    """The page of a run."""
+    """Return the report of a run."""
     folder.mkdir()
     run = _run(folder, words)
     return run / "report.html"
 
 
 def comparison(folder: Path, words: Words) -> Path:
-    """The page of two runs whose files somebody has forged."""
+    """Return the comparison of two runs with forged files."""
     folder.mkdir()
     runs = []
     for _ in range(2):
-        run = Path(shutil.copytree(GOLDEN / "run", _place(folder, words), symlinks=True))
+        run = Path(shutil.copytree(GOLDEN / "run", _new_path(folder, words), symlinks=True))
         runs.append(run)
         lines = [json.loads(line) for line in (run / "log.jsonl").read_bytes().splitlines()]
         for line in lines:
@@ -170,9 +169,9 @@ def comparison(folder: Path, words: Words) -> Path:
                 line |= {"valid": words(), metric: 3.0, "signatures": {metric: words()}, "decoded": words()}
                 line["samples"] = dict.fromkeys(line["samples"], words())
         (run / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        told = json.loads((run / "environment.jsonl").read_bytes())
-        told |= {"command": [words()], "host": words(), "device": words(), words(): words()}
-        (run / "environment.jsonl").write_text(json.dumps(told) + "\n")
+        environment = json.loads((run / "environment.jsonl").read_bytes())
+        environment |= {"command": [words()], "host": words(), "device": words(), words(): words()}
+        (run / "environment.jsonl").write_text(json.dumps(environment) + "\n")
         settings = f"{json.dumps(words())} = {json.dumps(words())}\nheads = {json.dumps(words())}\n"
         (run / "config.toml").write_text(f"[{json.dumps(words())}]\n{settings}", "utf-8")
     _nmt(["report", *map(str, runs)], folder / "page.html")
@@ -180,14 +179,14 @@ def comparison(folder: Path, words: Words) -> Path:
 
 
 def attention(folder: Path, words: Words) -> Path:
-    """The page of what a model looked at, whose languages somebody has forged."""
+    """Return the attention page of a model with forged languages."""
     folder.mkdir()
-    model = Path(shutil.copytree(GOLDEN / "model", _place(folder, words)))
+    model = Path(shutil.copytree(GOLDEN / "model", _new_path(folder, words)))
     path = model / "tokenizer" / "tokenizer.json"
-    told = json.loads(path.read_bytes()) | {"source_lang": words(), "target_lang": words()}
-    path.write_text(json.dumps(told), "utf-8")
+    metadata = json.loads(path.read_bytes()) | {"source_lang": words(), "target_lang": words()}
+    path.write_text(json.dumps(metadata), "utf-8")
     agree(model)
-    text = _place(folder, words)
+    text = _new_path(folder, words)
     text.write_text("".join(f"{' '.join(words().split())}\n" for _ in range(4)), "utf-8")
     page = folder / "page.html"
     command = ["translate", str(model), "--input", str(text), "--attention", str(page), "--device", "cpu"]
@@ -198,21 +197,21 @@ def attention(folder: Path, words: Words) -> Path:
 
 
 def filters(folder: Path, words: Words) -> Path:
-    """The page of what was left out of a corpus."""
+    """Return the filter report of a corpus."""
     folder.mkdir()
     corpora = []
     for _ in range(2):
-        prefix = _place(folder, words)
+        prefix = _new_path(folder, words)
         for lang, side in (("en", 1), ("de", 2)):
-            # Of some pairs both sides are the same, and are left out; some occur again in the other corpus.
+            # Some pairs have equal sides and are left out. Some occur again in the other corpus.
             lines = [" ".join(words().split()) for _ in range(8)] + ["same", "a\0b" * side, "b", ""]
             prefix.with_name(f"{prefix.name}.{lang}").write_text(
                 "".join(f"{line}\n" for line in lines), "utf-8"
             )
         corpora += ["--train", str(prefix)]
     flags = ("--source-lang=en", "--target-lang=de", "--tokenizer=char", "--workers=1")
-    wanted = ("--set=filter.identical=true", "--set=filter.duplicates=true")
-    _nmt(["preprocess", *flags, *corpora, *wanted], folder / "dataset")
+    filter_settings = ("--set=filter.identical=true", "--set=filter.duplicates=true")
+    _nmt(["preprocess", *flags, *corpora, *filter_settings], folder / "dataset")
     return folder / "dataset" / "filter-report.html"
 
 

@@ -1,11 +1,10 @@
-"""Lines of all kinds through one `nmt translate`: at a trickle, then as fast as it takes them.
+"""Translate lines of all kinds with one `nmt translate`: one at a time, then as fast as possible.
 
-python -m recipes.torture.pipe --lines 200000      as many come out, in step, and its memory stays flat
+python -m recipes.torture.pipe --lines 200000
 
-At a trickle the next line is sent once the one before has come back. All lines differ. Memory is what the
-processes hold, and its slope that of a straight line through the second half: what is kept of shapes is there
-by then, and what is kept of words grows until there are `MOST_CACHED` of them.
-"""
+The number and order of lines must match, and memory must not grow. All lines differ. The growth is the
+slope of a straight line through the second half: caches of shapes are full by then, and caches of words
+grow to `MOST_CACHED` entries."""
 
 import os
 import subprocess
@@ -25,28 +24,34 @@ from recipes.torture.lines import line_of_any_kind
 MODEL = Path(__file__).resolve().parent.parent.parent / "tests" / "golden" / "model"
 COMMAND = (
     *("translate", str(MODEL), "--beam", "1", "--threads", "1", "--device", "cpu", "--quiet"),
-    *("--set", "search.cap_ratio=1", "--set", "search.cap_extra=5"),  # or most would go on to the cap
+    *(
+        "--set",
+        "search.cap_ratio=1",
+        "--set",
+        "search.cap_extra=5",
+    ),  # otherwise most translations would reach the cap
 )
 LENGTHS, LONG = (0, 1, 3, 3, 10, 10, 30), 0.0002
-"""Characters of most lines, and how many of them are far longer: each of those takes as long as hundreds."""
+"""Characters of usual lines, and the fraction of far longer ones, each of which takes as long as hundreds."""
 
 SAMPLES, SHOWN = 100, 10
 PATIENCE = 120.0
-"""Seconds in which a line has to come back."""
+"""Maximum seconds for the translation of a line."""
 
 STEEPEST = 20.0
-"""Megabytes of growth in 100,000 lines that no leak would explain."""
+"""Maximum growth in megabytes per 100,000 lines."""
 
 Sample = tuple[int, float]
-"""How many lines were translated, and the megabytes held then."""
+"""The number of translated lines, and the megabytes in use."""
 
 
 @click.command()
-@click.option("--lines", default=200_000, show_default=True, help="How many to translate.")
-@click.option("--trickle", default=300, show_default=True, help="How many of them come one at a time.")
+@click.option("--lines", default=200_000, show_default=True, help="Number of lines.")
+@click.option("--trickle", default=300, show_default=True, help="Number of lines sent one at a time.")
 @click.option("--seed", default=1, show_default=True)
 def main(lines: int, trickle: int, seed: int) -> None:
-    """Print how many lines came out, how fast, and the slope of memory; exit with 1 where that is wrong."""
+    """Print the number of translated lines, the speed and the growth of memory. Exit with 1 if any is
+    wrong."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     words = [sys.executable, "-m", "nmt_cli", *COMMAND]
     began = time.monotonic()
@@ -61,16 +66,17 @@ def main(lines: int, trickle: int, seed: int) -> None:
         samples = at_full_speed(nmt, Random(seed + 1), lines - came)
     fast = time.monotonic() - began - slow
     came += samples[-1][0]
-    told = slope(samples)
+    growth = slope(samples)
     print(f"{came:,} of {lines:,} lines came back: {min(trickle, lines):,} one at a time in {slow:.0f} s,")
     print(f"the others in {fast:.0f} s; exit code {nmt.returncode}; {samples[-1][1]:.0f} MB at the end,")
     print("MB: " + ", ".join(f"{megabytes:.0f}" for _, megabytes in samples[:: SAMPLES // SHOWN]))
-    print(f"{told:+.2f} MB in 100,000 lines of the second half")
-    raise SystemExit(came != lines or nmt.returncode != 0 or told > STEEPEST)
+    print(f"{growth:+.2f} MB per 100,000 lines in the second half")
+    raise SystemExit(came != lines or nmt.returncode != 0 or growth > STEEPEST)
 
 
 def at_a_trickle(to: IO[bytes], back: IO[bytes], random: Random, count: int) -> int:
-    """Send so many lines, each when the one before is back; how many came."""
+    """Send `count` lines, each after the previous one was translated. Return the number of translated
+    lines."""
     for number in range(count):
         time.sleep(random.random() * 0.02)
         to.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
@@ -81,7 +87,7 @@ def at_a_trickle(to: IO[bytes], back: IO[bytes], random: Random, count: int) -> 
 
 
 def at_full_speed(nmt: subprocess.Popen[bytes], random: Random, count: int) -> list[Sample]:
-    """Send so many lines and end the input; how many had come and what was held, from time to time."""
+    """Send `count` lines and end the input. Return samples of the translated lines and the memory."""
     assert nmt.stdin
     assert nmt.stdout
     feeder = threading.Thread(target=_feed, args=(nmt.stdin, random, count), daemon=True)
@@ -92,7 +98,7 @@ def at_full_speed(nmt: subprocess.Popen[bytes], random: Random, count: int) -> l
         if came % max(count // SAMPLES, 1) == 0 and (megabytes := held(nmt.pid)):
             samples.append((came, megabytes))
     feeder.join()
-    return [*samples, (came, samples[-1][1])]  # it may be gone when its last lines are read
+    return [*samples, (came, samples[-1][1])]  # the process may have ended when its last lines are read
 
 
 def _feed(to: IO[bytes], random: Random, count: int) -> None:
@@ -101,28 +107,28 @@ def _feed(to: IO[bytes], random: Random, count: int) -> None:
             to.write(line_of_any_kind(random, LENGTHS, LONG) + b"\n")
         to.close()
     except BrokenPipeError:
-        return  # it has ended, as its exit code tells
+        return  # the process has ended, and its exit code shows why
 
 
 def held(process: int) -> float:
-    """Megabytes that a process and its children hold."""
+    """Return the megabytes that a process and its children use."""
     total = 0
     for pid in (process, *_children(process)):
         try:
-            told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
-        total += int(told.partition("\nPss:")[2].split()[0])
+        total += int(rollup.partition("\nPss:")[2].split()[0])
     return total / 1024
 
 
 def _children(process: int) -> list[int]:
-    told = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(pid) for path in told for pid in path.read_text().split()]
+    files = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(pid) for path in files for pid in path.read_text().split()]
 
 
 def slope(samples: Sequence[Sample]) -> float:
-    """Megabytes in 100,000 lines, by least squares over the second half."""
+    """Return the growth in megabytes per 100,000 lines, by least squares over the second half."""
     half = [(lines, megabytes) for lines, megabytes in samples[:-1] if 2 * lines >= samples[-1][0]]
     if len({lines for lines, _ in half}) < 2:
         return 0.0

@@ -1,9 +1,9 @@
-"""Kills `nmt preprocess` again and again, and measures its memory: the dataset is the same to the byte.
+"""Kill `nmt preprocess` repeatedly and measure its memory. The dataset must be identical to the byte.
 
 python -m recipes.torture.preprocess --pairs 2000000 --kills 20 --workers 2 [--out FOLDER] [--seed 1]
 
-Makes a corpus of random words with one pair in ten a duplicate, makes its dataset without a stop, by two
-shards and a merge, and with kills at random moments, each run going on where the one before was stopped.
+This makes a corpus of random words with one duplicate in ten pairs. It makes the dataset without
+interruption, by two shards and a merge, and with kills at random moments after which the command resumes.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Run:
-    """How long a command took, of the processors too, and the most memory all of its processes had."""
+    """The duration, CPU time and maximum memory of a command with all its processes."""
 
     seconds: float
     cpu_seconds: float
@@ -44,7 +44,7 @@ class Run:
 @click.option("--seed", default=1)
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the corpus and the datasets here.")
 def main(pairs: int, kills: int, workers: int, tokenizer: str, seed: int, out: Path | None) -> None:
-    """Run all and print a table."""
+    """Run all commands and print a table."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = out or Path(scratch)
         folder.mkdir(exist_ok=True)
@@ -84,7 +84,7 @@ def _make_corpus(prefix: Path, pairs: int, seed: int) -> None:
     words = ["".join(chance.choices("abcdefghijklmnoprstuvwz", k=chance.randint(2, 9))) for _ in range(WORDS)]
     frequent = [
         words[int(WORDS * chance.random() ** 4)] for _ in range(1 << 20)
-    ]  # as of languages, most are rare
+    ]  # most words are rare, as in languages
     recent = [("", "")] * 1000
     with prefix.with_suffix(".en").open("w") as source, prefix.with_suffix(".part").open("w") as target:
         for number in range(pairs):
@@ -115,7 +115,7 @@ def _measured(command: Sequence[str]) -> Run:
 
 
 def _private_mb(group: int) -> float:
-    """Memory of all processes of a session that is not that of mapped files."""
+    """Return the memory of all processes of a session, without that of mapped files."""
     total = 0
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -137,12 +137,12 @@ def _by_shards(command: Sequence[str], out: Path) -> str:
 
 
 def _killed(command: Sequence[str], out: Path, kills: int, chance: random.Random, whole: float) -> int:
-    """Kill at random moments until the dataset is there; returns how many of the runs were killed."""
+    """Kill at random moments until the dataset exists. Return the number of killed runs."""
     shutil.rmtree(out, ignore_errors=True)
     stopped = 0
     while not out.exists():
         process = subprocess.Popen([*command, "--out", str(out)], start_new_session=True)
-        # All kills within about one and a half times what the whole takes, so that they come in every stage.
+        # All kills together take about one and a half times as long as a run, so that they hit every stage.
         seconds = chance.uniform(0.3, 3.0) * whole / kills + 1.5 if stopped < kills else None
         try:
             process.wait(seconds)

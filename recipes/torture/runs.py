@@ -1,4 +1,4 @@
-"""`nmt` in forks of a process that has loaded it, so that a fault costs a second; and what came of a run."""
+"""Run `nmt` in forks of a process that has loaded it, so that a fault costs one second, and compare runs."""
 
 import json
 import multiprocessing
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 TIMES = ("tokens_per_second", "waiting")
-"""What no two runs have in common."""
+"""Log fields that differ between all runs."""
 
 FILE_EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.symlink", "shutil.rmtree")
 
 PATIENCE = 300.0
-"""Seconds after which a process that is to end hangs."""
+"""Seconds after which a process counts as hung."""
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -30,11 +30,11 @@ FORKS.set_forkserver_preload(
 
 
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-"""What threads that wait in busy loops would cost is told before they are loaded."""
+"""Settings of OpenMP, before it is loaded. Busy waiting would dominate short commands."""
 
 
 def load() -> None:
-    """Start the process that is forked; it lasts as long as this one."""
+    """Start the process that is forked. It lasts as long as this one."""
     before = dict(os.environ)
     os.environ |= FEW_THREADS
     try:
@@ -45,12 +45,13 @@ def load() -> None:
 
 
 class Nmt:
-    """`nmt` with these words, at work."""
+    """A running `nmt` command."""
 
     def __init__(
         self, words: Sequence[object], environment: Mapping[str, str] | None = None, dies_at: int = 0
     ) -> None:
-        """It kills itself just before the file event `dies_at`, counted from 1, among its files."""
+        """Start `nmt` with `words`. It kills itself just before its file event number `dies_at`, counted
+        from 1."""
         descriptor, self._errors = tempfile.mkstemp()
         os.close(descriptor)
         arguments = (list(map(str, words)), self._errors, dict(environment or {}), dies_at)
@@ -58,16 +59,16 @@ class Nmt:
         self._process.start()
 
     def send(self, number: int) -> None:
-        """Send a signal, if it is still there."""
+        """Send a signal if the process still runs."""
         if self._process.is_alive() and self._process.pid:
             os.kill(self._process.pid, number)
 
     def wait(self, seconds: float) -> None:
-        """Until it has ended, but no longer than that."""
+        """Wait until the process has ended, for at most `seconds`."""
         self._process.join(seconds)
 
     def end(self, patience: float = PATIENCE) -> tuple[int | None, str]:
-        """Its exit code, None where it had to be killed as it hung, and what it said on stderr."""
+        """Return the exit code and stderr. The code is None if the process hung and was killed."""
         self._process.join(patience)
         code = self._process.exitcode
         if code is None:
@@ -91,21 +92,21 @@ def _become_nmt(words: list[str], errors: str, environment: dict[str, str], dies
     main()
 
 
-def _die_at(number: int, place: str) -> None:
-    """Kill this process at the file event `number` below `place`."""
-    left = [number]
+def _die_at(number: int, path: str) -> None:
+    """Kill this process at its file event `number` below `path`."""
+    remaining = [number]
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in FILE_EVENTS and str(arguments[0]).startswith(place):
-            left[0] -= 1
-            if not left[0]:
+        if event in FILE_EVENTS and str(arguments[0]).startswith(path):
+            remaining[0] -= 1
+            if not remaining[0]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
 
 
 def rank_environments(world: int) -> list[dict[str, str]]:
-    """The variables of so many ranks on this machine, which no launcher looks after."""
+    """Return the environment variables of each of `world` ranks on this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -115,7 +116,7 @@ def rank_environments(world: int) -> list[dict[str, str]]:
 
 
 def result_of(run: Path) -> dict[str, Any]:
-    """All that a run has come to, the time that it took apart."""
+    """Return the results of a run, except its times."""
     newest = max((run / "checkpoints").glob("step-*"))
     state = json.loads((newest / "state.json").read_bytes())
     return {
@@ -134,12 +135,13 @@ def _timeless(log: Path) -> list[dict[str, Any]]:
 
 
 def differing(run: Path, whole: Mapping[str, Any]) -> list[str]:
-    """What of a run is not as in the whole one."""
-    found = result_of(run)
-    return [name for name, value in whole.items() if found[name] != value]
+    """Return the names of the results that differ from those of `whole`."""
+    result = result_of(run)
+    return [name for name, value in whole.items() if result[name] != value]
 
 
 def refused_plainly(code: int | None, said: str) -> bool:
-    """Whether a command ended with one line that a user can act on, warnings before it apart."""
+    """Return whether a command ended with one line of error that a user can act on. Warnings may precede
+    it."""
     told = [line for line in said.splitlines() if line.startswith(("Error: ", "Traceback"))]
     return code == 1 and len(told) == 1 and told[0].startswith("Error: ") and "bug in nmt" not in said

@@ -1,4 +1,4 @@
-"""Tiny models of other toolkits, to be damaged: what `nmt export` writes, and what only others write."""
+"""Write tiny models of other toolkits: those that `nmt export` writes, and some that it does not."""
 
 import argparse
 import shutil
@@ -11,18 +11,18 @@ from torch import Tensor
 from recipes.torture import forks
 
 MARKS = 4
-"""Of fairseq's vocabularies, before what a dictionary holds."""
+"""Number of special tokens before the entries of a fairseq dictionary."""
 
 TOOLKITS = {
     "huggingface": "",
     "marian": "--set model.positions=marian --set model.start=zeros",
     "ctranslate2": "",
 }
-"""What a model is to be like for each, which `nmt export` writes."""
+"""Settings of the model that `nmt export` writes for each toolkit."""
 
 
 def make_strangers(world: Path, dataset: Path, settings: Path) -> None:
-    """Write a model of each toolkit in a folder of its name; `dataset` has SentencePiece's subwords."""
+    """Write a model of each toolkit into a folder of its name. `dataset` has a SentencePiece model."""
     trained = f"train {dataset} --config {settings} --device cpu --max-steps 1"
     for toolkit, more in TOOLKITS.items():
         run = world / f"run-for-{toolkit}"
@@ -44,7 +44,7 @@ def _nmt(command: str, folder: Path) -> None:
 
 
 def _pickled(world: Path, tensors: dict[str, Tensor]) -> None:
-    """As many models on Hugging Face's Hub still are."""
+    """Write a model with pickled weights, like many on the Hugging Face Hub."""
     shutil.copytree(world / "huggingface", world / "pickled")
     (world / "pickled" / "model.safetensors").unlink()
     (world / "pickled" / "nmt.json").unlink()
@@ -53,7 +53,7 @@ def _pickled(world: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _fairseq(world: Path, tensors: dict[str, Tensor], subwords: Path) -> None:
-    """A checkpoint beside its dictionaries."""
+    """Write a fairseq checkpoint with its dictionaries."""
     folder = world / "fairseq"
     folder.mkdir()
     named = {
@@ -62,15 +62,20 @@ def _fairseq(world: Path, tensors: dict[str, Tensor], subwords: Path) -> None:
         if name.startswith("model.") and not any(part in name for part in ("shared", "embed", "logits"))
     }
     table = torch.full((MARKS + 10, 24), 0.1)
-    both = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
-    named |= dict.fromkeys(both, table)
+    tied = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
+    named |= dict.fromkeys(tied, table)
     shape = {"embed_dim": 24, "ffn_embed_dim": 48, "attention_heads": 2, "layers": 1}
     shape |= {"normalize_before": False, "learned_pos": False}
-    told: dict[str, object] = {
+    arguments: dict[str, object] = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in shape.items()
     }
-    told |= {"arch": "transformer", "share_all_embeddings": True, "source_lang": "en", "target_lang": "de"}
-    torch.save({"args": argparse.Namespace(**told), "model": named}, folder / "checkpoint_best.pt")
+    arguments |= {
+        "arch": "transformer",
+        "share_all_embeddings": True,
+        "source_lang": "en",
+        "target_lang": "de",
+    }
+    torch.save({"args": argparse.Namespace(**arguments), "model": named}, folder / "checkpoint_best.pt")
     shutil.copy(subwords, folder / "sentencepiece.bpe.model")
     for lang in ("en", "de"):
         (folder / f"dict.{lang}.txt").write_text("".join(f"{letter} 7\n" for letter in "abcdefghij"))

@@ -1,6 +1,6 @@
-"""Faults injected into `nmt train`: each ends in a plain refusal, or in the result of an undisturbed run.
+"""Inject faults into `nmt train`. Each must end in a plain error or in the result of an undisturbed run.
 
-python -m recipes.torture.training --seed 1 --minutes 20      prints a table; exits with 1 if any was wrong
+python -m recipes.torture.training --seed 1 --minutes 20      prints a table and exits with 1 if any was wrong
 """
 
 import itertools
@@ -25,7 +25,7 @@ from recipes.torture.table import Outcome, Tally, print_table
 
 STEPS, SAVED, HALF = 18, 3, 9
 LAST_EVENT = 200
-"""A run has about so many file events."""
+"""Approximate number of file events of a run."""
 
 TINY = (
     *("--device", "cpu", "--quiet", "--batch-tokens", 400, "--max-steps", STEPS, "--save-every", SAVED),
@@ -41,17 +41,17 @@ OTHERWISE = (
     *(("--seed", 2), ("--set", "schedule.factor=2"), ("--batch-tokens", 300)),
     *(("--max-steps", 30), ("--validate-every", 5), ("--set", "loss.smoothing=0.2")),
 )
-"""What a rank may be told that the other was not."""
+"""Arguments that one rank may have and the other not."""
 
 Found = tuple[str, Outcome, str] | None
-"""A fault, what came of it, and what was seen; None where it came too late to be one."""
+"""A fault, its outcome, and a description. None if the fault came too late."""
 
 
 Fault = Callable[["Site", Random], Found]
 
 
 class Site:
-    """A dataset, and undisturbed runs on it; each is made when it is first asked for."""
+    """A dataset and undisturbed runs on it. Each run is made at its first use."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder, self._numbers = folder, itertools.count()
@@ -71,15 +71,15 @@ class Site:
         return out
 
     def new(self) -> Path:
-        """A place for a run."""
+        """Return an unused path for a run."""
         return self._folder / f"run{next(self._numbers)}"
 
     def words(self, run: Path, *more: object) -> list[object]:
-        """`nmt train` in `run`."""
+        """Return the arguments of `nmt train` for `run`."""
         return ["train", self.dataset, "--out", run, *TINY, *more]
 
     def ranks(self, run: Path, *otherwise: object) -> list[Nmt]:
-        """Two processes that train in `run`; the second may be told otherwise."""
+        """Start two processes that train in `run`. The second has the further arguments `otherwise`."""
         more: tuple[tuple[object, ...], ...] = ((), otherwise)
         environments = rank_environments(2)
         return [Nmt(self.words(run, *theirs), env) for theirs, env in zip(more, environments, strict=True)]
@@ -92,7 +92,7 @@ class Site:
 
     @cached_property
     def seconds(self) -> float:
-        """What a run takes, once all that it needs is loaded."""
+        """The duration of a run after everything it needs is loaded."""
         assert self.whole
         began = time.monotonic()
         self._undisturbed()
@@ -105,7 +105,7 @@ class Site:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        """What it has come to."""
+        """The result of the undisturbed run."""
         return result_of(self.whole)
 
     @cached_property
@@ -115,7 +115,7 @@ class Site:
 
     @cached_property
     def result_of_two(self) -> dict[str, Any]:
-        """What a run of two processes has come to."""
+        """The result of a run of two processes."""
         run = self.new()
         if any(code != 0 for code, _ in [rank.end() for rank in self.ranks(run)]):
             sys.exit("an undisturbed run of two processes failed")
@@ -127,32 +127,32 @@ class Site:
         return self._make_dataset("other", Random("other"))
 
     def half(self) -> Path:
-        """A copy of the undisturbed run that stands in its middle, as if it had been killed there."""
+        """Copy the undisturbed run and reset the copy to its middle, as if the run had been killed there."""
         run = Path(shutil.copytree(self.whole, self.new(), symlinks=True))
         for step in range(HALF + SAVED, STEPS + 1, SAVED):
             shutil.rmtree(run / f"checkpoints/step-{step:08d}", ignore_errors=True)
         return run
 
     def finished(self, fault: str, run: Path) -> Found:
-        """What comes of a run when it goes on to its end."""
+        """Complete a run and compare it with the undisturbed one."""
         code, said = Nmt(self.words(run)).end()
         return self._judged(fault, run, code, said, self.result)
 
     def finished_by_two(self, fault: str, run: Path) -> Found:
-        """The same for two processes."""
+        """Complete a run with two processes and compare it with an undisturbed one."""
         ended = [rank.end() for rank in self.ranks(run)]
         code, said = next((end for end in ended if end[0] != 0), ended[0])
         return self._judged(fault, run, code, said, self.result_of_two)
 
     def _judged(self, fault: str, run: Path, code: int | None, said: str, whole: dict[str, Any]) -> Found:
         if code != 0:
-            return fault, "wrong", f"going on ended with {code}: {said}"
+            return fault, "wrong", f"resuming ended with {code}: {said}"
         other = differing(run, whole)
         return fault, "wrong" if other else "identical", f"differs in {', '.join(other)}"
 
 
 def killed_at_any_moment(site: Site, chosen: Random) -> Found:
-    """Killed up to three times, wherever it happens to be."""
+    """Kill a run up to three times at random moments."""
     run = site.new()
     codes = []
     for _ in range(chosen.randint(1, 3)):
@@ -164,30 +164,30 @@ def killed_at_any_moment(site: Site, chosen: Random) -> Found:
 
 
 def killed_at_a_file_event(site: Site, chosen: Random) -> Found:
-    """Killed just before a file is opened, renamed or removed."""
+    """Kill a run just before it opens, renames or removes a file."""
     code, _ = Nmt(site.words(run := site.new()), dies_at=chosen.randint(1, LAST_EVENT)).end()
     return site.finished("kill at a file event", run) if code == -signal.SIGKILL else None
 
 
 def asked_to_stop(site: Site, chosen: Random) -> Found:
-    """Asked by a signal, at any moment."""
+    """Send a signal to a run at a random moment."""
     nmt, number = Nmt(site.words(run := site.new())), chosen.choice([*EXIT_CODES])
     nmt.wait(chosen.random() * site.seconds)
     nmt.send(number)
     code, said = nmt.end()
-    # Until Python runs, a signal ends a process in its own way.
+    # Before Python runs, a signal ends the process by default.
     if code not in (EXIT_CODES[number], -number):
         return None if code == 0 else ("signal", "wrong", f"{number} ended it with {code}: {said}")
     return site.finished("signal", run)
 
 
 def rank_killed(site: Site, chosen: Random) -> Found:
-    """One of two ranks is killed."""
+    """Kill one of two ranks."""
     return _rank_lost(site, chosen, "rank killed", signal.SIGKILL)
 
 
 def rank_stopped(site: Site, chosen: Random) -> Found:
-    """One of two ranks stands still."""
+    """Stop one of two ranks."""
     return _rank_lost(site, chosen, "rank stopped", signal.SIGSTOP)
 
 
@@ -202,12 +202,12 @@ def _rank_lost(site: Site, chosen: Random, fault: str, number: int) -> Found:
     if code == 0:
         return None
     if not refused_plainly(code, said):
-        return fault, "wrong", f"the rank that is left ended with {code}: {said}"
+        return fault, "wrong", f"the other rank ended with {code}: {said}"
     return site.finished_by_two(fault, run)
 
 
 def ranks_disagree(site: Site, chosen: Random) -> Found:
-    """One of two ranks was told something else."""
+    """Start two ranks with different settings or datasets."""
     run = site.new()
     otherwise = chosen.choice([*OTHERWISE, ()])
     ranks = site.ranks(run, *otherwise)
@@ -223,7 +223,7 @@ def ranks_disagree(site: Site, chosen: Random) -> Found:
 
 
 def run_damaged(site: Site, chosen: Random) -> Found:
-    """One file of a run that stands in its middle is not what was written."""
+    """Damage one file of a run in its middle."""
     run = site.half()
     files = [path for path in run.rglob("*") if path.is_file() and path.name != "report.html"]
     newest = run / f"checkpoints/step-{HALF:08d}"
@@ -242,18 +242,18 @@ def run_damaged(site: Site, chosen: Random) -> Found:
     if code:
         return fault, "clean" if refused_plainly(code, said) else "wrong", f"{where} ({code})"
     other = differing(run, site.result) if code == 0 else ["never ended"]
-    told = other == ["log"] and "Warning: " in said
-    return fault, "clean" if told else "wrong" if other else "identical", f"{where} differs in {other}"
+    warned = other == ["log"] and "Warning: " in said
+    return fault, "clean" if warned else "wrong" if other else "identical", f"{where} differs in {other}"
 
 
 def _damaged(site: Site, run: Path, path: Path, damage: str, chosen: Random) -> bytes | None:
-    """What is to be in the file; None for no file."""
+    """Return the damaged content of a file, or None for no file."""
     content = path.read_bytes()
     match damage:
         case "one bit":
-            place = chosen.randrange(len(content))
-            flipped = content[place] ^ 1 << chosen.randrange(8)
-            return content[:place] + bytes([flipped]) + content[place + 1 :]
+            position = chosen.randrange(len(content))
+            flipped = content[position] ^ 1 << chosen.randrange(8)
+            return content[:position] + bytes([flipped]) + content[position + 1 :]
         case "cut":
             return content[: chosen.randrange(len(content))]
         case "empty":
@@ -270,27 +270,27 @@ def _damaged(site: Site, run: Path, path: Path, damage: str, chosen: Random) -> 
 
 
 def dataset_changed(site: Site, chosen: Random) -> Found:
-    """A file of the dataset is written to while it is in use, and later put back."""
+    """Write to a file of the dataset while it is in use, and restore it later."""
     fault = "dataset changed in use"
     names = [path.name for path in site.dataset.glob("train.*.npy")]
     path = site.dataset / chosen.choice(sorted(name for name in names if "lines" not in name))
     content, run = path.read_bytes(), site.new()
     nmt = Nmt(site.words(run))
     nmt.wait(chosen.random() * site.seconds)
-    place = chosen.randrange(200, len(content))
+    position = chosen.randrange(200, len(content))
     with path.open("r+b") as file:
         if chosen.random() < 0.5:
-            file.truncate(place)
+            file.truncate(position)
         else:
-            file.seek(place)
-            file.write(bytes([content[place] ^ 1]))
+            file.seek(position)
+            file.write(bytes([content[position] ^ 1]))
     code, said = nmt.end()
     path.write_bytes(content)
-    if code == 0:  # it came too late, or never mattered
+    if code == 0:  # the change came too late or had no effect
         other = differing(run, site.result)
-        return (fault, "wrong", f"{path.name} at {place}: differs in {other}") if other else None
+        return (fault, "wrong", f"{path.name} at {position}: differs in {other}") if other else None
     if not refused_plainly(code, said):
-        return fault, "wrong", f"{path.name} at {place} ended it with {code}: {said}"
+        return fault, "wrong", f"{path.name} at {position} ended it with {code}: {said}"
     found = site.finished(fault, run)
     return (fault, "clean", "") if found and found[1] == "identical" else found
 
@@ -304,24 +304,24 @@ FAULTS: tuple[Fault, ...] = (
 def campaign(
     folder: Path, seed: int, minutes: float, faults: Sequence[Fault] = FAULTS, only: int | None = None
 ) -> Tally:
-    """Inject these faults in turn, each kind once at least, until the time is up; or `only` one."""
+    """Inject these faults in turn until the time is over, each kind at least once, or inject only one."""
     load()
     tally, site = Tally(), Site(folder, seed)
     end, number = time.monotonic() + 60 * minutes, only or 0
     while number == only or (only is None and (number < len(faults) or time.monotonic() < end)):
         if found := faults[number % len(faults)](site, Random(f"{seed} {number}")):
-            fault, outcome, told = found
-            tally.add(fault, outcome, f"{told.strip()} (--seed {seed} --only {number})")
+            fault, outcome, message = found
+            tally.add(fault, outcome, f"{message.strip()} (--seed {seed} --only {number})")
         number += 1
     return tally
 
 
 @click.command()
-@click.option("--seed", default=1, show_default=True, help="Decides where the faults come.")
-@click.option("--minutes", default=20.0, show_default=True, help="How long faults are injected.")
-@click.option("--only", type=int, help="The number of one fault, to see it again.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the faults.")
+@click.option("--minutes", default=20.0, show_default=True, help="Minutes to inject faults for.")
+@click.option("--only", type=int, help="Number of one fault to reproduce.")
 def main(seed: int, minutes: float, only: int | None) -> None:
-    """Inject faults into training, and print a table of what came of them."""
+    """Inject faults into training, and print a table of the outcomes."""
     with tempfile.TemporaryDirectory(prefix="nmt-torture-") as folder:
         tally = campaign(Path(folder), seed, minutes, only=only)
     print_table(tally)

@@ -1,4 +1,4 @@
-"""Models to be served, and a client that calls the application as a server would, without one."""
+"""Models to serve, and a client that calls the application without a server."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ SPLIT = TranslateConfig(input=InputConfig(sentences="split"))
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,13 +36,13 @@ class Answer:
         return json.loads(self.body)
 
     def events(self) -> list[str]:
-        """The data of each event."""
+        """Return the data of each event."""
         return [one.removeprefix("data: ") for one in self.body.decode().split("\n\n") if one]
 
 
 @dataclass(slots=True)
 class Client:
-    """Asks an application, all in one event loop."""
+    """A client of an application, with its own event loop."""
 
     app: ASGIApp
     service: Service
@@ -61,7 +61,7 @@ class Client:
     def send(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], stays: bool = True
     ) -> Answer:
-        """One request; a client that does not stay is gone once its body is sent."""
+        """Send a request. A client that does not stay disconnects after the body."""
         return self.runner.run(ask(self.app, method, path, body, headers, stays))
 
 
@@ -73,7 +73,7 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     stays: bool = True,
 ) -> Answer:
-    """What the application answers; status 0 where it answers nothing."""
+    """Return the response of the application, with status 0 if there is none."""
     path, _, query = path.partition("?")
     names = {name.replace("_", "-"): value for name, value in (headers or {}).items()}
     scope = {
@@ -89,34 +89,36 @@ async def ask(
         "server": ("127.0.0.1", 5000),
         "client": ("127.0.0.1", 1),
     }
-    asked: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    told: list[Message] = []
+    requests: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    messages: list[Message] = []
 
     async def receive() -> Message:
-        if not asked and stays:
+        if not requests and stays:
             await asyncio.Event().wait()
-        return asked.pop() if asked else {"type": "http.disconnect"}
+        return requests.pop() if requests else {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        told.append(message)
+        messages.append(message)
 
     await app(scope, receive, send)
-    if not told:
+    if not messages:
         return Answer(0, {}, b"")
-    came = {name.decode(): value.decode() for name, value in told[0]["headers"]}
-    return Answer(told[0]["status"], came, b"".join(one.get("body", b"") for one in told[1:]))
+    headers_received = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
+    return Answer(
+        messages[0]["status"], headers_received, b"".join(one.get("body", b"") for one in messages[1:])
+    )
 
 
 @pytest.fixture(scope="session")
 def german(made_models: Path) -> Iterator[Model]:
-    """English into German: it gives back its source, 63 characters at most at a time."""
+    """Yield an English-German model that copies its source, at most 63 characters at a time."""
     with load(made_models / "copies", device="cpu", threads=1, config=SPLIT) as model:
         yield model
 
 
 @pytest.fixture(scope="session")
 def serving() -> Iterator[Callable[..., Client]]:
-    """`serving(models, keys=…, setting=…)`: a client of an application that serves these models."""
+    """Yield a function that returns a client of an application: `serving(models, keys=…, setting=…)`."""
     clients: list[Client] = []
 
     def serving(models: Mapping[str, Model], keys: Keys | None = None, **settings: Any) -> Client:

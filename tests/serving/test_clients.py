@@ -1,4 +1,4 @@
-"""The official clients of the interfaces that `nmt serve` speaks, against a server that runs."""
+"""The official clients of the three APIs, with a real server."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ TEXT = "One dog runs.  Two cats sleep.\n\nThree birds sing.\n"
 def address(
     forked_nmt: Callable[..., Popen[bytes]], made_models: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """A server that needs a key, from English into German and from French into English."""
+    """Yield the address of a server with a key, for English-German and French-English."""
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(f"{KEY}\n")
     models = (made_models / "copies", made_models / "french")
@@ -76,7 +76,7 @@ def test_deepl_translates_with_options(translator: deepl.DeepLClient, options: d
     assert str(result) == text
 
 
-def test_deepl_lists_what_there_is(translator: deepl.DeepLClient) -> None:
+def test_deepl_lists_languages_and_no_glossaries(translator: deepl.DeepLClient) -> None:
     assert [str(one) for one in translator.get_source_languages()] == ["EN", "FR"]
     targets = translator.get_target_languages()
     assert [(str(one), one.name, one.supports_formality) for one in targets] == [
@@ -96,7 +96,7 @@ def test_deepl_counts_characters(translator: deepl.DeepLClient) -> None:
     assert not usage.any_limit_reached
 
 
-def test_deepl_says_what_is_wrong(address: str, translator: deepl.DeepLClient) -> None:
+def test_deepl_reports_errors(address: str, translator: deepl.DeepLClient) -> None:
     with pytest.raises(deepl.AuthorizationException):
         deepl.DeepLClient("other", server_url=address).get_usage()
     with pytest.raises(deepl.DeepLException, match="ES is not supported"):
@@ -136,7 +136,7 @@ def test_openai_lists_models(chat: openai.OpenAI) -> None:
     assert chat.models.retrieve("en-de").id == "en-de"
 
 
-def test_openai_says_what_is_wrong(address: str, chat: openai.OpenAI) -> None:
+def test_openai_reports_errors(address: str, chat: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="There is no model en-fr"):
         chat.models.retrieve("en-fr")
     with pytest.raises(openai.NotFoundError, match="There is no model gpt"):

@@ -1,4 +1,4 @@
-"""Connections are limited in number and in time, whatever their clients do."""
+"""Limits on the number and duration of connections."""
 
 import asyncio
 import errno
@@ -25,7 +25,8 @@ Story = Callable[[Connect], Awaitable[None]]
 
 @pytest.fixture
 def run(client: Client) -> Callable[..., None]:
-    """`run(story, limit)`: a server for a story, which may connect to it; `limit` connections are allowed."""
+    """Return a function that runs `story` with a server: `run(story, limit)`. It allows `limit`
+    connections."""
 
     @asynccontextmanager
     async def serving(limit: int) -> AsyncIterator[Connect]:
@@ -62,7 +63,7 @@ async def healthy(connect: Connect) -> None:
 
 
 async def closed(reader: asyncio.StreamReader) -> bytes:
-    """What comes before the connection ends, be it reset."""
+    """Return everything received until the connection ends or is reset."""
     received = bytearray()
     try:
         while data := await reader.read(1000):
@@ -72,7 +73,7 @@ async def closed(reader: asyncio.StreamReader) -> bytes:
     return bytes(received)
 
 
-def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest(
+def test_a_new_connection_replaces_the_one_that_waited_longest(
     run: Callable[..., None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def story(connect: Connect) -> None:
@@ -88,9 +89,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest(
     assert capfd.readouterr().err.count("4 connections are open") == 1
 
 
-def test_a_request_that_is_being_answered_is_not_dropped_for_idle_connections(
-    run: Callable[..., None], client: Client
-) -> None:
+def test_idle_connections_do_not_displace_a_running_request(run: Callable[..., None], client: Client) -> None:
     async def story(connect: Connect) -> None:
         reader, writer = await connect()
         body = b'{"q": "a b c", "source": "en", "target": "de"}'
@@ -105,7 +104,7 @@ def test_a_request_that_is_being_answered_is_not_dropped_for_idle_connections(
 
 
 @pytest.mark.parametrize("begin", [b"", HEALTH[:20], b"\r\n", HEALTH + HEALTH[:20]], ids=repr)
-def test_a_client_that_sends_no_whole_header_is_cut_off(
+def test_a_client_without_a_complete_header_is_disconnected(
     run: Callable[..., None], monkeypatch: pytest.MonkeyPatch, begin: bytes
 ) -> None:
     monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.1)
@@ -137,7 +136,7 @@ def test_little_is_read_after_a_refusal(run: Callable[..., None]) -> None:
     run(story)
 
 
-def test_a_body_that_ends_soon_after_its_refusal_keeps_the_connection(run: Callable[..., None]) -> None:
+def test_a_short_body_after_its_refusal_keeps_the_connection(run: Callable[..., None]) -> None:
     async def story(connect: Connect) -> None:
         reader, writer = await connect()
         size = 1_300_000
@@ -190,10 +189,10 @@ def test_exhausted_files_are_reported_once(capfd: pytest.CaptureFixture[str]) ->
     asyncio.run(main())
     files, fault = capfd.readouterr().err.splitlines()
     assert files == "Error: cannot accept connections: Too many open files. Raise ulimit -n."
-    assert fault == "Error: a fault of nmt's own in a connection: ValueError: data_received"
+    assert fault == "Error: a bug in nmt, in a connection: ValueError: data_received"
 
 
-def test_as_many_files_are_opened_as_the_system_allows_and_no_more_than_are_useful(
+def test_the_file_limit_is_raised_to_that_of_the_system_or_the_maximum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

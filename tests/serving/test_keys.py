@@ -1,4 +1,4 @@
-"""Who knows no key gets no translation, but learns what there is."""
+"""API keys."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +22,7 @@ def guarded(
     return serving({"copies": german}, Keys(file))
 
 
-def test_a_key_may_stand_in_the_body_or_in_a_header(guarded: Client) -> None:
+def test_a_key_is_accepted_in_the_body_and_in_headers(guarded: Client) -> None:
     assert guarded.post("/translate", {**BASIC, "api_key": "schlüssel"}).status == 200
     assert guarded.form("/translate", {**BASIC, "api_key": "other"}).status == 200
     assert guarded.post("/translate", BASIC, authorization="Bearer other").status == 200
@@ -31,20 +31,20 @@ def test_a_key_may_stand_in_the_body_or_in_a_header(guarded: Client) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "othe", "others", "# Anna's", "\ud800", "schlussel"], ids=ascii)
-def test_without_a_good_key_nothing_is_translated(guarded: Client, key: str) -> None:
+def test_requests_with_a_wrong_key_are_refused(guarded: Client, key: str) -> None:
     for path in ("/translate", "/detect", "/align", "/attention", "/v2/translate"):
         assert guarded.post(path, {**BASIC, "api_key": key}).status == 403
     assert guarded.post("/v1/chat/completions", {**BASIC, "api_key": key}).status == 401
     assert guarded.service.metrics.sentences == 0 or guarded.service.waiting == 0
 
 
-def test_what_there_is_may_be_known_to_all(guarded: Client) -> None:
+def test_languages_and_metrics_need_no_key(guarded: Client) -> None:
     for path in ("/", "/health", "/languages", "/metrics", "/frontend/settings"):
         assert guarded.get(path).status == 200
     assert guarded.get("/frontend/settings").json()["keyRequired"] is True
 
 
-def test_a_file_without_keys_is_a_mistake(tmp_path: Path) -> None:
+def test_a_file_without_keys_is_refused(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("\n# none\n")
     with pytest.raises(UserError, match="contains no key"):
         Keys(tmp_path / "keys")

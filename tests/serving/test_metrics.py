@@ -1,11 +1,11 @@
-"""Prometheus can read what has been counted."""
+"""The metrics in the format of Prometheus."""
 
 import re
 
 from nmt_cli.serving.metrics import BOUNDS, Metrics
 
 
-def test_every_line_is_one_that_prometheus_reads() -> None:
+def test_the_text_has_the_format_of_prometheus() -> None:
     metrics = Metrics(sentences=3, characters=40, dropped=1)
     for seconds, status in ((0.02, 200), (0.3, 200), (100.0, 504)):
         metrics.record("/translate", status, seconds)

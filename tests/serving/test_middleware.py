@@ -1,4 +1,4 @@
-"""Pages of other sites may ask, and what goes wrong inside tells nothing of the texts."""
+"""CORS headers, errors and faults."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tests.serving.conftest import Client
 BASIC = {"q": "Xylophone.", "source": "en", "target": "de"}
 
 
-def test_pages_of_other_sites_may_ask(client: Client) -> None:
+def test_other_sites_may_send_requests(client: Client) -> None:
     asked = client.send("OPTIONS", "/translate", b"", {"origin": "https://example.org"})
     assert asked.status == 200
     for answer in (asked, client.get("/languages"), client.post("/translate", {}), client.get("/nowhere")):
@@ -19,14 +19,14 @@ def test_pages_of_other_sites_may_ask(client: Client) -> None:
         assert "Content-Type" in answer.headers["access-control-allow-headers"]
 
 
-def test_an_address_that_is_none_and_a_method_that_is_not_taken_are_told(client: Client) -> None:
+def test_unknown_paths_and_methods_are_reported(client: Client) -> None:
     assert client.get("/nowhere").status == 404
     assert client.get("/translate").status == 405
     assert list(client.get("/nowhere").json()) == ["error"]
     assert client.service.metrics.requests["other", 404] >= 2
 
 
-def test_a_fault_is_told_by_its_place_and_without_the_text(
+def test_a_fault_is_logged_with_its_location_and_without_user_text(
     german: Model,
     serving: Callable[..., Client],
     monkeypatch: pytest.MonkeyPatch,
@@ -39,7 +39,7 @@ def test_a_fault_is_told_by_its_place_and_without_the_text(
     client = serving({"copies": german})
     answer = client.post("/translate", BASIC)
     assert answer.status == 500 and list(answer.json()) == ["error"]
-    told = capfd.readouterr()
-    assert "KeyError at " in told.err
-    assert "Xylophone" not in told.err + told.out + answer.body.decode()
+    output = capfd.readouterr()
+    assert "KeyError at " in output.err
+    assert "Xylophone" not in output.err + output.out + answer.body.decode()
     assert client.service.metrics.requests["/translate", 500] == 1

@@ -1,4 +1,4 @@
-"""The page needs nothing but the server, runs only what is its own, and shows which words belong together."""
+"""The page of the server, and the alignments and attention pages that it requests."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ DRIVER = Path(__file__).parent / "driver.js"
 PAIRS = {"source": "en", "target": "de", "pairs": [["One dog.", "One dog."], ["", ""], ["a" * 80, "a"]]}
 
 
-def test_nothing_can_run_in_the_page_but_its_own(client: Client) -> None:
+def test_the_policy_allows_only_the_scripts_and_styles_of_the_page(client: Client) -> None:
     answer = client.get("/")
     page = answer.body.decode()
     (policy,) = re.findall(r'Content-Security-Policy"\s+content="(.*?)"', page, re.S)
@@ -42,14 +42,14 @@ def test_nothing_can_run_in_the_page_but_its_own(client: Client) -> None:
     assert not re.findall(r"""(?:src|href|action)=["']?(?:https?:)?/""", page)
 
 
-def test_words_that_belong_together_are_told(client: Client) -> None:
+def test_aligned_words_are_linked(client: Client) -> None:
     first, empty, long = client.post("/align", PAIRS).json()
     assert first == {"source": ["One", "dog."], "target": ["One", "dog."], "links": [[0, 0], [1, 1]]}
     assert empty == {"source": [], "target": [], "links": []}
     assert long["links"] == []
 
 
-def test_the_page_of_attention_comes_for_a_form_and_for_json(client: Client) -> None:
+def test_the_attention_page_is_returned_for_a_form_and_for_json(client: Client) -> None:
     some = {**PAIRS, "pairs": [["One dog.", "One dog."]]}
     answer = client.post("/attention", some)
     assert answer.headers["content-type"].startswith("text/html")
@@ -69,13 +69,15 @@ def test_the_page_of_attention_comes_for_a_form_and_for_json(client: Client) -> 
     ],
     ids=str,
 )
-def test_what_can_not_be_drawn_is_refused(client: Client, changed: dict[str, object], status: int) -> None:
+def test_pairs_that_cannot_be_drawn_are_refused(
+    client: Client, changed: dict[str, object], status: int
+) -> None:
     assert client.post("/attention", PAIRS | changed).status == status
 
 
 @contextmanager
 def listening(app: object) -> Iterator[str]:
-    """The application at an address of this machine."""
+    """Yield the address of a server with the application."""
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0)) as found:
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([found])))
@@ -89,7 +91,7 @@ def listening(app: object) -> Iterator[str]:
 
 @pytest.fixture
 def driven(browser: str, deno: str, tmp_path: Path) -> Iterator[Callable[..., list[Any]]]:
-    """What expressions are in a page, in turn, as soon as each is true."""
+    """Yield a function that opens a page and returns the values of expressions, each once it is true."""
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
     command = [browser, *options, f"--user-data-dir={tmp_path}", "--remote-debugging-port=0", "about:blank"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
@@ -100,8 +102,8 @@ def driven(browser: str, deno: str, tmp_path: Path) -> Iterator[Callable[..., li
 
         def driven(address: str, *expressions: str) -> list[Any]:
             run = [deno, "run", "--no-config", "--allow-net", str(DRIVER), port, address, *expressions]
-            told = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
-            return [json.loads(line) for line in told.splitlines()]
+            output = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
+            return [json.loads(line) for line in output.splitlines()]
 
         try:
             yield driven
@@ -110,7 +112,7 @@ def driven(browser: str, deno: str, tmp_path: Path) -> Iterator[Callable[..., li
 
 
 @pytest.mark.slow
-def test_a_browser_translates_colours_and_reports_refusals(
+def test_a_browser_translates_colours_words_and_reports_refusals(
     german: Model, serving: Callable[..., Client], driven: Callable[..., list[Any]]
 ) -> None:
     client = serving({"copies": german}, most_characters=200)

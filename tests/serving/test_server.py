@@ -1,4 +1,4 @@
-"""The server as a process: it ends when it is asked to, and not before all are answered."""
+"""The server as a process: signals, addresses and limits."""
 
 import json
 import os
@@ -27,7 +27,7 @@ Started = Callable[..., AbstractContextManager[tuple[Popen[bytes], str]]]
 
 @pytest.fixture
 def started(forked_nmt: Callable[..., Popen[bytes]], made_models: Path) -> Started:
-    """A server with these options, and its address."""
+    """Return a context manager that starts a server and yields it with its address."""
 
     @contextmanager
     def started(
@@ -49,7 +49,7 @@ def started(forked_nmt: Callable[..., Popen[bytes]], made_models: Path) -> Start
 
 
 def said(process: Popen[bytes]) -> str:
-    """The next line on stderr."""
+    """Return the next line on stderr."""
     assert process.stderr
     return process.stderr.readline().decode()
 
@@ -69,7 +69,7 @@ def characters(address: str) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
-def test_what_was_taken_in_is_answered_before_the_end(started: Started, number: int) -> None:
+def test_accepted_requests_are_answered_before_the_end(started: Started, number: int) -> None:
     clients = ["Anna", "Bert", "Carl", "Dora"]
     with started(threads=2) as (process, address), ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(translated, address, name) for name in clients]
@@ -81,8 +81,8 @@ def test_what_was_taken_in_is_answered_before_the_end(started: Started, number: 
         for name, answer in zip(clients, answers, strict=True):
             assert answer.result() == [f"{name} {number}." for number in range(SENTENCES)]
         assert process.wait(PATIENCE) == 0
-        told = said(process) + said(process)
-    assert "ending" in told and "requests were answered." in told
+        output = said(process) + said(process)
+    assert "ending" in output and "requests were answered." in output
 
 
 def test_a_second_signal_ends_at_once(started: Started) -> None:
@@ -98,19 +98,19 @@ def test_a_second_signal_ends_at_once(started: Started) -> None:
         assert isinstance(answer.exception(), OSError)
 
 
-def test_an_address_that_is_taken_is_told(
+def test_an_address_in_use_is_reported(
     started: Started, forked_nmt: Callable[..., Popen[bytes]], made_models: Path
 ) -> None:
     with started() as (_, address):
         port = address.rstrip("/").rpartition(":")[2]
         with forked_nmt("serve", made_models / "copies", "--port", port, "--device", "cpu") as second:
-            _, told = second.communicate()
+            _, message = second.communicate()
     assert second.returncode == 1
-    assert told.decode().startswith(f"Error: cannot listen on 127.0.0.1:{port}: ")
+    assert message.decode().startswith(f"Error: cannot listen on 127.0.0.1:{port}: ")
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64, "ä" * 64, "nowhere.invalid"])
-def test_a_host_that_is_none_is_one_line(
+def test_an_invalid_host_is_reported_in_one_line(
     forked_nmt: Callable[..., Popen[bytes]], made_models: Path, host: str
 ) -> None:
     with forked_nmt("serve", made_models / "copies", "--host", host, "--port", "0") as process:
@@ -120,7 +120,7 @@ def test_a_host_that_is_none_is_one_line(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are set as Linux does")
-def test_more_idle_connections_than_files_leave_the_server_answering(started: Started) -> None:
+def test_the_server_answers_with_more_idle_connections_than_files(started: Started) -> None:
     with started(files=(64, 256)) as (process, address), ExitStack() as stack:
         host, port = address.removeprefix("http://").rstrip("/").split(":")
         for number in range(400):
@@ -133,7 +133,7 @@ def test_more_idle_connections_than_files_leave_the_server_answering(started: St
         assert process.stderr and len(process.stderr.read().splitlines()) <= 3
 
 
-def test_several_processes_may_share_a_port(started: Started) -> None:
+def test_several_processes_can_share_a_port(started: Started) -> None:
     with started("--set", "server.share_port=true") as (first, address):
         port = address.rstrip("/").rpartition(":")[2]
         with started("--set", "server.share_port=true", "--port", port) as (_, same):
@@ -143,7 +143,7 @@ def test_several_processes_may_share_a_port(started: Started) -> None:
             assert len(str(translated(address, "A dog"))) > SENTENCES
 
 
-def test_a_worker_that_is_killed_costs_no_request_and_holds_no_connection(started: Started) -> None:
+def test_a_killed_worker_loses_no_request_and_holds_no_connection(started: Started) -> None:
     with started("--set", "search.beam=16", threads=2) as (process, address):
         with ThreadPoolExecutor(2) as threads:
             answers = [threads.submit(translated, address, name) for name in ("Anna", "Bert")]
@@ -153,7 +153,7 @@ def test_a_worker_that_is_killed_costs_no_request_and_holds_no_connection(starte
             os.kill(children(process.pid)[0], signal.SIGKILL)
             for name, answer in zip(("Anna", "Bert"), answers, strict=True):
                 assert answer.result() == [f"{name} {number}." for number in range(SENTENCES)]
-        # A copy of a connection in the new worker would keep it open, and this would wait for its end.
+        # A copy of a connection in the new worker would keep it open, and `recv` would block.
         request = b"GET /health HTTP/1.0\r\n\r\n"
         host, port = address.removeprefix("http://").rstrip("/").split(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
@@ -163,5 +163,5 @@ def test_a_worker_that_is_killed_costs_no_request_and_holds_no_connection(starte
 
 
 def children(parent: int) -> list[int]:
-    """The processes that it has started."""
+    """Return the child processes of `parent`."""
     return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]

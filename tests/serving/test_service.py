@@ -1,4 +1,4 @@
-"""Under load each request is answered: with its translation, or with why it has none."""
+"""Limits on the work of the server, and metrics."""
 
 import asyncio
 import json
@@ -17,14 +17,16 @@ MANY = {**BASIC, "q": ["One dog runs here and there."] * 500}
 PATIENCE = 60.0
 
 
-def test_a_full_queue_says_when_to_come_again(german: Model, serving: Callable[..., Client]) -> None:
+def test_a_busy_server_sends_retry_after(german: Model, serving: Callable[..., Client]) -> None:
     client = serving({"copies": german}, most_waiting=10)
     client.service.waiting = 9
     answer = client.post("/translate", BASIC)
     assert answer.status == 429 and answer.json()["error"].startswith("The server is busy. Try again in ")
     assert 1 <= int(answer.headers["retry-after"]) <= 30
     client.service.waiting = 10
-    assert client.send("POST", "/translate", b"?", {"content-type": JSON}).status == 429  # not even looked at
+    assert (
+        client.send("POST", "/translate", b"?", {"content-type": JSON}).status == 429
+    )  # before the body is parsed
     client.service.waiting = 8
     assert client.post("/translate", BASIC).status == 200
     assert client.service.waiting == 8
@@ -43,21 +45,19 @@ def test_a_text_that_does_not_fit_into_memory_is_an_error(
     assert client.service.waiting == 0
 
 
-def test_more_sentences_than_may_wait_at_all_are_too_many(
-    german: Model, serving: Callable[..., Client]
-) -> None:
+def test_more_sentences_than_the_limit_are_refused(german: Model, serving: Callable[..., Client]) -> None:
     client = serving({"copies": german}, most_waiting=10)
     answer = client.post("/translate", {**BASIC, "q": "One. " * 11})
     assert answer.status == 413 and "11 sentences" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["at once", "stream"])
-def test_what_takes_too_long_is_dropped(german: Model, serving: Callable[..., Client], stream: bool) -> None:
+def test_slow_requests_are_dropped(german: Model, serving: Callable[..., Client], stream: bool) -> None:
     client = serving({"copies": german}, most_seconds=0.02)
     answer = client.post("/translate", {**MANY, "stream": stream})
-    told = answer.body.decode()
-    assert "takes more than 0.02 s" in told
-    assert answer.status == 504 or stream  # of which the beginning may be in time
+    body = answer.body.decode()
+    assert "takes more than 0.02 s" in body
+    assert answer.status == 504 or stream  # the beginning of a stream may be in time
     assert client.service.waiting == 0
     assert client.service.metrics.dropped > 0 or client.service.metrics.sentences == 0
     assert _soon(lambda: german.queued == 0)
@@ -65,7 +65,7 @@ def test_what_takes_too_long_is_dropped(german: Model, serving: Callable[..., Cl
 
 @pytest.mark.parametrize("path", ["/translate", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [False, True], ids=["at once", "stream"])
-def test_a_client_that_goes_away_takes_its_sentences_along(
+def test_sentences_of_a_disconnected_client_are_dropped(
     german: Model, serving: Callable[..., Client], path: str, stream: bool
 ) -> None:
     client = serving({"copies": german})
@@ -77,7 +77,7 @@ def test_a_client_that_goes_away_takes_its_sentences_along(
     assert _soon(lambda: german.queued == 0)
 
 
-def test_many_clients_with_all_kinds_of_options_get_what_each_would_get_alone(client: Client) -> None:
+def test_concurrent_requests_get_the_same_translations_as_single_ones(client: Client) -> None:
     options: list[dict[str, object]] = [{}, {"alternatives": 2}, {"format": "html"}, {"source": "auto"}]
     asked = [
         {**BASIC, "q": f"{number} dogs run. {'They bark. ' * (number % 5)}", **options[number % 4]}
@@ -93,16 +93,16 @@ def test_many_clients_with_all_kinds_of_options_get_what_each_would_get_alone(cl
 
     for found, wanted in zip(client.runner.run(together()), alone, strict=True):
         assert {**found, "alternatives": None} == {**wanted, "alternatives": None}
-        # Which ones they are may be up to rounding: this model hardly tells the worst of them apart.
+        # The alternatives may depend on rounding, since the scores of the worst ones are nearly equal.
         assert len(found.get("alternatives", ())) == len(wanted.get("alternatives", ()))
 
 
-def test_no_text_is_in_the_numbers(client: Client, tmp_path: Path) -> None:
+def test_the_metrics_contain_no_user_text(client: Client, tmp_path: Path) -> None:
     client.post("/translate", {**BASIC, "q": "Xylophone."})
-    told = client.get("/metrics").body.decode()
-    assert 'nmt_requests_total{route="/translate",status="200"}' in told
-    assert "Xylophone" not in told
-    assert "nmt_waiting_sentences 0" in told
+    metrics = client.get("/metrics").body.decode()
+    assert 'nmt_requests_total{route="/translate",status="200"}' in metrics
+    assert "Xylophone" not in metrics
+    assert "nmt_waiting_sentences 0" in metrics
 
 
 def _soon(holds: Callable[[], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""What a page of attention holds; how it looks is for eyes and a browser."""
+"""The attention page: its data, its safety, and its drawing in a browser."""
 
 import base64
 import io
@@ -44,7 +44,7 @@ def known(size: int) -> Vocabulary:
 
 
 class Reader(HTMLParser):
-    """What a browser makes of a page: its elements, and the text in the one called `data`."""
+    """Parses a page as a browser does: its elements, and the text of the one with the id `data`."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def data(page: str) -> dict[str, Any]:
     return parsed
 
 
-def test_the_page_holds_the_weights_of_every_head(
+def test_the_page_contains_the_weights_of_all_heads(
     data: dict[str, Any], model: Transformer, pairs: list[Pair]
 ) -> None:
     expected = attention_maps(model, [(source, target) for _, source, target in pairs])
@@ -115,7 +115,7 @@ def test_the_page_holds_the_weights_of_every_head(
         assert shown["alignment"] == maps.alignment()
 
 
-def test_the_page_holds_the_pieces_and_the_text_as_they_are(data: dict[str, Any]) -> None:
+def test_the_page_contains_tokens_and_text_unchanged(data: dict[str, Any]) -> None:
     first = LINES[0].split()
     assert data["languages"] == ["en", "de"]
     assert [pair["text"] for pair in data["pairs"]] == [LINES[0], RAW, ""]
@@ -127,7 +127,7 @@ def test_the_page_holds_the_pieces_and_the_text_as_they_are(data: dict[str, Any]
     ]
 
 
-def test_a_translation_that_was_cut_off_has_no_end(
+def test_a_truncated_translation_has_no_end_mark(
     tmp_path: Path, data: dict[str, Any], tokenizers: Tokenizers, pairs: list[Pair]
 ) -> None:
     config = ModelConfig(
@@ -142,7 +142,7 @@ def test_a_translation_that_was_cut_off_has_no_end(
     assert [pair["ended"] for pair in data["pairs"]] == [True, True, True]
 
 
-def test_no_text_gets_out_of_its_place_in_the_page(
+def test_text_cannot_become_markup_in_the_page(
     page: str, tmp_path: Path, model: Transformer, tokenizers: Tokenizers
 ) -> None:
     harmless = written(model, tokenizers, [])
@@ -153,7 +153,7 @@ def test_no_text_gets_out_of_its_place_in_the_page(
     assert not any(mark in shown.split(">", 1)[1] for mark in "<>&")
 
 
-def test_the_page_asks_nothing_of_a_network(page: str) -> None:
+def test_the_page_needs_no_network(page: str) -> None:
     reader = Reader(page)
     asked = [attributes.get(name) for _, attributes in reader.elements for name in ("src", "href")]
     assert {*asked} == {None, "data:,"}  # the icon, so that no browser asks for one
@@ -164,7 +164,7 @@ def test_the_page_asks_nothing_of_a_network(page: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_browser_draws_it(page: str, tmp_path: Path, shown_by_browser: Callable[[Path], str]) -> None:
+def test_a_browser_draws_the_page(page: str, tmp_path: Path, shown_by_browser: Callable[[Path], str]) -> None:
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     shown = shown_by_browser(tmp_path / "page.html").split("<script")[0]
     assert "en to de, 2 + 3 layers, 4 heads" in shown

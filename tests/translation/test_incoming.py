@@ -1,4 +1,4 @@
-"""Lines come as soon as they are whole, whatever pieces their bytes arrive in."""
+"""Lines from bytes as they arrive."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from nmt_cli.translation.incoming import lines_of
 
 
 def arriving(*chunks: bytes) -> Callable[[int], bytes]:
-    """Gives one chunk at a call, and then the end."""
+    """Return a reader of one chunk per call."""
     left = iter(chunks)
     return lambda most: next(left, b"")
 
@@ -29,14 +29,14 @@ def refuse(number: int) -> None:
         ([b"a\rb\x0bc\n"], [b"a\rb\x0bc"]),
     ],
 )
-def test_only_line_feeds_end_lines_and_a_mark_is_dropped_at_the_start(
+def test_only_line_feeds_end_lines_and_a_byte_order_mark_is_dropped(
     chunks: list[bytes], lines: list[bytes]
 ) -> None:
     assert list(lines_of(arriving(*chunks), refuse)) == lines
 
 
 @pytest.mark.parametrize("end", [[], [b"\n"], [b"d\n"], [b"dd", b"d\ne"]])
-def test_a_line_that_is_too_long_is_reported_once_and_empty(end: list[bytes]) -> None:
+def test_a_too_long_line_is_reported_once_and_empty(end: list[bytes]) -> None:
     reported: list[int] = []
     chunks = [b"\xef\xbb\xbfa\nbcd\nab", b"c", b"d", *end]
     lines = list(lines_of(arriving(*chunks), reported.append, longest=3 + 1))
@@ -47,7 +47,7 @@ def test_a_line_that_is_too_long_is_reported_once_and_empty(end: list[bytes]) ->
         list(lines_of(arriving(b"abcd" * 9), refuse, longest=9))
 
 
-def test_a_line_is_given_before_the_next_one_is_asked_for() -> None:
+def test_a_line_is_yielded_before_the_next_one_is_read() -> None:
     asked: list[int] = []
     chunks = iter([b"one\n", b"two\n"])
 

@@ -1,4 +1,4 @@
-"""Loading: what is put together for whom, and what does not go together."""
+"""Loading of models for translation."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def on_cpu(threads: int = 1) -> Where:
     return Where("cpu", 1, threads, "fp32")
 
 
-def test_there_is_a_worker_for_each_thread_and_they_share_the_weights(made_models: Path) -> None:
+def test_each_thread_has_a_worker_with_the_same_weights(made_models: Path) -> None:
     loaded = load([made_models / "copies"], CONFIG, on_cpu(threads=3))
     assert len(loaded.workers) == 3
     assert all(worker[0] is loaded.models[0] for worker in loaded.workers)
@@ -28,21 +28,21 @@ def test_several_models_translate_together(made_models: Path) -> None:
     assert list(loaded.ensemble.weights) == [0.5, 0.5]
 
 
-def test_models_of_two_vocabularies_are_refused(made_models: Path) -> None:
-    told = f"{made_models / 'other'} and {made_models / 'copies'} have different vocabularies."
+def test_models_with_different_vocabularies_are_refused(made_models: Path) -> None:
+    message = f"{made_models / 'other'} and {made_models / 'copies'} have different vocabularies."
     with pytest.raises(UserError) as raised:
         load([made_models / "copies", made_models / "other"], CONFIG, on_cpu())
-    assert str(raised.value).startswith(told)
+    assert str(raised.value).startswith(message)
 
 
-def test_settings_for_another_number_of_models_are_refused(made_models: Path) -> None:
+def test_weights_for_another_number_of_models_are_refused(made_models: Path) -> None:
     config = TranslateConfig(search=SearchConfig(weights=(1.0, 2.0)))
     with pytest.raises(UserError, match="has 2 numbers for 1 models"):
         load([made_models / "copies"], config, on_cpu())
 
 
 @pytest.mark.parametrize("name", ["copies", "nowhere"])
-def test_pytorch_has_as_many_threads_as_before_whatever_happens(made_models: Path, name: str) -> None:
+def test_loading_restores_the_number_of_threads(made_models: Path, name: str) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

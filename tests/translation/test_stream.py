@@ -1,4 +1,4 @@
-"""Lines in, translations out: in order, as they come, and with an end that leaves nothing behind."""
+"""Streams of lines: order, errors, and the end of all threads."""
 
 import io
 import random
@@ -34,7 +34,7 @@ GREEDY = TranslateConfig(search=SearchConfig(beam=1))
 
 @pytest.fixture(scope="module")
 def copier(made_models: Path) -> Loaded:
-    """What gives back its input."""
+    """Return a model that copies its input."""
     return load([made_models / "copies"], GREEDY, Where("cpu", 1, 1, "fp32"))
 
 
@@ -43,7 +43,7 @@ Streamed = Callable[..., Iterator[Translation]]
 
 @pytest.fixture(scope="module")
 def streamed(copier: Loaded) -> Streamed:
-    """`streamed(lines, window=…, workers=…)`: what `stream` makes of raw lines."""
+    """Return a function that translates raw lines: `streamed(lines, window=…, workers=…)`."""
 
     def streamed(
         lines: Iterator[str],
@@ -64,7 +64,7 @@ def through_workers(
     count: int = 3,
     before_waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[Translation]:
-    """What so many workers that end with the stream make of the lines."""
+    """Yield the translations by `count` workers, which end with the stream."""
     translator = Translator(copier.translator.tokenizers, copier.models, config)
     workers = Workers([copier.models] * count)
     try:
@@ -74,7 +74,7 @@ def through_workers(
 
 
 def sentences(count: int) -> list[str]:
-    """From nothing to thirty letters."""
+    """Return random lines of up to thirty letters."""
     chosen = random.Random(1)
     return ["".join(chosen.choices("abcdefgh", k=chosen.choice([0, 1, 4, 9, 30]))) for _ in range(count)]
 
@@ -85,14 +85,14 @@ def answers(translations: Iterator[Translation]) -> list[str]:
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("window", [1, 2, 7, 8192])
-def test_lines_keep_their_order(streamed: Streamed, window: int, workers: int) -> None:
+def test_translations_are_in_the_order_of_the_lines(streamed: Streamed, window: int, workers: int) -> None:
     lines = sentences(60)
-    found = list(streamed(iter(lines), window=window, workers=workers))
-    assert [translation.line.number for translation in found] == list(range(1, 61))
-    assert [translation.text for translation in found] == lines
+    result = list(streamed(iter(lines), window=window, workers=workers))
+    assert [translation.line.number for translation in result] == list(range(1, 61))
+    assert [translation.text for translation in result] == lines
 
 
-def test_no_line_gives_no_line(streamed: Streamed) -> None:
+def test_no_lines_give_no_translations(streamed: Streamed) -> None:
     assert answers(streamed(iter([]))) == []
 
 
@@ -117,14 +117,14 @@ BYTES = st.lists(st.one_of(ODD, st.binary(max_size=4)), max_size=40).map(b"".joi
 
 
 def in_small_chunks(data: bytes, sizes: Sequence[int]) -> Callable[[int], bytes]:
-    """Reads a few bytes at a time, as a pipe may give them."""
+    """Return a reader of few bytes at a time, as from a pipe."""
     file, left = io.BytesIO(data), iter(sizes)
     return lambda most: file.read(min(most, next(left, most)))
 
 
 @given(data=BYTES, sizes=st.lists(st.integers(1, 9), max_size=30))
 @settings(max_examples=200)
-def test_only_a_line_feed_ends_a_line_however_the_bytes_arrive(data: bytes, sizes: list[int]) -> None:
+def test_only_a_line_feed_ends_a_line_for_any_chunks(data: bytes, sizes: list[int]) -> None:
     without_mark = data.removeprefix(b"\xef\xbb\xbf")
     expected = without_mark.split(b"\n")
     if data.endswith(b"\n") or not data:
@@ -134,44 +134,44 @@ def test_only_a_line_feed_ends_a_line_however_the_bytes_arrive(data: bytes, size
 
 @given(data=BYTES)
 @settings(max_examples=15)
-def test_any_bytes_come_out_as_one_line_for_each_line(streamed: Streamed, data: bytes) -> None:
+def test_any_line_of_bytes_gives_one_translation(streamed: Streamed, data: bytes) -> None:
     lines = (raw.decode(errors="replace") for raw in lines_of(io.BytesIO(data).read, print))
-    found = answers(streamed(lines, window=5, workers=1))
-    assert len(found) == data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+    result = answers(streamed(lines, window=5, workers=1))
+    assert len(result) == data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
 
 
 @pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
-def test_what_others_take_for_the_end_of_a_line_is_a_blank(streamed: Streamed, end: str) -> None:
+def test_other_line_ends_in_the_input_become_spaces(streamed: Streamed, end: str) -> None:
     assert answers(streamed(iter([f"ab{end}cd", f"{end}", f"ef{end}"]))) == ["ab cd", "", "ef"]
 
 
 @given(said=st.text(alphabet="ab\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
 @settings(max_examples=15)
-def test_what_a_model_says_is_one_line(streamed: Streamed, said: str) -> None:
+def test_line_ends_written_by_the_model_become_spaces(streamed: Streamed, said: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tokenizer, "restore", lambda tokenizer, text: said)
-        (found,) = answers(streamed(iter(["a"]), workers=1))
-    assert f"{found}.".splitlines() == [f"{found}."]
-    assert found.split() == said.split()
+        (result,) = answers(streamed(iter(["a"]), workers=1))
+    assert f"{result}.".splitlines() == [f"{result}."]
+    assert result.split() == said.split()
 
 
 @pytest.mark.parametrize("window", [1, 10])
-def test_no_more_than_a_window_is_between_input_and_output(streamed: Streamed, window: int) -> None:
-    """And one line in the hand of the reader."""
-    shown, far = 0, []
+def test_the_reader_is_at_most_a_window_ahead(streamed: Streamed, window: int) -> None:
+    """The reader holds one more line."""
+    shown, distances = 0, []
 
     def lines() -> Iterator[str]:
         for number, line in enumerate(sentences(100), start=1):
-            far.append(number - shown)
+            distances.append(number - shown)
             yield line
 
     for translation in streamed(lines(), window=window):
         shown = translation.line.number
         time.sleep(0.002)  # the reader would run ahead if it could
-    assert window < max(far) <= window + 2
+    assert window < max(distances) <= window + 2
 
 
-def test_a_line_alone_is_answered_and_flushed_before_the_next_one_comes(streamed: Streamed) -> None:
+def test_a_single_line_is_translated_and_flushed_before_the_next_one(streamed: Streamed) -> None:
     seen: list[str] = []
     flushed: list[str] = []
     answered = threading.Semaphore(0)
@@ -192,7 +192,7 @@ def test_a_line_alone_is_answered_and_flushed_before_the_next_one_comes(streamed
 
 
 class Broken(Exception):
-    """Something nobody expects."""
+    """An unexpected error."""
 
 
 def test_an_error_of_the_reader_reaches_the_caller(streamed: Streamed) -> None:
@@ -205,7 +205,7 @@ def test_an_error_of_the_reader_reaches_the_caller(streamed: Streamed) -> None:
 
 
 @pytest.mark.parametrize("error", [Broken, KeyboardInterrupt])
-def test_an_error_of_a_worker_reaches_the_caller_though_more_input_may_come(
+def test_an_error_of_a_worker_reaches_the_caller_while_the_input_blocks(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     def fails(*_: object) -> None:
@@ -235,7 +235,7 @@ def assert_gone(threads: set[threading.Thread]) -> None:
 
 
 @pytest.mark.parametrize("seen", [1, 50])
-def test_an_early_end_sends_everybody_home(streamed: Streamed, seen: int) -> None:
+def test_closing_early_ends_all_threads(streamed: Streamed, seen: int) -> None:
     before = set(threading.enumerate())
     translations = streamed(flood(), window=20, workers=3)
     for _ in range(seen):
@@ -246,7 +246,7 @@ def test_an_early_end_sends_everybody_home(streamed: Streamed, seen: int) -> Non
     assert_gone(started)
 
 
-def test_an_error_of_the_caller_sends_everybody_home(streamed: Streamed) -> None:
+def test_an_error_of_the_caller_ends_all_threads(streamed: Streamed) -> None:
     before = set(threading.enumerate())
     with pytest.raises(Broken):
         for translation in streamed(flood(), window=20):
@@ -255,9 +255,7 @@ def test_an_error_of_the_caller_sends_everybody_home(streamed: Streamed) -> None
     assert_gone(set(threading.enumerate()) - before)
 
 
-def test_work_that_is_under_way_is_given_up_when_all_is_over(
-    copier: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_abandons_the_running_batch(copier: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     step, close = Search.step, RequestQueue.close
     under_way, over = threading.Event(), threading.Event()
     steps: list[None] = []
@@ -287,7 +285,7 @@ def test_work_that_is_under_way_is_given_up_when_all_is_over(
     assert len(steps) == 1
 
 
-def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Streamed) -> None:
+def test_a_blocked_reader_does_not_delay_closing(streamed: Streamed) -> None:
     def lines() -> Iterator[str]:
         yield "abc"
         forever.wait(PATIENCE)
@@ -302,10 +300,10 @@ def test_a_reader_that_waits_for_input_does_not_hold_up_the_end(streamed: Stream
 
 
 @pytest.mark.parametrize("late", ["read_lines", "_work"])
-def test_an_interrupt_while_a_thread_starts_leaves_it_nothing_to_do(
+def test_a_thread_interrupted_at_its_start_does_no_work(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    """Python would not wait for it, and to be in the tokeniser or in torch when Python ends is fatal."""
+    """Python would not wait for the thread, and crashes if it ends while the tokenizer or torch runs."""
     threads, worked = [], []
 
     def start(thread: threading.Thread) -> None:
@@ -322,9 +320,7 @@ def test_an_interrupt_while_a_thread_starts_leaves_it_nothing_to_do(
     assert not worked
 
 
-def test_the_end_waits_for_the_line_that_is_being_cut_into_tokens(
-    streamed: Streamed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_waits_for_the_tokenizer(streamed: Streamed, monkeypatch: pytest.MonkeyPatch) -> None:
     cut, cutting, go_on, log = Translator.line, threading.Event(), threading.Event(), []
 
     def slowly(translator: Translator, number: int, raw: str) -> Line:
@@ -346,17 +342,17 @@ def test_the_end_waits_for_the_line_that_is_being_cut_into_tokens(
 
 @pytest.mark.parametrize("line", ["abc", "ab" * 30], ids=["short", "long"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_line_that_comes_alone_has_the_threads_of_all_workers(
+def test_a_single_line_uses_the_threads_of_all_workers(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch, workers: int, line: str
 ) -> None:
-    """A short one those that stand by, a long one PyTorch's, until it is encoded."""
-    others = [0]
+    """A short line uses the standby threads, a long one those of PyTorch until it is encoded."""
+    helpers = [0]
 
-    def told(*_: object) -> None:
-        raise Broken(f"{torch.get_num_threads()} and {others[-1]} at work")
+    def report(*_: object) -> None:
+        raise Broken(f"{torch.get_num_threads()} and {helpers[-1]} at work")
 
-    monkeypatch.setattr(Transformer, "encode", told)
-    monkeypatch.setattr(standby, "call", others.append)
+    monkeypatch.setattr(Transformer, "encode", report)
+    monkeypatch.setattr(standby, "call", helpers.append)
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
@@ -368,9 +364,7 @@ def test_a_line_that_comes_alone_has_the_threads_of_all_workers(
     assert str(raised.value) == f"{1 if line == 'abc' else threads} and {threads - 1} at work"
 
 
-def test_lines_that_did_not_fit_together_still_come_out_in_order(
-    copier: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_in_order_after_memory_ran_out(copier: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     encode = Transformer.encode
 
     def cramped(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
@@ -383,10 +377,10 @@ def test_lines_that_did_not_fit_together_still_come_out_in_order(
     assert answers(through_workers(copier, iter(lines), GREEDY)) == lines
 
 
-def test_a_model_that_computes_no_numbers_does_not_pass_for_one_that_says_nothing_wrong(
+def test_a_model_that_computes_nan_gets_the_flag_empty(
     streamed: Streamed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode = Transformer.encode
     monkeypatch.setattr(Transformer, "encode", lambda *given: encode(*given) * torch.nan)
-    found = list(streamed(iter(["abc", "", "de"])))
-    assert [(one.text, list(one.flags)) for one in found] == [("", ["empty"]), ("", []), ("", ["empty"])]
+    result = list(streamed(iter(["abc", "", "de"])))
+    assert [(one.text, list(one.flags)) for one in result] == [("", ["empty"]), ("", []), ("", ["empty"])]

@@ -1,4 +1,4 @@
-"""What comes before and after a search: lines to sentences, hypotheses to text."""
+"""Preparation of lines, and text from hypotheses."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ CONFIG = TranslateConfig(search=SearchConfig(beam=1))
 
 @pytest.fixture(scope="module")
 def copier(made_models: Path) -> Loaded:
-    """What gives back its input, up to 63 characters at a time."""
+    """Return a model that copies its input, at most 63 characters at a time."""
     return load([made_models / "copies"], CONFIG, Where("cpu", 1, 1, "fp32"))
 
 
@@ -25,7 +25,7 @@ def translator(copier: Loaded, **settings: object) -> Translator:
     return Translator(copier.translator.tokenizers, copier.models, config)
 
 
-def test_a_line_is_one_sentence_in_pieces_without_end_mark(copier: Loaded) -> None:
+def test_a_line_is_one_sentence_without_end_mark(copier: Loaded) -> None:
     line = copier.translator.line(7, " ab  c ")
     assert (line.number, line.raw, line.pieces, line.too_long) == (7, " ab  c ", 4, False)
     (sentence,) = line.sentences
@@ -41,7 +41,7 @@ def test_a_line_without_words_has_no_sentence_and_no_text(copier: Loaded, raw: s
     assert (translation.text, translation.candidates, translation.failed) == ("", [], False)
 
 
-def test_a_line_that_is_too_long_is_translated_in_parts_that_are_put_together(copier: Loaded) -> None:
+def test_a_too_long_line_is_translated_in_parts(copier: Loaded) -> None:
     text = f"{'a' * 40}. {'b' * 40}."
     line = copier.translator.line(2, text)
     assert line.too_long
@@ -61,7 +61,7 @@ def test_a_line_with_more_sentences_than_keys_is_refused(
         by_sentence.line(1, "One. Two. Three.")
 
 
-def test_what_is_behind_a_tab_begins_the_translation_of_its_first_part(copier: Loaded) -> None:
+def test_text_after_a_tab_begins_the_translation_of_the_first_part(copier: Loaded) -> None:
     with_prefix = translator(copier, prefix=True)
     line = with_prefix.line(1, f"{'a' * 70}\tx")
     assert [len(sentence.prefix) for sentence in line.sentences] == [1, 0]
@@ -70,7 +70,7 @@ def test_what_is_behind_a_tab_begins_the_translation_of_its_first_part(copier: L
     assert not with_prefix.line(1, "a\tx").prefix_unknown
 
 
-def test_scores_of_parts_add_up_and_candidates_stay_in_order(copier: Loaded) -> None:
+def test_scores_of_parts_are_summed_and_candidates_keep_their_order(copier: Loaded) -> None:
     line = copier.translator.line(1, f"{'a' * 40}. {'b' * 40}.")
     ids = copier.translator.tokenizers.target.encode("xy")
     parts = [
@@ -84,13 +84,13 @@ def test_scores_of_parts_add_up_and_candidates_stay_in_order(copier: Loaded) -> 
     ]
 
 
-def test_a_line_of_which_a_part_does_not_fit_into_memory_has_failed(copier: Loaded) -> None:
+def test_a_line_fails_if_a_part_does_not_fit_into_memory(copier: Loaded) -> None:
     line = copier.translator.line(1, f"{'a' * 40}. {'b' * 40}.")
     translation = copier.translator.translation(line, [[Hypothesis([5], -1.0, [-1.0, -1.0])], None])
     assert (translation.failed, translation.text, translation.flags) == (True, "", ())
 
 
-def test_banned_texts_stay_away_and_those_that_cannot_be_written_are_no_matter(copier: Loaded) -> None:
+def test_banned_texts_do_not_occur_and_unknown_ones_are_ignored(copier: Loaded) -> None:
     search = SearchConfig(beam=4, ban=("bc", "☃"))
     free, strict = copier.translator, copier.translator.searching(search)
     (kept,), (changed,) = (one.translate(copier.models, ["abcd"]) for one in (free, strict))
@@ -99,18 +99,18 @@ def test_banned_texts_stay_away_and_those_that_cannot_be_written_are_no_matter(c
     assert len(strict.banned) == 1
 
 
-def test_each_sentence_of_a_line_is_one_of_its_own_where_asked_for(copier: Loaded) -> None:
+def test_a_line_is_split_into_sentences_on_request(copier: Loaded) -> None:
     text = "abc de. Fg h! ij"
     whole, split = (translator(copier, sentences=how).line(1, text) for how in ("keep", "split"))
     assert len(whole.sentences) == 1
     tokenizer = copier.translator.tokenizers.source
-    parts = ["abc de.", "Fg h! ij"]  # before a small letter no sentence ends
+    parts = ["abc de.", "Fg h! ij"]  # a sentence does not end before a small letter
     assert [list(sentence.tokens) for sentence in split.sentences] == list(map(tokenizer.encode, parts))
     assert not split.too_long
     assert split.pieces == sum(len(sentence.tokens) for sentence in split.sentences)
 
 
-def test_a_sentence_that_is_too_long_is_parted_and_the_others_are_not(copier: Loaded) -> None:
+def test_only_a_too_long_sentence_is_split_into_parts(copier: Loaded) -> None:
     line = translator(copier, sentences="split").line(1, f"Ab. {'C ' * 40}cd. De.")
     assert line.too_long
     texts = [copier.translator.tokenizers.source.decode(sentence.tokens) for sentence in line.sentences]
@@ -118,7 +118,7 @@ def test_a_sentence_that_is_too_long_is_parted_and_the_others_are_not(copier: Lo
     assert len(texts) > 3
 
 
-def test_blanks_between_sentences_stay_and_those_that_end_lines_become_one(copier: Loaded) -> None:
+def test_spaces_between_sentences_stay_and_line_ends_become_spaces(copier: Loaded) -> None:
     lines = ["Ab.  Cd.", " Ab.\u2028Cd. ", "Ab. \x00 Cd.", ""]
     found = translator(copier, sentences="split").translate(copier.models, lines)
     assert [one.text for one in found] == ["Ab.  Cd.", "Ab. Cd.", "Ab. Cd.", ""]
@@ -126,7 +126,7 @@ def test_blanks_between_sentences_stay_and_those_that_end_lines_become_one(copie
 
 @pytest.fixture(scope="module")
 def masking(made_models: Path) -> Loaded:
-    """What gives back its input, with symbols for placeholders."""
+    """Return a model that copies its input, with symbols for placeholders."""
     return load([made_models / "masks"], CONFIG, Where("cpu", 1, 1, "fp32"))
 
 
@@ -141,9 +141,7 @@ def masking(made_models: Path) -> Loaded:
         f"{{first}} {'a' * 40}. {'b' * 40}, {{last}}.",
     ],
 )
-def test_placeholders_come_back_exactly_though_the_vocabulary_lacks_their_letters(
-    masking: Loaded, text: str
-) -> None:
+def test_placeholders_are_restored_exactly(masking: Loaded, text: str) -> None:
     (translation,) = masking.translator.translate(masking.models, [text])
     assert translation.text == text
     masked, kept = translation.placeholders
@@ -152,14 +150,14 @@ def test_placeholders_come_back_exactly_though_the_vocabulary_lacks_their_letter
     assert "markup" not in translation.flags
 
 
-def test_a_given_beginning_may_hold_a_placeholder_of_the_source(masking: Loaded) -> None:
+def test_a_required_beginning_may_contain_a_placeholder(masking: Loaded) -> None:
     with_prefix = translator(masking, prefix=True)
     (translation,) = with_prefix.translate(masking.models, ["a {ñ} b\t{ñ}! "])
     assert translation.text.startswith("{ñ}!")
     assert translation.text.count("{ñ}") == 1
 
 
-def test_a_model_that_would_never_write_them_has_placeholders_too(made_models: Path) -> None:
+def test_a_model_that_never_writes_placeholders_is_forced_to(made_models: Path) -> None:
     loops = load([made_models / "loops-masks"], CONFIG, Where("cpu", 1, 1, "fp32"))
     (translation,) = loops.translator.translate(loops.models, ["{{x}} and %s"])
     assert [translation.text.count(one) for one in ("{{x}}", "%s")] == [1, 1]

@@ -46,7 +46,7 @@ class Workers:
 
     @property
     def usable(self) -> bool:
-        """Whether the workers still translate: not closed, not failed, and started by this very process."""
+        """True while the workers translate: not closed, not failed, and started by this very process."""
         return not self.queue.closed and os.getpid() == self._owner
 
     @property

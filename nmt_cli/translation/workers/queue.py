@@ -54,7 +54,7 @@ class RequestQueue:
 
     @property
     def closed(self) -> bool:
-        """Whether the queue was closed, so that nothing more will be translated."""
+        """True once the queue was closed, so that nothing more will be translated."""
         return self._closed
 
     @property

@@ -122,5 +122,5 @@ class Request:
 
     @property
     def ended(self) -> bool:
-        """Whether all lines have been returned and no more will come."""
+        """True once all lines have been returned and no more will come."""
         return self.complete and not self.lines

@@ -1,4 +1,4 @@
-"""Whatever a client sends, it is answered with what is wrong, and never with a fault of ours."""
+"""Request bodies: any body gets a response, and large ones are refused."""
 
 import json
 
@@ -48,29 +48,31 @@ FORMS = st.lists(PIECES, max_size=6).map(b"".join)
 @example(path="/attention", kind=FORM, body=b"source=en&target=de&pairs=" + b"[" * 20_000)
 @example(path="/align", kind=JSON, body=json.dumps({**LIKELY, "pairs": [["", ""], ["\n", "a"]]}).encode())
 @example(path="/attention", kind=JSON, body=json.dumps({**LIKELY, "pairs": [["", ""]]}).encode())
-def test_no_body_is_a_fault(client: Client, path: str, kind: str, body: bytes) -> None:
+def test_every_body_gets_a_response_without_a_fault(
+    client: Client, path: str, kind: str, body: bytes
+) -> None:
     headers = {"content-type": kind} if kind else {}
     answer = client.send("POST", path, body, headers)
     assert answer.status in (200, 400, 404, 413), answer.body
     if answer.status != 200:
-        (told,) = answer.json().values()
-        sentence = told if isinstance(told, str) else told["message"]
+        (message,) = answer.json().values()
+        sentence = message if isinstance(message, str) else message["message"]
         assert sentence.endswith(".") and "\n" not in sentence
 
 
-def test_a_body_that_is_too_large_is_not_read_to_its_end(client: Client) -> None:
+def test_a_too_large_body_is_refused_by_its_bytes(client: Client) -> None:
     answer = client.post("/translate", {"q": "a" * 2_000_000, "source": "en", "target": "de"})
     assert answer.status == 413 and "bytes" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("q", ["a" * 100_001, ["a"] * 1001, ["a" * 60_000] * 2], ids=lambda q: f"{len(q)}")
-def test_a_text_that_is_too_long_is_told_what_is_not(client: Client, q: object) -> None:
+def test_too_much_text_is_refused_with_the_limit(client: Client, q: object) -> None:
     for path in ("/translate", "/detect"):
         answer = client.post(path, {"q": q, "source": "auto", "target": "de"})
         assert answer.status == 413 and "Send at most" in answer.json()["error"]
 
 
-def test_a_damaged_form_is_not_told_to_the_log(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_form_is_not_logged(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
     headers = {"content-type": "multipart/form-data; boundary=x"}
     assert client.send("POST", "/translate", b"Xylophone", headers).status == 400
     assert capfd.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""DeepL's clients find what they need to translate."""
+"""The API of DeepL."""
 
 from pathlib import Path
 
@@ -28,28 +28,28 @@ def test_weblate_gets_its_translations(client: Client) -> None:
     }
 
 
-def test_weblate_finds_the_languages(client: Client) -> None:
+def test_weblate_gets_the_languages(client: Client) -> None:
     sources, targets = (client.get(f"/v2/languages?type={kind}").json() for kind in ("source", "target"))
     assert sources == [{"language": "EN", "name": "English", "supports_formality": False}]
     assert targets == [{"language": "DE", "name": "German", "supports_formality": False}]
     assert client.get("/v2/glossary-language-pairs").json() == {"supported_languages": []}
 
 
-def test_a_form_may_hold_several_texts_and_leave_out_its_language(client: Client) -> None:
+def test_a_form_may_have_several_texts_and_no_source_language(client: Client) -> None:
     answer = client.form("/v2/translate", [("text", "One"), ("text", "Two"), ("target_lang", "de-AT")])
     assert [one["text"] for one in answer.json()["translations"]] == ["One", "Two"]
 
 
-def test_elements_that_shall_be_ignored_stay(client: Client) -> None:
+def test_ignored_elements_are_not_translated(client: Client) -> None:
     fields = {"text": "<k>A  B</k> C", "target_lang": "DE", "tag_handling": "xml", "ignore_tags": "j,k"}
     assert client.form("/v2/translate", fields).json()["translations"][0]["text"] == "<k>A  B</k> C"
 
 
-def test_errors_are_messages(client: Client) -> None:
+def test_errors_have_a_message(client: Client) -> None:
     assert client.post("/v2/translate", {"text": "a"}).json() == {"message": "target_lang is missing."}
 
 
-def test_the_key_stands_in_the_header(client: Client, tmp_path: Path) -> None:
+def test_the_key_is_read_from_the_header(client: Client, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("# ours\n\nsecret\n")
     client.service.metrics.requests.clear()
     from nmt_cli.serving.app import application

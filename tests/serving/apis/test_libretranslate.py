@@ -1,4 +1,4 @@
-"""LibreTranslate's clients find what they know: in what they send, and in what comes back."""
+"""The API of LibreTranslate."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from tests.serving.conftest import SPLIT, Client
 BASIC = {"q": "A dog runs.", "source": "en", "target": "de"}
 
 
-def test_libretranslatepy_gets_a_text_for_its_form(client: Client) -> None:
+def test_libretranslatepy_sends_a_form_and_gets_a_text(client: Client) -> None:
     assert client.form("/translate", BASIC).json() == {"translatedText": "A dog runs."}
     with_key = client.form("/translate", {**BASIC, "api_key": "whatever"})
     assert with_key.json()["translatedText"] == "A dog runs."
@@ -22,14 +22,14 @@ def test_libretranslatepy_gets_a_text_for_its_form(client: Client) -> None:
     assert [one["code"] for one in client.get("/languages?").json()] == ["en", "de"]
 
 
-def test_weblate_gets_a_list_for_its_list(client: Client) -> None:
+def test_weblate_sends_a_list_and_gets_a_list(client: Client) -> None:
     texts = ["One dog.", "", "Two cats.\nThree.", "One dog."]
     answer = client.post("/translate", {"api_key": "", "q": texts, "source": "en", "target": "de"})
     assert answer.json() == {"translatedText": texts}
     assert [one["code"] for one in client.get("/languages").json()] == ["en", "de"]
 
 
-def test_the_page_of_libretranslate_sends_its_form_in_parts(client: Client) -> None:
+def test_the_page_of_libretranslate_sends_a_multipart_form(client: Client) -> None:
     parts = "".join(
         f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
         for name, value in {**BASIC, "q": "Two\r\nlines", "format": "text", "alternatives": 1}.items()
@@ -40,14 +40,14 @@ def test_the_page_of_libretranslate_sends_its_form_in_parts(client: Client) -> N
     assert len(answer.json()["alternatives"]) <= 1
 
 
-def test_languages_have_names_and_what_they_are_translated_into(client: Client) -> None:
+def test_languages_have_names_and_targets(client: Client) -> None:
     assert client.get("/languages").json() == [
         {"code": "en", "name": "English", "targets": ["de"]},
         {"code": "de", "name": "German", "targets": []},
     ]
 
 
-def test_the_language_may_be_left_to_be_guessed(client: Client) -> None:
+def test_the_source_language_can_be_detected(client: Client) -> None:
     answer = client.post("/translate", {**BASIC, "source": "auto"}).json()
     assert answer["translatedText"] == "A dog runs."
     assert answer["detectedLanguage"]["language"] == "en"
@@ -55,7 +55,7 @@ def test_the_language_may_be_left_to_be_guessed(client: Client) -> None:
     assert [one["language"] for one in several["detectedLanguage"]] == ["en", "en"]
 
 
-def test_alternatives_are_others_and_as_many_as_were_asked_for_at_most(client: Client) -> None:
+def test_alternatives_differ_and_are_at_most_as_many_as_requested(client: Client) -> None:
     answer = client.post("/translate", {**BASIC, "alternatives": 3}).json()
     assert answer["translatedText"] == "A dog runs."
     assert 1 <= len(answer["alternatives"]) <= 3
@@ -65,7 +65,7 @@ def test_alternatives_are_others_and_as_many_as_were_asked_for_at_most(client: C
     assert len(several["alternatives"]) == 2
 
 
-def test_of_html_only_the_text_is_translated(made_models: Path, serving: Callable[..., Client]) -> None:
+def test_only_the_text_of_html_is_translated(made_models: Path, serving: Callable[..., Client]) -> None:
     with load(made_models / "loops", device="cpu", threads=1, config=SPLIT) as model:
         page = '<p title="A dog">One &amp; two <b class=x>3</b><br>four</p><script>let five = "six"</script>'
         answer = serving({"loops": model}).post("/translate", {**BASIC, "q": page, "format": "html"})
@@ -76,7 +76,7 @@ def test_of_html_only_the_text_is_translated(made_models: Path, serving: Callabl
     assert "One" not in text and "four" not in text and "aaa" in text
 
 
-def test_each_sentence_of_a_long_text_is_an_event_and_the_last_one_is_the_answer(client: Client) -> None:
+def test_a_stream_has_an_event_per_sentence_and_the_response_as_the_last_one(client: Client) -> None:
     text = "One dog runs.  Two cats sleep.\n\nThree birds sing."
     answer = client.post("/translate", {**BASIC, "q": text, "stream": True})
     *sentences, last = map(json.loads, answer.events())
@@ -86,13 +86,13 @@ def test_each_sentence_of_a_long_text_is_an_event_and_the_last_one_is_the_answer
     assert last == client.post("/translate", {**BASIC, "q": text}).json()
 
 
-def test_what_is_served_is_what_the_library_translates(client: Client, german: Model) -> None:
+def test_the_server_returns_the_translations_of_the_library(client: Client, german: Model) -> None:
     lines = ["abc def", "", "x" * 80, " y ", "One is. Two is.", "a\u2028b"]
     answer = client.post("/translate", {**BASIC, "q": lines}).json()
     assert answer["translatedText"] == [german.translate_text(line) for line in lines]
 
 
-def test_settings_for_pages_say_what_there_is(client: Client) -> None:
+def test_the_settings_for_pages_have_limits_and_languages(client: Client) -> None:
     found = client.get("/frontend/settings").json()
     assert found["charLimit"] == 100_000 and found["apiKeys"] is False
     assert found["language"]["target"] == {"code": "de", "name": "German"}
@@ -100,7 +100,7 @@ def test_settings_for_pages_say_what_there_is(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"q": ""}, "q is missing."),
         ({"q": 7}, "q must be a text, or a list of texts."),
@@ -119,14 +119,14 @@ def test_settings_for_pages_say_what_there_is(client: Client) -> None:
     ],
     ids=str,
 )
-def test_what_can_not_be_meant_is_told_in_a_sentence(
-    client: Client, fields: Mapping[str, Any], told: str
+def test_invalid_fields_are_refused_in_one_sentence(
+    client: Client, fields: Mapping[str, Any], message: str
 ) -> None:
     answer = client.post("/translate", {**BASIC, **fields})
-    assert (answer.status, answer.json()) == (400, {"error": told})
+    assert (answer.status, answer.json()) == (400, {"error": message})
 
 
-def test_a_pair_may_go_through_a_language_between(
+def test_a_pair_can_use_a_pivot_language(
     made_models: Path, german: Model, serving: Callable[..., Client]
 ) -> None:
     with load(made_models / "french", device="cpu", threads=1, config=SPLIT) as french:

@@ -1,4 +1,4 @@
-"""A chat with a translator, as programs that speak to OpenAI have it."""
+"""The chat API of OpenAI."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def test_the_last_message_is_translated(client: Client) -> None:
 
 
 @pytest.mark.parametrize("text", [TEXT, "", "\n\nOne", "One.\n"], ids=repr)
-def test_chunks_are_together_what_comes_at_once(client: Client, text: str) -> None:
+def test_the_chunks_joined_are_the_complete_translation(client: Client, text: str) -> None:
     answer = client.post("/v1/chat/completions", chat(text, stream=True))
     *chunks, done = answer.events()
     found = [json.loads(chunk)["choices"][0] for chunk in chunks]
@@ -39,7 +39,7 @@ def test_chunks_are_together_what_comes_at_once(client: Client, text: str) -> No
     assert "".join(one["delta"].get("content", "") for one in found) == whole
 
 
-def test_models_have_names(client: Client) -> None:
+def test_models_are_listed_by_name(client: Client) -> None:
     assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["copies", "en-de"]
 
 
@@ -56,7 +56,7 @@ def test_models_have_names(client: Client) -> None:
     ],
     ids=str,
 )
-def test_errors_look_as_there(client: Client, fields: Mapping[str, Any], status: int) -> None:
+def test_errors_have_the_format_of_openai(client: Client, fields: Mapping[str, Any], status: int) -> None:
     answer = client.post("/v1/chat/completions", fields)
     assert answer.status == status
     assert answer.json()["error"]["type"] == "invalid_request_error"

@@ -1,4 +1,4 @@
-"""Of a page only its text is taken, and all else comes back to the last character."""
+"""Text and markup of HTML documents."""
 
 import pytest
 from hypothesis import given
@@ -17,12 +17,12 @@ def texts(document: str, *ignored: str) -> list[str]:
 
 
 @given(st.lists(PARTS).map("".join))
-def test_all_parts_together_are_the_document(document: str) -> None:
+def test_the_pieces_joined_are_the_document(document: str) -> None:
     assert "".join(one.raw for one in pieces(document)) == document
 
 
 @given(st.lists(PARTS).map("".join))
-def test_a_text_goes_in_and_out_without_becoming_markup(document: str) -> None:
+def test_translated_text_does_not_become_markup(document: str) -> None:
     before = pieces(document)
     changed = "".join(one.translated("<b> & c") for one in before)
     assert len(changed) - len(document) == sum(
@@ -50,11 +50,11 @@ def test_a_text_goes_in_and_out_without_becoming_markup(document: str) -> None:
         ("&#" + "1" * 5000 + ";a", []),
     ],
 )
-def test_what_is_text_and_what_is_not(document: str, expected: list[str]) -> None:
+def test_only_text_is_translated(document: str, expected: list[str]) -> None:
     assert texts(document) == expected
 
 
-def test_elements_may_be_named_that_stay() -> None:
+def test_named_elements_are_not_translated() -> None:
     assert texts("<k>no</k>yes<K>no</K>", "k") == ["yes"]
 
 
@@ -67,6 +67,6 @@ def test_elements_may_be_named_that_stay() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("around", ["{}", "<{}", "<a {}", "<a {}>"])
-def test_hostile_pages_take_no_longer_than_others(part: str, around: str) -> None:
+def test_hostile_documents_take_linear_time(part: str, around: str) -> None:
     document = around.format(part * (LONG // len(part)))
     assert sum(len(one.raw) for one in pieces(document)) == len(document)

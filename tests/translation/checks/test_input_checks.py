@@ -1,4 +1,4 @@
-"""Input that the model was not made for is warned about once, with the line where it begins."""
+"""Warnings about unsuitable input."""
 
 import gzip
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def odd_input() -> OddInput:
         ("&#91; 1 &#93;", '"&apos;"'),
     ],
 )
-def test_a_line_that_looks_tokenised_is_warned_about_once(text: str, sign: str) -> None:
+def test_tokenised_text_causes_one_warning(text: str, sign: str) -> None:
     odd = odd_input()
     assert odd.warning(6, "the ladder is blue", [KNOWN] * 4) is None
     warning = odd.warning(1007, text, [KNOWN] * 4)
@@ -45,12 +45,12 @@ def test_a_line_that_looks_tokenised_is_warned_about_once(text: str, sign: str) 
     "text",
     ["mail me@@home", "@@ -1,4 +1,4 @@ def", "R&D; this & that;", "&apos without an end", "&nbsp;", ""],
 )
-def test_plain_text_is_not_warned_about(text: str) -> None:
+def test_plain_text_causes_no_warning(text: str) -> None:
     assert odd_input().warning(1, text, [KNOWN]) is None
 
 
 @pytest.mark.parametrize(
-    ("first", "told"),
+    ("first", "message"),
     [
         ("the ladder".encode("utf-16"), "looks like UTF-16. Convert it to UTF-8 first"),
         (
@@ -60,10 +60,10 @@ def test_plain_text_is_not_warned_about(text: str) -> None:
     ],
     ids=["utf-16", "gzip"],
 )
-def test_an_input_that_begins_like_no_text_is_warned_about_once(first: bytes, told: str) -> None:
+def test_binary_input_causes_one_warning(first: bytes, message: str) -> None:
     odd = odd_input()
     warning = odd.warning(1, odd.text(1, first), [KNOWN])
-    assert warning is not None and told in warning
+    assert warning is not None and message in warning
     assert odd.warning(2, odd.text(2, first), [KNOWN]) is None
     later = odd_input()
     assert later.warning(2, later.text(2, first), [KNOWN]) is None
@@ -76,7 +76,7 @@ PLAIN = "the ladder is blue, mail me@home & quote the apostle's words"
 
 
 def learnt(kind: Kind, line: str) -> Vocabulary:
-    """The vocabulary learnt of a text that holds `line` every now and then."""
+    """Return the vocabulary of a text in which every second line is `line`."""
     recipe = Recipe(kind, True, "en", "de", TextConfig(words="raw"))
     config = (
         TokenizerConfig(vocab_size=70, sentencepiece_model="bpe")
@@ -96,17 +96,17 @@ def learnt(kind: Kind, line: str) -> Vocabulary:
         *[("sentencepiece", ESCAPES), ("bpe", ESCAPES), ("word", ESCAPES)],
     ],
 )
-def test_a_model_that_was_trained_on_tokenised_text_takes_such(kind: Kind, line: str) -> None:
+def test_a_model_trained_on_tokenised_text_accepts_it(kind: Kind, line: str) -> None:
     assert OddInput(kind, learnt(kind, line)).warning(1, line, [KNOWN]) is None
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("line", [JOINERS, BLANK_MARKS, ESCAPES], ids=["joiners", "blank marks", "escapes"])
-def test_a_model_that_was_trained_on_plain_text_does_not(kind: Kind, line: str) -> None:
+def test_a_model_trained_on_plain_text_does_not_accept_tokenised_text(kind: Kind, line: str) -> None:
     assert OddInput(kind, learnt(kind, PLAIN)).warning(1, line, [KNOWN]) is not None
 
 
-def test_too_many_unknowns_are_warned_about_once_with_the_first_line_that_has_one() -> None:
+def test_many_unknown_tokens_cause_one_warning_with_the_first_line() -> None:
     odd = odd_input()
     lines = [(1, 0), (2, 0), (3, 2), (4, 18), (5, 19), (6, 20), (7, 20)]
     warnings = [odd.warning(number, "x", [KNOWN] * (50 - n) + [UNKNOWN] * n) for number, n in lines]
@@ -116,25 +116,25 @@ def test_too_many_unknowns_are_warned_about_once_with_the_first_line_that_has_on
     )
 
 
-def test_a_few_unknowns_at_the_start_are_no_reason_to_warn() -> None:
+def test_a_few_unknown_tokens_at_the_start_cause_no_warning() -> None:
     odd = odd_input()
     assert odd.warning(1, "x", [UNKNOWN] * 20) is None
     assert odd.warning(2, "x", [UNKNOWN]) is not None
 
 
-def test_unknowns_behind_the_first_thousand_lines_are_not_looked_at() -> None:
+def test_unknown_tokens_after_the_first_thousand_lines_do_not_count() -> None:
     odd = odd_input()
     for number in range(1, 1001):
         assert odd.warning(number, "x", [KNOWN]) is None
     assert odd.warning(1001, "x", [UNKNOWN] * 10_000) is None
 
 
-def test_a_tenth_of_unknowns_is_let_pass() -> None:
+def test_a_tenth_of_unknown_tokens_causes_no_warning() -> None:
     assert odd_input().warning(1, "x", [UNKNOWN] * 100 + [KNOWN] * 900) is None
     assert odd_input().warning(1, "x", [UNKNOWN] * 101 + [KNOWN] * 899) is not None
 
 
-def test_bytes_that_are_no_utf8_are_replaced_and_their_lines_counted() -> None:
+def test_invalid_utf8_is_replaced_and_counted() -> None:
     odd = odd_input()
     assert odd.text(1, "für".encode()) == "für"
     assert odd.report() is None
@@ -147,8 +147,8 @@ def test_bytes_that_are_no_utf8_are_replaced_and_their_lines_counted() -> None:
 
 def in_language(lang: str, lines: Sequence[str]) -> list[str]:
     odd = OddInput("char", Numbering.new((), []).vocabulary, lang)
-    found = (odd.warning(number, line, [KNOWN]) for number, line in enumerate(lines, start=1))
-    return [warning for warning in found if warning]
+    warnings = (odd.warning(number, line, [KNOWN]) for number, line in enumerate(lines, start=1))
+    return [warning for warning in warnings if warning]
 
 
 GERMAN = [
@@ -157,16 +157,16 @@ GERMAN = [
 ] * 9
 
 
-def test_input_in_another_language_is_warned_about_once_with_its_line() -> None:
-    (told,) = in_language("en", GERMAN)
-    assert told.startswith("the input up to line ")
-    assert "looks like language de, but the model translates from en" in told
+def test_another_language_causes_one_warning_with_its_line() -> None:
+    (message,) = in_language("en", GERMAN)
+    assert message.startswith("the input up to line ")
+    assert "looks like language de, but the model translates from en" in message
 
 
 @pytest.mark.parametrize("lang", ["de", "de-AT", "xx", ""])
-def test_input_in_the_right_language_or_in_one_that_nobody_knows_is_not(lang: str) -> None:
+def test_the_right_or_an_unknown_language_causes_no_warning(lang: str) -> None:
     assert in_language(lang, GERMAN) == []
 
 
-def test_a_few_foreign_words_are_no_other_language() -> None:
+def test_a_few_foreign_words_cause_no_warning() -> None:
     assert in_language("en", ["He said: das ist der Hund, and the dog was in the house with you."] * 20) == []

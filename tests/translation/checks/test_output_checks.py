@@ -1,4 +1,4 @@
-"""Translations that are none are flagged, and real ones are not."""
+"""Flags of wrong translations."""
 
 import os
 import random
@@ -15,7 +15,7 @@ TRANSLATION = "Ein Mann in einem blauen Hemd steht auf einer Leiter und putzt ei
 
 
 def flagged(source: str, translation: str) -> tuple[Flag, ...]:
-    """The flags where each word is a piece."""
+    """Return the flags of a translation whose words are the pieces."""
     return flags(source, translation, len(source.split()), len(translation.split()))
 
 
@@ -34,7 +34,9 @@ def test_a_good_translation_has_no_flag() -> None:
         ("Hello", "!", ()),
     ],
 )
-def test_nothing_said_for_words_is_empty(source: str, translation: str, expected: tuple[Flag, ...]) -> None:
+def test_a_translation_without_text_is_empty(
+    source: str, translation: str, expected: tuple[Flag, ...]
+) -> None:
     assert flagged(source, translation) == expected
 
 
@@ -64,11 +66,11 @@ def test_a_translation_that_ends_in_a_loop_is_flagged(tail: str) -> None:
         "Rufen Sie an: 1000000000000 oder 0000 0000 0000 0000 auf der Leiter.",
     ],
 )
-def test_what_people_repeat_is_no_loop(translation: str) -> None:
+def test_ordinary_repetitions_are_not_flagged(translation: str) -> None:
     assert flagged(SOURCE, translation) == ()
 
 
-def test_a_passage_said_twice_with_a_phrase_that_comes_twice_is_no_loop() -> None:
+def test_a_repeated_passage_with_a_repeated_phrase_is_not_flagged() -> None:
     passage = (
         "Die Frau mit dem roten Hut steht vor dem großen Haus und wartet auf den Bus in die Stadt. "
         "Ein Mann in einem blauen Hemd putzt ein Fenster, ein Mann in einem blauen Hemd putzt ein Dach. "
@@ -81,18 +83,18 @@ def test_a_passage_said_twice_with_a_phrase_that_comes_twice_is_no_loop() -> Non
     times=st.integers(3, 10),
     around=st.tuples(st.text("xyz", max_size=50), st.text("xyz", max_size=50)),
 )
-def test_a_loop_is_found_wherever_it_stands(unit: str, times: int, around: tuple[str, str]) -> None:
+def test_a_loop_is_flagged_at_any_position(unit: str, times: int, around: tuple[str, str]) -> None:
     times = max(times, 2 + 30 // len(unit))
     assert "looping" in flags("Ein Wort", f"x{around[0]}{unit * times}{around[1]}x", 50, 50)
 
 
 @given(words=st.lists(st.integers(0, 10**6), min_size=1, max_size=200, unique=True))
-def test_words_that_are_all_different_are_no_loop(words: list[int]) -> None:
+def test_different_words_are_not_flagged(words: list[int]) -> None:
     assert flags("Ein Wort", " ".join(f"w{word}" for word in words), 50, 50) == ()
 
 
 @pytest.mark.parametrize("loop", ["ha " * 30, "." * 60])
-def test_a_loop_that_the_source_has_too_is_a_translation(loop: str) -> None:
+def test_a_loop_of_the_source_may_be_translated(loop: str) -> None:
     assert flagged("Chapter 1 " + loop, "Kapitel 1 " + loop) == ()
 
 
@@ -107,7 +109,7 @@ def test_a_loop_that_the_source_has_too_is_a_translation(loop: str) -> None:
     ],
     ids=["whole", "other case", "one word translated", "no blanks", "vowel signs"],
 )
-def test_a_source_that_comes_back_is_copied(source: str, translation: str) -> None:
+def test_a_returned_source_is_copied(source: str, translation: str) -> None:
     assert flagged(source, translation) == ("copied",)
 
 
@@ -135,7 +137,7 @@ def test_a_source_that_comes_back_is_copied(source: str, translation: str) -> No
         "related languages",
     ],
 )
-def test_what_is_the_same_in_both_languages_is_not_copied(source: str, translation: str) -> None:
+def test_text_that_is_equal_in_both_languages_is_not_copied(source: str, translation: str) -> None:
     assert "copied" not in flagged(source, translation)
 
 
@@ -151,24 +153,22 @@ def test_what_is_the_same_in_both_languages_is_not_copied(source: str, translati
         (8, 1, ("length",)),
     ],
 )
-def test_far_too_many_or_too_few_pieces_are_flagged(
-    source_pieces: int, pieces: int, expected: tuple[Flag, ...]
-) -> None:
+def test_implausible_lengths_are_flagged(source_pieces: int, pieces: int, expected: tuple[Flag, ...]) -> None:
     assert flags(SOURCE, TRANSLATION, source_pieces, pieces) == expected
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.3, ()), (1.0, ()), (1.5, ("length",))])
-def test_what_is_too_short_depends_on_the_languages(ratio: float, expected: tuple[Flag, ...]) -> None:
+def test_the_expected_length_depends_on_the_languages(ratio: float, expected: tuple[Flag, ...]) -> None:
     assert flags(SOURCE, TRANSLATION, 40, 16, ratio) == expected
 
 
-def test_all_flags_that_hold_are_raised() -> None:
+def test_several_flags_are_raised_together() -> None:
     source = "the man sees the dog"
     assert flags(source, source, 5, 70) == ("copied", "length")
     assert flags(source, "ab cd " * 40, 5, 70) == ("looping", "length")
 
 
-def test_the_report_counts_each_flag_and_names_its_first_lines() -> None:
+def test_the_report_counts_each_flag_and_lists_its_first_lines() -> None:
     tally = Degenerate()
     numbers = list(range(1, 1001))
     random.Random(1).shuffle(numbers)
@@ -185,7 +185,7 @@ def test_the_report_counts_each_flag_and_names_its_first_lines() -> None:
     ]
 
 
-def test_nothing_flagged_is_nothing_to_report() -> None:
+def test_without_flags_the_report_is_empty() -> None:
     tally = Degenerate()
     tally.add(1, ())
     assert tally.report() == []
@@ -211,7 +211,7 @@ def test_human_translations_are_not_flagged() -> None:
         ("One is all there is.", "Eins.", (30, 12), False),
     ],
 )
-def test_a_translation_that_lacks_sentences_is_flagged(
+def test_missing_sentences_are_flagged(
     source: str, translation: str, pieces: tuple[int, int], expected: bool
 ) -> None:
     assert ("short" in flags(source, translation, *pieces)) is expected
@@ -235,14 +235,14 @@ def test_a_translation_that_lacks_sentences_is_flagged(
         *("https://example.org/a?b=c", "me.you@example.org"),
     ],
 )
-def test_markup_placeholders_and_addresses_that_vanish_are_flagged(kept: str) -> None:
+def test_missing_markup_and_placeholders_are_flagged(kept: str) -> None:
     source = f"the house {kept} is small"
     assert flags(source, "das Haus ist klein", 5, 5) == ("markup",)
     assert flags(source, f"das Haus ist {kept} klein", 5, 5) == ()
     assert flags(f"{source} {kept}", f"das Haus ist {kept} klein", 5, 5) == ("markup",)
 
 
-def test_placeholders_that_come_twice_are_flagged() -> None:
+def test_repeated_placeholders_are_flagged() -> None:
     assert flags("the house {0} is small", "das Haus {0} ist klein {0}", 5, 6) == ("markup",)
     assert flags("the house {0} is small", "das Haus {0} ist {1}", 5, 6) == ()
 
@@ -250,5 +250,5 @@ def test_placeholders_that_come_twice_are_flagged() -> None:
 @pytest.mark.parametrize(
     "text", ["100% sure", "5 < 6 and 7 > 3", "a set {of, things}", "write me @home", "50 %"]
 )
-def test_ordinary_text_is_no_markup(text: str) -> None:
+def test_ordinary_text_is_not_markup(text: str) -> None:
     assert "markup" not in flags(text, "das Haus ist klein", 5, 5)

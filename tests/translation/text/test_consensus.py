@@ -1,4 +1,4 @@
-"""Of many translations those that agree most with all of them, against sacrebleu and the definition."""
+"""Minimum Bayes risk, compared with sacrebleu and the definition."""
 
 import math
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ LISTS = st.lists(st.tuples(ROWS, st.floats(-9, 0)), min_size=1, max_size=6)
 
 
 def sacrebleu_of(row: Sequence[int], reference: Sequence[int]) -> float:
-    texts = (" ".join(f"w{i}" for i in each) for each in (row, reference))
+    texts = (" ".join(f"w{i}" for i in one) for one in (row, reference))
     return float(BLEU_OF.sentence_score(next(texts), [next(texts)]).score) / 100
 
 
 def written(row: Sequence[int]) -> str:
-    """In letters, with a blank that chrF must not count."""
+    """Return `row` in letters with a space, which chrF ignores."""
     return " ".join(
         ("".join(chr(ord("a") + i) for i in row[:3]), "".join(chr(ord("a") + i) for i in row[3:]))
     )
@@ -44,55 +44,55 @@ def hypothesis(row: Sequence[int], score: float) -> Hypothesis:
 
 
 @given(st.lists(ROWS, min_size=1, max_size=6))
-def test_each_is_compared_with_each_as_sacrebleu_does(rows: list[list[int]]) -> None:
+def test_scores_equal_those_of_sacrebleu(rows: list[list[int]]) -> None:
     for own, oracle in ((bleu(rows), sacrebleu_of), (chrf(rows), sacrebleus_chrf_of)):
         expected = [[oracle(row, other) for other in rows] for row in rows]
         assert own.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
 
 
 @given(LISTS, st.sampled_from(["gnmt", "power"]), st.floats(0, 2))
-def test_of_a_beam_each_counts_as_its_score_says_it_is_likely(
-    found: list[tuple[list[int], float]], rule: Any, penalty: float
+def test_probabilities_of_a_beam_follow_from_the_scores(
+    beam: list[tuple[list[int], float]], rule: Any, penalty: float
 ) -> None:
     search = SearchConfig(mbr="bleu", length_rule=rule, length_penalty=penalty)
-    length = len(found[0][0]) + 1
-    # A score is a log-probability divided by this; that of the first makes log-probabilities of all again.
+    length = len(beam[0][0]) + 1
+    # A score is a log-probability divided by this value, which is that of the first hypothesis.
     divisor = (length if rule == "power" else (5 + length) / 6) ** penalty
-    best = max(score for _, score in found)
-    likely = [math.exp((score - best) * divisor) for _, score in found]
-    got = probabilities([hypothesis(*each) for each in found], search)
-    assert got.tolist() == pytest.approx([each / sum(likely) for each in likely], rel=1e-4, abs=1e-9)
+    best = max(score for _, score in beam)
+    likely = [math.exp((score - best) * divisor) for _, score in beam]
+    got = probabilities([hypothesis(*one) for one in beam], search)
+    assert got.tolist() == pytest.approx([one / sum(likely) for one in likely], rel=1e-4, abs=1e-9)
 
 
 @given(LISTS, st.sampled_from(["bleu", "chrf"]), st.booleans())
-def test_first_is_what_is_worth_most_in_expectation(
-    found: list[tuple[list[int], float]], measure: Any, drawn: bool
+def test_the_highest_expected_score_is_first(
+    beam: list[tuple[list[int], float]], measure: Any, drawn: bool
 ) -> None:
     search = SearchConfig(mbr=measure, beam=8, n_best=3, sample=drawn)
-    hypotheses = [hypothesis(*each) for each in found]
+    hypotheses = [hypothesis(*one) for one in beam]
     worth = sacrebleu_of if measure == "bleu" else sacrebleus_chrf_of
-    likely = [1 / len(found)] * len(found) if drawn else probabilities(hypotheses, search).tolist()
+    likely = [1 / len(beam)] * len(beam) if drawn else probabilities(hypotheses, search).tolist()
     expected = [
-        sum(p * worth(row, other) for p, (other, _) in zip(likely, found, strict=True)) for row, _ in found
+        sum(p * worth(row, other) for p, (other, _) in zip(likely, beam, strict=True)) for row, _ in beam
     ]
-    chosen = agreed(hypotheses, search, lambda each: written(each.tokens))
+    chosen = agreed(hypotheses, search, lambda one: written(one.tokens))
     of = {id(one): value for one, value in zip(hypotheses, expected, strict=True)}
     assert [of[id(one)] for one in chosen] == pytest.approx(sorted(expected, reverse=True)[:3], abs=1e-9)
 
 
-def test_of_equals_the_one_with_the_better_score_is_first() -> None:
-    found = [hypothesis([1, 2], -1.0), hypothesis([3, 4], -1.0)]
-    assert agreed(found, SearchConfig(mbr="bleu"), str) == found[:1]
+def test_of_equal_hypotheses_the_better_score_is_first() -> None:
+    beam = [hypothesis([1, 2], -1.0), hypothesis([3, 4], -1.0)]
+    assert agreed(beam, SearchConfig(mbr="bleu"), str) == beam[:1]
 
 
-def test_what_was_drawn_most_often_wins_over_what_is_likelier_alone() -> None:
-    found = [hypothesis([9, 9], -0.1), *(hypothesis([1, 2, 3], -5.0) for _ in range(3))]
-    assert agreed(found, SearchConfig(mbr="bleu", sample=True), str)[0].tokens == [1, 2, 3]
-    assert agreed(found, SearchConfig(mbr="bleu"), str)[0].tokens == [9, 9]
+def test_the_most_frequent_sample_is_first() -> None:
+    beam = [hypothesis([9, 9], -0.1), *(hypothesis([1, 2, 3], -5.0) for _ in range(3))]
+    assert agreed(beam, SearchConfig(mbr="bleu", sample=True), str)[0].tokens == [1, 2, 3]
+    assert agreed(beam, SearchConfig(mbr="bleu"), str)[0].tokens == [9, 9]
 
 
 @pytest.mark.parametrize("measure", ["bleu", "chrf"])
-def test_a_translation_is_the_best_agreed_of_a_whole_beam(made_models: Path, measure: Any) -> None:
+def test_the_whole_beam_is_ranked(made_models: Path, measure: Any) -> None:
     plain = TranslateConfig(search=SearchConfig(beam=6, n_best=6, length_penalty=1.0))
     loaded = load([made_models / "copies"], plain, Where("cpu", 1, 1, "fp32"))
     lines = ["abcde ab", "d", "", f"{'a' * 40}. {'b' * 40}."]
@@ -100,14 +100,14 @@ def test_a_translation_is_the_best_agreed_of_a_whole_beam(made_models: Path, mea
     search = replace(plain.search, mbr=measure, n_best=2)
     taken = loaded.translator.searching(search).translate(loaded.models, lines)
     decode = loaded.translator.tokenizers.target.decode
-    for known, now in zip(every, taken, strict=True):
-        parts = zip(*(each.parts for each in known.candidates), strict=True)
-        wanted = [agreed(part, search, lambda each: decode(each.tokens)) for part in parts]
-        assert [[*each.parts] for each in now.candidates] == [[*each] for each in zip(*wanted, strict=True)]
+    for plain_one, ranked in zip(every, taken, strict=True):
+        parts = zip(*(one.parts for one in plain_one.candidates), strict=True)
+        expected = [agreed(part, search, lambda one: decode(one.tokens)) for part in parts]
+        assert [[*one.parts] for one in ranked.candidates] == [[*one] for one in zip(*expected, strict=True)]
 
 
-def test_as_many_are_drawn_as_the_beam_is_wide(made_models: Path) -> None:
+def test_the_number_of_samples_is_the_beam_size(made_models: Path) -> None:
     drawn = SearchConfig(sample=True, mbr="chrf", beam=16, n_best=16, seed=5)
     loaded = load([made_models / "copies"], TranslateConfig(search=drawn), Where("cpu", 1, 1, "fp32"))
-    (found,) = loaded.translator.translate(loaded.models, ["abc"])
-    assert len(found.candidates) == 16
+    (beam,) = loaded.translator.translate(loaded.models, ["abc"])
+    assert len(beam.candidates) == 16

@@ -1,4 +1,4 @@
-"""Lines too long for a model are parted at the best places, and nothing of them is lost."""
+"""Splitting of long lines."""
 
 import re
 from collections.abc import Sequence
@@ -57,25 +57,23 @@ WORDS = st.one_of(
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("entries", [48, 304], ids=["unknowns", "bytes"])
 @given(line=st.lists(WORDS, max_size=40), longest=st.integers(8, 60))
-def test_parts_are_never_empty_never_too_long_and_give_the_text_back(
-    kind: Kind, entries: int, line: list[str], longest: int
-) -> None:
+def test_parts_fit_and_joined_are_the_text(kind: Kind, entries: int, line: list[str], longest: int) -> None:
     tokenizer = learnt(kind, entries if kind != "bpe" else entries + 60)
     head = ["<2de>"] if line[:1] == ["<2de>"] else []
-    rest = line[1:] if head else line
-    text = " ".join(["a", *rest])
-    found = list(parts(" ".join([*head, text]), longest, tokenizer))
-    assert max(len(tokenizer.encode(part)) for part in found) <= longest
-    assert all(part == " ".join(part.split()) != "" for part in found)
+    remaining = line[1:] if head else line
+    text = " ".join(["a", *remaining])
+    result = list(parts(" ".join([*head, text]), longest, tokenizer))
+    assert max(len(tokenizer.encode(part)) for part in result) <= longest
+    assert all(part == " ".join(part.split()) != "" for part in result)
     if head:
-        assert all(part.startswith("<2de> ") for part in found)
-        found = [part.removeprefix("<2de> ") for part in found]
-    place = 0
-    for part in found:
-        place += text[place : place + 1] == " "
-        assert text.startswith(part, place)
-        place += len(part)
-    assert place == len(text)
+        assert all(part.startswith("<2de> ") for part in result)
+        result = [part.removeprefix("<2de> ") for part in result]
+    position = 0
+    for part in result:
+        position += text[position : position + 1] == " "
+        assert text.startswith(part, position)
+        position += len(part)
+    assert position == len(text)
 
 
 @pytest.mark.parametrize(
@@ -95,82 +93,82 @@ def test_parts_are_never_empty_never_too_long_and_give_the_text_back(
         *("sentence without blank", "clause without blank"),
     ],
 )
-def test_a_line_is_parted_at_the_best_place_there_is(text: str, longest: int, expected: list[str]) -> None:
+def test_a_line_is_split_at_the_best_position(text: str, longest: int, expected: list[str]) -> None:
     assert list(parts(text, longest, characters())) == expected
 
 
-def test_the_last_of_equally_good_places_is_taken_so_that_parts_are_few() -> None:
+def test_the_last_of_equally_good_positions_is_used() -> None:
     text = "A b. C d. E f. G h. I j. K l."
     assert list(parts(text, 20, characters())) == ["A b. C d. E f. G h.", "I j. K l."]
 
 
-def test_a_sentence_that_ends_where_no_more_fits_is_whole() -> None:
+def test_a_sentence_that_just_fits_is_not_split() -> None:
     assert list(parts("abc. efgh. hijklmnopqrs. xyz", 3, words())) == ["abc. efgh. hijklmnopqrs.", "xyz"]
 
 
-def test_an_early_end_of_a_sentence_does_not_leave_a_tiny_part() -> None:
+def test_an_early_end_of_a_sentence_makes_no_tiny_part() -> None:
     text = "D. abc def, ghi jkl abc def ghi jkl abc def"
     assert next(parts(text, 24, characters())) == "D. abc def,"
 
 
-def test_words_are_whole_where_they_fit() -> None:
+def test_words_that_fit_are_not_split() -> None:
     assert list(parts("a bcdefghijkl ab", 12, characters())) == ["a", "bcdefghijkl", "ab"]
     assert list(parts("a bcdefghijkl", 12, characters())) == ["a", "bcdefghijkl"]
 
 
-def test_a_symbol_at_the_start_starts_every_part() -> None:
-    found = list(parts("<2de> abc. def. ghi. jkl.", 12, characters(SYMBOLS)))
-    assert found == ["<2de> abc. def.", "<2de> ghi. jkl."]
+def test_a_leading_symbol_is_repeated_in_every_part() -> None:
+    result = list(parts("<2de> abc. def. ghi. jkl.", 12, characters(SYMBOLS)))
+    assert result == ["<2de> abc. def.", "<2de> ghi. jkl."]
 
 
-def test_a_line_of_nothing_but_symbols_is_parted_too() -> None:
-    found = list(parts(" ".join(["<2de>"] * 20), 8, characters(SYMBOLS)))
-    assert " ".join(found).split() == ["<2de>"] * 20
-    assert {len(characters(SYMBOLS).encode(part)) <= 8 for part in found} == {True}
+def test_a_line_of_symbols_is_split_too() -> None:
+    result = list(parts(" ".join(["<2de>"] * 20), 8, characters(SYMBOLS)))
+    assert " ".join(result).split() == ["<2de>"] * 20
+    assert {len(characters(SYMBOLS).encode(part)) <= 8 for part in result} == {True}
 
 
-def test_many_symbols_at_the_start_leave_room_for_the_text() -> None:
+def test_many_leading_symbols_are_not_repeated() -> None:
     text = " ".join(["<2de>"] * 6 + ["😀"] * 2)
     assert " ".join(parts(text, 8, characters(SYMBOLS))) == text
 
 
 @pytest.mark.parametrize("text", ["abc def.", "<2de>", "<2de> abc.", "a. b. c."])
-def test_a_line_that_fits_stays_whole(text: str) -> None:
+def test_a_line_that_fits_is_not_split(text: str) -> None:
     assert list(parts(text, 8, characters(SYMBOLS))) == [text]
 
 
-def test_a_part_fits_also_where_less_text_has_more_pieces() -> None:
+def test_parts_fit_even_if_shorter_text_has_more_tokens() -> None:
     tokenizer = around(_CostlyStops("ab."))
     text = "ab. " * 50 + "a"
-    found = list(parts(text, 20, tokenizer))
-    assert " ".join(found) == text
-    assert max(len(tokenizer.encode(part)) for part in found) <= 20
+    result = list(parts(text, 20, tokenizer))
+    assert " ".join(result) == text
+    assert max(len(tokenizer.encode(part)) for part in result) <= 20
 
 
 class _CostlyStops(Characters):
-    """A stop at the end of a text is ten pieces more."""
+    """A model with ten more tokens for a full stop at the end of a text."""
 
     def encode(self, text: str) -> list[int]:
         return super().encode(text) + [2] * (10 * text.endswith("."))
 
 
-def test_parts_are_well_filled_also_where_words_grow_longer_on_the_way() -> None:
+def test_parts_are_well_filled_when_word_lengths_change() -> None:
     line = ["ab"] * 1000 + ["abcdefghijkl"] * 1000 + ["b"] * 1000
-    found = list(parts(" ".join(line), 50, words()))
-    assert len(found) <= 3000 / 50 / 0.8
+    result = list(parts(" ".join(line), 50, words()))
+    assert len(result) <= 3000 / 50 / 0.8
 
 
-def test_a_symbol_is_never_parted() -> None:
+def test_a_symbol_is_never_split() -> None:
     text = "abc <a-rather-long-symbol> def " * 20
-    found = list(parts(text.strip(), 8, characters(SYMBOLS)))
-    assert " ".join(found).split().count("<a-rather-long-symbol>") == 20
+    result = list(parts(text.strip(), 8, characters(SYMBOLS)))
+    assert " ".join(result).split().count("<a-rather-long-symbol>") == 20
 
 
-def test_a_symbol_fits_though_its_first_character_alone_does_not() -> None:
+def test_a_symbol_fits_even_if_its_first_character_does_not() -> None:
     assert list(parts("ab 😀abcdef ab", 2, characters(["😀abcdef"]))) == ["ab", "😀abcdef", "ab"]
 
 
-def test_a_character_that_does_not_fit_alone_is_left_out() -> None:
+def test_a_character_that_does_not_fit_is_dropped() -> None:
     assert "".join(parts("abc 😀 def", 3, characters())) == "abcdef"
 
 
@@ -185,13 +183,13 @@ def test_a_long_line_is_split_or_cut_or_skipped(rule: TooLong, expected: list[st
     ("lang", "expected"),
     [("de", "ab cd ef  gh"), ("zh", "abcdef  gh"), ("zh-TW", "abcdef  gh"), ("jav", "ab cd ef  gh")],
 )
-def test_sentences_are_put_together_as_the_language_writes_them(lang: str, expected: str) -> None:
-    """One blank or none is a matter of the language, any others were meant."""
+def test_sentences_are_joined_with_the_separator_of_the_language(lang: str, expected: str) -> None:
+    """A single space or none depends on the language. Other whitespace is kept."""
     assert joined(["ab", "cd", "ef", "gh"], ["", " ", "  ", ""], lang) == expected
 
 
 @pytest.mark.parametrize("lang", ["de", "zh"])
-def test_blanks_around_sentences_and_line_breaks_stay(lang: str) -> None:
+def test_leading_spaces_and_line_breaks_stay(lang: str) -> None:
     assert joined(["", "ab", "cd", "", "ef"], [" ", "\n\n ", " ", "\t", " "], lang) == " ab\n\n cd \tef "
 
 
@@ -209,13 +207,13 @@ LEARNED = ModelConfig(positions="learned", longest=300)
         (299, LEARNED, 100, 299),
     ],
 )
-def test_a_line_may_be_as_long_as_in_training_or_as_is_set(
+def test_the_maximum_length_is_that_of_training_or_of_the_setting(
     longest: int, model: ModelConfig, trained: int | None, expected: int
 ) -> None:
     assert longest_source(InputConfig(longest=longest), model, trained) == expected
 
 
-def test_more_pieces_than_the_model_has_positions_are_refused() -> None:
+def test_a_length_beyond_the_positions_of_the_model_is_refused() -> None:
     with pytest.raises(UserError, match="at most 299"):
         longest_source(InputConfig(longest=300), LEARNED)
 
@@ -237,14 +235,14 @@ def test_settings_out_of_range_are_refused(setting: dict[str, float]) -> None:
     ],
     ids=["sentences", "words", "one word", "punctuation", "quotes"],
 )
-def test_each_character_is_looked_at_a_few_times_only(text: str) -> None:
+def test_splitting_takes_linear_time(text: str) -> None:
     model = _Counting()
     tokenizer = around(model)
     assert sum(1 for _ in parts(text, 50, tokenizer)) > 2000
     assert model.seen < 5 * len(text)
 
 
-def test_a_long_run_that_is_one_piece_does_not_make_what_follows_slow() -> None:
+def test_splitting_takes_linear_time_after_a_long_token() -> None:
     model = _Counting(merging="d")
     tokenizer = around(model)
     text = ("d" * 1000 + "abc" * 100) * 50
@@ -253,7 +251,7 @@ def test_a_long_run_that_is_one_piece_does_not_make_what_follows_slow() -> None:
 
 
 class _Counting(Characters):
-    """Counts the characters that are encoded; runs of `merging` are one piece."""
+    """Counts the encoded characters. A run of `merging` is one token."""
 
     def __init__(self, merging: str = "") -> None:
         super().__init__("abcde")
@@ -265,7 +263,7 @@ class _Counting(Characters):
         return super().encode(self._run.sub("d", text) if self._run else text)
 
 
-def test_each_sentence_starts_with_the_symbols_of_its_text() -> None:
+def test_leading_symbols_are_repeated_before_each_sentence() -> None:
     text = " <2de> One.  Two.\nThree."
-    found = split(text, ("<2de>",), "en")
-    assert found == [("", " "), ("<2de> One.", "  "), ("<2de> Two.", "\n"), ("<2de> Three.", "")]
+    result = split(text, ("<2de>",), "en")
+    assert result == [("", " "), ("<2de> One.", "  "), ("<2de> Two.", "\n"), ("<2de> Three.", "")]

@@ -1,4 +1,4 @@
-"""Trees as translations: what is learnt as their symbols, and how they come out over the words."""
+"""Parse trees as translations."""
 
 import pytest
 
@@ -18,29 +18,33 @@ def learnt(kind: Kind, symbols: tuple[str, ...]) -> Tokenizers:
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
-def test_symbols_of_trees_are_known_by_those_that_were_learnt(kind: Kind) -> None:
+def test_tree_symbols_are_found_in_the_vocabulary(kind: Kind) -> None:
     config = TokenizerConfig(kind="bpe", symbols=SYMBOLS_OF_TREES, merges=2)
     recipe = Recipe("bpe", True, "words", "trees", TextConfig(words="raw"), SYMBOLS_OF_TREES)
     lines = {"source": ["a cat sat . cat"], "target": LINES}
-    made = learn_tokenizers(recipe, config, lines) if kind == "bpe" else learnt(kind, SYMBOLS_OF_TREES)  # type: ignore[arg-type]
-    target = made.target
-    found = tree_symbols(target)
-    assert found
+    tokenizers = learn_tokenizers(recipe, config, lines) if kind == "bpe" else learnt(kind, SYMBOLS_OF_TREES)  # type: ignore[arg-type]
+    target = tokenizers.target
+    symbols = tree_symbols(target)
+    assert symbols
     for line in LINES:
         for name, i in zip(line.split(), target.encode(line), strict=True):
             expected = (
-                found.closing if name[0] == "(" else found.closing.values() if name[0] == ")" else found.tags
+                symbols.closing
+                if name[0] == "("
+                else symbols.closing.values()
+                if name[0] == ")"
+                else symbols.tags
             )
             assert i in expected, name
 
 
-def test_other_texts_are_no_trees() -> None:
+def test_other_vocabularies_have_no_tree_symbols() -> None:
     assert tree_symbols(learnt("word", ()).target) is None
     assert tree_symbols(learnt("word", ("<2de>",)).target) is None
-    assert tree_symbols(learnt("char", SYMBOLS_OF_TREES).target) is None  # blanks stand between tags there
+    assert tree_symbols(learnt("char", SYMBOLS_OF_TREES).target) is None  # it has spaces between tags
 
 
-def test_a_tree_is_written_out_over_its_words() -> None:
+def test_a_tree_is_written_in_brackets_with_its_words() -> None:
     assert (
         written_out("(S (NP DT NN )NP . )S", "The cat (".split())
         == "(TOP (S (NP (DT The) (NN cat)) (. -LRB-)))"

@@ -1,4 +1,4 @@
-"""Alignments of pieces become alignments of words."""
+"""Alignments of words."""
 
 from nmt_cli.text.config import TextConfig, TokenizerConfig
 from nmt_cli.text.tokenizers import Recipe, learn_tokenizers
@@ -17,15 +17,15 @@ def links(sources: list[str], targets: list[str], aligned: list[int]) -> str:
     return pharaoh(TOKENIZERS, [*map(encode, sources)], [*map(encode, targets)], aligned)
 
 
-def test_words_are_linked_once_where_any_of_their_characters_are() -> None:
-    # The blank of the target belongs to the word before it.
+def test_words_are_linked_once_by_their_characters() -> None:
+    # The space in the target belongs to the word before it.
     assert links(["a cat"], ["cat a"], [2, 3, 4, 4, 0]) == "0-1 1-0"
 
 
-def test_words_of_a_second_part_are_counted_on_from_the_first() -> None:
+def test_word_numbers_continue_in_the_second_part() -> None:
     # Characters 0 to 2 are "sat", 3 to 6 "on it".
     assert links(["sat", "on it"], ["it", "sat"], [0, 1, 7, 7, 7]) == "0-0 2-1"
 
 
-def test_a_line_without_pieces_has_no_links() -> None:
+def test_an_empty_line_has_no_links() -> None:
     assert links([""], [""], []) == ""

@@ -1,4 +1,4 @@
-"""Workers begin and end with their model, and belong to the process that started them."""
+"""Start and end of workers."""
 
 import os
 from collections.abc import Iterator
@@ -26,19 +26,19 @@ def workers(request: pytest.FixtureRequest, copier: Loaded) -> Iterator[Workers]
     workers.close()
 
 
-def test_they_translate_until_closed_and_leave_no_process(workers: Workers, copier: Loaded) -> None:
+def test_workers_translate_until_closed_and_leave_no_process(workers: Workers, copier: Loaded) -> None:
     assert len(workers.processes) in (0, 2)
     translated = stream(copier.translator, workers.queue, ["ab", "", "cd"], copier.translator.config.search)
     assert [each.text for each in translated] == ["ab", "", "cd"]
     assert workers.usable
-    for _ in range(2):  # closing once more does no harm
+    for _ in range(2):  # closing again has no effect
         workers.close()
         assert not workers.usable
     assert not any(each.process.is_alive() for each in workers.processes)
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_copy_can_not_end_them(workers: Workers, copier: Loaded) -> None:
+def test_a_forked_copy_cannot_close_the_workers(workers: Workers, copier: Loaded) -> None:
     child = os.fork()
     if not child:
         usable = workers.usable

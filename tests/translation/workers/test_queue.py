@@ -1,4 +1,4 @@
-"""The queue: whose sentences go into a batch, and what becomes of a request that nobody wants any more."""
+"""The queue: shares of requests, deaths of processes, closed requests."""
 
 import threading
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ def test_each_request_gets_its_share_of_the_slots() -> None:
     assert owners(queue.take(ONE, 3, ROOM, [])) == [0] * 2 + [2]
 
 
-def test_workers_share_what_waits() -> None:
+def test_workers_share_the_waiting_sentences() -> None:
     queue = RequestQueue(3)
     request_of(queue, ONE, 7)
     assert len(queue.take(ONE, 100, ROOM, [])) == 3
 
 
-def test_a_batch_runs_empty_when_it_is_the_turn_of_other_settings() -> None:
+def test_a_batch_is_not_refilled_while_other_settings_wait_longest() -> None:
     queue = RequestQueue(1)
     request_of(queue, ONE, 4)
     request_of(queue, OTHER, 4)
@@ -62,7 +62,7 @@ def test_a_batch_runs_empty_when_it_is_the_turn_of_other_settings() -> None:
     assert owners(turn.take(9, ROOM, [])) == [0] * 2
 
 
-def test_what_did_not_fit_is_taken_again_unless_its_request_is_closed() -> None:
+def test_returned_sentences_are_taken_again_unless_their_request_is_closed() -> None:
     queue = RequestQueue(1)
     kept, closed = (request_of(queue, ONE, 2) for _ in range(2))
     taken = queue.take(ONE, 4, ROOM, [])
@@ -72,7 +72,7 @@ def test_what_did_not_fit_is_taken_again_unless_its_request_is_closed() -> None:
     assert owners(queue.take(ONE, 4, ROOM, [])) == [kept.number] * 2
 
 
-def test_a_sentence_that_was_lost_twice_is_tried_alone_and_given_up_after_the_third_time() -> None:
+def test_a_sentence_is_tried_alone_after_two_deaths_and_fails_after_three() -> None:
     queue = RequestQueue(1)
     request, other = (request_of(queue, ONE, 2) for _ in range(2))
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_a_sentence_that_was_lost_twice_is_tried_alone_and_given_up_after_the_th
         assert len(running) == 4
         queue.lost(running, "it was killed.")
     late = request_of(queue, ONE, 1)
-    assert queue.take(ONE, 9, ROOM, []) == []  # so that batches run empty
+    assert queue.take(ONE, 9, ROOM, []) == []  # until all batches are empty
     for _ in range(4):
         alone = queue.next_turn()
         assert alone
@@ -99,7 +99,7 @@ def test_a_sentence_that_was_lost_twice_is_tried_alone_and_given_up_after_the_th
     assert owners(queue.take(ONE, 9, ROOM, [])) == [late.number]
 
 
-def test_who_waits_to_be_tried_alone_is_not_lost_with_a_process_that_never_took_it() -> None:
+def test_only_one_turn_takes_a_suspect() -> None:
     queue = RequestQueue(1)
     request = request_of(queue, ONE, 1)
     for _ in range(2):
@@ -108,7 +108,7 @@ def test_who_waits_to_be_tried_alone_is_not_lost_with_a_process_that_never_took_
     assert [owners(turn.take(1, ROOM, [])) for turn in turns if turn] == [[request.number], []]
 
 
-def test_a_worker_is_told_once_of_those_that_left() -> None:
+def test_closed_requests_are_reported_once_per_turn() -> None:
     queue = RequestQueue(1)
     kept, closed = (request_of(queue, ONE, 2) for _ in range(2))
     turn = queue.next_turn()
@@ -124,7 +124,7 @@ def test_a_worker_is_told_once_of_those_that_left() -> None:
     assert queue.unfinished == 1
 
 
-def test_processes_see_how_many_sentences_are_unfinished() -> None:
+def test_the_shared_count_of_unfinished_sentences_is_updated() -> None:
     queue = RequestQueue(workers=2)
     unfinished = queue.counts.unfinished
     first, second = request_of(queue, ONE, 3), request_of(queue, ONE, 2)
@@ -137,25 +137,25 @@ def test_processes_see_how_many_sentences_are_unfinished() -> None:
     assert unfinished.value == 4 - (2 if owners(taken)[0] == first.number else 3)
 
 
-def test_closing_it_wakes_callers_and_workers() -> None:
+def test_closing_wakes_callers_and_workers() -> None:
     queue = RequestQueue(1)
     request = request_of(queue, ONE, 0)
-    told: list[str] = []
+    results: list[str] = []
 
     def caller() -> None:
         with pytest.raises(ValueError, match="why") as raised:
             queue.next(request, lambda: None)
-        told.append(str(raised.value))
+        results.append(str(raised.value))
 
     threads = [
         threading.Thread(target=caller),
-        threading.Thread(target=lambda: told.append(str(queue.next_turn()))),
+        threading.Thread(target=lambda: results.append(str(queue.next_turn()))),
     ]
     for thread in threads:
         thread.start()
     queue.close(ValueError("why"))
     for thread in threads:
         thread.join(10)
-    assert sorted(told) == ["None", "why"]
+    assert sorted(results) == ["None", "why"]
     with pytest.raises(Closed):
         queue.take(ONE, 1, 1, [])

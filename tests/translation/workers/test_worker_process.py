@@ -1,4 +1,4 @@
-"""A worker in a process of its own: the same work, one thread, and an end that is noticed."""
+"""Worker processes: the same translations, threads, deaths and errors."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 
 @pytest.fixture(scope="module")
 def model(made_models: Path) -> Transformer:
-    """What gives back its input."""
+    """Return a model that copies its input."""
     return read_model(made_models / "copies").transformer
 
 
@@ -40,7 +40,7 @@ def worker_process(
 
 
 class Turn(ListQueue):
-    """Keeps what is found."""
+    """A turn that stores hypotheses and deaths."""
 
     def __init__(self, search: SearchConfig, sources: Sequence[Sequence[int]]) -> None:
         super().__init__([Sentence(key, tokens) for key, tokens in enumerate(sources)])
@@ -49,19 +49,15 @@ class Turn(ListQueue):
         self.died: list[tuple[int, str]] = []
 
     def finish(self, sentence: Sentence, hypotheses: list[Hypothesis] | None) -> None:
-        """See `nmt_cli.translation.workers.worker.Turn`."""
         self.found[sentence.key] = hypotheses
 
     def gone(self, running: Sequence[Sentence]) -> Collection[int]:
-        """See `nmt_cli.translation.workers.worker.Turn`."""
         return ()
 
     def alone(self, count: int) -> bool:
-        """See `nmt_cli.translation.workers.worker.Turn`."""
-        raise NotImplementedError  # a process knows by itself
+        raise NotImplementedError  # the process uses the shared counts
 
     def lost(self, sentences: Sequence[Sentence], how: str) -> None:
-        """See `nmt_cli.translation.workers.worker.Turn`."""
         self.died += [(sentence.key, how) for sentence in sentences]
         self.put_back(sentences)
 
@@ -71,7 +67,7 @@ def turns() -> list[Turn]:
     return [Turn(SearchConfig(beam=1), sources), Turn(SearchConfig(beam=2, n_best=2, rows=2), sources)]
 
 
-def test_it_finds_what_is_found_without_a_process_turn_after_turn(model: Transformer) -> None:
+def test_a_process_finds_the_same_hypotheses_as_a_thread(model: Transformer) -> None:
     here, there = turns(), turns()
     for work in (here, there):
         taking = iter(work)
@@ -81,13 +77,15 @@ def test_it_finds_what_is_found_without_a_process_turn_after_turn(model: Transfo
             with worker_process(model) as process:
                 process.translate_turns(lambda taking=taking: next(taking, None))  # type: ignore[misc]
     for mine, its in zip(here, there, strict=True):
-        assert {key: [one.tokens for one in some or []] for key, some in mine.found.items()} == {
-            key: [one.tokens for one in some or []] for key, some in its.found.items()
+        assert {key: [one.tokens for one in ranked or []] for key, ranked in mine.found.items()} == {
+            key: [one.tokens for one in ranked or []] for key, ranked in its.found.items()
         }
         assert its.found[0] and its.found[0][0].tokens == [5, 6, 7]
 
 
-def test_what_goes_wrong_there_is_raised_here(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_process_is_raised_in_the_parent(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object) -> None:
         raise ValueError(f"in another process: {os.getpid() != mine}")
 
@@ -99,22 +97,24 @@ def test_what_goes_wrong_there_is_raised_here(model: Transformer, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "message"),
     [
         (signal.SIGKILL, "was killed, most likely because memory ran out"),
         (signal.SIGTERM, "crashed with exit"),
     ],
 )
-def test_after_its_death_another_translates_what_it_had(model: Transformer, number: int, told: str) -> None:
+def test_a_replacement_translates_the_sentences_of_a_dead_process(
+    model: Transformer, number: int, message: str
+) -> None:
     class Deadly(Turn):
-        """Ends the first two processes in the midst of their work."""
+        """Kills the first two processes during their work."""
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
-            taken = super().take(slots, tokens, running)
+            sentences = super().take(slots, tokens, running)
             if process.restarts < 2:
                 assert process.process.pid
                 os.kill(process.process.pid, number)
-            return taken
+            return sentences
 
     turn = Deadly(SearchConfig(beam=2), [[5, 6], [7]])
     taking = iter([turn, turn, turn])
@@ -122,11 +122,11 @@ def test_after_its_death_another_translates_what_it_had(model: Transformer, numb
         process.translate_turns(lambda: next(taking, None))
         assert process.restarts == 2
     assert sorted(key for key, _ in turn.died) == [0, 0, 1, 1]
-    assert all(told in how for _, how in turn.died)
+    assert all(message in how for _, how in turn.died)
     assert {key: [*(found or [])[0].tokens] for key, found in turn.found.items()} == {0: [5, 6], 1: [7]}
 
 
-def test_processes_that_die_before_they_work_are_not_replaced_for_ever(
+def test_processes_that_die_idle_are_not_replaced_forever(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Ensemble, "of", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
@@ -138,7 +138,7 @@ def test_processes_that_die_before_they_work_are_not_replaced_for_ever(
     assert process.restarts == MAX_IDLE_DEATHS - 1
 
 
-def test_one_that_is_killed_while_it_waits_is_replaced_however_often(model: Transformer) -> None:
+def test_a_process_killed_while_it_waits_is_always_replaced(model: Transformer) -> None:
     def after_its_death() -> Turn | None:
         process.process.kill()
         process.process.join()
@@ -148,12 +148,12 @@ def test_one_that_is_killed_while_it_waits_is_replaced_however_often(model: Tran
         process.translate_turns(after_its_death)
 
 
-def test_what_nobody_wants_any_more_leaves_its_batch(model: Transformer) -> None:
+def test_sentences_of_closed_requests_leave_the_batch(model: Transformer) -> None:
     counts = Counts()
     asked: list[int] = []
 
     class Left(Turn):
-        """The first sentence is given up once it runs."""
+        """A turn whose first sentence is closed while it is translated."""
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
             counts.departures.increase()
@@ -172,12 +172,12 @@ def test_what_nobody_wants_any_more_leaves_its_batch(model: Transformer) -> None
 
 
 @pytest.mark.parametrize("comes", [True, False])
-def test_the_parent_is_asked_for_more_only_where_something_came(model: Transformer, comes: bool) -> None:
+def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, comes: bool) -> None:
     counts = Counts()
     asked: list[int] = []
 
     class Slow(Turn):
-        """Another sentence comes while the first is at its second step."""
+        """A turn in which a sentence arrives at the second step of the first one."""
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
             asked.append(len(running))
@@ -202,7 +202,7 @@ def test_the_parent_is_asked_for_more_only_where_something_came(model: Transform
     ("unfinished", "sources", "threads"),
     [(1, [[5]], 2), (2, [[5]], 1), (2, [[5], [6]], 2), (40, [[5]] * 40, 1)],
 )
-def test_idle_workers_help_with_few_sentences_that_are_all_there_are(
+def test_threads_of_idle_workers_help_with_the_last_few_sentences(
     unfinished: int,
     sources: list[list[int]],
     threads: int,
@@ -210,7 +210,9 @@ def test_idle_workers_help_with_few_sentences_that_are_all_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def step(*inputs: object) -> None:
-        torch.mm(torch.ones(2000, 500), torch.ones(500, 500))  # whoever waits for lost threads never ends
+        torch.mm(
+            torch.ones(2000, 500), torch.ones(500, 500)
+        )  # would block if it waited for threads that do not exist
         raise ValueError(f"in {torch.get_num_threads()} threads")
 
     torch.mm(torch.ones(2000, 500), torch.ones(500, 500))
@@ -226,7 +228,7 @@ def test_idle_workers_help_with_few_sentences_that_are_all_there_are(
         process.translate_turns(lambda: turn)
 
 
-def test_a_connection_that_the_parent_closes_is_closed(model: Transformer) -> None:
+def test_the_process_holds_no_socket_of_the_parent(model: Transformer) -> None:
     here, there = socket.socketpair()
     with worker_process(model) as process:
         here.settimeout(60)
@@ -237,12 +239,12 @@ def test_a_connection_that_the_parent_closes_is_closed(model: Transformer) -> No
     here.close()
 
 
-def test_an_end_of_the_work_in_the_parent_kills_it(model: Transformer) -> None:
+def test_closing_in_the_parent_kills_the_process(model: Transformer) -> None:
     class Enough(Exception):
-        """Nobody wants more."""
+        """The error that ends the work."""
 
     class Last(Turn):
-        """Is not wanted any more when it begins."""
+        """A turn that fails at its first call."""
 
         def take(self, slots: int, tokens: int, running: Sequence[Sentence]) -> list[Sentence]:
             raise Enough
