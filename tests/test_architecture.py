@@ -90,7 +90,6 @@ OVER_BUDGET = {
     "nmt_cli.api.model.Model",
     "nmt_cli.decoding.search.beams.Beams",
     "nmt_cli.decoding.search.compiled.BeamState",
-    "nmt_cli.model.cache.DecodingCache",
     "nmt_cli.training.tracking.events.Progress",
     "nmt_cli.translation.workers.queue.RequestQueue",
     "nmt_cli.translation.workers.request.Request",

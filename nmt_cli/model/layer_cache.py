@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from nmt_cli.attention.cached import Rows, Seen, mean_weights
 from nmt_cli.attention.dispatch import attend_newest
 from nmt_cli.attention.projections import Heads
+from nmt_cli.model.tree.token_tree import of_parents
 
 
 @dataclass(slots=True)
@@ -95,11 +96,6 @@ class Step:
     def attend_newest(self, projected_RC: Tensor, heads: Heads, cache: LayerCache) -> Tensor:
         """Add each row's key and value to the cache, then return its attention over its path."""
         return attend_newest(projected_RC, heads, self.nodes_RH, cache.own_keys, cache.own_values, self.own)
-
-
-def of_parents(x_BNC: Tensor, parents_BN: Tensor) -> Tensor:
-    """Return for each slot the values of its parent."""
-    return x_BNC.gather(1, parents_BN[:, :, None].expand(-1, -1, x_BNC.shape[2]))
 
 
 def _nodes(x_BHMC: Tensor, sentences: Tensor, order_BM: Tensor, joining: int) -> Tensor:

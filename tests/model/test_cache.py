@@ -15,6 +15,7 @@ from nmt_cli.model import cache as cache_module
 from nmt_cli.model.cache import DecodingCache
 from nmt_cli.model.config import ModelConfig
 from nmt_cli.model.transformer import Transformer
+from nmt_cli.model.tree import token_tree
 from nmt_cli.ragged import Layout
 
 Batch = tuple[Tensor, Tensor, Layout, Layout]
@@ -35,7 +36,7 @@ CONFIGS = {
 def small_blocks(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """Reserve memory for 3 steps, and attend to 2 sentences at a time, so short tests exceed both."""
     monkeypatch.setattr(cache_module, "FIRST_STEPS", 3)
-    monkeypatch.setattr(cache_module, "NODES_ROUNDED_TO", 2)
+    monkeypatch.setattr(token_tree, "NODES_ROUNDED_TO", 2)
     monkeypatch.setattr(dispatch, "PART", {"cpu": 2})
     monkeypatch.setattr(dispatch, "kernels", request.param)
     threads = torch.get_num_threads()
@@ -227,8 +228,8 @@ def test_nodes_of_dropped_hypotheses_are_reused(
         follow(cache, [[0, 0]])
         room.append(cache.layers[0].own_keys.shape[2])
         used.append(cache.used)
-    assert max(room) <= 120 + 2 * (cache_module.MORE_STEPS_ALONE + 1)
-    assert all(nodes <= tokens + 2 + cache_module.NODES_ROUNDED_TO for tokens, nodes in enumerate(used))
+    assert max(room) <= 120 + 2 * (token_tree.MORE_STEPS_ALONE + 1)
+    assert all(nodes <= tokens + 2 + token_tree.NODES_ROUNDED_TO for tokens, nodes in enumerate(used))
 
 
 @torch.no_grad()

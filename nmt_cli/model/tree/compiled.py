@@ -1,7 +1,7 @@
 """Updates of the tree of hypotheses in a decoding cache, compiled for the CPU by Numba.
 
 B sentences have N slots for hypotheses and a tree of M nodes each, one node per cached token. A path is the
-set of nodes of a hypothesis. H heads. See `model/cache.py`, whose PyTorch operations are the reference.
+set of nodes of a hypothesis. H heads. The PyTorch operations of `token_tree.py` are the reference.
 """
 
 from typing import NamedTuple

@@ -1,0 +1,163 @@
+"""The tree of tokens of each sentence, and the path of each hypothesis through it.
+
+Hypotheses with the same beginning share its nodes. A hypothesis is a path: the set of nodes from its first to
+its newest token. So hypotheses are reordered by copying their paths, and keys and values stay where they are.
+A node on no path is free for the next token. See `cache.py` for the axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt_cli.attention.cached import Paths, Rows
+from nmt_cli.runtime.kernels.loading import compiled_kernels
+
+MORE_STEPS, MORE_STEPS_ALONE = 4, 32
+"""Steps for which a full tree gets nodes, and the same for a single sentence.
+
+Two sentences get half of the latter, and so on. In large batches, nodes are most of the memory. In small
+ones, time counts more."""
+
+MORE_IN_ADVANCE = 4
+"""The same, in multiples of `TokenTree.ahead`, if nodes are reserved for several steps."""
+
+NO_WINDOW = 1 << 62
+"""A window of more tokens than any hypothesis has."""
+
+NODES_ROUNDED_TO = 8
+"""When `TokenTree.used` grows, it becomes a multiple of this, so that it grows rarely."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TokenTree:
+    """The trees of a batch of sentences. A subclass stores the data of their nodes."""
+
+    paths: Tensor
+    """[B, N, M]: the nodes on the path of each hypothesis. A slot that is not in use has none."""
+
+    depths: Tensor
+    """[B, M]: the number of tokens before a node."""
+
+    ages: Tensor
+    """[B]: the number of tokens of each hypothesis of a sentence."""
+
+    used: int = 0
+    """The nodes in use are among the first `used` of each sentence."""
+
+    ahead: int = 1
+    """Steps for which nodes are reserved at once. If more than 1, all slots are rows."""
+
+    ready: int = 0
+    """Steps for which nodes are still reserved. Meanwhile the host need not wait for the device."""
+
+    @property
+    def slots(self) -> int:
+        """N, the number of slots of a sentence."""
+        return self.paths.shape[1]
+
+    def mask_nodes(self, rows_R: Tensor, heads: int, window: int) -> tuple[Tensor, Tensor]:
+        """Reserve nodes. Return their indices, see `Step.nodes_RH`, and a mask [B, N, M] of visible nodes."""
+        nodes_BN = self._free_nodes()
+        sentences, slots, capacity = self.paths.shape
+        in_use = torch.zeros(sentences * slots, dtype=torch.bool, device=self.paths.device)
+        in_use.index_fill_(0, rows_R, True)
+        # The node of a slot that is not in use stays on no path, and is free again in the next step.
+        self.paths.scatter_(2, nodes_BN[:, :, None], in_use.view(sentences, slots, 1))
+        self.depths.scatter_(1, nodes_BN, self.ages[:, None].expand_as(nodes_BN))
+        seen = self.paths[:, :, : self.used]
+        if window:
+            seen = seen & (self.depths[:, None, : self.used] >= self.ages[:, None, None] - window // 2)
+        head_numbers = torch.arange(heads, device=self.paths.device)
+        first_RH = ((rows_R // slots)[:, None] * heads + head_numbers) * capacity
+        return first_RH + nodes_BN.flatten()[rows_R, None], seen
+
+    def follow_paths(
+        self, rows: Rows, count: int, heads: int, window: int, kernels: ModuleType
+    ) -> tuple[Tensor, Paths]:
+        """Do the same for the first `count` rows by a compiled kernel. Return lists of visible nodes."""
+        row_slots = rows.from_places.numpy()
+        nodes_RH = np.empty((count, heads), np.int64)
+        counts = np.empty(len(row_slots), np.int32)
+        reach = window // 2 + 1 if window else NO_WINDOW
+        compiled = compiled_kernels("model.tree")
+        assert compiled
+        while True:
+            seen = np.empty((len(row_slots), self.used), np.int32)
+            tree = compiled.Tree(self.paths.numpy(), self.depths.numpy(), self.ages.numpy())
+            rows_of_tree = compiled.Rows(row_slots, nodes_RH, seen, counts)
+            if compiled.take_nodes(tree, self.used, reach, rows_of_tree):
+                break
+            self.get_ready()
+        self.ready = max(self.ready - 1, 0)
+        return torch.from_numpy(nodes_RH), Paths(row_slots // self.slots, seen, counts, kernels)
+
+    def reorder_paths(self, parents_BN: Tensor, in_use_BN: Tensor) -> None:
+        """Replace the path of each slot by that of its parent. Slots not in use get no path."""
+        on_host = self.paths.device.type == "cpu" and self.ahead == 1
+        if on_host and (compiled := compiled_kernels("model.tree")):
+            arrays = (x.contiguous().numpy() for x in (parents_BN, in_use_BN))
+            compiled.follow(self.paths.numpy(), *arrays)
+        else:
+            self.paths = of_parents(self.paths, parents_BN) & in_use_BN[:, :, None]
+
+    def _free_nodes(self) -> Tensor:
+        """Return [B, N]: for each slot a node that is on no path."""
+        alive = self._alive() if self.ready else self.get_ready()
+        self.ready -= 1
+        # False sorts before True, so free nodes come first.
+        return alive.sort(dim=1, stable=True).indices[:, : self.slots]
+
+    def get_ready(self) -> Tensor:
+        """Wait for the device and reserve nodes for some steps. Return [B, M]: True for nodes on a path."""
+        alive = self._alive()
+        # All sentences have as many nodes as the sentence that needs most.
+        live = int(alive.sum(1).max())
+        needed = live + self.slots * self.ahead
+        if needed > self.used:
+            if needed > self.paths.shape[2]:
+                self.rebuild(torch.arange(len(self.ages), device=self.paths.device))
+            self.used = min(needed + -needed % NODES_ROUNDED_TO, self.paths.shape[2])
+            alive = self._alive()
+        self.ready = self.ahead
+        return alive
+
+    def _alive(self) -> Tensor:
+        """Return [B, `used`]: True for nodes on a path."""
+        return self.paths[:, :, : self.used].any(1)
+
+    def rebuild(self, sentences: Tensor, joining: int = 0) -> None:
+        """Keep the live nodes of `sentences`, in this order, in new memory with nodes for more steps.
+
+        Empty trees for `joining` more sentences follow.
+        """
+        alive = self.paths[sentences].any(1)
+        live = int(alive.sum(1).max()) if alive.numel() else 0
+        alone = MORE_STEPS_ALONE // max(1, len(sentences) + joining)
+        steps = max(MORE_STEPS, alone) if self.ahead == 1 else MORE_IN_ADVANCE * self.ahead
+        capacity = live + steps * self.slots  # a step needs a node for each slot
+        padded_alive = F.pad(alive, (0, max(0, capacity - alive.shape[1])))
+        order = torch.sort(padded_alive, dim=1, descending=True, stable=True).indices
+        order = order[:, :capacity].clamp(max=alive.shape[1] - 1)
+        # For sentences with fewer live nodes, `order` ends in repeated nodes. They must be on no path.
+        repeated = torch.arange(capacity, device=order.device) >= alive.sum(1, keepdim=True)
+        paths = self.paths[sentences].gather(2, order[:, None].expand(-1, self.slots, -1))
+        depths = self.depths[sentences].gather(1, order)
+        self.paths = F.pad(paths & ~repeated[:, None], (0, 0, 0, 0, 0, joining))
+        self.depths = F.pad(depths, (0, 0, 0, joining))
+        self.ages, self.used, self.ready = F.pad(self.ages[sentences], (0, joining)), live, 0
+        self.move_nodes(sentences, order, joining)
+
+    def move_nodes(self, sentences: Tensor, order_BM: Tensor, joining: int) -> None:
+        """Keep the data of the nodes `order_BM` of `sentences`, and append zeros for `joining` sentences."""
+        raise NotImplementedError
+
+
+def of_parents(x_BNC: Tensor, parents_BN: Tensor) -> Tensor:
+    """Return for each slot the values of its parent."""
+    return x_BNC.gather(1, parents_BN[:, :, None].expand(-1, -1, x_BNC.shape[2]))
