@@ -111,7 +111,7 @@ def _escaped(text: str) -> str:
 
 
 def kind_of(path: Path | None) -> Kind:
-    """Return the format of a file by the last two endings of its name. None stands for stdin and stdout."""
+    """Return the format of a file by the last two endings of its name. None means stdin or stdout."""
     for ending in map(str.lower, path.suffixes[-2:] if path else ()):
         if ending == ".tsv":
             return "tsv"

@@ -52,7 +52,7 @@ class TextConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerConfig:
-    """How subwords are learnt."""
+    """The subword model and how it is learnt."""
 
     kind: Kind = "sentencepiece"
     """Kind of subword model. SentencePiece on raw text, BPE (subword-nmt) on words, characters, or words."""
@@ -68,7 +68,7 @@ class TokenizerConfig:
     """Algorithm of SentencePiece. Only for kind = "sentencepiece"."""
 
     merges: int = setting(0, least=0, needs="tokenizer.kind=bpe")
-    """Number of BPE merges. 0 learns as many as vocab_size allows. Otherwise the merges decide the size of
+    """Number of BPE merges. 0 learns up to the size of vocab_size. Otherwise the merges decide the size of
     the vocabulary."""
 
     min_count: int = setting(0, least=0)

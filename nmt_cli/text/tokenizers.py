@@ -1,8 +1,8 @@
-"""The tokenisers of both sides together: learnt from a sample, kept in a folder, identified by a fingerprint.
+"""The tokenisers of both sides: learning from a sample, saving to a folder, and loading.
 
-The folder holds `tokenizer.json`, the subword models (`joint.*`, or `source.*` and `target.*`), and the
-vocabularies, an entry a line, named in the same way. A vocabulary made here follows from its subword model;
-of any other one `tokenizer.json` has the marks. The folder is copied whole into every model trained on it.
+The folder contains `tokenizer.json`, the subword models (`joint.*`, or `source.*` and `target.*`), and the
+vocabularies with one entry per line, named in the same way. A new vocabulary follows from its subword model.
+For any other one, `tokenizer.json` has the special tokens. Every trained model contains a copy of the folder.
 """
 
 import hashlib
@@ -31,19 +31,20 @@ from nmt_cli.text.tokenizer import SIDES, Side, Tokenizer, prepared
 from nmt_cli.text.vocabulary import Numbering, Vocabulary, read_vocabulary
 from nmt_cli.text.word_list import words_of
 
-START = 1024
-"""Bytes of a file that tell its kind; a model of SentencePiece's has zeros among them, a text has none."""
+START_BYTES = 1024
+"""Bytes at the start of a file that show its kind. A SentencePiece model has zero bytes there, text has
+none."""
 
 FORMAT = 1
 DESCRIPTION = "tokenizer.json"
 VOCABULARY = "vocabulary.txt"
 ENDINGS = ("model", "codes", "characters.txt", "words.txt")
-"""File endings of subword models. A folder may name no others, or it could make us read any file."""
+"""File endings of subword models. No others are accepted, or a folder could name any file to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that decides what tokenisers do, but the subword models and vocabularies themselves."""
+    """Everything that defines tokenisers except the subword models and vocabularies."""
 
     kind: Kind
     joint: bool
@@ -53,49 +54,51 @@ class Recipe:
     symbols: tuple[str, ...] = ()
     byte_fallback: bool = False
     own_models: bool = False
-    """Each side has a subword model of its own, also where `joint` says that there is one vocabulary."""
+    """Each side has its own subword model, even if `joint` is true and they share a vocabulary."""
     begins: tuple[str, ...] = ()
-    """The symbols that sentences of the source and of the target begin with, where they do."""
+    """The symbols at the start of source and target sentences. Empty for none."""
 
     def normalizer(self) -> Normalizer:
-        """What normalises lines of either side."""
+        """Return the normaliser of both sides."""
         return Normalizer(self.text, fold_blank_mark=self.kind == "sentencepiece")
 
     def moses(self, side: Side) -> Moses | None:
-        """What splits lines of a side into words; None if words are what stands between blanks."""
-        wanted = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
-        return Moses(self.source_lang if side == "source" else self.target_lang) if wanted else None
+        """Return the tokeniser of words of a side, or None if text is split at spaces."""
+        split = self.text.words == "moses" or (self.text.words == "auto" and self.kind in ("bpe", "word"))
+        return Moses(self.source_lang if side == "source" else self.target_lang) if split else None
 
     def model_names(self) -> dict[Side, str]:
-        """The name of each side's subword model."""
+        """Return the name of each side's subword model."""
         return {side: side if self.own_models else name for side, name in self.vocabulary_names().items()}
 
     def vocabulary_names(self) -> dict[Side, str]:
-        """The name of each side's vocabulary."""
+        """Return the name of each side's vocabulary."""
         return {side: "joint" if self.joint else side for side in SIDES}
 
     def described(self) -> dict[str, Any]:
-        """The recipe for JSON; what came later is left out where it says nothing, as in older folders."""
-        later = ("own_models", "begins")
-        return {name: value for name, value in asdict(self).items() if value or name not in later}
+        """Return the recipe for JSON. Fields that were added later are left out if empty, as in old
+        folders."""
+        added_later = ("own_models", "begins")
+        return {name: value for name, value in asdict(self).items() if value or name not in added_later}
 
     @property
     def placeholders(self) -> Sequence[str]:
-        """The symbols that stand for placeholders."""
+        """The symbols of placeholders."""
         return apart(self.symbols)[0]
 
     def masked(self, source: str, target: str) -> tuple[str, str]:
-        """A raw pair with symbols for the placeholders of both, where there are such symbols."""
+        """Return a raw pair with symbols for the placeholders in both sides, if there are symbols for
+        them."""
         symbols = self.placeholders
         return masked_pair(source, target, symbols) if symbols else (source, target)
 
     def begin(self, side: Side) -> str:
-        """What the sentences of a side begin with; empty for nothing."""
+        """Return the symbol at the start of sentences of a side, or ""."""
         return self.begins[SIDES.index(side)] if self.begins else ""
 
 
 class Preparer:
-    """Prepares raw lines of both sides without a subword model, which may not be learnt yet."""
+    """A function that prepares raw lines of both sides without a subword model, which is learnt later."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.normalized = recipe.normalizer()
@@ -110,7 +113,7 @@ class Preparer:
 
 @dataclass(frozen=True, slots=True)
 class Tokenizers:
-    """The tokenisers of both sides, and the content of the files that they are kept in."""
+    """The tokenisers of both sides, and the content of their files."""
 
     recipe: Recipe
     source: Tokenizer
@@ -119,25 +122,25 @@ class Tokenizers:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all files: two tokenisers with the same one treat every line alike."""
+        """A hash of all files. Tokenisers with the same fingerprint treat every line alike."""
         digest = hashlib.sha256()
         for name, content in sorted(self.files.items()):
             digest.update(f"{name} {len(content)} ".encode() + content)
         return digest.hexdigest()
 
     def side(self, side: Side) -> Tokenizer:
-        """The tokeniser of one side."""
+        """Return the tokeniser of one side."""
         return self.source if side == "source" else self.target
 
     def save(self, folder: Path) -> None:
-        """Write all files into `folder`, which is made."""
+        """Create `folder` and write all files into it."""
         folder.mkdir()
         for name, content in self.files.items():
             (folder / name).write_bytes(content)
 
 
 def learn_tokenizers(recipe: Recipe, config: TokenizerConfig, sample: Mapping[Side, list[str]]) -> Tokenizers:
-    """Learn subwords from prepared text, one model for both sides together or one for each."""
+    """Learn tokenisers from prepared text, with one subword model for both sides or one for each."""
     plain = {side: _without_symbols(lines, recipe.symbols) for side, lines in sample.items()}
     names = recipe.model_names()
     texts = {
@@ -164,12 +167,14 @@ def _learnt(name: str, lines: list[str], config: TokenizerConfig) -> Subwords:
 def adopt_tokenizers(
     recipe: Recipe, models: Mapping[str, Path], sample: Mapping[Side, list[str]]
 ) -> Tokenizers:
-    """Build tokenisers on existing codes, `.model` files or lists of words, given by model name; codes take
-    their alphabet from the sample too."""
+    """Build tokenisers with existing codes, `.model` files or word lists, given by model name.
+
+    The alphabet of codes comes from the codes and the sample.
+    """
     names = recipe.model_names()
     contents: dict[str, dict[str, bytes]] = {}
     for name, path in models.items():
-        with _naming(path):
+        with _explained(path):
             content = path.read_bytes()
             if recipe.kind == "sentencepiece":
                 contents[name] = Pieces(content).files()
@@ -180,17 +185,17 @@ def adopt_tokenizers(
                 continue
             codes = content.decode("utf-8-sig")
             lines = [line for side in SIDES if names[side] == name for line in sample[side]]
-            known = set(" ".join(_without_symbols(lines, recipe.symbols)))
-            known |= bpe.characters_of(bpe.parse_codes(codes))
-            contents[name] = Bpe(codes, "".join(sorted(known - {" "}))).files()
+            alphabet = set(" ".join(_without_symbols(lines, recipe.symbols)))
+            alphabet |= bpe.characters_of(bpe.parse_codes(codes))
+            contents[name] = Bpe(codes, "".join(sorted(alphabet - {" "}))).files()
     return _assembled(recipe, contents, {side: [] for side in SIDES}, {})
 
 
 def kind_of_file(path: Path) -> Kind:
-    """Whether `path` has subword-nmt's codes ("bpe"), words ("word") or a model of SentencePiece's."""
+    """Return the kind of subword model in a file: codes of subword-nmt ("bpe"), words or SentencePiece."""
     try:
         with path.open("rb") as file:
-            start = file.read(START).removeprefix(BOM_UTF8)
+            start = file.read(START_BYTES).removeprefix(BOM_UTF8)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}; check the path.") from error
     if start.startswith(b"#version:"):
@@ -201,28 +206,28 @@ def kind_of_file(path: Path) -> Kind:
 def numbered_tokenizers(
     recipe: Recipe, models: Mapping[str, Mapping[str, bytes]], vocabularies: Mapping[str, Vocabulary]
 ) -> Tokenizers:
-    """Tokenisers whose vocabularies are given, as those of other toolkits' models are.
+    """Build tokenisers with existing vocabularies, such as those of models of other toolkits.
 
-    `models` holds the files of each subword model by ending; both are by name, see `Recipe`. Pieces that a
-    vocabulary lacks are unknown.
+    `models` has the files of each subword model by ending. The keys of both are names, see `Recipe`. Pieces
+    without an entry in the vocabulary are unknown.
     """
     return _assembled(recipe, models, {side: [] for side in SIDES}, vocabularies)
 
 
-KINDS_OF_VALUES: Mapping[str, type] = {
+TYPES: Mapping[str, type] = {
     **{"source_lang": str, "target_lang": str},
     **{"joint": bool, "byte_fallback": bool, "own_models": bool},
 }
-"""What a description's values are at least."""
+"""Types of values in a description. Other values are checked when they are used."""
 
 
 def load_tokenizers(folder: Path) -> Tokenizers:
-    """Read what `Tokenizers.save` wrote; the settings, languages and symbols come with it."""
-    with _naming(folder):
+    """Load the tokenisers that `Tokenizers.save` wrote. Raise `UserError` for a damaged folder."""
+    with _explained(folder):
         description = parsed_json(read_ordinary(folder / DESCRIPTION))
         if description["format"] != FORMAT:
             raise UserError(f"format {description['format']}, but this version reads {FORMAT}.")
-        for name, kind in KINDS_OF_VALUES.items():
+        for name, kind in TYPES.items():
             if name in description and type(description[name]) is not kind:
                 raise ValueError(f"{name} is {description[name]!r:.40}")
         recipe = Recipe(
@@ -236,9 +241,9 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             own_models=description.get("own_models", False),
             begins=_begins(description),
         )
-        if strange := [ending for ending in description["files"] if ending not in ENDINGS]:
+        if unexpected := [ending for ending in description["files"] if ending not in ENDINGS]:
             raise UserError(
-                f"{DESCRIPTION} names a file of kind {strange[0]!r}, and there is none; copy it again."
+                f"{DESCRIPTION} names a file of unknown kind {unexpected[0]!r}; copy the folder again."
             )
         contents = {
             name: {ending: read_ordinary(folder / f"{name}.{ending}") for ending in description["files"]}
@@ -253,21 +258,21 @@ def load_tokenizers(folder: Path) -> Tokenizers:
             file, size = f"{name}.{VOCABULARY}", len(loaded.side(side).vocabulary)
             if read_ordinary(folder / file) != loaded.files[file] or size != description["vocabulary"][side]:
                 raise UserError(
-                    f"{file} is not the vocabulary of the subword model beside it; copy both again."
+                    f"{file} is not the vocabulary of the subword model in the folder; copy both again."
                 )
         return replace(loaded, files={name: read_ordinary(folder / name) for name in loaded.files})
 
 
 def _begins(description: Mapping[str, Any]) -> tuple[str, ...]:
-    found = tuple(description.get("begins", ()))
-    if found and (len(found) != len(SIDES) or not {*found} <= {*description["symbols"]}):
-        raise UserError(f"{DESCRIPTION}: begins is {[*found]}, not a symbol for each side; copy it again.")
-    return found
+    begins = tuple(description.get("begins", ()))
+    if begins and (len(begins) != len(SIDES) or not {*begins} <= {*description["symbols"]}):
+        raise UserError(f"{DESCRIPTION}: begins is {[*begins]}, not a symbol for each side; copy it again.")
+    return begins
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn any error of the block into a `UserError` that names `path`, the file or folder that is read."""
+def _explained(path: Path) -> Iterator[None]:
+    """Raise `UserError` with `path`, the file or folder that is read, for errors in the `with` block."""
     try:
         yield
     except UserError as error:
@@ -284,9 +289,9 @@ def _assembled(
     rare: Mapping[Side, list[int]],
     vocabularies: Mapping[str, Vocabulary],
 ) -> Tokenizers:
-    """Tokenisers of model files, with given vocabularies, or with new ones if there are none.
+    """Build tokenisers of model files, with `vocabularies` or, if it is empty, with new ones.
 
-    `contents` holds the files of each model by name and ending; `rare` the ids whose pieces are split
+    `contents` has the files of each model by name and ending. `rare` has the ids whose pieces are split
     further.
     """
     names = recipe.vocabulary_names()
@@ -316,26 +321,28 @@ def _tokenizer(
     model = _model(recipe, content, [])
     if vocabulary:
         symbols = recipe.symbols
-        if not recipe.joint:  # those of other toolkits may be the source's alone
+        if not recipe.joint:  # symbols of other toolkits may be in the source only
             symbols = tuple(symbol for symbol in symbols if symbol in vocabulary.entries)
         numbering = Numbering.over(vocabulary, symbols, model.entries)
-        if recipe.kind != "sentencepiece":  # what others' pieces are as text can't be told from how they show
+        if recipe.kind != "sentencepiece":  # the text of a foreign entry is not known for other kinds
             numbering = replace(numbering, foreign=())
     else:
         numbering = Numbering.new(recipe.symbols, model.entries)
-    # Built once more: which pieces the rare ids are is known only from the first one's numbering.
+    # Built again, because the numbering of the first model decides which pieces the rare ids are.
     if rare:
         model = _model(recipe, content, [numbering.pieces[i] for i in rare])
     return Tokenizer(recipe.normalizer(), recipe.moses(side), model, numbering, recipe.begin(side))
 
 
 def _without_symbols(lines: Iterable[str], symbols: Sequence[str]) -> list[str]:
+    """Return the lines without the words that are symbols."""
     if not symbols:
         return list(lines)
     return [" ".join(word for word in line.split() if word not in symbols) for line in lines]
 
 
 def _model(recipe: Recipe, content: Mapping[str, bytes], rare: list[int]) -> Subwords:
+    """Build a subword model of its files. Pieces in `rare` are split further."""
     match recipe.kind:
         case "sentencepiece":
             return Pieces(content["model"], rare)

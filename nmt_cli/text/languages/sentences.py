@@ -1,4 +1,4 @@
-"""Where the sentences of a text end, by rules: marks, what stands before them, and what follows."""
+"""Sentence splitting by rules about end punctuation, the text before it and the text after it."""
 
 import re
 from collections.abc import Iterator
@@ -7,41 +7,42 @@ from itertools import pairwise
 from nmt_cli.language import without_region
 
 CLOSING = "\"'”’“»«›‹)\\]}」』）】》〉〟"
-"""Quotes and brackets; some open in one language and close in another, and right behind a mark they close."""
+"""Quotes and brackets that close directly after end punctuation. Some open in one language and close in
+others."""
 
 MARKS = ".!?;…‥؟۔।॥։።\u037e\u17d4\u17d5"
 DENSE_MARKS = "。！？｡।॥"
-"""Those that end a sentence also where no blank follows."""
+"""Punctuation that ends a sentence even if no space follows."""
 
 BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-"""What some program takes for the end of a line: it always ends a sentence."""
+"""Line breaks of any program. They always end a sentence."""
 
-PLACE = re.compile(
+BOUNDARY = re.compile(
     rf"(?P<marks>[{MARKS}{DENSE_MARKS}](?:(?<![{DENSE_MARKS}”’」])[“‘]|(?![“‘])[{MARKS}{DENSE_MARKS}{CLOSING}])*+)"
     rf"(?:[ \xa0\u202f][»›](?=\s|$))?|[{BREAKS}]"
 )
-"""Where a sentence may end: a run of marks with all that closes, or a break. Runs are matched whole, so that
-no character is looked at more than a few times. French has a blank before the quote that closes, and after a
-Chinese full stop “ opens a quotation."""
+"""A possible end of a sentence: a run of end punctuation and closing characters, or a line break. The
+quantifier is possessive, so that matching takes linear time. French has a space before a closing quote. After
+a Chinese full stop, “ opens a quotation."""
 
-BLANKS = re.compile(r"\s*+")
-FIXED_BLANKS = re.compile("[\xa0\u202f\u2007]+$")
-"""They join what stands around them."""
+SPACES = re.compile(r"\s*+")
+NO_BREAK_SPACES = re.compile("[\xa0\u202f\u2007]+$")
+"""Spaces that join the words around them."""
 
 OPENING = re.compile(r"[\s\"'“„”’‘‚«»‹›(\[{¿¡—–\-•*「『（【《〈]*+")
-GOES_ON = re.compile(
+CONTINUES = re.compile(
     "[」』”’〟](?:と|って|[\u4e00-\u9fff]{0,8}?(?:[说說问問喊叫答想]|(?<!知)道)[道着著]?[。，：！？])"
 )
-"""Japanese and Chinese name the speaker after the quotation. A Chinese clause of up to 9 characters that ends
-in a verb of speech does so."""
+"""A clause after a quotation that names the speaker. In Chinese it has up to 9 characters and ends in a verb
+of speech."""
 
-BEFORE = 32
-"""Characters before the marks that may decide whether they end a sentence."""
+CONTEXT = 32
+"""Characters before end punctuation that are examined."""
 
 WORD = re.compile(r"[^\s\"'“„”’‘‚«»‹›(\[{—–/]*$")
 WITH_STOPS = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")
 ENDING = ("a.m", "p.m")
-"""They end a sentence as often as not, and then no small letter follows."""
+"""Abbreviations that often end a sentence. They do so if no lower-case letter follows."""
 
 UNIT = re.compile(r"\d\s?[^\W\d_]$")
 DOUBLED = re.compile(r"([^\W\d_])\1$")
@@ -53,7 +54,7 @@ I_AFTER_A_WORD = re.compile(r"[a-z] I$")
 NUMBERED = re.compile(r"([^\W\d_]+)\.?\s\d+$")
 ROMAN = re.compile("[IVX]{2,}")
 WITH_ORDINALS = frozenset("bs cs da de et fi gsw hr hu is lb lv nb nn no pl sk sl sr sv tr".split())
-"""Languages in which "3." may be "third"."""
+"""Languages in which "3." may mean "third"."""
 
 ABBREVIATIONS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
@@ -90,104 +91,108 @@ ABBREVIATIONS: dict[str, frozenset[str]] = {
         "uk": "вул просп пл буд проф акад доц ім гр див напр обл",
     }.items()
 }
-"""By language, words that a full stop shortens and that a name or a noun may follow. What ends a sentence as
-often as not, such as "etc.", is not among them: a small letter that follows it tells enough."""
+"""Abbreviations by language that a name or a noun may follow. Those that often end a sentence, such as
+"etc.", are not included, because a lower-case letter after them is sufficient evidence."""
 
 ANYWHERE = ABBREVIATIONS["en"] | frozenset(
     "hr sr sra srta dra dott mme mlle bzw ca vgl nr ing mgr ул им".split()
 )
-"""Those of languages without a list, and of texts in nobody knows which."""
+"""Abbreviations for languages without a list and for texts in an unknown language."""
 
 BEFORE_NUMBERS = frozenset(
     "no nos nr núm nro art arts abs fig figs abb sec ch chap kap cap vol bd pp pag pg pág str op tel jan feb "
     "mar apr jun jul aug sep sept oct okt nov dec dez eq § рис стр табл гл".split()
 )
-"""In any language, words that a full stop shortens where a number follows."""
+"""Abbreviations of any language that a number may follow."""
 
 
 def sentences(text: str, language: str = "") -> list[tuple[str, str]]:
-    """The sentences of `text`, each with the blanks behind it; joined they are `text` again.
+    """Split `text` into sentences, each with the whitespace after it. Joined, they are `text` again.
 
-    Blanks at the start of the text are behind an empty sentence. A line break ends a sentence. `language` is
-    a code such as "de" or "de_AT"; time is linear in the length.
+    Whitespace at the start of the text follows an empty sentence. A line break ends a sentence. `language` is
+    a code such as "de" or "de_AT", or "" if unknown. The time is linear in the length.
 
     >>> sentences("Dr. Wu is in.  He said: (No.)\\nThen he left.")
     [('Dr. Wu is in.', '  '), ('He said: (No.)', '\\n'), ('Then he left.', '')]
     """
-    places = [0, *_starts(text, without_region(language)), len(text)]
-    found = []
-    for start, end in pairwise(places):
+    starts = [0, *_starts(text, without_region(language)), len(text)]
+    result = []
+    for start, end in pairwise(starts):
         if start < end:
             sentence = text[start:end].rstrip()
-            found.append((sentence, text[start + len(sentence) : end]))
-    return found
+            result.append((sentence, text[start + len(sentence) : end]))
+    return result
 
 
 def _starts(text: str, language: str) -> Iterator[int]:
-    """Where all sentences but the first start."""
-    start = _behind_blanks(text, 0)
+    """Yield the offsets of all sentences except the first."""
+    start = _after_spaces(text, 0)
     if start:
         yield start
-    place = start
-    for match in PLACE.finditer(text):
-        if match.start() < place:
-            continue  # a break among blanks that are behind a sentence already
-        following = _behind_blanks(text, match.end())
+    for match in BOUNDARY.finditer(text):
+        if match.start() < start:
+            continue  # a line break in the whitespace after a sentence
+        following = _after_spaces(text, match.end())
         if match["marks"] and not _ends(text, start, match, following, language):
             continue
         yield following
-        start = place = following
+        start = following
 
 
-def _behind_blanks(text: str, place: int) -> int:
-    match = BLANKS.match(text, place)
-    return match.end() if match else place
+def _after_spaces(text: str, position: int) -> int:
+    """Return the offset after the whitespace at `position`."""
+    match = SPACES.match(text, position)
+    return match.end() if match else position
 
 
 def _ends(text: str, start: int, match: re.Match[str], following: int, language: str) -> bool:
-    """Return whether the sentence from `start` ends with these marks; the next would begin at `following`."""
+    """Return whether the punctuation in `match` ends the sentence that begins at `start`.
+
+    The next sentence would begin at `following`.
+    """
     marks = match["marks"]
     dense = any(mark in DENSE_MARKS for mark in marks)
-    greek = language == "el"  # whose question mark is a semicolon
-    if (";" in marks and not greek) or GOES_ON.match(marks[-1:] + text[following : following + 12]):
+    greek = language == "el"  # its question mark is a semicolon
+    if (";" in marks and not greek) or CONTINUES.match(marks[-1:] + text[following : following + 12]):
         return False
     if following == match.end() and not dense:
         return following == len(text)
-    if FIXED_BLANKS.fullmatch(text, match.end(), following):
+    if NO_BREAK_SPACES.fullmatch(text, match.end(), following):
         return False
-    if not any(map(str.isalnum, text[max(start, match.start() - BEFORE) : match.start()])):
+    if not any(map(str.isalnum, text[max(start, match.start() - CONTEXT) : match.start()])):
         return False
     opening = OPENING.match(text, following)
-    behind = opening.end() if opening else following
-    ahead = text[behind : behind + 1]
+    next_start = opening.end() if opening else following
+    ahead = text[next_start : next_start + 1]
     if not ahead or ahead in MARKS or ahead.islower():
         return False
-    before = text[max(start, match.start() - BEFORE) : match.start()].rstrip()
-    doubled = DOUBLED.search(before) and DOUBLED_NEXT.match(text, behind)
-    return marks != "." or not (doubled or _shortens(before, ahead, language))
+    before = text[max(start, match.start() - CONTEXT) : match.start()].rstrip()
+    doubled = DOUBLED.search(before) and DOUBLED_NEXT.match(text, next_start)
+    return marks != "." or not (doubled or _abbreviates(before, ahead, language))
 
 
-def _shortens(before: str, ahead: str, language: str) -> bool:
-    """Whether a full stop behind `before`, all there is of the sentence or the end of it, is no end of it.
+def _abbreviates(before: str, ahead: str, language: str) -> bool:
+    """Return whether a full stop after `before` belongs to an abbreviation, an ordinal or an initial.
 
-    `ahead` is the first letter or digit of what follows.
+    `before` is the end of the sentence so far. `ahead` is the next letter or digit.
     """
     match = WORD.search(before)
     word = match.group() if match else ""
     if word.isdecimal():
-        what = NUMBERED.search(before)
-        counts = not what or not _wants_number(what[1])
-        return len(word) <= 2 and counts and (not language or language in WITH_ORDINALS or word == before)
+        numbered = NUMBERED.search(before)
+        ordinal = not numbered or not _precedes_number(numbered[1])
+        return len(word) <= 2 and ordinal and (not language or language in WITH_ORDINALS or word == before)
     if len(word) == 1 and word.lower() != word.upper():
         return not UNIT.search(before) and not I_AFTER_A_WORD.search(before)
     if WITH_STOPS.fullmatch(word):
         return word.casefold() not in ENDING
     if ROMAN.fullmatch(word):
         return language in WITH_ORDINALS
-    if ahead.isdigit() and _wants_number(word):
+    if ahead.isdigit() and _precedes_number(word):
         return True
     return word.casefold() in ABBREVIATIONS.get(language, ANYWHERE)
 
 
-def _wants_number(word: str) -> bool:
+def _precedes_number(word: str) -> bool:
+    """Return whether a number may follow the abbreviation `word`."""
     return word.casefold() in BEFORE_NUMBERS or word.endswith("str")

@@ -1,7 +1,7 @@
 """BPE-dropout (Provilkov et al., 2020): segmentation that omits random merges.
 
 Each merge takes a word from one state to the next. The states without any omitted merge are the word's path.
-An omitted merge leads to another state, where a branch begins: another path. Paths and their branches are
+An omitted merge leads to another state, where a branch begins. A branch is also a path. Paths are
 cached for the first words, which include the frequent ones. A cached word costs one look-up, and one more
 for each omitted merge.
 """

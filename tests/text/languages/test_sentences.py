@@ -194,8 +194,8 @@ class Counted:
     ],
 )
 def test_each_character_is_looked_at_a_few_times_only(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = [Counted(getattr(module, name)) for name in ("PLACE", "BLANKS", "OPENING", "WORD")]
-    for name, pattern in zip(("PLACE", "BLANKS", "OPENING", "WORD"), counted, strict=True):
+    counted = [Counted(getattr(module, name)) for name in ("BOUNDARY", "SPACES", "OPENING", "WORD")]
+    for name, pattern in zip(("BOUNDARY", "SPACES", "OPENING", "WORD"), counted, strict=True):
         monkeypatch.setattr(module, name, pattern)
     text = (unit * 200_000)[:200_000] + "x"
     assert "".join(map("".join, sentences(text))) == text
