@@ -1,4 +1,4 @@
-"""What a run ran on: versions, device and command, kept in its folder."""
+"""Records the command, device and versions of a run in its folder."""
 
 import json
 import platform
@@ -22,7 +22,7 @@ LIBRARIES = ("torch", "numpy", "safetensors", "sacrebleu", "sentencepiece")
 
 
 def environment(command: Sequence[str], device: torch.device, process: Process) -> dict[str, Any]:
-    """The command, and all of the machine and its software that may change the bits of a result."""
+    """Return the command, and everything about the machine and its software that may affect results."""
     return {
         "command": list(command),
         "nmt": __version__,
@@ -38,17 +38,20 @@ def environment(command: Sequence[str], device: torch.device, process: Process) 
 
 
 def keep_environment(run: Path, step: int, facts: Mapping[str, Any], report: Report) -> None:
-    """Add a line, "from this step on", unless the last one says the same; damaged lines are told of."""
+    """Append a line with `facts` that hold after `step`, unless the last line has the same facts.
+
+    Warns about damaged lines.
+    """
     path = run / ENVIRONMENT
     content = bytes_if_there(path)
-    known = [_without_step(line) for line in content.splitlines()]
-    if not known or known[-1] != facts:
+    earlier = [_without_step(line) for line in content.splitlines()]
+    if not earlier or earlier[-1] != facts:
         text = json.dumps({"step": step, **facts}, ensure_ascii=False)
         with room_for(path), path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            # A line that a kill cut short must not run into this one.
+            # The last line may have been cut short by a kill.
             file.write("\n" * (not content.endswith(b"\n") and bool(content)) + text + "\n")
-    if damaged := known.count(None):
-        report(Warned(f"{path} has damaged lines ({damaged}), which are left as they are"))
+    if damaged := earlier.count(None):
+        report(Warned(f"{path} has damaged lines ({damaged}), which stay as they are"))
 
 
 def _without_step(line: bytes) -> dict[str, Any] | None:

@@ -1,7 +1,6 @@
-"""What happens in a run, for its readers: the terminal, the HTML report, TensorBoard.
+"""The events of a run, for readers such as the terminal, the HTML report and TensorBoard.
 
-A reader is a function that is called with each event. It shows what events hold and asks nobody else, and
-nobody asks a reader for anything.
+A reader is a function that is called with each event. It shows only what events contain, and returns nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,21 +13,21 @@ from nmt_cli.training.validation.metrics import Judgement
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for people to read."""
+    """A message to the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something went wrong, and the run goes on."""
+    """A warning. The run continues."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What the run is busy with, told at every step, and so without anything that has to be measured."""
+    """The current activity of the run. It is sent at each step, so it contains no measurements."""
 
     what: Literal["training", "validating", "saving"]
     step: int
@@ -40,7 +39,7 @@ class Logged:
     """Steps or validations were written to the log."""
 
     lines: Sequence[Mapping[str, Any]]
-    """The lines as in `log.jsonl`; numbers that were not finite are None."""
+    """The lines as in `log.jsonl`. Numbers that were not finite are None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,51 +57,50 @@ class Progress:
 
     learning_rate: float
     tokens_per_second: float
-    """Target tokens, filler not counted."""
+    """Target tokens per second, without filler."""
 
     seconds: float
-    """Since the run began, resumed ones added up."""
+    """Duration of the run so far, with its resumed parts."""
 
     seconds_left: float
-    """Until the last step, if the run goes on as it did."""
+    """Estimated seconds until the last step, at the pace of the whole run."""
 
     waiting: float
-    """Share of the time spent waiting for data."""
+    """Fraction of the time spent waiting for data."""
 
     filler: float
-    """Share of the tokens that were filler."""
+    """Fraction of the tokens that were filler."""
 
     skipped: int
-    """Steps that were left out because their loss or gradient was not finite."""
+    """Number of these steps that were left out because their loss or gradient was not finite."""
 
     memory: int
-    """The most bytes held so far: of the GPU's memory, or by this process on a CPU."""
+    """Peak memory in bytes: of the GPU, or of this process on a CPU."""
 
     bleu: tuple[float, float] | None
-    """The newest and the best on the first validation set, since the run first began; None before there are
-    any."""
+    """Newest and best BLEU on the first validation set. None before the first validation."""
 
     bleu_on: str = ""
-    """The sentences that `bleu` is of, if not all of the set: "300 of 1,014 sentences"."""
+    """The sentences that `bleu` is measured on, if not all of the set: "300 of 1,014 sentences"."""
 
     epoch_of: str = ""
-    """The corpus whose epochs count, where corpora are mixed."""
+    """The corpus whose epochs count, if corpora are mixed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """The model was measured on the validation sets."""
+    """The model was validated."""
 
     step: int
     judgements: Sequence[Judgement]
     best: bool
-    """Whether it was the best of the run so far."""
+    """Whether this is the best validation so far."""
 
     seconds: float
-    """How long it took."""
+    """Duration of the validation."""
 
     decoded: str = "weights"
-    """What was measured: the weights themselves ("weights"), or their moving average ("ema")."""
+    """The validated weights: "weights", or their moving average, "ema"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +113,14 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the whole run has cost, resumed parts included."""
+    """The cost of the whole run, with its resumed parts."""
 
     model_flops: float
     """Operations of the model's matrix products."""
 
     hours: float
     device_hours: float
-    """Hours x devices; where the number of devices changed on the way, each part counts with its own."""
+    """Hours times devices. Each part of the run counts with its own number of devices."""
 
 
 State = Literal["training", "stopped", "done"]
@@ -130,12 +128,12 @@ State = Literal["training", "stopped", "done"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where the run stands, told after each validation and at the end, for reports of the whole run."""
+    """The state of the run, after each validation and at the end, for reports of the whole run."""
 
     state: State
     spent: Spent
     seconds_left: float
-    """Until the last step, if the run goes on as it did."""
+    """Estimated seconds until the last step, at the pace of the whole run."""
 
 
 Event = Note | Warned | Doing | Logged | Progress | Validated | Saved | Standing | Spent
@@ -144,7 +142,7 @@ Report = Callable[[Event], None]
 
 
 def to_each(readers: Sequence[Report]) -> Report:
-    """One function that passes each event to all `readers`, in this order."""
+    """Return a function that passes each event to all `readers`, in order."""
 
     def report(event: Event) -> None:
         for reader in readers:

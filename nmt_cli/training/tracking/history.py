@@ -1,4 +1,4 @@
-"""What a run has measured so far; steps are thinned to curves whose size does not grow with the run."""
+"""The measurements of a run so far. Steps are thinned to curves whose size does not grow with the run."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 POINTS = 600
-"""Points in the curves of a long run: from this many up to twice as many."""
+"""Minimum number of points in the curves of a long run. The maximum is twice this."""
 
 MEASURED = ("loss", "nll", "gradient_norm", "learning_rate", "tokens_per_second")
 
@@ -29,7 +29,7 @@ class Losses:
 
 @dataclass(slots=True)
 class Spread:
-    """Count, sum and range of some values of one kind; those that were not finite are left out."""
+    """Count, sum and range of the finite values of a measurement."""
 
     count: int = 0
     total: float = 0.0
@@ -37,7 +37,7 @@ class Spread:
     high: float = float("-inf")
 
     def add(self, other: "Spread") -> None:
-        """Take in the values of another."""
+        """Add the values of another spread."""
         self.count += other.count
         self.total += other.total
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
@@ -45,25 +45,25 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """How far a run had come: totals since its first step."""
+    """A moment of a run, with totals since its first step."""
 
     step: int = 0
     epoch: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
     hours: float = 0.0
-    """Time spent on steps, without validating and saving."""
+    """Time spent on steps, without validation and saving."""
 
     skipped: int = 0
-    """Steps left out, as they were not finite."""
+    """Number of steps left out because they were not finite."""
 
     epoch_of: str = ""
-    """The corpus whose epochs count, where corpora are mixed."""
+    """The corpus whose epochs count, if corpora are mixed."""
 
 
 @dataclass(slots=True)
 class Point:
-    """A point of the curves: a few steps in a row, the moment at their end, and each measurement's values."""
+    """A point of the curves: a few adjacent steps, the moment at their end, and their measurements."""
 
     end: Moment
     steps: int
@@ -72,7 +72,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """A validation: its line of the log, the set's name, and when it was."""
+    """A validation of one set: its moment, the name of the set and its line in the log."""
 
     at: Moment
     name: str
@@ -80,13 +80,13 @@ class Validation:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The value of each metric."""
+        """The value of each metric, by name."""
         return {metric: self.line[metric] for metric in self.line["signatures"]}
 
 
 @dataclass(slots=True)
 class History:
-    """The steps and validations of a run since it first began, resumed or not."""
+    """The steps and validations of a run since its first step."""
 
     now: Moment = Moment()
     points: list[Point] = field(default_factory=list)
@@ -95,10 +95,10 @@ class History:
     """Target tokens, loss and nll of the latest steps."""
 
     _width: int = 1
-    """How many steps a point stands for."""
+    """Number of steps in a point."""
 
     def add(self, lines: Iterable[dict[str, Any]]) -> None:
-        """Take in the next lines of the log."""
+        """Add the next lines of the log."""
         for line in lines:
             if "valid" in line:
                 self.validations.append(Validation(self.now, line["valid"], line))
@@ -106,18 +106,18 @@ class History:
                 self._add_step(line)
 
     def scores(self, metric: str) -> list[float]:
-        """The values of a metric on the first validation set, oldest first."""
+        """Return the values of a metric on the first validation set, oldest first."""
         first = self.validations[0].name if self.validations else ""
-        ours = [validation for validation in self.validations if validation.name == first]
-        return [validation.scores[metric] for validation in ours if metric in validation.scores]
+        validations = [validation for validation in self.validations if validation.name == first]
+        return [validation.scores[metric] for validation in validations if metric in validation.scores]
 
     @property
     def losses(self) -> Losses:
-        """The training losses of the run, as every report of it shows them; nan before the first step."""
+        """The training losses of the run, as all reports show them. nan before the first step."""
         tokens = sum(tokens for tokens, _, _ in self._recent)
         if not tokens:
             return Losses(math.nan, math.nan)
-        # Weighted by tokens, since a line has the mean of its step, and steps differ in size.
+        # A line has the mean of its step, and steps differ in size.
         loss = sum(tokens * loss for tokens, loss, _ in self._recent) / tokens
         return Losses(loss, sum(tokens * nll for tokens, _, nll in self._recent) / tokens)
 
@@ -129,7 +129,7 @@ class History:
         if self.points and self.points[-1].steps < self._width:
             _join(self.points[-1], Point(self.now, 1, values))
             return
-        # Joined in pairs, so that memory and page stay small, however long the run.
+        # Joining points in pairs keeps memory and pages small for runs of any length.
         if len(self.points) == 2 * POINTS:
             for first, second in zip(self.points[::2], self.points[1::2], strict=True):
                 _join(first, second)
@@ -139,7 +139,7 @@ class History:
 
 
 def read_history(log: Path) -> History:
-    """The history in the log of a run that is resumed; empty for a new one."""
+    """Return the history in the log of a run, empty for a new run."""
     history = History()
     if log.exists():
         with log.open("rb") as file:
@@ -148,20 +148,21 @@ def read_history(log: Path) -> History:
 
 
 def evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of `items`, evenly spread, the first and the last among them."""
+    """Return up to `most` items, evenly spread, with the first and the last one."""
     if len(items) <= most:
         return list(items)
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def _after(before: Moment, line: dict[str, Any]) -> Moment:
+    """Return the moment after the step in `line`."""
     speed = line["tokens_per_second"]
     return Moment(
         step=line["step"],
         epoch=line["epoch"],
         source_tokens=before.source_tokens + line["source_tokens"],
         target_tokens=before.target_tokens + line["target_tokens"],
-        # The log's speed is of steps alone, so this leaves out validating and saving.
+        # The speed in the log is that of steps, so this excludes validation and saving.
         hours=before.hours + (line["target_tokens"] / speed / 3600 if speed else 0.0),
         skipped=before.skipped + line["skipped"],
         epoch_of=line.get("epoch_of", ""),
@@ -173,6 +174,7 @@ def _spread(value: float | None) -> Spread:
 
 
 def _join(point: Point, later: Point) -> None:
+    """Add the steps of `later` to `point`."""
     point.end = later.end
     point.steps += later.steps
     for name, values in later.values.items():

@@ -1,5 +1,4 @@
-"""`log.jsonl`: a line for every step and every validation; a step has one line however often a run is
-resumed."""
+"""Writes `log.jsonl`, with one line per step and validation, also if a run was resumed."""
 
 import hashlib
 import json
@@ -25,28 +24,26 @@ LOG = "log.jsonl"
 
 
 class Log:
-    """Collects measurements of steps, which are on the device, and writes many at a time, for one wait for
-    the device."""
+    """Collects the measurements of steps on the device, and writes many at once to wait only once for it."""
 
     def __init__(self, path: Path | None) -> None:
-        """Without a path, as on all ranks but the first, nothing is written."""
-        # Unbuffered, a write on a full disk says how many bytes it has written, and the rest is tried later.
+        """Open the log. Without a path, as on all ranks but the first, nothing is written."""
+        # On a full disk, an unbuffered write returns how many bytes it wrote. The others are tried later.
         self._file = path.open("ab", buffering=0) if path else None
-        # Carried on with each line: each checkpoint wants it, and to read the whole log again would take ever
-        # longer.
+        # Each checkpoint stores the hash. Updating it per line avoids reading the whole log again.
         self._hash = hashlib.sha256(path.read_bytes() if path else b"")
         self._bytes = path.stat().st_size if path else 0
-        self._taken: list[tuple[dict[str, Any], Tensor]] = []
+        self._steps: list[tuple[dict[str, Any], Tensor]] = []
         self._unwritten = b""
         self._since = time.perf_counter()
 
     def add(self, number: int, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Remember a step; see `Trainer.step` for what is `measured`."""
-        self._taken.append((_known(number, rate, batch), measured))
+        """Add a step. `measured` is the result of `Trainer.step`."""
+        self._steps.append((_step_facts(number, rate, batch), measured))
 
     @property
     def written(self) -> tuple[int, str]:
-        """How many bytes the log has, and their SHA-256."""
+        """Size of the log in bytes, and its SHA-256."""
         return self._bytes, self._hash.hexdigest()
 
     @property
@@ -55,25 +52,25 @@ class Log:
         return time.perf_counter() - self._since
 
     def flush(self, waiting: float = 0.0) -> list[dict[str, Any]]:
-        """Write the lines of all steps since the last flush, and return them; waits for the device.
+        """Write and return the lines of all steps since the last flush. Waits for the device.
 
-        `waiting` is the share of that time that was spent waiting for data.
+        `waiting` is the fraction of the time since then that was spent waiting for data.
         """
-        if not self._taken:
+        if not self._steps:
             return []
-        values = torch.stack([measured for _, measured in self._taken]).tolist()
+        values = torch.stack([measured for _, measured in self._steps]).tolist()
         seconds = self.age
         self._since = time.perf_counter()
-        rate = round(sum(known["target_tokens"] for known, _ in self._taken) / seconds, 1)
-        pairs = zip(self._taken, values, strict=True)
-        speed = {"tokens_per_second": rate, "waiting": round(waiting, 4)}
-        lines = [{**_line(known, measured), **speed} for (known, _), measured in pairs]
-        self._taken.clear()
+        tokens = sum(facts["target_tokens"] for facts, _ in self._steps)
+        speed = {"tokens_per_second": round(tokens / seconds, 1), "waiting": round(waiting, 4)}
+        steps = zip(self._steps, values, strict=True)
+        lines = [{**_line(facts, measured), **speed} for (facts, _), measured in steps]
+        self._steps.clear()
         self.write(lines)
         return lines
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append lines and wait until they are on disk; if it is full, they are tried again next time."""
+        """Append lines and wait until they are on disk. If it is full, the next call tries again."""
         if not self._file:
             return
         self._unwritten += b"".join(json.dumps(finite(line)).encode() + b"\n" for line in lines)
@@ -89,22 +86,22 @@ class Log:
                 raise
 
     def restart_clock(self) -> None:
-        """Begin to measure speed anew, after something that is no step, such as validation."""
+        """Restart the measurement of speed, after validation or saving."""
         self._since = time.perf_counter()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Write what is left; after an error the device may never answer, so nothing is asked of it."""
+        """Flush and close. After an error nothing is flushed, because the device may never respond."""
         if kind is None:
             self.flush()
         if self._file:
             self._file.close()
 
 
-def _known(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
-    """The part of a step's line that the host knows without waiting for the device."""
+def _step_facts(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
+    """Return the entries of a step's line that need no wait for the device."""
     return {
         "step": number,
         "epoch": batch.epoch,
@@ -118,7 +115,7 @@ def _known(number: int, rate: float, batch: LocalBatch) -> dict[str, Any]:
 
 
 def _mixed(mixed: Mixed) -> dict[str, Any]:
-    """The part of a step's line that tells of the mixture."""
+    """Return the entries of a step's line about the mixture of corpora."""
     return {
         "epoch_of": mixed.counted,
         "stage": mixed.stage + 1,
@@ -127,11 +124,12 @@ def _mixed(mixed: Mixed) -> dict[str, Any]:
     }
 
 
-def _line(known: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:
+def _line(facts: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]:
+    """Return the line of a step from its facts and the numbers that `Trainer.step` measured."""
     smoothed, nll, norm, bad, scale = measured
-    tokens = known["target_tokens"]
+    tokens = facts["target_tokens"]
     line = {
-        **known,
+        **facts,
         "loss": smoothed / tokens,
         "nll": nll / tokens,
         "gradient_norm": norm,
@@ -142,35 +140,35 @@ def _line(known: Mapping[str, Any], measured: Sequence[float]) -> dict[str, Any]
 
 
 def _filler(batch: LocalBatch) -> float:
-    """The share of filler in this rank's local batch."""
+    """Return the fraction of filler in this rank's local batch."""
     filler = sum(part.filler for part in batch.micro_batches)
     real = sum(part.real_source_tokens + part.real_target_tokens for part in batch.micro_batches)
     return round(filler / max(filler + real, 1), 5)
 
 
 def finite(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The line with None in place of numbers that are not finite, which JSON can't write."""
+    """Return the line with None instead of numbers that are not finite, which JSON does not have."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
 def cut_behind(path: Path, position: Position) -> str:
-    """Take off what was written after the checkpoint at `position`, and what is damaged before it.
+    """Remove what was written after the checkpoint at `position`, and damaged lines before it.
 
-    Returns in words what is lost of the log, and where it is kept as it was; nothing where all is there.
+    Returns a warning about lost lines and the copy of the damaged log, or "" if nothing is lost.
     """
     content = bytes_if_there(path)
-    ours, lost = content[: position.log_bytes], ""
-    # Checkpoints of older versions do not know the hash.
-    if not position.log_sha256 or hashlib.sha256(ours).hexdigest() != position.log_sha256:
-        ours, counted = salvaged(content, position)
-        if counted or position.log_sha256:
-            what = ", ".join(counted) or "some bytes changed"
-            lost = f"{path} is not what was written ({what}); whole lines stay"
-    if ours == content:
-        return lost
-    if lost:
-        shutil.copy(path, kept := unused(path))
-        lost = f"{lost}, and all of it as it was is {kept.name}"
+    intact, warning = content[: position.log_bytes], ""
+    # Checkpoints of older versions have no hash.
+    if not position.log_sha256 or hashlib.sha256(intact).hexdigest() != position.log_sha256:
+        intact, losses = salvaged(content, position)
+        if losses or position.log_sha256:
+            damage = ", ".join(losses) or "some bytes changed"
+            warning = f"{path} is damaged ({damage}); intact lines stay"
+    if intact == content:
+        return warning
+    if warning:
+        shutil.copy(path, copy := unused(path))
+        warning = f"{warning}, and the damaged log is copied to {copy.name}"
     with file_written_whole(path) as file:
-        file.write(ours)
-    return lost
+        file.write(intact)
+    return warning

@@ -1,4 +1,4 @@
-"""What a run writes into its log, keeps in its history, and reports as events."""
+"""Records the steps and validations of a run in its log and its history, and reports them as events."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ SECONDS_BETWEEN_FLUSHES = 10.0
 
 
 class Recorder:
-    """Writes steps and validations into the log, adds them to the history, and reports them."""
+    """Writes steps and validations to the log, adds them to the history, and reports them."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Recorder:
         vocabulary: int,
         report: Report,
     ) -> None:
-        """`vocabulary` is the size of the target side's, for the cost of a step."""
+        """Start to record. `vocabulary` is the size of the target vocabulary, for the cost of a step."""
         self._config, self._position, self._clock = config, position, clock
         self._log, self._history = log, history
         self._device, self._vocabulary = device, vocabulary
@@ -45,24 +45,24 @@ class Recorder:
 
     @property
     def late(self) -> bool:
-        """Whether steps are unwritten for so long that somebody who watches the log would wonder."""
+        """Whether the last flush was too long ago for a user who watches the log."""
         return self._log.age > SECONDS_BETWEEN_FLUSHES
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:
-        """Remember the step that was just taken; `measured` is what `Trainer.step` returned."""
+        """Record the last step. `measured` is the result of `Trainer.step`."""
         if batch.mixed and batch.mixed.stage != self._stage:
-            self._tell_stage(batch.mixed)
+            self._report_stage(batch.mixed)
         self._log.add(self._position.step, rate, batch, measured)
 
     def flush(self, waited: float) -> list[dict[str, Any]]:
         """Write and report the steps since the last flush, and return their lines.
 
-        `waited` is how many seconds steps have waited for data since this process began.
+        `waited` is the number of seconds that steps waited for data since this process started.
         """
         seconds, self._waited = waited - self._waited, waited
         waiting = seconds / max(self._log.age, 1e-9)
         lines = self._log.flush(waiting)
-        # A checkpoint keeps both: a run that goes on from it takes off what was logged behind it.
+        # A checkpoint stores both. A run that resumes from it removes later lines of the log.
         self._position.log_bytes, self._position.log_sha256 = self._log.written
         if lines:
             self._keep(lines)
@@ -70,40 +70,46 @@ class Recorder:
         return lines
 
     def validated(self, judgements: Sequence[Judgement], decoded: str, *, best: bool, seconds: float) -> None:
-        """Write and report a validation of all sets; for `decoded`, see `Validated`."""
+        """Write and report a validation of all sets. `Validated` explains `decoded`."""
         step = self._position.step
-        lines = [{"step": step, "valid": each.name, "decoded": decoded, **each.line()} for each in judgements]
+        lines = [
+            {"step": step, "valid": judgement.name, "decoded": decoded, **judgement.line()}
+            for judgement in judgements
+        ]
         self._log.write(lines)
         self._keep(lines)
         self._report(Validated(step, judgements, best, seconds, decoded))
 
     def standing(self, state: State) -> None:
-        """Report where the run stands, for readers that show the whole run."""
+        """Report the state of the run, for readers that show the whole run."""
         self._report(Standing(state, self.spent(), self._clock.seconds_left))
 
     def spent(self) -> Spent:
-        """What all steps since the run first began have cost."""
+        """Return the cost of all steps of the run."""
         now = self._history.now
         flops = training_flops(self._config.model, self._vocabulary, now.source_tokens, now.target_tokens)
         seconds, device_seconds = self._clock.spent
         return Spent(flops, seconds / 3600, device_seconds / 3600)
 
     def restart_clock(self) -> None:
-        """Begin to measure speed anew, after something that is no step, such as validation."""
+        """Restart the measurement of speed, after validation or saving."""
         self._log.restart_clock()
 
-    def _tell_stage(self, mixed: Mixed) -> None:
+    def _report_stage(self, mixed: Mixed) -> None:
+        """Report that a new stage of the mixture starts."""
         self._stage = mixed.stage
         shares = ", ".join(f"{name} {share:.3g}" for name, share in mixed.shares.items())
         stage = f"stage {mixed.stage + 1} of the mixture"
         self._report(Note(f"step {self._position.step:,}: {stage}; shares of the pairs: {shares}"))
 
     def _keep(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add lines to the history and report them."""
         written = [finite(line) for line in lines]
         self._history.add(written)
         self._report(Logged(written))
 
     def _progress(self, lines: Sequence[Mapping[str, Any]], waiting: float) -> Progress:
+        """Return the progress event for the steps in `lines`."""
         losses, bleu = self._history.losses, self._history.scores("bleu")
         return Progress(
             step=self._position.step,

@@ -1,4 +1,4 @@
-"""What can be saved of a log that is not what was written: lines that are whole, and how many are lost."""
+"""Recovers the intact lines of a damaged log, and counts the lost ones."""
 
 import json
 from collections.abc import Mapping
@@ -8,48 +8,52 @@ from nmt_cli.training.position import Position
 from nmt_cli.training.tracking.history import MEASURED
 
 OF_STEPS = ("epoch", "source_tokens", "target_tokens", "tokens_per_second", "skipped")
-MOST = 1e300
+LARGEST = 1e300
 OF_VALIDATIONS = ("nll", "perplexity", "word_perplexity")
 
 
 def salvaged(content: bytes, position: Position) -> tuple[bytes, list[str]]:
-    """The whole lines up to `position`, each step and validation once; and in words what is lost."""
-    kept: dict[tuple[int, str], bytes] = {}
+    """Return the intact lines up to `position`, each step and validation once, and descriptions of losses."""
+    intact: dict[tuple[int, str], bytes] = {}
     damaged = damaged_inside = 0
-    for line in content.split(b"\n")[:-1]:  # the last was cut short, or is empty
-        if not (found := _read(line)):
+    for line in content.split(b"\n")[:-1]:  # the last one was cut short, or is empty
+        if not (entry := _read(line)):
             damaged += 1
-        elif found["step"] < position.step or (
-            found["step"] == position.step and ("valid" not in found or str(position.step) in position.scores)
+        elif entry["step"] < position.step or (
+            entry["step"] == position.step and ("valid" not in entry or str(position.step) in position.scores)
         ):
-            kept.setdefault((found["step"], found.get("valid", "")), line)
-            damaged_inside = damaged  # behind the last line there may be rubbish of a kill
-    validated = {step for step, name in kept if name}
+            intact.setdefault((entry["step"], entry.get("valid", "")), line)
+            damaged_inside = damaged  # a kill may leave damaged bytes after the last line
+    validated = {step for step, name in intact if name}
     counts = {
         "damaged lines": damaged_inside,
-        "missing steps": position.step - sum(not name for _, name in kept),
+        "missing steps": position.step - sum(not name for _, name in intact),
         "missing validations": sum(int(step) not in validated for step in position.scores),
     }
-    lost = [f"{count:,} {what}" for what, count in counts.items() if count]
-    return b"".join(line + b"\n" for line in kept.values()), lost
+    losses = [f"{count:,} {kind}" for kind, count in counts.items() if count]
+    return b"".join(line + b"\n" for line in intact.values()), losses
 
 
 def whole_lines(content: bytes) -> tuple[list[dict[str, Any]], int]:
-    """What the whole lines of a log say, and how many others there are; the last may still be written."""
-    found = [_read(line) for line in content.split(b"\n")[:-1]]
-    return [line for line in found if line], found.count(None)
+    """Return the entries of the intact lines of a log, and the number of damaged lines.
+
+    The last line is left out if it has no newline, as it may still be written.
+    """
+    entries = [_read(line) for line in content.split(b"\n")[:-1]]
+    return [entry for entry in entries if entry], entries.count(None)
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None where those who read the log could not make sense of it."""
+    """Return the entries of a line, or None if it is damaged."""
     try:
         content = json.loads(line)
-        return content if _whole(content) else None
+        return content if _is_intact(content) else None
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _whole(line: Mapping[str, Any]) -> bool:
+def _is_intact(line: Mapping[str, Any]) -> bool:
+    """Return whether a line has all entries that readers of the log use, with valid values."""
     if "valid" not in line:
         counts, measured = [line[name] for name in OF_STEPS], [line.get(name) for name in MEASURED]
         return _step(line) and None not in counts and all(map(_number, counts + measured))
@@ -60,8 +64,8 @@ def _whole(line: Mapping[str, Any]) -> bool:
 
 
 def _number(value: object) -> bool:
-    """Whether it is one that can be reckoned with, or None in place of one that was not finite."""
-    return value is None or (isinstance(value, int | float) and abs(value) < MOST)
+    """Return whether `value` is a number to compute with, or None for one that was not finite."""
+    return value is None or (isinstance(value, int | float) and abs(value) < LARGEST)
 
 
 def _step(line: Mapping[str, Any]) -> bool:

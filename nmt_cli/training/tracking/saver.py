@@ -1,4 +1,4 @@
-"""The checkpoints of a run: what goes into one, when one was written, and which of them stay."""
+"""Writes the checkpoints of a run in the background, and removes those that are no longer needed."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -21,7 +21,7 @@ from nmt_cli.training.tracking.events import Doing, Report, Saved
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The live parts of a run that a checkpoint is made of."""
+    """The live parts of a run that a checkpoint stores."""
 
     identity: Identity
     trainer: Trainer
@@ -30,8 +30,10 @@ class Snapshot:
     dataset: Path
 
     def checkpoint(self) -> Checkpoint:
-        """A checkpoint of them as they are now, the same on all ranks, which all call it; its tensors are the
-        live ones, to be written or copied before the next step."""
+        """Return a checkpoint of the current state, the same on all ranks. All ranks call this.
+
+        Its tensors are the live ones, so they must be written or copied before the next step.
+        """
         trainer = self.trainer
         gathered = [trainer.group.whole] if trainer.optimizer.split else []
         tensors = trainer.optimizer.tensors(*gathered) | trainer.scale.tensors()
@@ -42,12 +44,11 @@ class Snapshot:
 
 
 class Moved(UserError):
-    """The run folder is gone from its path, so that the run has nowhere to save."""
+    """The run folder is no longer at its path, so the run cannot save."""
 
 
 class Saver:
-    """Writes checkpoints into a run folder, one at a time while training goes on, and removes those that need
-    not stay."""
+    """Writes checkpoints to a run folder, one at a time in another thread, and removes old ones."""
 
     def __init__(
         self, run: Path, snapshot: Snapshot, config: CheckpointConfig, clock: Clock, report: Report
@@ -60,28 +61,28 @@ class Saver:
         self._writer = ThreadPoolExecutor(1, "saver")
         self._writing: Future[Path] | None = None
         self.begun = self.step = self._position.step
-        """The step of the checkpoint that was begun last, and of the newest that is on disk."""
+        """The step of the checkpoint that was started last, and of the newest checkpoint on disk."""
 
     @property
     def age(self) -> float:
-        """Seconds since the newest checkpoint was begun, or the last attempt that failed."""
+        """Seconds since the last attempt to save."""
         return time.perf_counter() - self._began
 
     def save(self) -> None:
-        """Start to write a checkpoint, on the first rank only. All ranks call it, after `wait`.
+        """Start to write a checkpoint, on the first rank only. All ranks call this, after `wait`.
 
-        Raises `Moved` if the run folder is not the one that the run started in.
+        Raises `Moved` if the run folder is not the one in which the run started.
         """
-        # The lock on the folder keeps it open, so that no other folder gets its number.
+        # The locked folder stays open, so no other folder can get its inode number.
         if self._folder and not (self._run.is_dir() and samestat(self._folder, self._run.stat())):
             raise Moved(
                 f"{self._run} was moved, removed or replaced, so step {self._position.step:,} is not saved; "
                 f"move it back, or give its new path as --out, to resume from step {self.step:,}."
             )
-        # Set first: if saving fails, the next attempt is minutes away, not a step.
+        # Set first, so that after a failure the next attempt is minutes away, not one step.
         self._began = time.perf_counter()
         self._report(Doing("saving", self._position.step, self._position.epoch))
-        # Before the snapshot, which keeps the time that the run has taken.
+        # Before the snapshot, which contains the duration of the run.
         self._clock.note()
         self.begun = self._position.step
         checkpoint = self._snapshot.checkpoint()
@@ -90,15 +91,15 @@ class Saver:
             self._writing = self._writer.submit(self._write, checkpoint.copied(), scores)
 
     def look(self) -> None:
-        """Tell of a checkpoint that has been written since it was begun; raises what went wrong with it."""
+        """Report a checkpoint that has been written since the last call, or raise the error of writing it."""
         if self._writing and self._writing.done():
-            written, self._writing = self._writing, None
-            folder = written.result()
+            future, self._writing = self._writing, None
+            folder = future.result()
             self.step = self.begun
             self._report(Saved(self.step, folder))
 
     def wait(self) -> None:
-        """Wait until what was begun is on disk, then `look`; all ranks call it, and agree on `step`."""
+        """Wait until the checkpoint is on disk, then `look`. All ranks call this, and agree on `step`."""
         group = self._snapshot.trainer.group
         if self._writing:
             wait([self._writing])
@@ -109,32 +110,30 @@ class Saver:
             self.step = group.from_first(self.step)
 
     def close(self) -> None:
-        """Let what is being written come to its end, whatever it may be that ends the run."""
+        """Wait until the current checkpoint is written, even if the run ends with an error."""
         self._writer.shutdown()
 
     def best_steps(self) -> set[int]:
-        """The `keep_best` steps with the best scores, among those that are saved or being saved and the
-        present one."""
-        there = {*checkpoints(self._run), self.begun, self._position.step}
-        return self._best_among(there, self._position.scores)
+        """Return the `keep_best` best steps among saved ones, the one being saved and the current one."""
+        steps = {*checkpoints(self._run), self.begun, self._position.step}
+        return self._best_among(steps, self._position.scores)
 
-    def _best_among(self, there: Collection[int], scores: Mapping[str, float]) -> set[int]:
-        # Of equal scores the older step, which then comes first.
-        ranked = sorted((-score, int(step)) for step, score in scores.items() if int(step) in there)
+    def _best_among(self, steps: Collection[int], scores: Mapping[str, float]) -> set[int]:
+        """Return the `keep_best` steps with the best scores among `steps`, older ones first of equals."""
+        ranked = sorted((-score, int(step)) for step, score in scores.items() if int(step) in steps)
         return {step for _, step in ranked[: self._config.keep_best]}
 
     def _write(self, checkpoint: Checkpoint, scores: Mapping[str, float]) -> Path:
-        """In a thread of its own: nothing here may change while training goes on."""
+        """Write a checkpoint and remove old ones, in another thread. The arguments must not change."""
         folder = save_checkpoint(self._run, self._snapshot.identity, checkpoint)
         self._tidy(scores)
         return folder
 
     def _tidy(self, scores: Mapping[str, float]) -> None:
-        """Point the link `best` at the best checkpoint, and remove those that are neither among the best nor
-        newest."""
-        there = checkpoints(self._run)
-        best = self._best_among(there, scores)
+        """Update the link `best`, and remove checkpoints that are neither among the best nor the newest."""
+        folders = checkpoints(self._run)
+        best = self._best_among(folders, scores)
         if best:
             top = max(best, key=lambda step: scores[str(step)])
-            point(self._run, BEST, there[top])
-        keep_only(self._run, {*list(there)[-self._config.keep_last :], *best})
+            point(self._run, BEST, folders[top])
+        keep_only(self._run, {*list(folders)[-self._config.keep_last :], *best})

@@ -1,4 +1,4 @@
-"""Writes the log's numbers as TensorBoard's files."""
+"""Writes the numbers of the log to TensorBoard files."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ MEASURED = (
 
 
 class Scalars:
-    """A reader of events (see `events.py`) that writes lines of the log into a folder for TensorBoard."""
+    """A reader of events (see `events.py`) that writes lines of the log to TensorBoard files."""
 
     def __init__(self, folder: Path, step: int, report: Report) -> None:
-        """`step` is where the run stands; TensorBoard then ignores what it wrote of later steps before."""
-        # Here, since TensorBoard need not be installed.
+        """Open a new file in `folder`. TensorBoard drops older points after `step`, the last step."""
+        # Imported here, since TensorBoard may not be installed.
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -34,7 +34,7 @@ class Scalars:
         self._records = RecordWriter(self._file)
         self._full = False
         self._put(file_version="brain.Event:2")
-        # TensorBoard drops all points from the step of such a mark on, as far as they were written before it.
+        # At a START event, TensorBoard drops earlier points from this step on.
         self._put(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def __call__(self, event: Event) -> None:
@@ -43,7 +43,7 @@ class Scalars:
             self.write(event.lines)
 
     def write(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Add a point to a curve for each number; if the disk is full, warn and write no more."""
+        """Add a point to a curve for each number. If the disk is full, warn and write no more."""
         if self._full:
             return
         try:
@@ -57,7 +57,7 @@ class Scalars:
 
     def close(self) -> None:
         """Close the file."""
-        with suppress(OSError):  # a full disk may refuse what is left, as was told
+        with suppress(OSError):  # a full disk was reported already
             self._file.close()
 
     def _put(self, **what: Any) -> None:
@@ -65,7 +65,7 @@ class Scalars:
 
 
 def require_tensorboard() -> None:
-    """Raise `UserError` where TensorBoard is not installed."""
+    """Raise `UserError` if TensorBoard is not installed."""
     try:
         import tensorboard  # noqa: F401
     except ImportError as error:
@@ -76,7 +76,7 @@ def require_tensorboard() -> None:
 
 
 def numbers(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Curves and values of a line."""
+    """Yield the name of a curve and its value for each number in a line of the log."""
     if "valid" in line:
         names, group = ("nll", "perplexity", *line["signatures"]), f"valid {line['valid']}"
     else:

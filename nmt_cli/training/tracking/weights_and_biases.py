@@ -1,4 +1,4 @@
-"""The log's numbers for Weights & Biases, for those who follow their runs there."""
+"""Sends the numbers of the log to Weights & Biases (W&B)."""
 
 import secrets
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ from nmt_cli.training.tracking.tensorboard import numbers
 
 FOLDER = "wandb"
 ID = "id.txt"
-"""In the folder: by which name a run that goes on is known there."""
+"""File with the id of the run at W&B, with which it resumes."""
 
 PROJECT = "nmt"
-"""Unless WANDB_PROJECT says otherwise; WANDB_MODE=offline keeps everything in the folder."""
+"""Default of WANDB_PROJECT."""
 
 
 class Follower:
-    """Sends what was measured; where that fails, the run goes on without."""
+    """A reader of events that sends lines of the log to W&B. If that fails, it warns and sends no more."""
 
     def __init__(
         self, run: Path, config: TrainConfig, environment: Mapping[str, Any], report: Report
     ) -> None:
-        """`environment` is that of W&B's own variables."""
+        """Start or resume the run at W&B. `environment` contains W&B's variables."""
         import wandb
 
         folder = run / FOLDER
@@ -35,14 +35,14 @@ class Follower:
             self._run = wandb.init(
                 project=environment.get("WANDB_PROJECT", PROJECT),
                 name=run.resolve().name,
-                id=_known_as(folder / ID),
-                resume="allow",  # go on with the run of that id, or begin it
+                id=_run_id(folder / ID),
+                resume="allow",  # resume the run of that id, or create it
                 dir=str(run),
                 config=asdict(config),
             )
-        except Exception as error:  # theirs are of many kinds
-            told = f"Weights & Biases can't be reached or refuses this run ({error})"
-            raise UserError(f"{told}; set WANDB_MODE=offline, or training.wandb=false.") from error
+        except Exception as error:  # the client raises errors of many kinds
+            problem = f"Weights & Biases can't be reached or refuses this run ({error})"
+            raise UserError(f"{problem}; set WANDB_MODE=offline, or training.wandb=false.") from error
 
     def __call__(self, event: Event) -> None:
         """Read one event of a run."""
@@ -51,17 +51,17 @@ class Follower:
         try:
             for line in event.lines:
                 self._run.log(dict(numbers(line)), step=line["step"])
-        except Exception as error:  # whatever their client raises is no reason to stop
+        except Exception as error:  # no error of the client may end the run
             self._failed = True
             self._report(Warned(f"no more curves for Weights & Biases, training continues: {error}"))
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining lines."""
         self._run.finish()
 
 
 def require_wandb() -> None:
-    """Raise `UserError` where W&B's client is not installed."""
+    """Raise `UserError` if W&B's client is not installed."""
     try:
         import wandb  # noqa: F401
     except ImportError as error:
@@ -71,7 +71,8 @@ def require_wandb() -> None:
         ) from error
 
 
-def _known_as(file: Path) -> str:
+def _run_id(file: Path) -> str:
+    """Return the id in `file`, which is created with a random id if it does not exist."""
     if not file.exists():
         file.write_text(secrets.token_hex(4), encoding="utf-8")
     return file.read_text(encoding="utf-8")

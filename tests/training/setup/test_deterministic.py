@@ -125,9 +125,7 @@ def test_a_damaged_line_is_no_hindrance_and_counted(tmp_path: Path, left: bytes)
     told: list[Event] = []
     for _ in range(2):
         keep_environment(tmp_path, 3, {"torch": "2.13"}, told.append)
-    assert told == 2 * [
-        Warned(f"{tmp_path}/environment.jsonl has damaged lines (1), which are left as they are")
-    ]
+    assert told == 2 * [Warned(f"{tmp_path}/environment.jsonl has damaged lines (1), which stay as they are")]
     before, last = (tmp_path / "environment.jsonl").read_bytes().splitlines()
     assert (before, json.loads(last)) == (left.strip(), {"step": 3, "torch": "2.13"})
 
@@ -138,5 +136,5 @@ def test_a_run_whose_environment_is_damaged_goes_on_with_a_warning(go: Go, run: 
     complete, events = go("training.max_steps=2")
     assert complete
     assert [event.text for event in events if isinstance(event, Warned)] == [
-        f"{run}/environment.jsonl has damaged lines (1), which are left as they are"
+        f"{run}/environment.jsonl has damaged lines (1), which stay as they are"
     ]

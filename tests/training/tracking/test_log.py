@@ -254,20 +254,20 @@ def test_what_is_lost_of_the_log_is_counted_and_the_file_kept(
     path.write_bytes(found)
     position = at(3, 2, log=WHOLE if hashed else None)
     said = cut_behind(path, position)
-    assert said.startswith(f"{path} is not what was written ({told}")
+    assert said.startswith(f"{path} is damaged ({told}")
     assert path.read_bytes() == b"".join(
         line for line in found.splitlines(keepends=True) if line in WHOLE.splitlines(keepends=True)
     )
     if stays is not None or "damaged" in told:
-        assert said.endswith("; whole lines stay, and all of it as it was is log.jsonl.1")
+        assert said.endswith("; intact lines stay, and the damaged log is copied to log.jsonl.1")
         assert (path.parent / "log.jsonl.1").read_bytes() == found
-    assert cut_behind(path, position).endswith("whole lines stay")  # it is not kept twice
+    assert cut_behind(path, position).endswith("intact lines stay")  # it is not kept twice
 
 
 def test_a_number_that_changed_is_noticed_and_told(path: Path) -> None:
     path.write_bytes(WHOLE.replace(b"1.5", b"1.7"))
     said = cut_behind(path, at(3, 2, log=WHOLE))
-    assert said == f"{path} is not what was written (some bytes changed); whole lines stay"
+    assert said == f"{path} is damaged (some bytes changed); intact lines stay"
 
 
 def test_lines_that_are_there_twice_are_taken_once(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Several runs on one page: their curves, what differs in their settings, and what they ran on."""
+"""Compares several runs on one page: their curves, the settings that differ, and their environments."""
 
 import json
 import warnings
@@ -23,59 +23,61 @@ from nmt_cli.training.tracking.reports.html_report import curves, judged, losses
 from nmt_cli.training.tracking.salvage import whole_lines
 
 SCRIPTS = ("charts.js", "comparison.js")
-"""Of the page, in `page/`."""
+"""Scripts of the page, in `page/`."""
 
 OTHER_DRAWINGS = (".png", ".pdf", ".jpg", ".jpeg", ".eps")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What a run folder says of a run."""
+class StoredRun:
+    """A run as stored in its folder."""
 
     name: str
     history: History
     settings: Mapping[str, str]
-    """Each as a TOML file has it, by its whole name."""
+    """TOML literals by full name."""
 
     environment: Mapping[str, Any]
-    """Of its newest part."""
+    """Environment of the newest part of the run."""
 
 
 def write_comparison(runs: Sequence[Path], out: Path) -> None:
-    """Write a page that compares these run folders, or their curves alone if `out` ends in .svg."""
+    """Write a page that compares run folders, or a drawing of their curves if `out` ends in .svg."""
     if out.suffix.lower() in OTHER_DRAWINGS:
         raise UserError(f"{out} must end in .html or .svg; convert it with rsvg-convert or Inkscape.")
-    kept = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
-    contents = [_content(run) for run in kept]
+    stored = [_read(run, name) for run, name in zip(runs, _names(runs), strict=True)]
+    contents = [_content(run) for run in stored]
     parts = resources.files("nmt_cli.training.tracking") / "page"
     if out.suffix == ".svg":
         text = drawing(contents)
     else:
-        text = compose("nmt report", parts, SCRIPTS, {"runs": contents, "differences": differences(kept)})
+        text = compose("nmt report", parts, SCRIPTS, {"runs": contents, "differences": differences(stored)})
     with file_written_whole(out) as file:
         file.write(text.encode())
 
 
-def differences(runs: Sequence[Kept]) -> list[list[str]]:
-    """The settings that differ among them: name, and the value that each has, "" where it has none."""
+def differences(runs: Sequence[StoredRun]) -> list[list[str]]:
+    """Return the name of each setting that differs, followed by its value in each run, "" if not set."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
     rows = ([name, *(run.settings.get(name, "") for run in runs)] for name in names)
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def _read(run: Path, name: str) -> Kept:
+def _read(run: Path, name: str) -> StoredRun:
+    """Read a run folder. Raises `UserError` if it is not one, or has no step yet."""
     if not (run / CONFIG).is_file():
         raise UserError(
-            f"{run} has no {CONFIG}, so it is no run folder; give what nmt train --out was given."
+            f"{run} has no {CONFIG}, so it is not a run folder; use a folder that nmt train --out made."
         )
     history = _history(run / LOG)
     if not history.points:
         raise UserError(f"{run} has taken no step yet; train it first, or leave it out.")
     settings = {given.name: toml_literal(given.value) for given in from_file(run / CONFIG)}
-    return Kept(name, history, settings, _environment(run / ENVIRONMENT))
+    return StoredRun(name, history, settings, _environment(run / ENVIRONMENT))
 
 
 def _history(log: Path) -> History:
+    """Read the intact lines of a log, and warn about damaged ones."""
     lines, damaged = whole_lines(bytes_if_there(log))
     if damaged:
         warnings.warn(f"{log} has {damaged:,} damaged lines, which are left out", Caution, stacklevel=2)
@@ -85,6 +87,7 @@ def _history(log: Path) -> History:
 
 
 def _environment(path: Path) -> Mapping[str, Any]:
+    """Return the last intact line of `environment.jsonl`, or an empty mapping."""
     for line in reversed(bytes_if_there(path).splitlines()):
         try:
             facts: dict[str, Any] = json.loads(line)
@@ -95,12 +98,13 @@ def _environment(path: Path) -> Mapping[str, Any]:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """The names of the folders, or where two are equal their paths."""
+    """Return the names of the folders, or their paths if two names are equal."""
     names = [run.resolve().name for run in runs]
     return [str(run) if names.count(name) > 1 else name for run, name in zip(runs, names, strict=True)]
 
 
-def _content(run: Kept) -> dict[str, Any]:
+def _content(run: StoredRun) -> dict[str, Any]:
+    """Return the data of a run for the page."""
     now = run.history.now
     return {
         "name": run.name,
@@ -109,6 +113,6 @@ def _content(run: Kept) -> dict[str, Any]:
         "hours": now.hours,
         "curves": curves(run.history),
         "losses": losses(run.history),
-        "validations": [judged(name, found) for name, found in validations_by_set(run.history).items()],
+        "validations": [judged(name, items) for name, items in validations_by_set(run.history).items()],
         "environment": {fact: value for fact, value in run.environment.items() if value is not None},
     }

@@ -1,4 +1,4 @@
-"""Curves of runs as one drawing (SVG) for papers."""
+"""Draws curves of runs as an SVG for papers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, log10
@@ -11,20 +11,22 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """The colours of Okabe and Ito, which colour-blind readers can distinguish."""
 
 WIDTH, HEIGHT, LEFT, TOP = 420, 260, 56, 34
-"""Of a chart, and its margins. The other two margins are 14 and 48; an entry of the legend is 16 high."""
+"""Size of a chart, and its left and top margins. The right margin is 14, the bottom margin 48.
+
+An entry of the legend is 16 high."""
 WIDE, TALL = WIDTH - LEFT - 14, HEIGHT - TOP - 48
 
 
 def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Draw training loss, validation loss and BLEU over the steps; a chart without values is left out.
+    """Draw training loss, validation loss and BLEU over the steps. A chart without values is left out.
 
-    `runs` are as in the page of `nmt report`. Validation curves are those of the first set of each run.
+    `runs` have the format of the page of `nmt report`. Validation curves are those of each run's first set.
     """
     sets = [(run["validations"] or [{"step": [], "nll": [], "scores": {}}])[0] for run in runs]
     series = {
         "Training loss": [(run["curves"]["step"], run["curves"]["nll"]["mean"]) for run in runs],
-        "Validation loss": [(each["step"], each["nll"]) for each in sets],
-        "Validation BLEU": [(each["step"], each["scores"].get("bleu", [])) for each in sets],
+        "Validation loss": [(valid["step"], valid["nll"]) for valid in sets],
+        "Validation BLEU": [(valid["step"], valid["scores"].get("bleu", [])) for valid in sets],
     }
     shown = [chart for title, curves in series.items() if (chart := [*_chart(title, curves)])]
     size = f'width="{WIDTH * len(shown)}" height="{HEIGHT + 16 * len(runs)}"'
@@ -40,22 +42,23 @@ def drawing(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _chart(title: str, curves: Sequence[tuple[Sequence[int], Sequence[float | None]]]) -> Iterator[str]:
+    """Yield the SVG elements of a chart, none if the curves have no values."""
     points = [[(x, y) for x, y in zip(*curve, strict=False) if y is not None] for curve in curves]
     if not any(points):
         return
     ys = sorted(y for curve in points for _, y in curve)
     # The first steps of a long run would flatten all others.
     low, high = ys[0], ys[int(0.97 * (len(ys) - 1))] if len(ys) > 60 else ys[-1]
-    room, last = 0.05 * (high - low) or 1.0, max(x for curve in points for x, _ in curve)
-    low, high = low - room, high + room
+    margin, last = 0.05 * (high - low) or 1.0, max(x for curve in points for x, _ in curve)
+    low, high = low - margin, high + margin
     yield _text(LEFT, TOP - 14, title, "start") + _text(LEFT + WIDE / 2, TOP + TALL + 34, "Step", "middle")
     for y in _ticks(low, high):
-        at = TOP + TALL * (high - y) / (high - low)
-        yield f'<path d="M{LEFT} {at:.1f}h{WIDE}" stroke="#ddd"/>{_text(LEFT - 6, at + 4, f"{y:g}", "end")}'
+        top = TOP + TALL * (high - y) / (high - low)
+        yield f'<path d="M{LEFT} {top:.1f}h{WIDE}" stroke="#ddd"/>{_text(LEFT - 6, top + 4, f"{y:g}", "end")}'
     for x in _ticks(0, last):
         yield _text(LEFT + WIDE * x / last, TOP + TALL + 16, f"{x:,g}", "middle")
     yield f'<path d="M{LEFT} {TOP}v{TALL}h{WIDE}" fill="none" stroke="#333"/>'
-    yield f'<svg x="{LEFT}" y="{TOP}" width="{WIDE}" height="{TALL}">'  # cuts off what is higher
+    yield f'<svg x="{LEFT}" y="{TOP}" width="{WIDE}" height="{TALL}">'  # clips higher values
     for number, curve in enumerate(points):
         pairs = (f"{WIDE * x / last:.1f},{TALL * (high - y) / (high - low):.1f}" for x, y in curve)
         yield f'<polyline points="{" ".join(pairs)}" {_stroke(number)}/>'

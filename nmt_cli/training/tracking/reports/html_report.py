@@ -1,4 +1,4 @@
-"""`report.html`: a whole run on one page, complete in one file, written anew at each validation."""
+"""Writes `report.html`, a page about the whole run in one file, after each validation."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,41 +30,41 @@ PAPER_RUNS = {"base": (12.0, 8), "big": (84.0, 8)}
 """Hours and number of devices that the paper used to train its two models. Its Table 2 shows their cost."""
 
 VALIDATIONS = 500
-"""Most validations of a set that its curves show."""
+"""Maximum number of validations of a set in its curves."""
 
 SCRIPTS = ("charts.js", "curves.js", "page.js")
-"""Of the page, in `page/`."""
+"""Scripts of the page, in `page/`."""
 
 TRANSLATIONS = 40
-"""Validations whose translations are shown, at most."""
+"""Maximum number of validations whose translations are shown."""
 
 Sentences = Mapping[int, tuple[str, str]]
-"""Source and reference by the number of their line, from 0."""
+"""Source and reference by line number, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is known of a run before its first step."""
+    """Facts about a run that are known before its first step."""
 
     source_lang: str
     target_lang: str
     facts: Mapping[str, str]
-    """What else the report tells of the run, by label."""
+    """Other facts in the report, by label."""
 
     sentences: Mapping[str, Sentences]
-    """Of each validation set, those whose translations are shown."""
+    """The sentences of each validation set whose translations are shown."""
 
     config: TrainConfig
 
 
 @dataclass(frozen=True, slots=True)
 class HtmlReport:
-    """A reader of events (see `events.py`) that writes the report anew at each `Standing`."""
+    """A reader of events (see `events.py`) that writes the report at each `Standing`."""
 
     run: Path
     about: About
     history: History
-    """The history that the run adds to, which curves are drawn from."""
+    """The live history of the run."""
 
     warn: Report
 
@@ -74,8 +74,8 @@ class HtmlReport:
             self.write(event)
 
     def write(self, standing: Standing) -> None:
-        """Replace the report as a whole; if the disk is full, warn and let training go on."""
-        # In the same folder, as only there a file takes another's place in one go.
+        """Replace the report atomically. If it cannot be written, warn."""
+        # Only within a folder can a file replace another atomically.
         unfinished = self.run / f".{REPORT}.unfinished"
         try:
             parts = resources.files("nmt_cli.training.tracking") / "page"
@@ -87,6 +87,7 @@ class HtmlReport:
             self.warn(Warned(f"{self.run / REPORT} could not be written, training continues: {error}"))
 
     def _content(self, standing: Standing) -> dict[str, Any]:
+        """Return the data of the page."""
         now, about = self.history.now, self.about
         by_set = validations_by_set(self.history)
         return {
@@ -104,22 +105,24 @@ class HtmlReport:
             "seconds_left": round(standing.seconds_left),
             "curves": curves(self.history),
             "losses": losses(self.history),
-            "validations": [judged(name, found) for name, found in by_set.items()],
-            "samples": [self._samples(name, found) for name, found in by_set.items()],
+            "validations": [judged(name, validations) for name, validations in by_set.items()],
+            "samples": [self._samples(name, validations) for name, validations in by_set.items()],
             "cost": _cost(standing.spent),
             "facts": list(about.facts.items()),
             "settings": as_toml(about.config),
         }
 
-    def _samples(self, name: str, found: Sequence[Validation]) -> dict[str, Any]:
-        """The translations of a set's samples at some of its validations."""
-        shown = evenly([validation for validation in found if "samples" in validation.line], TRANSLATIONS)
+    def _samples(self, name: str, validations: Sequence[Validation]) -> dict[str, Any]:
+        """Return the translations of a set's samples at some of its validations."""
+        shown = evenly(
+            [validation for validation in validations if "samples" in validation.line], TRANSLATIONS
+        )
         sentences = [
             {
                 "line": line + 1,
                 "source": source,
                 "reference": reference,
-                # The log's keys are text, as JSON's are.
+                # Keys in JSON are strings.
                 "translations": [validation.line["samples"].get(str(line), "") for validation in shown],
             }
             for line, (source, reference) in self.about.sentences.get(name, {}).items()
@@ -130,7 +133,7 @@ class HtmlReport:
 
 
 def curves(history: History) -> dict[str, Any]:
-    """What was measured at steps, as pages draw it."""
+    """Return the measurements of steps, as pages draw them."""
     points = history.points
     measured = {name: _bands([point.values[name] for point in points]) for name in MEASURED}
     return {**_axes([point.end for point in points]), **measured}
@@ -142,7 +145,7 @@ def losses(history: History) -> dict[str, float | None]:
 
 
 def validations_by_set(history: History) -> dict[str, list[Validation]]:
-    """The validations of each set, oldest first."""
+    """Return the validations of each set, oldest first."""
     by_set: dict[str, list[Validation]] = {}
     for validation in history.validations:
         by_set.setdefault(validation.name, []).append(validation)
@@ -150,6 +153,7 @@ def validations_by_set(history: History) -> dict[str, list[Validation]]:
 
 
 def _cost(spent: Spent) -> dict[str, Any]:
+    """Return the cost of the run, and the costs in the paper for comparison."""
     paper = {
         name: {"hours": hours, "devices": devices, "flops": _paper_cost(hours * devices)}
         for name, (hours, devices) in PAPER_RUNS.items()
@@ -169,13 +173,12 @@ def _paper_cost(device_hours: float) -> float | None:
     return _rounded(device_hours * 3600 * P100)
 
 
-def judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
-    """The curves of a validation set; its best ones are in them however many there are."""
-    # Thinned evenly alone, the curve could lack the very point that the best checkpoint is from.
-    best = {id(max(found, key=lambda v: v.scores.get(metric, 0.0))) for metric in found[0].scores}
-    spread = {id(validation) for validation in evenly(found, VALIDATIONS)}
-    shown = [validation for validation in found if id(validation) in best | spread]
-    metrics = list(found[0].scores)
+def judged(name: str, validations: Sequence[Validation]) -> dict[str, Any]:
+    """Return the curves of a validation set, thinned evenly but with the best validations."""
+    metrics = list(validations[0].scores)
+    best = {id(max(validations, key=lambda v: v.scores.get(metric, 0.0))) for metric in metrics}
+    spread = {id(validation) for validation in evenly(validations, VALIDATIONS)}
+    shown = [validation for validation in validations if id(validation) in best | spread]
     return {
         "set": name,
         **_axes([validation.at for validation in shown]),
@@ -186,13 +189,14 @@ def judged(name: str, found: Sequence[Validation]) -> dict[str, Any]:
         "scores": {
             metric: [_rounded(validation.scores.get(metric)) for validation in shown] for metric in metrics
         },
-        "signatures": found[-1].line["signatures"],
-        "scored_on": found[-1].line.get("scored_on", ""),
-        "decoded": found[-1].line.get("decoded", "weights"),
+        "signatures": validations[-1].line["signatures"],
+        "scored_on": validations[-1].line.get("scored_on", ""),
+        "decoded": validations[-1].line.get("decoded", "weights"),
     }
 
 
 def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
+    """Return the values of each horizontal axis."""
     return {
         "step": [moment.step for moment in moments],
         "tokens": [moment.target_tokens for moment in moments],
@@ -201,7 +205,7 @@ def _axes(moments: Sequence[Moment]) -> dict[str, list[Any]]:
 
 
 def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
-    """Mean, least and most of each point; None where nothing was finite."""
+    """Return mean, minimum and maximum of each point, None if no value was finite."""
     return {
         "mean": [_rounded(spread.total / spread.count if spread.count else None) for spread in spreads],
         "low": [_rounded(spread.low) for spread in spreads],
@@ -210,14 +214,14 @@ def _bands(spreads: Sequence[Spread]) -> dict[str, list[float | None]]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """`value` to five digits, more can't be seen; None where there is nothing to draw."""
+    """Return `value` with five digits, more than can be seen, or None if it is not finite."""
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
 
 
 def html_report(
     run: Path, dataset: Dataset, identity: Identity, trainer: Trainer, history: History, warn: Report
 ) -> HtmlReport:
-    """The report of a run on `dataset` whose measurements are in `history`."""
+    """Return the report of a run on `dataset`, whose measurements are in `history`."""
     about = About(
         source_lang=dataset.manifest["source_lang"],
         target_lang=dataset.manifest["target_lang"],
@@ -233,6 +237,7 @@ def html_report(
 
 
 def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, str]:
+    """Return facts about the run by label."""
     device, world = trainer.group.device, trainer.group.process.world
     name = gpu_name(device) or "CPU"
     batch = trainer.config.batch.tokens
@@ -241,13 +246,13 @@ def _facts(dataset: Dataset, identity: Identity, trainer: Trainer) -> dict[str, 
         "Training pairs": f"{len(dataset.splits[TRAIN]):,}",
         "Vocabulary": f"{len(identity.tokenizers.target.vocabulary):,}",
         "Parameters": f"{parameters(trainer.model):,}",
-        "Tokens a step": f"{batch:,} source and {batch:,} target tokens at most",
+        "Tokens per step": f"up to {batch:,} source and {batch:,} target tokens",
         "Devices": f"{world} × {name}, {trainer.precision.name}",
     }
 
 
 def _sentences(dataset: Dataset, split: Split, config: TrainConfig) -> Sentences:
-    """The source and reference of each line of a set whose translations are shown."""
+    """Return source and reference of the lines of a set whose translations are shown."""
     source, reference = (raw_lines(dataset, split, side) for side in SIDES)
     return {
         line: (source[line], reference[line])
