@@ -43,7 +43,7 @@ class Clock:
 
     @property
     def time_is_up(self) -> bool:
-        """Whether the run has used training.max_hours."""
+        """True if the run has used training.max_hours."""
         return self.share_used > 1
 
     def note(self) -> None:

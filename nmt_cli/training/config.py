@@ -243,7 +243,7 @@ class TrainConfig:
 
     @property
     def watches(self) -> bool:
-        """Whether the run depends on improvements of validation."""
+        """True if the run depends on improvements of validation."""
         return bool(self.validation.patience) or self.schedule.kind == "plateau"
 
     def __post_init__(self) -> None:

@@ -130,7 +130,7 @@ class Loop:
         )
 
     def _try_to_save(self) -> None:
-        """Start to write a checkpoint. If that fails, warn and go on training with the one before."""
+        """Start to write a checkpoint. If that fails, warn and continue with the one before."""
         self._flush()
         self.dataset.check_all_ranks()
         self._warn_on_failure(self.saver.wait)

@@ -1,4 +1,4 @@
-"""Compares what all ranks must agree on before their first step. Otherwise they would diverge or hang."""
+"""Compares settings, dataset and versions of all ranks, which would diverge or hang if these differ."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Forecasts what a run would do and need, without training or writing anything."""
+"""Forecasts the steps, memory, disk space and time of a run, without training or writing anything."""
 
 import shutil
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run would do and need."""
+    """The forecast of a run."""
 
     parameters: int
     trained: int

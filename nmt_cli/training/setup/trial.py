@@ -35,7 +35,7 @@ SECONDS_TO_REPEAT = 120
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What the longest micro-batch that fits has taken."""
+    """Time and memory of the longest micro-batch that fits."""
 
     tokens: int
     """Source plus target tokens, without filler."""
@@ -74,7 +74,7 @@ def first_cut(config: TrainConfig, device: torch.device, process: Process) -> Cu
 
 
 def try_longest(trainer: Trainer, split: Split, cut: Cut, report: Report) -> Trial:
-    """Run forward and backward on the longest pairs of `split` and return what that took.
+    """Run forward and backward on the longest pairs of `split`, and return their time and memory.
 
     Pairs that do not fit the memory are halved until they do. If the number of tokens is searched, the
     returned `cut` is lowered with them. Otherwise the cut stays, since a step halves its batches as well, and

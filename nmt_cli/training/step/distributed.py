@@ -51,7 +51,7 @@ class Process:
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0, the only one that writes files."""
+        """True if this is rank 0, the only one that writes files."""
         return self.rank == 0
 
 

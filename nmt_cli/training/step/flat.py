@@ -85,7 +85,7 @@ class Halves:
         copy_all([copy.detach() for copy in self._copies], self._originals)
 
     def instead_of(self, parameters: Sequence[nn.Parameter]) -> list[nn.Parameter]:
-        """Return what a forward pass uses for each of `parameters`: its copy, or the parameter itself."""
+        """Return the copy of each of `parameters`, or the parameter itself if it has no copy."""
         copies = {
             id(parameter): copy for (*_, parameter), copy in zip(self._slots, self._copies, strict=True)
         }

@@ -43,7 +43,7 @@ class MixedPrecision:
 
     @property
     def scaled(self) -> bool:
-        """Whether training needs a loss scale, without which small gradients would become 0."""
+        """True if training needs a loss scale, without which small gradients would become 0."""
         return self.name == "fp16"
 
 

@@ -152,7 +152,7 @@ def finite(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut_behind(path: Path, position: Position) -> str:
-    """Remove what was written after the checkpoint at `position`, and damaged lines before it.
+    """Remove the lines after the checkpoint at `position`, and damaged lines before it.
 
     Returns a warning about lost lines and the copy of the damaged log, or "" if nothing is lost.
     """

@@ -45,7 +45,7 @@ class Recorder:
 
     @property
     def late(self) -> bool:
-        """Whether the last flush was too long ago for a user who watches the log."""
+        """True if the last flush was too long ago for a user who watches the log."""
         return self._log.age > SECONDS_BETWEEN_FLUSHES
 
     def step(self, rate: float, batch: LocalBatch, measured: Tensor) -> None:

@@ -31,17 +31,17 @@ class Validator:
 
     @property
     def wanted(self) -> bool:
-        """Whether this run validates at all."""
+        """True if this run validates at all."""
         return bool(self.config.validation.every_steps and self.judge.sets)
 
     @property
     def due(self) -> bool:
-        """Whether a validation is due after the last step."""
+        """True if a validation is due after the last step."""
         return self.wanted and self.position.step % self.config.validation.every_steps == 0
 
     @property
     def done(self) -> bool:
-        """Whether the model was validated after the last step."""
+        """True if the model was validated after the last step."""
         return str(self.position.step) in self.position.scores
 
     @property

@@ -59,7 +59,7 @@ def test_curves_scores_environment_and_what_differs_are_those_of_the_runs(
 
 
 def test_a_folder_that_is_no_run_is_refused_and_nothing_is_written(runs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no config\.toml, so it is no run folder"):
+    with pytest.raises(UserError, match=r"has no config\.toml, so it is not a run folder"):
         write_comparison([runs[0], tmp_path], tmp_path / "page.html")
     (runs[1] / "log.jsonl").write_text("")
     with pytest.raises(UserError, match="has taken no step yet"):
@@ -123,5 +123,5 @@ def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path, name: str) 
     run = Path(shutil.copytree(GOLDEN, tmp_path / "run", symlinks=True))
     (run / name).unlink()
     os.mkfifo(run / name)
-    with pytest.raises(UserError, match=f"{name} is no "):
+    with pytest.raises(UserError, match=f"{name} is not an "):
         write_comparison([run], tmp_path / "page.html")
