@@ -37,7 +37,7 @@ Config = TypeVar("Config")
 Value = TypeVar("Value")
 
 Kind = Literal["shape", "use", "training only", "whole run"]
-"""What a setting decides.
+"""The effect of a setting.
 
 "shape": the shapes of the weights. "use": how weights are used. With another value, weights still fit but
 mean something else. "training only": nothing after training. "whole run": training, with one value from the
@@ -83,10 +83,10 @@ class Gone:
     """A removed setting that old files still have."""
 
     now: str
-    """What happens instead, and how to get what the setting was for."""
+    """The behaviour instead, and the remedy for users of the setting."""
 
     meant: object = None
-    """The value that means what happens now. None if every value does."""
+    """The value with the same meaning as the present behaviour. None if every value has it."""
 
 
 def setting(
@@ -122,7 +122,7 @@ def check(section: Any) -> None:
 
 
 def _problems(label: str, value: object, kind: Any, key: "Field[Any]") -> list[str]:
-    """Return what is wrong with the value of a setting, as messages that call the setting `label`."""
+    """Return messages about an invalid value of a setting. They call the setting `label`."""
     if converted(value, kind) is None and not (value is None and NoneType in get_args(kind)):
         return [f"{label} must be {wanted(kind)} (got {shown(value)})"]
     bounds = key.metadata.get("bounds")
@@ -212,7 +212,7 @@ def preset_names() -> list[str]:
 def section_of(section: type[Config], values: Any) -> Config:
     """Return a section from the result of `asdict`. Raises `ValueError` for anything else.
 
-    A setting that is missing gets its default, which must mean what was done before the setting existed.
+    A missing setting gets its default, which must mean the behaviour from before the setting existed.
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"no {section.__name__}: {values!r}")

@@ -1,4 +1,4 @@
-"""Errors that a user can fix, and the exit codes of what was asked to end."""
+"""Errors that a user can fix, exit codes after signals, and text that is safe to print."""
 
 import json
 import signal
@@ -10,27 +10,27 @@ EXIT_CODES: Mapping[int, int] = {
     signal.SIGUSR1: 143,
     signal.SIGHUP: 129,
 }
-"""By the signal that asked; what Slurm sends before the time is up ends as what it sends then."""
+"""Exit codes by signal. Slurm sends SIGUSR1 before the time limit, and SIGTERM at the limit."""
 
 
-OBEYED = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""What a terminal would obey and not show: control characters, ends of lines, and changes of direction."""
+CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Characters that a terminal obeys instead of showing: controls, line ends, and changes of direction."""
 
-NO_TEXT = range(0xD800, 0xE000)
-"""What stands for bytes of a name that are not UTF-8."""
+SURROGATES = range(0xD800, 0xE000)
+"""Python's substitutes for bytes of a file name that are not UTF-8."""
 
-ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in (*OBEYED, *NO_TEXT)}
-IN_JSON = {code: f"\\u{code:04x}" for code in ESCAPES if code >= 0x20}  # JSON itself escapes the others
+ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in (*CONTROLS, *SURROGATES)}
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPES if code >= 0x20}  # `json` escapes the others
 
 
 def printable(text: object) -> str:
-    """`text` on one line that shows every character, whoever has chosen them: a file's name, for one."""
+    """Return `text` on one line, with escapes for the characters that a terminal would obey."""
     return str(text).translate(ESCAPES)
 
 
 def printable_json(content: object, indent: int | None = None) -> str:
-    """`content` as JSON with nothing in it that a terminal would obey; who reads it finds all as it was."""
-    return json.dumps(content, ensure_ascii=False, indent=indent).translate(IN_JSON)
+    """Return `content` as JSON without characters that a terminal would obey. Parsing it restores them."""
+    return json.dumps(content, ensure_ascii=False, indent=indent).translate(JSON_ESCAPES)
 
 
 class UserError(Exception):
@@ -44,11 +44,8 @@ class UserError(Exception):
 
 
 class Caution(UserWarning):
-    """Something outside the program is not as it should be, but the work goes on.
-
-    The command line shows it as one line.
-    """
+    """A problem outside the program that does not stop the work. The command line shows it as one line."""
 
 
 class Notice(UserWarning):
-    """Something to know while waiting. The command line shows it as one line, unless `--quiet`."""
+    """News while the user waits. The command line shows it as one line, except with --quiet."""

@@ -1,7 +1,7 @@
-"""The values of settings: which are of a kind, what is wanted in words, how TOML writes them, what they mean.
+"""The values of settings: conversion, bounds, descriptions in words, and TOML.
 
-A value may be a table: names with values of one kind (`Mapping[str, float]`), or a dataclass with settings of
-its own, of which there may be a list.
+A value may be a table: a mapping from names to values of one type (`Mapping[str, float]`), or a dataclass
+with its own settings.
 """
 
 import ast
@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from nmt_cli.errors import UserError
 
 BARE = re.compile("[A-Za-z0-9_-]+")
-"""A key that TOML takes without quotation marks."""
+"""A key that needs no quotation marks in TOML."""
 
 
 COMPARISONS = {
@@ -65,7 +65,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """What the user typed to name the setting."""
+        """The name that the user typed: an option, or the full name."""
         return self.origin if self.origin.startswith("--") and self.origin != "--set" else self.name
 
     @property
@@ -97,12 +97,12 @@ def with_full_names(message: str, entries: Mapping[str, Entry]) -> str:
 
 
 def toml_literal(value: object) -> str:
-    """`value` as one would write it in a TOML file."""
+    """Return `value` as text of a TOML file."""
     # TOML writes true, Python True.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        # JSON leaves the character 7F as it is, which TOML forbids.
+        # JSON leaves the character 7F alone, which TOML forbids.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(toml_literal, value)) + "]"
@@ -125,11 +125,11 @@ def _key(name: str) -> str:
 
 
 def converted(value: object, kind: Any) -> object | None:
-    """`value` as a `kind`, or None where it isn't one; `UserError` for a table whose settings are wrong."""
+    """Return `value` as a `kind`, or None if it has another type. Raises `UserError` for an invalid table."""
     if is_dataclass(kind):
         return _table(value, kind)
     origin, inside = get_origin(kind), get_args(kind)
-    if origin is UnionType:  # of one kind and None, which TOML can't write
+    if origin is UnionType:  # of a type and None, which TOML cannot express
         return converted(value, _but_none(kind))
     if origin is tuple:
         items = [converted(item, inside[0]) for item in value] if isinstance(value, list | tuple) else [None]
@@ -145,33 +145,31 @@ def converted(value: object, kind: Any) -> object | None:
 
 
 def _single(value: object, kind: Any) -> object | None:
-    """As `converted`, of what holds no other values."""
+    """Return a scalar as a `kind`, or None. An int is a float, too. NaN, infinity and bool are no numbers."""
     if get_origin(kind) is Literal:
         return value if value in get_args(kind) else None
-    # Not `isinstance`, for which true and false are whole numbers.
+    # Not `isinstance`, for which a bool is an int.
     if kind is float and type(value) is int:
-        return float(value) if abs(value) < 1 << 1000 else None  # which is too large for it
+        return float(value) if abs(value) < 1 << 1000 else None  # a float overflows
     if type(value) is float and not math.isfinite(value):
         return None
     if isinstance(value, str) and value[:1] != "/" and not is_unicode(value):
-        return None  # only the name of a file may be what is not UTF-8
+        return None  # only an absolute path need not be UTF-8
     return value if kind is object or type(value) is kind else None
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text has no half surrogates. JSON can spell them, and file names may have them."""
+    """Return whether a text has no surrogates. JSON texts and file names may have them."""
     return text.isascii() or text == text.encode(errors="ignore").decode()
 
 
 def _table(value: object, kind: Any) -> object | None:
-    """A dataclass of a TOML table; the settings in it have the types of its fields."""
+    """Return a TOML table as the dataclass `kind`, or None if it is not a table."""
     if not isinstance(value, Mapping):
         return value if type(value) is kind else None
     types = {key.name: get_type_hints(kind)[key.name] for key in fields(kind)}
-    values = {name: converted(each, types[name]) for name, each in value.items() if name in types}
-    problems = [
-        f"there is no setting {name} in it; {nearest(name, types)}" for name in value if name not in types
-    ]
+    values = {name: converted(item, types[name]) for name, item in value.items() if name in types}
+    problems = [f"it has no setting {name}; {nearest(name, types)}" for name in value if name not in types]
     problems += [
         f"{name} must be {wanted(types[name])} (got {shown(value[name])})"
         for name in values
@@ -179,22 +177,22 @@ def _table(value: object, kind: Any) -> object | None:
     ]
     if problems:
         raise UserError("; ".join(problems))
-    needed = [key.name for key in fields(kind) if key.default is key.default_factory is MISSING]
-    if lacking := [name for name in needed if name not in values]:
-        raise UserError(f"{' and '.join(lacking)} must be given, too")
+    required = [key.name for key in fields(kind) if key.default is key.default_factory is MISSING]
+    if lacking := [name for name in required if name not in values]:
+        raise UserError(f"{' and '.join(lacking)} is required")
     table: object = kind(**values)
     return table
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """A sentence that names the choice most like `name`, or all choices where none is alike."""
-    known = list(choices)
-    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {match[0]}?" if match else f"there are {', '.join(known)}."
+    """Return a question with the choice most similar to `name`, or a list of all choices if none is."""
+    names = list(choices)
+    match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {match[0]}?" if match else f"there are {', '.join(names)}."
 
 
 def wanted(kind: Any) -> str:
-    """In words, what a value of that kind is."""
+    """Return a description of the values of a type."""
     if is_dataclass(kind):
         return f"a table of {', '.join(key.name for key in fields(kind))}"
     if get_origin(kind) is UnionType:
@@ -205,13 +203,13 @@ def wanted(kind: Any) -> str:
         return " or ".join(map(toml_literal, get_args(kind)))
     if get_origin(kind) is tuple:
         return "a list, each item " + wanted(get_args(kind)[0])
-    names: dict[object, str] = {object: "a setting"}
-    names |= {bool: "true or false", int: "a whole number", float: "a number", str: "a text in UTF-8"}
-    return names[kind]
+    words: dict[object, str] = {object: "a setting"}
+    words |= {bool: "true or false", int: "a whole number", float: "a number", str: "a text in UTF-8"}
+    return words[kind]
 
 
 def _but_none(kind: Any) -> Any:
-    return next(each for each in get_args(kind) if each is not NoneType)
+    return next(option for option in get_args(kind) if option is not NoneType)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the tests share: made-up corpora, datasets made of them, and `nmt` in this process or in its own."""
+"""Fixtures for all tests: generated corpora, datasets, models, and `nmt` in this or another process."""
 
 import hashlib
 import os
@@ -36,16 +36,16 @@ hypothesis.settings.register_profile(
     max_examples=40,
     deadline=None,
     derandomize="CI" in os.environ,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # which goes by the clock
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # depends on the time
 )
 hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("nmt"), max_examples=10)
 hypothesis.settings.load_profile("nmt")
 
-# Processes that tests start would print this only if nothing is compiled yet.
+# Processes that tests start print this only if no kernels are compiled yet.
 os.environ.setdefault("PYTHONWARNINGS", "ignore:Compiling CPU kernels")
 
-# A shell's background jobs ignore Ctrl-C, and nohup's the end of the terminal; what they start inherits that,
-# and the tests are to send both.
+# Background jobs of a shell ignore SIGINT, those of nohup SIGHUP. Child processes inherit that, and the tests
+# send both signals.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
@@ -55,7 +55,7 @@ Pairs = Sequence[tuple[str, str]]
 LANGUAGES = ("--source-lang", "en", "--target-lang", "de")
 
 LARGE = 25_000
-"""Pairs enough for several blocks of work, the last of them not full."""
+"""The number of pairs, enough for several blocks of work of which the last is not full."""
 
 
 SLOW = (
@@ -68,11 +68,11 @@ SLOW = (
     *("text/subword_models/test_learn.py", "training/validation/", "model/test_torch_compile.py"),
     *("training/test_compiled.py", "loss/test_fused.py"),
 )
-"""Where tests train, translate, start processes or interpret kernels; others are marked one by one."""
+"""Folders in which all tests are slow. Slow tests elsewhere have a mark."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make quick` does not even read files of slow tests: what they import takes a third of its time."""
+    """Skip files of slow tests in `make quick`: their imports take a third of its time."""
     return (config.option.markexpr == "not slow" and _is_slow(collection_path)) or None
 
 
@@ -81,8 +81,10 @@ def _is_slow(path: Path) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make quick` leaves out what is slow; `make test` begins with it, so that no process has it to do while
-    the others have ended."""
+    """Leave out slow tests in `make quick`.
+
+    Run them first in `make test`, so that all workers end together.
+    """
     for item in items:
         if _is_slow(item.path):
             item.add_marker(pytest.mark.slow)
@@ -94,7 +96,7 @@ def known(size: int) -> Vocabulary:
 
 
 def _made_up(count: int, seed: int) -> Pairs:
-    """Sentences of made-up words, and the same words spelt backwards; some sentences occur twice."""
+    """Return sentences of random words, paired with the reversed words. Some sentences occur twice."""
     chosen = random.Random(seed)
     words = ["".join(chosen.choices("abcdefgäßñ", k=chosen.randint(1, 6))) for _ in range(200)]
     sources = [chosen.choices(words, k=chosen.randint(1, 8)) for _ in range(count)]
@@ -109,13 +111,13 @@ def _write_pairs(prefix: Path, pairs: Pairs) -> str:
 
 @pytest.fixture(scope="session")
 def write_pairs() -> Callable[[Path, Pairs], str]:
-    """Writes PREFIX.en and PREFIX.de; returns the prefix."""
+    """Return a function that writes PREFIX.en and PREFIX.de and returns PREFIX."""
     return _write_pairs
 
 
 @pytest.fixture(scope="session")
 def toy_pairs() -> Pairs:
-    """What `toy` holds."""
+    """The pairs in `toy`."""
     return _made_up(300, seed=1)
 
 
@@ -133,7 +135,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def large_arguments(tmp_path_factory: pytest.TempPathFactory, dev: str) -> list[str]:
-    """`nmt preprocess` on a corpus of several blocks, with all stages of the work; lacks --out, --workers."""
+    """Arguments of `nmt preprocess` for a corpus of several blocks, without --out and --workers."""
     train = _write_pairs(tmp_path_factory.mktemp("large") / "large", _made_up(LARGE, seed=3))
     assignments = ("tokenizer.sample_lines=4000", "filter.duplicates=true", "filter.max_subwords=24")
     return [
@@ -144,7 +146,7 @@ def large_arguments(tmp_path_factory: pytest.TempPathFactory, dev: str) -> list[
 
 @pytest.fixture(scope="session")
 def large_dataset(tmp_path_factory: pytest.TempPathFactory, large_arguments: list[str]) -> Path:
-    """What `large_arguments` make with one worker, nobody disturbing; not to be changed."""
+    """The dataset of `large_arguments`, made with one worker without interruption. Read only."""
     out = tmp_path_factory.mktemp("large-dataset") / "out"
     command = [sys.executable, "-m", "nmt_cli", *large_arguments, "--workers", "1", "--quiet"]
     subprocess.run([*command, "--out", str(out)], check=True)
@@ -153,7 +155,7 @@ def large_dataset(tmp_path_factory: pytest.TempPathFactory, large_arguments: lis
 
 @pytest.fixture(scope="session")
 def make() -> Callable[..., Outcome]:
-    """Makes a dataset in this process: `make(out, [corpus], "section.key=value", ...)`."""
+    """Return a function that writes a dataset: `make(out, [corpus], "section.key=value", ...)`."""
 
     def make(
         out: Path,
@@ -175,7 +177,7 @@ def make() -> Callable[..., Outcome]:
 def toy_dataset(
     tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Outcome], toy: str, dev: str
 ) -> Path:
-    """A dataset of `toy` and `dev` in characters; not to be changed."""
+    """A dataset of `toy` and `dev` in characters. Read only."""
     out = tmp_path_factory.mktemp("toy-dataset") / "out"
     make(out, [toy], valid=[dev])
     return out
@@ -183,7 +185,7 @@ def toy_dataset(
 
 @pytest.fixture(scope="session")
 def digests() -> Callable[[Path], dict[str, str]]:
-    """The SHA-256 of every file in a folder, by its path in the folder."""
+    """Return a function that returns the SHA-256 of every file in a folder, by relative path."""
     return lambda folder: {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
@@ -203,19 +205,19 @@ def _program(*names: str, cure: str) -> str:
 
 @pytest.fixture(scope="session")
 def deno() -> str:
-    """What runs, formats and lints scripts; without it tests skip, but fail where CI is set."""
+    """The program that runs, formats and lints scripts. Without it, tests skip, and fail if CI is set."""
     return _program("deno", cure="pip install deno")
 
 
 @pytest.fixture(scope="session")
 def browser() -> str:
-    """What draws pages; without it tests skip, but fail where CI is set."""
+    """The browser. Without it, tests skip, and fail if CI is set."""
     return _program("chromium", "google-chrome", cure="apt-get install chromium")
 
 
 @pytest.fixture
 def shown_by_browser(browser: str, tmp_path: Path) -> Callable[[Path], str]:
-    """What a browser makes of a page, as HTML, once the scripts of it are done."""
+    """Return a function that returns the HTML of a page after its scripts have run in a browser."""
 
     def shown(page: Path) -> str:
         options = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
@@ -238,7 +240,7 @@ def _full_disk(size: int) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def full_disk() -> Callable[[int], AbstractContextManager[None]]:
-    """A time in which no file can grow beyond a size."""
+    """Return a context in which no file can grow beyond a size."""
     return _full_disk
 
 
@@ -246,7 +248,7 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
 def nmt(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., CompletedProcess[str]]]:
-    """`nmt` with these arguments, from its entry point to its exit code, in this process."""
+    """Return a function that runs `nmt` with its arguments in this process."""
 
     def run(*arguments: object) -> CompletedProcess[str]:
         words = [str(argument) for argument in arguments]
@@ -263,7 +265,7 @@ def nmt(
 
 @pytest.fixture
 def nmt_preprocess(nmt: Callable[..., CompletedProcess[str]]) -> Callable[..., CompletedProcess[str]]:
-    """`nmt preprocess` for English and German in characters, in this process."""
+    """Return a function that runs `nmt preprocess` for English and German in characters."""
     return lambda *arguments: nmt(
         *("preprocess", *LANGUAGES, "--workers", "1", "--set", 'tokenizer.kind="char"'), *arguments
     )
@@ -271,7 +273,7 @@ def nmt_preprocess(nmt: Callable[..., CompletedProcess[str]]) -> Callable[..., C
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Processes that are killed leave theirs among the files of the tests."""
+    """Put temporary files of killed processes among the files of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
         yield
@@ -279,7 +281,7 @@ def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Popen[str]]]:
-    """Starts a command as a process group of its own; whatever is left of it is killed after the test."""
+    """Return a function that starts a command as a process group. The fixture kills it after the test."""
 
     def start(command: Sequence[object], stdin: int = subprocess.DEVNULL) -> Popen[str]:
         process = stack.enter_context(
@@ -301,14 +303,14 @@ def start() -> Iterator[Callable[..., Popen[str]]]:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[Path]:
-    """The path of a fork server's socket, short as such a path must be."""
+    """The path of the socket of a fork server, which must be short."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, served(Path(folder)) as path:
         yield path
 
 
 @pytest.fixture(scope="session")
 def nmt_script(tmp_path_factory: pytest.TempPathFactory, fork_server: Path) -> Path:
-    """An executable `nmt` for the PATH of shells, which needs no second to load torch."""
+    """An executable `nmt` for the PATH of shells, which starts without loading torch."""
     path = tmp_path_factory.mktemp("bin") / "nmt"
     path.write_text(script(fork_server))
     path.chmod(0o755)
@@ -317,7 +319,7 @@ def nmt_script(tmp_path_factory: pytest.TempPathFactory, fork_server: Path) -> P
 
 @pytest.fixture(scope="session")
 def forked_nmt(fork_server: Path) -> Callable[..., Popen[bytes]]:
-    """`forked_nmt(*arguments, ...)`: `nmt` in a process of its own; what follows is as in `Popen`."""
+    """Return a function that runs `nmt` in a fork: `forked_nmt(*arguments, ...)`, with options of `Popen`."""
 
     def forked_nmt(*arguments: object, **streams: Any) -> Popen[bytes]:
         return Forked(fork_server, arguments, **streams)
@@ -327,7 +329,7 @@ def forked_nmt(fork_server: Path) -> Callable[..., Popen[bytes]]:
 
 @pytest.fixture(scope="session")
 def run_nmt(forked_nmt: Callable[..., Popen[bytes]]) -> Callable[..., bytes]:
-    """What `nmt` prints in a process of its own, which must end well."""
+    """Return a function that runs `nmt` in a fork, checks its exit code and returns its output."""
 
     def run_nmt(*arguments: object, stdin: bytes = b"") -> bytes:
         with forked_nmt(*arguments, stdin=subprocess.PIPE) as process:
@@ -340,7 +342,7 @@ def run_nmt(forked_nmt: Callable[..., Popen[bytes]]) -> Callable[..., bytes]:
 
 @pytest.fixture
 def start_nmt(start: Callable[..., Popen[str]], fork_server: Path) -> Iterator[Callable[..., Popen[str]]]:
-    """Starts `nmt` in the same way: below a command, or else in a fork."""
+    """Return a function that starts `nmt` below a command, or else in a fork."""
 
     def start_nmt(
         *arguments: object, below: Sequence[str] = (), stdin: int = subprocess.DEVNULL
@@ -357,7 +359,7 @@ def start_nmt(start: Callable[..., Popen[str]], fork_server: Path) -> Iterator[C
 
 @pytest.fixture(scope="session")
 def tiny_settings() -> str:
-    """Lines of a settings file for `nmt train`, with which recipes and the demo train in no time."""
+    """Lines of a settings file with which `nmt train` takes seconds."""
     return """
 model.width = 8
 model.feed_forward = 16
@@ -372,7 +374,7 @@ search.max_length = 12
 
 @pytest.fixture
 def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory that is too small for sentences of more than three tokens, the end mark counted."""
+    """Simulate memory that is too small for sentences of more than three tokens with the end token."""
     import torch
 
     from nmt_cli.model.transformer import Transformer
@@ -390,10 +392,13 @@ def cramped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Model folders, none of them trained: `copies` gives back its source, `french` too, but from French into
-    English, `silent` says nothing, `loops` says "a" without end, `other` knows other characters, `masks` and
-    `loops-masks` have symbols for four placeholders. They take 63 characters at a time."""
-    # Most tests here need no torch, which takes seconds to load.
+    """Untrained model folders that translate up to 63 characters at a time.
+
+    `copies` returns its source. `french` does so from French into English. `silent` returns nothing. `loops`
+    repeats "a" without end. `other` has another vocabulary. `masks` and `loops-masks` have symbols for four
+    placeholders.
+    """
+    # Most tests need no torch, which takes seconds to load.
     from nmt_cli.checkpoints.model_folder import Identity, weights, write_model
     from nmt_cli.text.config import TextConfig, TokenizerConfig
     from nmt_cli.text.placeholders import family
@@ -426,10 +431,10 @@ def made_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _copier(vocabulary: int, always: int | None) -> "tuple[ModelConfig, Transformer]":
-    """A model whose attention to the source finds the token at the place where the target is, and which says
-    that; or `always` the same.
+    """Return a model that attends to the source token at the target position and outputs it, or `always` one
+    token.
 
-    Channels stand for tokens, and behind them for places.
+    The first channels encode tokens, the others positions.
     """
     import torch
 

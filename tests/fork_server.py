@@ -1,11 +1,11 @@
-"""Processes that run `nmt` at once: forks of one that has loaded what `nmt` needs, torch above all.
+"""Run `nmt` without start-up time, in forks of a server that has loaded torch and all modules.
 
-`fork_server.py PATH` serves at the socket PATH until its stdin ends; `fork_server.py PATH run ARGUMENT ...`
-is `nmt ARGUMENT ...` in a fork of it. `tests.forked` is the door for tests in Python. The processes of
-`nmt` that such a fork starts, for `nmt train --devices 2`, are forks of it in turn.
+`fork_server.py PATH` serves at the socket PATH until its stdin ends. `fork_server.py PATH run ARGUMENT ...`
+runs `nmt ARGUMENT ...` in a fork of it. Tests in Python use `tests.forked`. Processes that such a fork
+starts, as `nmt train --devices 2` does, are forks of the fork.
 """
 
-# The client is started for each `nmt` of a shell script, so that only what loads in no time stands here.
+# Shell scripts start this client for each `nmt`, so it imports only modules that load fast.
 import os
 import signal
 import socket
@@ -16,14 +16,14 @@ NEEDED_LATER = (
     *("torch._dynamo", "sacrebleu.tokenizers.tokenizer_13a", "sacremoses", "numba"),
     *("rich.live", "rich.table", "concurrent.futures.thread", "multiprocessing.popen_spawn_posix"),
 )
-"""What the modules of `nmt_cli` load only when they are called."""
+"""Modules that `nmt_cli` imports only within functions."""
 
 
 def ask(path: str, request: dict[str, Any], streams: list[int]) -> socket.socket:
-    """Have a fork run `nmt`, with these as its stdin, stdout and stderr.
+    """Request a fork that runs `nmt` with these streams as stdin, stdout and stderr.
 
-    A request has `arguments`, `environment`, `folder`, and `session`: whether it leads a session of its own.
-    The connection tells the process id at once, and the exit code at the end.
+    A request has `arguments`, `environment`, `folder`, and `session`: whether the fork starts a session. The
+    server sends the process id at once, and the exit code at the end.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
@@ -34,7 +34,7 @@ def ask(path: str, request: dict[str, Any], streams: list[int]) -> socket.socket
 
 
 def told(connection: socket.socket) -> int | None:
-    """The next number from the server; None if the server has ended."""
+    """Return the next number from the server, or None if the server has ended."""
     number = connection.recv(10, socket.MSG_WAITALL)
     return int(number) if number else None
 
@@ -66,7 +66,10 @@ class _Server:
         signal.set_wakeup_fd(self.rope.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Returns in each fork, which is then to run `nmt`; the server itself exits when its stdin ends."""
+        """Serve requests.
+
+        Return in each fork, which then runs `nmt`. The server exits when its stdin ends.
+        """
         from select import select
 
         while True:
@@ -80,7 +83,7 @@ class _Server:
                 self._end()
 
     def _fork(self) -> bool:
-        """Whether this is the fork."""
+        """Fork, and return whether this is the child."""
         import ast
 
         connection, _ = self.door.accept()
@@ -104,7 +107,7 @@ class _Server:
         for pid, connection in list(self.children.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                with suppress(BrokenPipeError):  # nobody waits for it any more
+                with suppress(BrokenPipeError):  # the client has ended
                     connection.sendall(b"%10d" % os.waitstatus_to_exitcode(status))
                 self.children.pop(pid).close()
 
@@ -115,7 +118,7 @@ class _Server:
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> None:
-    """Make this process look as if `python -m nmt_cli` had just been started."""
+    """Make this process look like a new `python -m nmt_cli`."""
     import tempfile
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -136,7 +139,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
 
 
 def _fork_instead() -> None:
-    """Have the `nmt` that this `nmt` starts be forks of it."""
+    """Make processes of `nmt` that this process starts forks of it."""
     import subprocess
     from functools import partial
 
@@ -146,7 +149,7 @@ def _fork_instead() -> None:
         if command[:3] == [sys.executable, "-m", "nmt_cli"]:
             sys.stdout.flush()
             request = {"arguments": command[3:], "environment": env or dict(os.environ), "session": False}
-            # What runs before the program that a fork becomes never returns.
+            # Code before the program in a fork never returns.
             run = partial(_run, {**request, "folder": os.getcwd()})  # noqa: PTH109
             # A new Python ignores SIGPIPE, as this one does.
             options |= {"preexec_fn": run, "restore_signals": False}
@@ -156,11 +159,11 @@ def _fork_instead() -> None:
 
 
 def _run(request: dict[str, Any]) -> NoReturn:
-    """Be the `nmt` that was asked for, in a fork whose streams are the right ones."""
+    """Run the requested `nmt` in a fork with its streams."""
     import runpy
     import traceback
 
-    os.closerange(3, 1024)  # of the process above; it waits for one of them
+    os.closerange(3, 1024)  # of the parent, which waits for one of them
     for number in filter(lambda number: callable(signal.getsignal(number)), signal.valid_signals()):
         signal.signal(number, signal.SIG_DFL)
     _become(request, [])
@@ -196,7 +199,7 @@ def _load() -> None:
 
 
 def _leave() -> None:
-    """Spare a fork the taking down of all that it has loaded, which means to copy it first."""
+    """Exit a fork without destroying its modules, which would copy their memory first."""
     sys.stdout.flush()
     sys.stderr.flush()
     if _exit_codes:
@@ -208,7 +211,7 @@ def _main(path: str, arguments: list[str]) -> None:
         sys.exit(_client(path, arguments[1:]))
     import atexit
 
-    atexit.register(_leave)  # the first to be registered is called last
+    atexit.register(_leave)  # called last, as it is registered first
     server = _Server(path)
     _load()
     server.serve()

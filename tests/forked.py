@@ -18,9 +18,9 @@ SCRIPT = Path(fork_server.__file__)
 
 @contextmanager
 def served(folder: Path) -> Iterator[Path]:
-    """The path of the socket of a fork server, which ends with this."""
+    """Start a fork server and yield the path of its socket. The server ends with the context."""
     path = folder / "socket"
-    # A process with threads can't be forked, and OpenMP's must not wait in busy loops; see nmt_cli.cli.main.
+    # A process with threads cannot fork, and threads of OpenMP must not spin. See nmt_cli.cli.main.
     one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     command = [sys.executable, str(SCRIPT), str(path)]
     with Popen(
@@ -32,12 +32,12 @@ def served(folder: Path) -> Iterator[Path]:
 
 
 def script(path: Path) -> str:
-    """A shell script that is `nmt` by way of the fork server at `path`."""
+    """Return a shell script that runs `nmt` in a fork of the server at `path`."""
     return f'#!/bin/sh\nexec {sys.executable} -I -S {SCRIPT} {path} run "$@"\n'
 
 
 class Forked(Popen[AnyStr]):
-    """`nmt` with these arguments in a fork; it does what the tests ask of a `Popen`."""
+    """A process of `nmt` in a fork, with the methods of `Popen` that the tests use."""
 
     def __init__(
         self,
@@ -102,12 +102,12 @@ class Forked(Popen[AnyStr]):
         return output, errors
 
 
-def _stream(wanted: int, mode: str, text: bool) -> tuple[int, IO[str] | IO[bytes] | None]:
-    """The end of a stream that the process gets, and ours if there is one."""
-    if wanted == subprocess.DEVNULL:
+def _stream(stream: int, mode: str, text: bool) -> tuple[int, IO[str] | IO[bytes] | None]:
+    """Return the end of a stream for the process, and our end if it is a pipe."""
+    if stream == subprocess.DEVNULL:
         return os.open(os.devnull, os.O_RDWR), None
-    if wanted != subprocess.PIPE:
-        return os.dup(wanted), None
+    if stream != subprocess.PIPE:
+        return os.dup(stream), None
     read, write = os.pipe()
     theirs, ours = (read, write) if mode == "w" else (write, read)
     return theirs, os.fdopen(ours, mode if text else f"{mode}b")

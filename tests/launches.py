@@ -1,4 +1,4 @@
-"""What is asked of a device, watched without one."""
+"""Observe the operations on a device without having one."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's class is untyped
-    """Fails on whatever waits for the device, reads what is on it, or gives it something of the host.
+    """Raises for operations that wait for the device, read from it, or copy to it.
 
-    Fake tensors are those of the device, whatever device they say, and real ones the host's: PyTorch without
-    CUDA does not go backward on fakes of a GPU.
+    Fake tensors count as tensors on the device, real ones as tensors on the host. PyTorch without CUDA cannot
+    compute gradients of fake tensors on a GPU, so they claim to be on the CPU.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Strict(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's c
         if name == "index" or "index_put" in name:  # only with masks
             waits = {x.dtype for x in tensors[1:]} & {torch.bool, torch.uint8}
         assert not waits and name != "lift_fresh", name
-        # The plan of attention is of the host, and meant for it.
+        # The plan of attention is made and used on the host.
         of_host = [x for x in tensors if not isinstance(x, FakeTensor)]
         assert not of_host or func.namespace == "nmt", f"{name} is given a tensor of the host"
         return func(*args, **kwargs or {})

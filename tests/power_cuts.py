@@ -1,4 +1,4 @@
-"""Every state that a kill or a power cut could leave of a folder while something is written in it."""
+"""All states of a folder that a kill or a power cut during writing could leave."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 State = dict[str, bytes | str | None]
-"""By path: the content of a file, where a link leads, or None for a folder."""
+"""By path: the content of a file, the target of a link, or None for a folder."""
 
 CHANGES = ("fsync", "mkdir", "rename", "replace", "rmdir", "symlink", "unlink")
 
 
 class Recording:
-    """Watches a folder while `work` writes in it.
+    """Records the states of a folder while `work` writes in it.
 
-    Names change in the order of the calls that change them, as in file systems with a journal. A kill leaves
-    all that was written of a file, a power cut what it was at the last fsync.
+    Names change in the order of the calls, as in file systems with a journal. After a kill, a file contains
+    all written bytes. After a power cut, it contains the bytes at the last fsync.
     """
 
     def __init__(self, folder: Path, work: Callable[[], object]) -> None:
@@ -33,18 +33,18 @@ class Recording:
         self._look()
 
     def kept(self, folder: Path) -> Iterator[Path]:
-        """Each state in turn, as a folder of its own below `folder`."""
+        """Yield each state as a new folder below `folder`."""
         for number, state in enumerate(self.states):
-            place = folder / str(number)
-            place.mkdir(parents=True)
+            snapshot = folder / str(number)
+            snapshot.mkdir(parents=True)
             for name, content in sorted(state.items()):
                 if isinstance(content, bytes):
-                    (place / name).write_bytes(content)
+                    (snapshot / name).write_bytes(content)
                 elif content is None:
-                    (place / name).mkdir()
+                    (snapshot / name).mkdir()
                 else:
-                    (place / name).symlink_to(content)
-            yield place
+                    (snapshot / name).symlink_to(content)
+            yield snapshot
 
     def _watched(self, name: str, change: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **options: Any) -> Any:

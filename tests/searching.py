@@ -12,8 +12,8 @@ from nmt_cli.model.transformer import Transformer
 def translate_ids(
     models: Sequence[Transformer], sources: Sequence[Sequence[int]], config: SearchConfig
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each source, best first. Ids are without end marks."""
+    """Return the hypotheses of each source, best first. Ids are without end tokens."""
     queue = ListQueue([Sentence(key, tokens) for key, tokens in enumerate(sources)])
-    each = translated(Ensemble.of(models, config), config, queue)
-    found = {sentence.key: hypotheses for sentence, hypotheses in each}
-    return [found[key] or [] for key in range(len(sources))]
+    translations = translated(Ensemble.of(models, config), config, queue)
+    by_key = {sentence.key: hypotheses for sentence, hypotheses in translations}
+    return [by_key[key] or [] for key in range(len(sources))]

@@ -1,4 +1,4 @@
-"""The library: one object that any threads may use, and a program around it that stays as it was."""
+"""The Python library: translation in threads and event loops, and no side effects on the process."""
 
 import asyncio
 import doctest
@@ -37,7 +37,7 @@ SMALL_WINDOW = TranslateConfig(input=InputConfig(window=40))
 
 @pytest.fixture(scope="module")
 def folder(made_models: Path) -> Path:
-    """A model that gives back its input."""
+    """A model that returns its input."""
     return made_models / "copies"
 
 
@@ -59,12 +59,12 @@ def a_few(count: int, seed: int) -> list[str]:
 
 
 def examples() -> list[doctest.DocTest]:
-    found = (doctest.DocTestFinder().find(module) for module in (api.model, api.commands))
-    return [test for tests in found for test in tests if test.examples]
+    results = (doctest.DocTestFinder().find(module) for module in (api.model, api.commands))
+    return [test for tests in results for test in tests if test.examples]
 
 
 @pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
-def test_what_the_documentation_shows_is_what_comes_out(
+def test_the_examples_in_docstrings_work(
     example: doctest.DocTest, folder: Path, toy: str, toy_dataset: Path, tmp_path: Path
 ) -> None:
     small = ["model.width=16", "model.feed_forward=16", "model.heads=2", "model.encoder_layers=1"]
@@ -120,7 +120,7 @@ def test_help_gives_the_meaning_of_each_setting() -> None:
 
 
 @pytest.mark.parametrize("call", ["translate", "stream", "translations"])
-def test_one_text_is_not_taken_for_a_list_of_them(model: Model, call: str) -> None:
+def test_one_text_instead_of_a_list_is_refused(model: Model, call: str) -> None:
     with pytest.raises(TypeError, match=r"lines must be a list of texts .*; use \[text\] or translate_text"):
         list(getattr(model, call)("abc"))
     with pytest.raises(TypeError, match=r"each line must be a text \(got 3"):
@@ -131,32 +131,32 @@ def test_one_text_is_not_taken_for_a_list_of_them(model: Model, call: str) -> No
 
 @pytest.mark.parametrize("call", ["score", "token_scores", "align", "attention_maps"])
 @pytest.mark.parametrize("pairs", [["ab", "cd"], [("a", "b", "c")], [("a", None)], "ab", [1]], ids=repr)
-def test_what_is_no_pair_is_named(model: Model, call: str, pairs: object) -> None:
+def test_an_invalid_pair_is_named(model: Model, call: str, pairs: object) -> None:
     with pytest.raises(TypeError, match="each pair must be a source and its translation"):
         getattr(model, call)(pairs)
 
 
 @pytest.mark.parametrize("paths", [(), ([],), (["a", "b"],), (3,)], ids=repr)
-def test_load_says_what_it_takes(paths: tuple[Any, ...]) -> None:
+def test_load_without_a_folder_is_refused(paths: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError, match="load needs folders"):
         load(*paths)
 
 
 @pytest.mark.usefixtures("cramped")
-def test_a_line_that_does_not_fit_into_memory_is_an_error_and_no_empty_text(copier: Model) -> None:
-    lines, told = ["de", "abcdef"], r"line 2 \(6 pieces\) does not fit into memory\."
-    with pytest.raises(UserError, match=told):
+def test_a_line_that_does_not_fit_into_memory_raises(copier: Model) -> None:
+    lines, message = ["de", "abcdef"], r"line 2 \(6 pieces\) does not fit into memory\."
+    with pytest.raises(UserError, match=message):
         copier.translate(lines)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         list(copier.stream(lines))
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         asyncio.run(copier.atranslate(lines))
     assert [(one.failed, one.text) for one in copier.translations(lines)] == [(False, "de"), (True, "")]
 
 
 @pytest.mark.slow
-def test_eight_threads_get_what_each_would_get_alone(model: Model) -> None:
-    """Also where they search in two ways, score and align at the same time."""
+def test_eight_threads_get_the_same_results_as_one(model: Model) -> None:
+    """Test it with two search settings, scoring and alignment at the same time."""
     texts = [a_few(20, seed) for seed in range(8)]
     ways = [SearchConfig(beam=1), SearchConfig(beam=3, n_best=2)]
     pairs = [("abc", "abd"), ("", "a"), ("defgh", "")]
@@ -164,19 +164,19 @@ def test_eight_threads_get_what_each_would_get_alone(model: Model) -> None:
 
     def work(number: int) -> tuple[list[str], list[float], list[list[int]]]:
         together.wait()
-        found = model.translate(texts[number], ways[number % 2])
-        return found, model.score(pairs), [list(one.links) for one in model.align(pairs)]
+        results = model.translate(texts[number], ways[number % 2])
+        return results, model.score(pairs), [list(one.links) for one in model.align(pairs)]
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(work, range(8)))
+        results = list(pool.map(work, range(8)))
     together = threading.Barrier(1)
-    assert found == [work(number) for number in range(8)]
-    assert [lines for lines, _, _ in found] == texts
+    assert results == [work(number) for number in range(8)]
+    assert [lines for lines, _, _ in results] == texts
 
 
 @pytest.fixture(scope="module")
 def undecided(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
-    """A model whose weights are drawn by lot, so that its hypotheses are all about as good as each other."""
+    """A model with random weights, whose hypotheses have similar scores."""
     tokenizers = read_model(folder).identity.tokenizers
     shape = ModelConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=64, heads=4)
     identity = Identity(shape, tokenizers, {})
@@ -190,8 +190,8 @@ def undecided(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield loaded
 
 
-def test_what_comes_out_does_not_depend_on_who_else_is_there(undecided: Model) -> None:
-    """Id for id, in eight threads with four settings at a time, also where others leave in the midst."""
+def test_results_do_not_depend_on_other_requests(undecided: Model) -> None:
+    """Compare token ids in eight threads with four settings, while other requests are abandoned."""
     ways = [
         SearchConfig(beam=1),
         SearchConfig(beam=3, n_best=2),
@@ -199,10 +199,13 @@ def test_what_comes_out_does_not_depend_on_who_else_is_there(undecided: Model) -
         SearchConfig(sample=True, n_best=2, top_k=5, seed=3),
     ]
 
-    def found(number: int) -> list[list[Sequence[int]]]:
+    def results(number: int) -> list[list[Sequence[int]]]:
         together.wait()
-        some = undecided.translations(texts[number], ways[number % 4])
-        return [[part.tokens for one in each.candidates for part in one.parts] for each in some]
+        translations = undecided.translations(texts[number], ways[number % 4])
+        return [
+            [part.tokens for one in translation.candidates for part in one.parts]
+            for translation in translations
+        ]
 
     def leaves() -> None:
         together.wait()
@@ -215,10 +218,10 @@ def test_what_comes_out_does_not_depend_on_who_else_is_there(undecided: Model) -
     together = threading.Barrier(9, timeout=PATIENCE)
     with ThreadPoolExecutor(9) as pool:
         left = pool.submit(leaves)
-        crowded = list(pool.map(found, range(8)))
+        crowded = list(pool.map(results, range(8)))
         left.result(PATIENCE)
     together = threading.Barrier(1)
-    assert crowded == [found(number) for number in range(8)]
+    assert crowded == [results(number) for number in range(8)]
 
 
 def test_long_requests_do_not_hold_up_short_ones(model: Model) -> None:
@@ -252,14 +255,14 @@ def test_a_line_alone_is_answered_before_the_next_one_comes(model: Model) -> Non
     assert seen == ["abc", "", "de"]
 
 
-def test_a_stream_that_is_left_leaves_the_model_usable(model: Model) -> None:
+def test_an_abandoned_stream_leaves_the_model_usable(model: Model) -> None:
     stream = model.stream(iter(a_few(500, seed=1)))
     next(stream)
     stream.close()  # type: ignore[attr-defined]  # it is a generator
     assert model.translate(["abc"]) == ["abc"]
 
 
-def test_an_error_of_the_input_is_the_callers_alone(model: Model) -> None:
+def test_an_error_of_the_input_reaches_only_its_caller(model: Model) -> None:
     def lines() -> Iterator[str]:
         yield "abc"
         raise ValueError("the disk is gone")
@@ -269,11 +272,11 @@ def test_an_error_of_the_input_is_the_callers_alone(model: Model) -> None:
     assert model.translate(["abc"]) == ["abc"]
 
 
-def test_a_stream_of_a_model_that_nobody_else_has_goes_on(folder: Path) -> None:
+def test_a_stream_keeps_its_model_alive(folder: Path) -> None:
     assert list(load(folder, device="cpu", threads=1).stream(["abc", "de"])) == ["abc", "de"]
 
 
-def test_a_closed_model_says_so(folder: Path) -> None:
+def test_a_closed_model_raises(folder: Path) -> None:
     with load(folder, device="cpu", threads=1) as model:
         stream = model.stream(iter("abc"))
         assert next(stream) == "a"
@@ -282,7 +285,7 @@ def test_a_closed_model_says_so(folder: Path) -> None:
             late()
 
 
-def test_settings_that_do_not_suit_the_model_are_told_at_once(model: Model, folder: Path) -> None:
+def test_settings_that_do_not_fit_the_model_are_refused_at_once(model: Model, folder: Path) -> None:
     with pytest.raises(UserError, match=r"search\.weights has 2 numbers for 1 models"):
         model.translate(["abc"], SearchConfig(weights=(1.0, 2.0)))
     with pytest.raises(UserError, match="different vocabularies"):
@@ -294,8 +297,8 @@ def test_several_models_are_an_ensemble_in_search_and_in_scores(folder: Path) ->
     with load(*paths, device="cpu", threads=1) as both:
         one, other = (load(path, device="cpu", threads=1).token_scores([("ba", "ba")])[0] for path in paths)
         (mixed,) = both.token_scores([("ba", "ba")])
-        wanted = torch.tensor([one.token_scores, other.token_scores]).exp().mean(0).log().tolist()
-        assert list(mixed.token_scores) == pytest.approx(wanted, abs=1e-5)
+        expected = torch.tensor([one.token_scores, other.token_scores]).exp().mean(0).log().tolist()
+        assert list(mixed.token_scores) == pytest.approx(expected, abs=1e-5)
         first_only = SearchConfig(weights=(1.0, 1e-9), combine="log-probability")
         assert both.translate(["abc"], first_only) == ["abc"]
 
@@ -307,7 +310,7 @@ def test_settings_of_the_input_are_given_to_load(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_program_around_it_stays_as_it_was(folder: Path, threads: int) -> None:
+def test_the_state_of_the_process_does_not_change(folder: Path, threads: int) -> None:
     def state() -> tuple[object, ...]:
         new = ThreadPoolExecutor(1).submit(torch.get_num_threads).result()
         handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -331,7 +334,7 @@ PROGRAM = """
 import os, sys, torch
 from nmt_cli.api import load
 torch.set_num_threads(4)
-x = torch.randn(500, 500) @ torch.randn(500, 500)  # makes a pool of threads, which a forked process lacks
+x = torch.randn(500, 500) @ torch.randn(500, 500)  # starts a pool of threads, which a fork lacks
 model = load(sys.argv[1], device="cpu", threads=2)
 if child := os.fork():  # as web servers do, after loading
     print(*model.translate(["abc", "de"]), flush=True)
@@ -340,12 +343,12 @@ if child := os.fork():  # as web servers do, after loading
 else:
     print(*model.translate(["abc", "de"]), flush=True)
 """
-"""Without `if __name__ == "__main__"`, and with nothing closed at its end."""
+"""A script without `if __name__ == "__main__"` that does not close its model."""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is one process")
-def test_a_plain_script_that_used_many_threads_before_works_ends_and_may_be_forked(folder: Path) -> None:
+def test_a_script_with_threads_ends_and_may_fork(folder: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-W", "error::RuntimeWarning", "-c", PROGRAM, str(folder)],
         capture_output=True,
@@ -356,31 +359,31 @@ def test_a_plain_script_that_used_many_threads_before_works_ends_and_may_be_fork
 
 
 @linux
-def test_lines_of_a_process_that_was_killed_are_translated_by_another(folder: Path) -> None:
+def test_lines_of_a_killed_worker_are_translated_by_another(folder: Path) -> None:
     lines = a_few(300, seed=3)
     with load(folder, device="cpu", threads=2) as model:
         model.start()
         assert model._workers
-        found = []
+        results = []
         for number, text in enumerate(model.stream(lines)):
-            found.append(text)
-            if number in (0, 50):  # not three times: a line that was there each time would be given up
+            results.append(text)
+            if number in (0, 50):  # not three times, which would make a line fail
                 pid = model._workers.processes[number // 50].process.pid
                 assert pid
                 os.kill(pid, signal.SIGKILL)
-        assert found == lines
+        assert results == lines
         assert model.restarts > 0
         assert model.translate(["abc"]) == ["abc"]
 
 
-def test_a_short_request_of_an_event_loop_takes_no_thread(
+def test_a_short_request_of_an_event_loop_starts_no_thread(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(_: threading.Thread) -> None:
         raise AssertionError("a thread was started")
 
     with load(folder, device="cpu", threads=1) as model:
-        assert model.translate(["abc"]) == ["abc"]  # by now the worker has all that it needs
+        assert model.translate(["abc"]) == ["abc"]  # the worker is initialised now
         monkeypatch.setattr(threading.Thread, "start", refused)
         assert asyncio.run(model.atranslate(["abc", "", "de"])) == ["abc", "", "de"]
         monkeypatch.undo()
@@ -389,7 +392,7 @@ def test_a_short_request_of_an_event_loop_takes_no_thread(
 
 
 @linux
-def test_an_idle_process_that_was_killed_is_replaced(folder: Path) -> None:
+def test_a_killed_idle_worker_is_replaced(folder: Path) -> None:
     with load(folder, device="cpu", threads=2) as model:
         for _ in range(3):
             assert model.translate(["abc", "de"] * 20) == ["abc", "de"] * 20
@@ -400,24 +403,24 @@ def test_an_idle_process_that_was_killed_is_replaced(folder: Path) -> None:
 
 
 @linux
-def test_the_request_of_a_sentence_that_kills_processes_fails_and_others_do_not(
+def test_only_the_request_with_a_sentence_that_kills_workers_fails(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode = Transformer.encode
 
     def deadly(model: Transformer, source_S: torch.Tensor, source: Layout) -> torch.Tensor:
-        if 40 in source.lengths:  # with its end mark
+        if 40 in source.lengths:  # with its end token
             os.kill(os.getpid(), signal.SIGKILL)
         return encode(model, source_S, source)
 
     monkeypatch.setattr(Transformer, "encode", deadly)
-    others = [line for line in a_few(60, seed=4)]
+    lines = [line for line in a_few(60, seed=4)]
     with load(folder, device="cpu", threads=2) as model, ThreadPoolExecutor(3) as pool:
         bad = pool.submit(model.translate, ["abc", "a" * 39, "de"])
-        good = [pool.submit(model.translate, others) for _ in range(2)]
+        good = [pool.submit(model.translate, lines) for _ in range(2)]
         with pytest.raises(UserError, match=r"line 2, 3 times in a row: .* was killed"):
             bad.result(PATIENCE)
-        assert [one.result(PATIENCE) for one in good] == [others] * 2
+        assert [one.result(PATIENCE) for one in good] == [lines] * 2
         assert model.restarts == 3
 
 
@@ -428,7 +431,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_sentences_of_a_request_that_is_left_are_not_counted_any_more(model: Model) -> None:
+def test_sentences_of_an_abandoned_request_leave_the_queue(model: Model) -> None:
     stream = model.stream(iter(["a", *["abcdefgh" * 7] * 35]))  # done after two steps, and after 57
     next(stream)
     assert model.queued > 0
@@ -436,7 +439,7 @@ def test_sentences_of_a_request_that_is_left_are_not_counted_any_more(model: Mod
     assert model.queued == 0
 
 
-def test_an_event_loop_goes_on_while_models_translate_and_no_thread_is_left(model: Model) -> None:
+def test_an_event_loop_is_not_blocked_and_no_thread_remains(model: Model) -> None:
     texts = [a_few(15, seed) for seed in range(20)]
     beats = 0
 
@@ -451,11 +454,11 @@ def test_an_event_loop_goes_on_while_models_translate_and_no_thread_is_left(mode
 
     async def main() -> list[list[str]]:
         heart = asyncio.create_task(beat())
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *map(model.atranslate, texts), *map(streamed, texts), model.atranslate([])
         )
         heart.cancel()
-        return found
+        return results
 
     model.start()
     before = set(threading.enumerate())
@@ -464,7 +467,7 @@ def test_an_event_loop_goes_on_while_models_translate_and_no_thread_is_left(mode
     until(lambda: set(threading.enumerate()) <= before)
 
 
-def test_a_task_that_is_cancelled_takes_its_sentences_along(model: Model) -> None:
+def test_a_cancelled_task_removes_its_sentences(model: Model) -> None:
     def endless() -> Iterator[str]:
         while True:
             yield "abcdefgh" * 7
@@ -489,7 +492,7 @@ def test_a_task_that_is_cancelled_takes_its_sentences_along(model: Model) -> Non
     )
 
 
-def test_errors_reach_who_awaits(model: Model) -> None:
+def test_errors_reach_the_awaiting_task(model: Model) -> None:
     def lines() -> Iterator[str]:
         yield "abc"
         raise ValueError("the disk is gone")
@@ -506,10 +509,10 @@ BLANKS = st.text(" \n\r\u2028\t", min_size=1, max_size=4).filter(lambda blanks: 
 
 @settings(max_examples=15)
 @given(start=st.text(" \n", max_size=4), parts=st.lists(st.tuples(SENTENCES, BLANKS), max_size=6))
-def test_whole_texts_keep_all_their_blanks_and_line_breaks(
+def test_texts_keep_their_whitespace_and_line_breaks(
     copier: Model, start: str, parts: Sequence[tuple[str, str]]
 ) -> None:
-    """By a model that gives back its input; blanks within a sentence become one."""
+    """Use a model that returns its input. Spaces within a sentence become one."""
     text = start + "".join(sentence + blanks for sentence, blanks in parts)
     expected = "".join(
         " ".join(sentence.split()) + blanks for sentence, blanks in zip(*copier.sentences(text), strict=True)
@@ -519,14 +522,14 @@ def test_whole_texts_keep_all_their_blanks_and_line_breaks(
         assert expected.count(break_) == text.count(break_)
 
 
-def test_importing_it_loads_nothing_heavy() -> None:
+def test_importing_the_api_loads_nothing_heavy() -> None:
     script = "import sys, nmt_cli.api; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     assert not set(result.stdout.split()) & {"torch", "numpy", "click", "rich", "sentencepiece"}
 
 
 def test_alignments_are_right_while_the_same_weights_translate(folder: Path) -> None:
-    """One thread: a worker of this process, with the very modules that are looked into."""
+    """Use one thread: its worker shares the modules of this process."""
     done = threading.Event()
 
     def flood() -> Iterator[str]:
@@ -535,7 +538,7 @@ def test_alignments_are_right_while_the_same_weights_translate(folder: Path) -> 
 
     with load(folder, device="cpu", threads=1, config=SMALL_WINDOW) as model, ThreadPoolExecutor(1) as pool:
         pending = pool.submit(lambda: sum(1 for _ in model.stream(flood())))
-        found = [model.align([("abcd", "abcd")])[0].links for _ in range(20)]
+        results = [model.align([("abcd", "abcd")])[0].links for _ in range(20)]
         done.set()
         pending.result(PATIENCE)
-    assert found == [[0, 1, 2, 3]] * 20
+    assert results == [[0, 1, 2, 3]] * 20

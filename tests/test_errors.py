@@ -1,4 +1,4 @@
-"""Texts from outside are shown on one line, and do nothing to the terminal."""
+"""Text from outside is printed on one line and cannot control the terminal."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from nmt_cli.errors import printable
         ("a\u2028b", "a\\u2028b"),
     ],
 )
-def test_what_a_terminal_would_obey_is_shown_instead(text: str, shown: str) -> None:
+def test_characters_that_a_terminal_obeys_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert len(printable(text).splitlines()) == 1
     printable(text).encode()

@@ -1,4 +1,4 @@
-"""Names that people bring along from other toolkits lead to ours; so do our own names, typed otherwise."""
+"""Suggestions for names of other toolkits and for misspelt names."""
 
 import re
 import shlex
@@ -33,7 +33,7 @@ def known() -> dict[str, set[str]]:
 
 
 def names(which: str) -> Iterator[tuple[str, list[str]]]:
-    return ((here, others.split()) for here, others in table()[which].items())
+    return ((ours, foreign.split()) for ours, foreign in table()[which].items())
 
 
 def last_name(name: str) -> str:
@@ -41,11 +41,11 @@ def last_name(name: str) -> str:
 
 
 def suggestions(command: str, option: str) -> list[str]:
-    """Return what an unknown option of a command is said to be here, each as words to type."""
+    """Return the suggestions for an unknown option of a command, each as words to type."""
     with pytest.raises(click.UsageError, match=f"No such option '{option}'") as caught:
         group.commands[command].make_context(command, [option])
-    found = re.search(r": did you mean (.*)\?$", caught.value.message)
-    return [re.sub(r" \([^()]*\)$", "", one) for one in re.split(" or (?=--)", found[1])] if found else []
+    match = re.search(r": did you mean (.*)\?$", caught.value.message)
+    return [re.sub(r" \([^()]*\)$", "", one) for one in re.split(" or (?=--)", match[1])] if match else []
 
 
 def accept(command: click.Command, words: list[str]) -> None:
@@ -61,36 +61,38 @@ def accept(command: click.Command, words: list[str]) -> None:
         param.type.convert((words[1:] or [example])[0], param, None)
 
 
-def test_every_answer_is_a_flag_or_a_setting_of_some_command() -> None:
-    here = {word.partition("=")[0].split()[0] for word, _ in names("options")}
-    assert here <= set().union(*known().values())
+def test_every_suggestion_is_an_option_or_a_setting_of_a_command() -> None:
+    ours = {word.partition("=")[0].split()[0] for word, _ in names("options")}
+    assert ours <= set().union(*known().values())
 
 
-def test_no_name_in_the_table_hides_one_that_a_command_has() -> None:
+def test_no_name_in_the_table_hides_a_name_of_a_command() -> None:
     for command, own in known().items():
         flags = {name.lstrip("-").replace("-", "_") for name in own if name.startswith("--")}
-        assert not {here for here, others in names("options") if flags & set(others) and here in own}, command
+        assert not {ours for ours, foreign in names("options") if flags & set(foreign) and ours in own}, (
+            command
+        )
 
 
-def test_every_reason_is_for_a_command_of_ours() -> None:
+def test_every_reason_belongs_to_a_command() -> None:
     assert all(any(one["in"] in own for own in known().values()) for one in table()["missing"])
 
 
 @pytest.mark.parametrize("command", group.commands)
 def test_a_command_accepts_everything_that_it_suggests(command: str) -> None:
     own = known()[command]
-    others = [*(name for _, others in names("options") for name in others), *map(last_name, own)]
-    # One name for each answer: several lead to the same.
-    for name in {tuple(named_here(name, own)): name for name in others}.values():
+    foreign = [*(name for _, foreign in names("options") for name in foreign), *map(last_name, own)]
+    # One name for each suggestion, as several names lead to the same.
+    for name in {tuple(named_here(name, own)): name for name in foreign}.values():
         if (option := f"--{name.replace('_', '-')}") not in own:
             for words in suggestions(command, option):
                 accept(group.commands[command], shlex.split(words))
 
 
 @pytest.mark.parametrize("command", ["preprocess", "train", "translate", "score", "serve"])
-def test_a_flag_named_like_a_setting_leads_to_it(command: str) -> None:
+def test_an_option_named_like_a_setting_suggests_it(command: str) -> None:
     own = known()[command]
-    led = [name for _, others in names("options") for name in others]
+    led = [name for _, foreign in names("options") for name in foreign]
     for one in settings_of(group.commands[command]):
         name = last_name(one.name)
         option = f"--{name.replace('_', '-')}"
@@ -99,7 +101,7 @@ def test_a_flag_named_like_a_setting_leads_to_it(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("train --dropout 0.3", "'--dropout': did you mean --set model.residual_dropout=0.3?"),
         ("train --lr=5e-4", "did you mean --set schedule.kind=inverse-sqrt --set schedule.peak=5e-4?"),
@@ -118,23 +120,29 @@ def test_a_flag_named_like_a_setting_leads_to_it(command: str) -> None:
         ("train --d_model 512", "did you mean --set model.width=512?"),
         ("train --patience 5", "did you mean --set validation.patience=5?"),
         ("train --reset-optimizer", "--init-from RUN --out NEW."),
-        ("train --user-dir mine", "'--user-dir': nmt loads no code of its users;"),
+        ("train --user-dir mine", "'--user-dir': nmt loads no user code."),
         ("train --max-step 9", "did you mean --max-steps?"),
         ("translate m --lenpen 0.6", "did you mean --length-penalty?"),
         ("translate m --fp16", "did you mean --precision fp16?"),
         ("translate m --batch-size 32", "did you mean --set search.rows=32?"),
-        ("translate m --remove-bpe", "text goes in and comes out as people write it;"),
+        ("translate m --remove-bpe", "not needed: input and output are plain text."),
         ("translate m --temperature 0.7", "--set search.sample=true --set search.temperature=0.7?"),
         ("translate m --ban house", "did you mean --set 'search.ban=[\"house\"]'?"),
         ("translate m --source text", "did you mean --input?"),
-        ("translate m --constraints", "'--constraints': a translation can't be made to contain a word;"),
-        ("translate m --retain-dropout", "'--retain-dropout': a trained model translates as it is"),
-        ("translate m --model-overrides x", "'--model-overrides': a trained model translates as it is"),
+        ("translate m --constraints", "'--constraints': not available: input.prefix sets the beginning"),
+        (
+            "translate m --retain-dropout",
+            "'--retain-dropout': not available: models translate without dropout",
+        ),
+        (
+            "translate m --model-overrides x",
+            "'--model-overrides': not available: models translate without dropout",
+        ),
         ("preprocess --trainpref x", "did you mean --train?"),
         ("preprocess --joined-dictionary", "did you mean --joint?"),
         ("preprocess --only-source", "'--only-source': a dataset always has both languages"),
         ("preprocess --lowercase train.en", "did you mean --set text.lowercase=true?"),
-        ("average-checkpoints --inputs a", "'--inputs': the models are named without a flag:"),
+        ("average-checkpoints --inputs a", "'--inputs': give the models without a flag:"),
         ("average-checkpoints --num-epoch-checkpoints 5", "did you mean --last?"),
         ("score --tokenize 13a", "did you mean --set bleu.tokenizer=13a?"),
         ("train --no-such-thing", "No such option '--no-such-thing'.\n"),
@@ -148,28 +156,28 @@ def test_a_flag_named_like_a_setting_leads_to_it(command: str) -> None:
         ("xyzzy", "No such command 'xyzzy'."),
     ],
 )
-def test_what_others_call_something_leads_to_ours(nmt: Run, words: str, told: str) -> None:
+def test_names_of_other_toolkits_get_suggestions(nmt: Run, words: str, expected: str) -> None:
     result = nmt(*words.split())
     assert (result.returncode, result.stdout) == (2, "")
-    assert told in result.stderr
+    assert expected in result.stderr
 
 
-def test_every_command_of_the_table_is_one() -> None:
-    assert {here for here, _ in names("commands")} <= {*group.commands, "--help"}
+def test_every_command_of_the_table_exists() -> None:
+    assert {ours for ours, _ in names("commands")} <= {*group.commands, "--help"}
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("training.fp16", "did you mean training.precision=fp16?"),
         ("dropout", "did you mean model.residual_dropout?"),
         ("training.patience", "did you mean validation.patience?"),
         ("model.d_model", "did you mean model.width?"),
-        ("batch.accum_count", "cut to what fits; there is nothing to set."),
+        ("batch.accum_count", "on any hardware, split to fit into memory."),
         ("training.max_step", "did you mean training.max_steps?"),
     ],
 )
-def test_a_setting_from_elsewhere_leads_to_ours(name: str, told: str) -> None:
+def test_settings_of_other_toolkits_get_suggestions(name: str, expected: str) -> None:
     with pytest.raises(UserError) as caught:
         read(TrainConfig, assignments=[f"{name}=1"])
-    assert str(caught.value).endswith(told)
+    assert str(caught.value).endswith(expected)

@@ -125,7 +125,7 @@ class Command(click.Command):
             raise click.UsageError(f"No such option '{error.option_name}'{hint}", ctx) from error
 
     def _hint(self, option: str, value: str) -> str:
-        """Return the end of the error for `option`. `value` is what the user typed after it, if anything."""
+        """Return the end of the error for `option`. `value` is the word after it, if any."""
         settings = {setting.name: setting for setting in describe(self.settings)}
         names = [*(flag for param in self.params for flag in param.opts if flag[:2] == "--"), *settings]
         if not (similar := named_here(option, names)) and (reason := not_here(option, names)):

@@ -1,1 +1,1 @@
-"""The kit of pages that are complete in one file: base style, elements, and what puts them together."""
+"""HTML pages that are complete in one file: base style, elements, and the code that composes them."""

@@ -1,4 +1,4 @@
-"""Puts a page together: one file that shows its data and needs nothing else, no network either."""
+"""Compose an HTML page with its data in one file, which needs no network."""
 
 import base64
 import hashlib
@@ -9,11 +9,11 @@ from importlib.resources.abc import Traversable
 from string import Template
 from typing import Literal
 
-OPENERS = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&"}
-"""Spelt so in JSON, no text can end the element that holds it."""
+ESCAPES = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&"}
+"""Escapes for JSON in a script element, so that no text can end the element."""
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""What a page may load, unless told otherwise: nothing but what is in it."""
+"""The default Content-Security-Policy: the page may load nothing but its own content."""
 
 
 def compose(
@@ -32,30 +32,30 @@ def compose(
     """
     kit = files("nmt_cli.html")
     style = _joined(kit / "base.css", kit / f"{layout}.css", parts / "style.css")
-    run = script(parts, scripts)
-    fillings = {
+    code = script(parts, scripts)
+    values = {
         "title": title,
-        "policy": policy.format(style=_hash(style), script=_hash(run)),
+        "policy": policy.format(style=_hash(style), script=_hash(code)),
         "style": style,
         "body": _joined(parts / "body.html"),
         "data": escaped(data),
-        "script": run,
+        "script": code,
     }
-    return Template(_joined(kit / "page.html")).substitute(fillings)
+    return Template(_joined(kit / "page.html")).substitute(values)
 
 
 def script(parts: Traversable, scripts: Sequence[str]) -> str:
-    """The kit's own script and those in the folder `parts`, as one."""
+    """Return the base script and the scripts in the folder `parts` as one text."""
     return _joined(files("nmt_cli.html") / "elements.js", *(parts / name for name in scripts))
 
 
 def escaped(data: object) -> str:
-    """JSON that can stand in a script element, whatever texts are in it; `ValueError` for what JSON lacks."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).translate(OPENERS)
+    """Return JSON that is safe in a script element. Raises `ValueError` for NaN and infinity."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).translate(ESCAPES)
 
 
 def _hash(content: str) -> str:
-    """As browsers count it: with the line breaks that stand around it in the page."""
+    """Return the hash of an element as browsers compute it, with the line breaks at its ends in the page."""
     return "'sha256-" + base64.b64encode(hashlib.sha256(f"\n{content}\n".encode()).digest()).decode() + "'"
 
 

@@ -1,23 +1,23 @@
 "use strict";
-// What pages are built of. Text only ever becomes text nodes, titles and attributes, never markup.
+// Building blocks of pages. Text becomes text nodes, titles and attributes, but never markup.
 
 const byId = (id) => document.getElementById(id);
 
-/** What Python wrote into the page. */
+/** Returns the data that Python wrote into the page. */
 const pageData = () => JSON.parse(byId("data").textContent);
 
-/** A new element; what it has no property for becomes an attribute. */
+/** Returns a new element. Names without a DOM property become attributes. */
 function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
+  const node = document.createElement(tag);
   for (const [key, value] of Object.entries(properties)) {
-    if (key in made) made[key] = value;
-    else made.setAttribute(key, value);
+    if (key in node) node[key] = value;
+    else node.setAttribute(key, value);
   }
-  made.append(...children);
-  return made;
+  node.append(...children);
+  return node;
 }
 
-/** One of several that are chosen among; `pressed` if it is chosen. */
+/** Returns a toggle button. `pressed` is whether it is chosen. */
 function button(label, pressed, onclick, properties = {}) {
   return element(
     "button",
@@ -26,13 +26,13 @@ function button(label, pressed, onclick, properties = {}) {
   );
 }
 
-/** Whether the page is dark now: as the reader chose, or else as the system is. */
+/** Returns whether the page is dark: as the reader chose, or else as the system is set. */
 function isDark() {
-  const asked = document.documentElement.dataset.theme;
-  return asked ? asked === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const choice = document.documentElement.dataset.theme;
+  return choice ? choice === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Turns light into dark and back; then calls `changed`, for what is not drawn by the style alone. */
+/** Returns a button that switches between light and dark. It calls `changed` to redraw canvases. */
 function themeButton(changed = () => {}) {
   const onclick = () => {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";

@@ -79,7 +79,7 @@ class Bench:
         done = subprocess.run(command, input=text, capture_output=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         last = done.stderr.decode().strip().splitlines()[-1]
-        rate = float(last.split(" a second")[0].rsplit(" ", 1)[-1].replace(",", ""))
+        rate = float(last.split(" lines/s")[0].rsplit(" ", 1)[-1].replace(",", ""))
         seconds = sum(getattr(after, name) - getattr(before, name) for name in ("ru_utime", "ru_stime"))
         return done.stdout, rate, seconds
 

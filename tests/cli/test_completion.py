@@ -1,4 +1,4 @@
-"""Shell completion: commands, presets, settings and folders, as the shells ask for them."""
+"""Shell completion of commands, presets, settings and folders."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ Complete = Callable[[str], list[tuple[str, str]]]
 
 @pytest.fixture
 def complete(nmt: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch) -> Complete:
-    """What bash is told of the last word of a line: kinds and values."""
+    """Return a function that completes the last word of a line as bash does, to kinds and values."""
 
     def complete(line: str) -> list[tuple[str, str]]:
         monkeypatch.setenv("_NMT_COMPLETE", "bash_complete")
@@ -25,14 +25,14 @@ def complete(nmt: Callable[..., CompletedProcess[str]], monkeypatch: pytest.Monk
         monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
         result = nmt()
         assert (result.returncode, result.stderr) == (0, "")
-        found = [row.partition(",") for row in result.stdout.splitlines()]
-        return [(kind, value) for kind, _, value in found if value or kind]
+        rows = [row.partition(",") for row in result.stdout.splitlines()]
+        return [(kind, value) for kind, _, value in rows if value or kind]
 
     return complete
 
 
-def values(found: list[tuple[str, str]]) -> list[str]:
-    return [value for _, value in found]
+def values(rows: list[tuple[str, str]]) -> list[str]:
+    return [value for _, value in rows]
 
 
 def test_commands_are_completed(complete: Complete) -> None:
@@ -62,7 +62,7 @@ def test_settings_are_completed_with_their_choices_or_defaults(complete: Complet
         *("nmt preprocess --out ", "nmt translate ", "nmt average-checkpoints "),
     ],
 )
-def test_where_a_folder_is_wanted_folders_are_completed(complete: Complete, line: str) -> None:
+def test_parameters_for_folders_complete_folders(complete: Complete, line: str) -> None:
     assert complete(line) == [("dir", "")]
 
 

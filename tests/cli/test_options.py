@@ -1,4 +1,4 @@
-"""What all commands with settings have in common: help on one screen, and all settings as a file."""
+"""Settings on the command line: help, the output of --settings, and settings of old files."""
 
 import re
 from pathlib import Path
@@ -31,17 +31,17 @@ def printed(*arguments: str) -> str:
     return result.stdout
 
 
-def test_every_command_is_known_here() -> None:
+def test_exactly_the_commands_of_this_table_have_settings() -> None:
     flags = {
         name: {flag for option in command.params for flag in option.opts}
         for name, command in group.commands.items()
     }
-    assert {name for name, known in flags.items() if "--config" in known} == set(SETTINGS)
-    assert {name for name, known in flags.items() if "--settings" in known} == set(SETTINGS)
+    assert {name for name, options in flags.items() if "--config" in options} == set(SETTINGS)
+    assert {name for name, options in flags.items() if "--settings" in options} == set(SETTINGS)
 
 
 @pytest.mark.parametrize("command", SETTINGS)
-def test_help_is_a_screen_that_shows_everyday_settings_and_the_way_to_the_rest(
+def test_help_shows_the_common_settings(
     command: str,
 ) -> None:
     lines = printed(command, "--help").splitlines()
@@ -53,9 +53,35 @@ def test_help_is_a_screen_that_shows_everyday_settings_and_the_way_to_the_rest(
     assert f"nmt {command} --settings lists all" in "\n".join(lines)
 
 
+UNFINISHED = {
+    *(
+        "checkpoints",
+        "corpus",
+        "text",
+        "tokenizer",
+        "filter",
+        "batch",
+        "mixing",
+        "sampling",
+        "augment",
+        "loss",
+    ),
+    *("optimizer", "schedule", "training", "validation", "search", "start", "input", "output", "paper"),
+    "significance",
+}
+"""Sections with longer summaries."""
+
+
 @pytest.mark.parametrize("command", SETTINGS)
-def test_all_settings_go_back_in_as_the_defaults(command: str, tmp_path: Path) -> None:
-    own = {"serve": {"input.sentences": "split"}}  # requests hold paragraphs
+def test_summaries_of_settings_have_at_most_60_characters(command: str) -> None:
+    summaries = {setting.name: setting.summary for setting in describe(SETTINGS[command])}
+    long = {name: text for name, text in summaries.items() if not 0 < len(text) <= 60}
+    assert {name: text for name, text in long.items() if name.partition(".")[0] not in UNFINISHED} == {}
+
+
+@pytest.mark.parametrize("command", SETTINGS)
+def test_the_output_of_settings_is_read_back_as_the_defaults(command: str, tmp_path: Path) -> None:
+    own = {"serve": {"input.sentences": "split"}}  # requests contain paragraphs
     file = tmp_path / "settings.toml"
     file.write_text(printed(command, "--settings"), encoding="utf-8")
     config = SETTINGS[command]
@@ -66,24 +92,24 @@ def test_all_settings_go_back_in_as_the_defaults(command: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_all_settings_of_a_preset_go_back_in_as_the_preset(preset: str, tmp_path: Path) -> None:
+def test_the_output_of_settings_for_a_preset_is_read_back_as_the_preset(preset: str, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(printed("train", "--settings", "--preset", preset), encoding="utf-8")
     assert read(TrainConfig, file) == read(TrainConfig, preset=preset_path(preset))
 
 
-def test_all_settings_are_those_that_the_command_would_use() -> None:
-    given = ("dataset", "--out", "run", "--max-steps", "7", "--set", "model.width=64", "--seed", "1")
-    text = printed("train", *given, "--settings")
+def test_the_output_of_settings_contains_the_settings_on_the_command_line() -> None:
+    arguments = ("dataset", "--out", "run", "--max-steps", "7", "--set", "model.width=64", "--seed", "1")
+    text = printed("train", *arguments, "--settings")
     assert re.findall(r"(?m)^(\w+) = (.*)", text) == [("width", "64"), ("max_steps", "7")]
 
 
 @pytest.mark.parametrize("wrong", [["--nonsense"], ["--beam", "many"]], ids=" ".join)
-def test_wrong_usage_is_told_beside_it_too(wrong: list[str]) -> None:
+def test_wrong_usage_beside_settings_exits_with_2(wrong: list[str]) -> None:
     assert CliRunner().invoke(group, ["translate", "--settings", *wrong]).exit_code == 2
 
 
-def test_what_is_required_is_so_again_when_all_settings_were_asked_for() -> None:
+def test_required_parameters_are_required_again_after_settings() -> None:
     printed("train", "--settings")
     result = CliRunner().invoke(group, ("train",))
     assert result.exit_code == 2
@@ -92,17 +118,17 @@ def test_what_is_required_is_so_again_when_all_settings_were_asked_for() -> None
     assert required == {"dataset", "out"}
 
 
-def test_settings_that_are_gone_are_noted_on_stderr_but_for_quiet(tmp_path: Path) -> None:
+def test_ignored_removed_settings_are_noted_on_stderr_except_with_quiet(tmp_path: Path) -> None:
     file = tmp_path / "old.toml"
     file.write_text("[search]\nbeam = 5\ntokens = 99\n[input]\nmost_unknown = 0.5\n")
     loud, quiet = (
         CliRunner().invoke(group, ("translate", "--settings", "--config", str(file), *more))
         for more in ((), ("--quiet",))
     )
-    told = (
+    message = (
         f"{file}: ignored settings that were removed and change nothing: search.tokens, input.most_unknown\n"
     )
-    assert (loud.stderr, quiet.stderr) == (told, "")
+    assert (loud.stderr, quiet.stderr) == (message, "")
     assert loud.stdout == quiet.stdout
     assert "\nbeam = 5\n" in loud.stdout
 
@@ -132,10 +158,10 @@ tokens = 16384
 [validation]
 max_tokens = 4096
 """
-"""As a run's config.toml had it."""
+"""From the config.toml of an old run."""
 
 
-def test_the_settings_of_a_run_from_before_are_read(tmp_path: Path) -> None:
+def test_the_settings_of_an_old_run_are_read(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(OLD_SEARCH)
     notes: list[str] = []
@@ -145,7 +171,7 @@ def test_the_settings_of_a_run_from_before_are_read(tmp_path: Path) -> None:
     assert notes[0].endswith(", validation.max_tokens")
 
 
-def test_what_validation_no_more_does_is_refused_with_where_it_is_done(tmp_path: Path) -> None:
+def test_a_removed_setting_of_validation_is_refused_with_the_replacement(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(OLD_SEARCH.replace("n_best = 1", "n_best = 3"))
     result = CliRunner().invoke(group, ("train", "--settings", "--config", str(file)))

@@ -201,7 +201,7 @@ def test_pairs_on_stdin_make_the_same_dataset_every_time(
         process = start_nmt(*CHARACTERS, "--train", "-", "--out", tmp_path / name, stdin=subprocess.PIPE)
         words = process.communicate(table(toy_pairs))[1]
         assert process.returncode == 0, words
-    assert "two is up to date: same inputs, same settings, nothing to do" in words
+    assert "two is up to date: inputs and settings have not changed" in words
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     for name in ("train.source.tokens.npy", "train.target.txt"):
         assert (tmp_path / "one" / name).read_bytes() == (toy_dataset / name).read_bytes()
@@ -244,7 +244,7 @@ def test_it_never_loads_torch_and_says_what_it_did(tmp_path: Path, toy: str, dev
     arguments = [*CHARACTERS, "--train", toy, "--valid", dev, "--out", str(tmp_path / "out")]
     result = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "False\n")
-    for words in ("toy", "300", "dev", "20", "Training pairs", f"{tmp_path}/out is finished"):
+    for words in ("toy", "300", "dev", "20", "Training pairs", f"{tmp_path}/out is complete"):
         assert words in result.stderr
 
 

@@ -266,7 +266,7 @@ def test_on_a_terminal_it_says_what_to_do_and_answers_each_line(started: Started
     with started(made_models / "copies", stdin=theirs, stdout=theirs) as process:
         os.close(theirs)
         assert process.stderr
-        assert process.stderr.readline() == b"Type a sentence to have it translated; Ctrl-D ends.\n"
+        assert process.stderr.readline() == b"Type a sentence and press Enter to translate it. Ctrl-D ends.\n"
         for line in (b"abc", b"def gh"):
             os.write(ours, line + b"\n")
             assert read_until(ours, line + b"\r\n" + line + b"\r\n")  # its echo, then its translation
@@ -375,7 +375,7 @@ def test_a_translation_begins_as_the_line_says(made_models: Path, translate: Tra
     out, told = translate(text, made_models / "copies", *settings)
     assert out == "xycdef\nabc\n\nabc\n" and "beginning" not in told
     _, told = translate("abc\tx\nabc\txЖ\n", made_models / "copies", *settings)
-    assert "Warning: line 2: the model's vocabulary lacks some of the given beginning." in told
+    assert "Warning: line 2: the vocabulary lacks part of the given prefix." in told
 
 
 def test_without_that_setting_a_tab_is_a_blank(made_models: Path, translate: Translate) -> None:
@@ -399,8 +399,8 @@ def test_lines_that_are_too_long_are_treated_as_told_and_reported(
     out, told = translate(text, made_models / "copies", *settings)
     assert out.splitlines() == ["short", expected, "short", expected]
     assert told.splitlines() == [
-        "Warning: line 2 has 58 pieces, too many to translate at once.",
-        "Warning: lines 2, 4: too long, and treated as input.too_long says.",
+        "Warning: line 2 is too long to translate at once (58 tokens).",
+        "Warning: lines 2, 4: too long, handled as set by input.too_long.",
     ]
 
 
@@ -409,7 +409,7 @@ def test_a_model_takes_as_much_at_once_as_it_has_places_for(made_models: Path, t
     out, told = translate(f"{line}\nab\n", made_models / "copies", "--format", "json")
     assert [entry["too_long"] for entry in objects(out)] == [True, False]
     assert objects(out)[0]["hypotheses"][0]["text"] == line  # type: ignore[index]
-    assert "line 1 has 601 pieces" in told
+    assert "line 1 is too long to translate at once (601 tokens)" in told
 
 
 def test_models_with_the_same_vocabulary_are_an_ensemble(made_models: Path, translate: Translate) -> None:

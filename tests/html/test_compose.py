@@ -1,4 +1,4 @@
-"""A page holds all it needs, and nothing in its data gets out of its place."""
+"""A page is complete, and its data cannot escape from its element."""
 
 import json
 import re
@@ -29,13 +29,13 @@ PAGES = (
     ("training/tracking/page", comparison.SCRIPTS),
     ("serving/page", page.SCRIPTS),
 )
-"""Where the parts of each page are, and its scripts."""
+"""The folder with the parts of each page, and its scripts."""
 
 OF_BROWSERS = {
     f"{name} is not defined" for name in ("document", "matchMedia", "ResizeObserver", "getComputedStyle")
 }
 OF_BROWSERS |= {f"{name} is not defined" for name in ("devicePixelRatio", "ImageData", "history", "location")}
-"""Which the linter does not know of."""
+"""Names that the linter does not know."""
 
 ASSETS = (".html", ".css", ".js")
 
@@ -47,14 +47,14 @@ JSON = st.recursive(
 
 
 @given(data=JSON)
-def test_whatever_is_written_into_a_page_is_read_back_and_can_end_no_element(data: Any) -> None:
+def test_data_in_a_page_is_read_back_and_cannot_end_an_element(data: Any) -> None:
     text = escaped(data)
     assert json.loads(text) == data
     assert text.isascii()
     assert not set(text) & set("<>&")
 
 
-def test_what_json_lacks_is_refused() -> None:
+def test_values_without_json_are_refused() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         escaped([float("nan")])
 
@@ -68,7 +68,7 @@ def parts(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_page_has_the_kit_then_its_own_parts_in_their_order(parts: Path) -> None:
+def test_a_page_has_the_base_files_before_its_own_parts(parts: Path) -> None:
     page = compose("A title", parts, ["one.js", "two.js"], {"key": "value"})
     kit = files("nmt_cli.html")
     in_order = [
@@ -82,18 +82,18 @@ def test_a_page_has_the_kit_then_its_own_parts_in_their_order(parts: Path) -> No
         "const one = 1;",
         "const two = one + `${one}`;",
     ]
-    places = [page.index(part) for part in in_order]
-    assert places == sorted(places)
+    offsets = [page.index(part) for part in in_order]
+    assert offsets == sorted(offsets)
 
 
 @pytest.mark.parametrize("text", ["$style", "${body}", "$$", "</script>", "\\u003c", "\u2028", "\ud800"])
 def test_data_that_looks_like_a_part_stays_data(parts: Path, text: str) -> None:
     page = compose("A title", parts, [], {text: text})
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert json.loads(found) == {text: text}
+    (actual,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert json.loads(actual) == {text: text}
 
 
-def test_a_placeholder_that_nothing_fills_is_an_error_of_ours() -> None:
+def test_an_unknown_placeholder_raises() -> None:
     shell = (files("nmt_cli.html") / "page.html").read_text("utf-8")
     assert sorted(string.Template(shell).get_identifiers()) == [
         "body",
@@ -106,14 +106,12 @@ def test_a_placeholder_that_nothing_fills_is_an_error_of_ours() -> None:
 
 
 @pytest.mark.parametrize(("place", "scripts"), PAGES)
-def test_the_script_of_a_page_has_nothing_that_a_linter_finds(
-    place: str, scripts: Sequence[str], deno: str
-) -> None:
+def test_the_scripts_of_pages_pass_a_linter(place: str, scripts: Sequence[str], deno: str) -> None:
     text = script(PACKAGE / place, scripts)
     command = [deno, "lint", "--no-config", "--rules-include=no-undef,eqeqeq", "--json", "--ext=js", "-"]
-    found = json.loads(subprocess.run(command, input=text, capture_output=True, text=True).stdout)
-    told = [problem["message"] for problem in found["diagnostics"]] + found["errors"]
-    assert [message for message in told if message not in OF_BROWSERS] == []
+    actual = json.loads(subprocess.run(command, input=text, capture_output=True, text=True).stdout)
+    expected = [problem["message"] for problem in actual["diagnostics"]] + actual["errors"]
+    assert [message for message in expected if message not in OF_BROWSERS] == []
 
 
 def test_every_part_of_a_page_is_used_and_installed_with_the_package() -> None:
@@ -121,9 +119,9 @@ def test_every_part_of_a_page_is_used_and_installed_with_the_package() -> None:
     if not project.exists():
         pytest.skip("the package is installed apart from its repository")
     (listed,) = re.findall(r"^nmt_cli = (\[.*?\])", project.read_text("utf-8"), re.M | re.S)
-    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if path.suffix in ASSETS}
+    actual = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*") if path.suffix in ASSETS}
     own = {f"{place}/{name}" for place, names in PAGES for name in ("body.html", "style.css", *names)}
-    assert found == own | {
+    assert actual == own | {
         f"html/{name}" for name in ("page.html", "base.css", "report.css", "tool.css", "elements.js")
     }
-    assert [name for name in found if not any(fnmatch(name, glob) for glob in json.loads(listed))] == []
+    assert [name for name in actual if not any(fnmatch(name, glob) for glob in json.loads(listed))] == []

@@ -83,7 +83,7 @@ def average_checkpoints(
 
 
 def _summary(out: Path, parts: Sequence["Part"], run: Path | None) -> str:
-    """Return the line that says what was averaged."""
+    """Return a line with the averaged steps or models."""
     from nmt_cli.checkpoints.finding import EMA
 
     single = "checkpoint" if run and len(parts) == 1 else "average"

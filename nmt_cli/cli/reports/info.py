@@ -25,7 +25,7 @@ from nmt_cli.units import duration
 Facts = dict[str, str]
 
 FIRST_BYTES = 1 << 16
-"""Bytes that are read to tell text from binary files."""
+"""Bytes that are read to recognise binary files."""
 
 
 def facts(path: Path) -> Facts:

@@ -1,14 +1,14 @@
-"""What `nmt preprocess` says when it is done."""
+"""The output of `nmt preprocess`: warnings and tables on stderr."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nmt_cli.cli.options import printer, warn
 from nmt_cli.data.cleaning.filters import REASONS
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.dataset import FILTER_PAGE, FILTER_REPORT, TRAIN
@@ -16,31 +16,28 @@ from nmt_cli.data.preprocessing.preprocess import Outcome
 from nmt_cli.errors import printable
 
 PIPED_WIDTH = 160
-"""Tables are not squeezed into 80 columns where no terminal asks for it."""
+"""The width of tables if the output is not a terminal."""
 
 NAMES_SHOWN = 5
+"""Damaged parts that the warning names."""
 
 
 def show(out: Path, outcome: Outcome, quiet: bool) -> None:
-    """Print to stderr: warnings always; the filter report and the dataset's sizes unless `quiet`."""
+    """Print the result. With `quiet`, print only warnings."""
+    echo = printer(quiet)
     if outcome.remade:
-        count, names = len(outcome.remade), ", ".join(outcome.remade[:NAMES_SHOWN])
-        warning = "parts of an earlier run did not match their checksums and were made again, such as"
-        click.echo(f"Warning: {count:,} {warning} {names}.", err=True)
+        names = ", ".join(outcome.remade[:NAMES_SHOWN])
+        warn(f"{len(outcome.remade):,} damaged parts of an earlier run were written again, such as {names}.")
     done, parts = outcome.parts
     if parts:
-        if not quiet:
-            then = "; the same command without --shard makes the dataset" if done == parts else ""
-            click.echo(printable(f"{done:,} of {parts:,} parts of {out} are cleaned by now{then}."), err=True)
+        then = ". Run the same command without --shard to write the dataset" if done == parts else ""
+        echo(f"{done:,} of {parts:,} parts of {out} are cleaned{then}.")
         return
     if outcome.report is None:
-        if not quiet:
-            click.echo(
-                printable(f"{out} is up to date: same inputs, same settings, nothing to do."), err=True
-            )
+        echo(f"{out} is up to date: inputs and settings have not changed.")
         return
     for warning in _warnings(outcome, outcome.report):
-        click.echo(f"Warning: {printable(warning)}", err=True)
+        warn(warning)
     if quiet:
         return
     console = Console(stderr=True, width=None if sys.stderr.isatty() else PIPED_WIDTH)
@@ -48,10 +45,10 @@ def show(out: Path, outcome: Outcome, quiet: bool) -> None:
     console.print(_split_table(outcome))
     tokenizer = outcome.manifest["tokenizer"]
     sizes = (f"{tokenizer['source_vocabulary']:,}", f"{tokenizer['target_vocabulary']:,}")
-    one = f"vocabulary: {sizes[0]} entries, joint"
-    click.echo(one if tokenizer["joint"] else f"vocabularies: {' and '.join(sizes)} entries", err=True)
-    page = f"its filter report, with samples, is {out / FILTER_PAGE} ({FILTER_REPORT} for programs)"
-    click.echo(printable(f"{out} is finished; {page}"), err=True)
+    joint = f"vocabulary: {sizes[0]} entries, joint"
+    echo(joint if tokenizer["joint"] else f"vocabularies: {' and '.join(sizes)} entries")
+    echo(f"filter report with samples: {out / FILTER_PAGE} (for programs: {FILTER_REPORT})")
+    echo(f"{out} is complete")
 
 
 def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
@@ -60,12 +57,12 @@ def _warnings(outcome: Outcome, report: FilterReport) -> Iterator[str]:
         share = (train["source_unknowns"] + train["target_unknowns"]) / (
             train["source_tokens"] + train["target_tokens"]
         )
-        yield f"{100 * share:.2g} % of the training tokens are unknown; tokenizer.byte_fallback spells them"
+        yield f"{100 * share:.2g} % of the training tokens are unknown; set tokenizer.byte_fallback=true"
     for corpus in report.corpora:
         for reason, count in corpus.noted.counts.items():
             first = min(sample.number for sample in corpus.noted.samples[reason])
-            where = f"{corpus.role} set {corpus.name}"
-            yield f"{where}: {reason} in {count:,} of {corpus.read:,} pairs, kept (as in line {first:,})"
+            pairs = f"{count:,} of {corpus.read:,} pairs"
+            yield f"{corpus.role} set {corpus.name!r}: {reason} in {pairs} (kept; first: line {first:,})"
 
 
 def _filter_table(report: FilterReport) -> Table:

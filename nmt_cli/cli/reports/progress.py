@@ -1,4 +1,4 @@
-"""Showing how far long work has come: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work: bars on a terminal, and otherwise a line every few seconds."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @contextmanager
 def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A function to be told the stage, what is done of it and the whole; it shows that on stderr."""
+    """Yield a function that shows progress on stderr. It takes the stage, the work done and the total."""
     if quiet:
         yield lambda stage, done, total: None
     elif sys.stderr.isatty():
@@ -38,7 +38,7 @@ def shown_progress(unit: str, quiet: bool) -> Iterator[Callable[[str, int, int],
 
 
 class _Stages:
-    """One bar for each stage."""
+    """Shows a bar for each stage."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -47,19 +47,19 @@ class _Stages:
     def __call__(self, stage: str, done: int, total: int) -> None:
         if stage != self._stage:
             self.finish()
-            # 0 says that the whole is not known yet.
+            # A total of 0 means that it is not known yet.
             self._bars.add_task(stage, total=total or None)
             self._stage = stage
         self._bars.update(self._bars.task_ids[-1], completed=done)
 
     def finish(self) -> None:
-        """Show every stage so far as done."""
+        """Show all stages as finished."""
         for task in self._bars.tasks:
             self._bars.update(task.id, total=task.total or 1, completed=task.total or 1)
 
 
 class _Lines:
-    """A plain line at most every few seconds."""
+    """Prints a line every `SECONDS_BETWEEN_LINES`."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -70,17 +70,17 @@ class _Lines:
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._shown = stage, now, now
-        # Before anything is done the rate is 0, by which the time left is divided.
+        # Without any work done, the remaining time cannot be estimated.
         if done and now - self._shown >= SECONDS_BETWEEN_LINES:
             rate = done / (now - self._started)
-            left = (total - done) / rate
-            line = f"{stage}: {done:,} of {total:,} {self._unit}, {rate:,.0f}/s, {duration(left)} to go"
+            speed, remaining = f"{rate:,.0f} {self._unit}/s", duration((total - done) / rate)
+            line = f"{stage}: {done:,} of {total:,} {self._unit}, {speed}, {remaining} to go"
             click.echo(line, err=True)
             self._shown = now
 
 
 class _Rate(ProgressColumn):
-    """How many units a second."""
+    """The rate in units per second."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()

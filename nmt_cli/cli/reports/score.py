@@ -1,4 +1,4 @@
-"""What `nmt score` prints."""
+"""The output of `nmt score`."""
 
 import sys
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nmt_cli.cli.options import printer, warn
 from nmt_cli.errors import printable, printable_json
 from nmt_cli.scoring.evaluate import Scores, System
 from nmt_cli.scoring.metrics import Score
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
     from nmt_cli.translation.given_pairs import Forced  # which loads torch
 
 PIPED_WIDTH = 160
-"""Tables are not squeezed into 80 columns where no terminal asks for it."""
+"""The width of tables if the output is not a terminal."""
 
 SIGNIFICANT = 0.05
+"""The p-value below which a difference gets a star."""
 
 
 def show(outcome: Scores, quiet: bool) -> None:
-    """Print to stdout the table of scores, or the sentences' scores where there are any.
+    """Print the scores of sentences to stdout and the table to stderr. Without the former, use stdout.
 
-    The table then goes to stderr, unless `quiet`; warnings always do.
+    With `quiet`, scores of sentences come without the table. Warnings always go to stderr.
     """
-    _say(outcome, quiet)
+    _show_notes(outcome, quiet)
     by_line = any(system.sentences for system in outcome.systems)
     if by_line:
         for row in _sentence_rows(outcome):
@@ -46,8 +48,8 @@ def show(outcome: Scores, quiet: bool) -> None:
 
 
 def show_json(outcome: Scores, quiet: bool) -> None:
-    """Print one JSON object to stdout, warnings and notes to stderr."""
-    _say(outcome, quiet)
+    """Print a JSON object to stdout, and warnings and notes to stderr."""
+    _show_notes(outcome, quiet)
     content = {
         "references": outcome.references,
         "lines": outcome.lines,
@@ -60,12 +62,12 @@ def show_json(outcome: Scores, quiet: bool) -> None:
 
 
 def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
-    """Print a log-probability a line to stdout and the perplexities to stderr, or all of it as JSON.
+    """Print log-probabilities by line to stdout and perplexities to stderr, or everything as JSON to stdout.
 
     Warnings always go to stderr.
     """
     for warning in forced.warnings:
-        click.echo(f"Warning: {printable(warning)}", err=True)
+        warn(warning)
     if as_json:
         lines = [
             {
@@ -75,22 +77,21 @@ def show_forced(forced: "Forced", as_json: bool, quiet: bool) -> None:
             }
             for line in forced.lines
         ]
-        whole = {"perplexity": forced.perplexity, "word_perplexity": forced.word_perplexity, "lines": lines}
-        click.echo(printable_json(whole, indent=1))
+        content = {"perplexity": forced.perplexity, "word_perplexity": forced.word_perplexity, "lines": lines}
+        click.echo(printable_json(content, indent=1))
         return
     for line in forced.lines:
         click.echo(f"{line.log_probability:.6f}")
     if not quiet:
-        words = f"perplexity {forced.perplexity:,.3f} of a piece, {forced.word_perplexity:,.3f} of a word"
-        click.echo(f"{len(forced.lines):,} lines: {words}; ends of lines are counted", err=True)
+        numbers = f"{forced.perplexity:,.3f} per token, {forced.word_perplexity:,.3f} per word"
+        click.echo(f"{len(forced.lines):,} lines: perplexity {numbers}, with the ends of lines", err=True)
 
 
-def _say(outcome: Scores, quiet: bool) -> None:
+def _show_notes(outcome: Scores, quiet: bool) -> None:
     for warning in outcome.warnings:
-        click.echo(f"Warning: {printable(warning)}", err=True)
-    if not quiet:
-        for note in outcome.notes:
-            click.echo(f"Note: {printable(note)}", err=True)
+        warn(warning)
+    for note in outcome.notes:
+        printer(quiet)(f"Note: {note}")
 
 
 def _table(outcome: Scores) -> Table:
@@ -111,7 +112,8 @@ def _cells(system: System, first: System) -> Iterator[str]:
         if finding:
             cell += f"\n{finding.mean:.2f} ± {finding.margin:.2f}"
         if finding and finding.p_value is not None:
-            # Two systems with one score get the least p there is: sacrebleu asks how often chance gives more.
+            # Equal scores get the smallest p-value: sacrebleu counts how often chance gives a larger
+            # difference.
             star = "*" if finding.p_value < SIGNIFICANT and score.value != other.value else ""
             cell += f"\np = {finding.p_value:.4f}{star}"
         yield cell
@@ -120,19 +122,19 @@ def _cells(system: System, first: System) -> Iterator[str]:
 def _explanations(outcome: Scores) -> Iterator[str]:
     first = outcome.systems[0]
     signatures = [one.signature for one in first.findings or first.scores]
-    for signature, some in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
-        scores = [score for score, _ in some]
+    for signature, pairs in groupby(zip(first.scores, signatures, strict=True), key=itemgetter(1)):
+        scores = [score for score, _ in pairs]
         yield f"{', '.join(score.label for score in scores)}: {signature}"
         if scores[0].detail and len(outcome.systems) == 1:
             yield f"  {scores[0].detail}"
     if len({score.name for score in first.scores}) < len(first.scores):
-        yield "The two BLEU are of different kinds: compare each with published numbers of its own kind only."
+        yield "The two BLEU scores differ in kind. Compare each only with published scores of its kind."
     if any(score.name == "TER" for score in first.scores):
-        yield "TER counts edits: less is better."
+        yield "TER counts edits: lower is better."
     if _tested(outcome):
-        yield "Below each score: the mean over resamples, ± half of the interval that holds 95 % of them;"
+        yield "Below each score: the mean over resamples ± half the 95 % confidence interval;"
         name = printable(first.name)
-        yield f"p: how likely chance alone makes such a difference to {name} (* below {SIGNIFICANT})."
+        yield f"p: the probability of such a difference to {name} by chance (* below {SIGNIFICANT})."
 
 
 def _tested(outcome: Scores) -> bool:
@@ -142,16 +144,16 @@ def _tested(outcome: Scores) -> bool:
 def _sentence_rows(outcome: Scores) -> Iterator[list[str]]:
     columns = [scores for system in outcome.systems for scores in system.sentences]
     several = len(outcome.systems) > 1
-    place = ["document", "segment"] if outcome.places else []
+    segment_names = ["document", "segment"] if outcome.places else []
     names = [
         f"{printable(system.name)} {scores.name}" if several else scores.name
         for system in outcome.systems
         for scores in system.sentences
     ]
-    yield ["line", *place, *names]
+    yield ["line", *segment_names, *names]
     for number in range(outcome.lines):
-        where = map(printable, outcome.places[number] if outcome.places else ())
-        yield [str(number + 1), *where, *(f"{scores.values[number]:.4f}" for scores in columns)]
+        segment = map(printable, outcome.places[number] if outcome.places else ())
+        yield [str(number + 1), *segment, *(f"{scores.values[number]:.4f}" for scores in columns)]
 
 
 def _system(system: System) -> dict[str, object]:

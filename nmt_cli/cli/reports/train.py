@@ -95,7 +95,7 @@ def _progress(event: Progress) -> str:
 
 
 def perplexity(event: Progress) -> str:
-    """Return the perplexity on the training data, with as many digits as in `report.html`."""
+    """Return the perplexity on the training data with the precision of `report.html`."""
     # The number of e^20 is too wide for its column, and e^710 for a float.
     if not event.nll < 20:
         return "huge"

@@ -1,4 +1,4 @@
-"""What a run shows on a terminal: where it stands, always in place, and lines that stay above it."""
+"""The progress of `nmt train` on a terminal: a panel that is updated, and lines above it that stay."""
 
 import sys
 import time
@@ -27,14 +27,15 @@ from nmt_cli.training.tracking.events import (
 )
 from nmt_cli.units import duration, size
 
-SECONDS_BETWEEN_LOOKS = 0.25
-"""Between two drawings, while only the number of the step changes."""
+SECONDS_BETWEEN_UPDATES = 0.25
+"""The shortest time between two updates of the panel, if only the step changed."""
 
-WIDEST = 110
+MAX_WIDTH = 110
+"""Columns of the panel."""
 
 
 class LiveReporter:
-    """Shows events on a terminal."""
+    """Shows the events of a run on a terminal."""
 
     def __init__(self, run: Path, console: Console, live: Live) -> None:
         self._run, self._console, self._live = run, console, live
@@ -44,7 +45,7 @@ class LiveReporter:
         self._bleu_on = ""
         self._state = ""
         self._drawn = 0.0
-        self._gone = False
+        self._closed = False
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -57,23 +58,23 @@ class LiveReporter:
                 self._progress, self._bleu = event, event.bleu or self._bleu
                 self._bleu_on = event.bleu_on or self._bleu_on
                 if event.skipped:
-                    self._keep(f"step {event.step:,}: {event.skipped} steps skipped (not finite)", "yellow")
+                    self._print(f"step {event.step:,}: {event.skipped} steps skipped (not finite)", "yellow")
                 self._draw()
             case Logged() | Saved() | Standing():
                 pass
             case _:
                 if isinstance(event, Validated):
-                    self._judged(event)
-                self._keep(text(event), "yellow" if isinstance(event, Warned) else "")
+                    self._note_bleu(event)
+                self._print(text(event), "yellow" if isinstance(event, Warned) else "")
 
     def end(self, run: Path, complete: bool) -> None:
-        """Say how the run ended."""
+        """Show the end of the run."""
         self._state = "complete" if complete else "stopped"
         self._draw()
-        self._keep(ending(run, complete), "bold")
+        self._print(ending(run, complete), "bold")
 
     def panel(self) -> RenderableType:
-        """Where the run stands."""
+        """Return the panel with the state of the run."""
         doing, progress = self._doing, self._progress
         if not doing:
             return Text("getting ready …", style="dim")
@@ -85,7 +86,7 @@ class LiveReporter:
             (f" {self._state}, {epoch(doing.epoch, progress.epoch_of if progress else '')}", "dim"),
             (f", BLEU on {self._bleu_on}" if self._bleu_on else "", "dim"),
         )
-        width = min(self._console.width, WIDEST)
+        width = min(self._console.width, MAX_WIDTH)
         return Panel(Group(*rows), title=title, title_align="left", border_style="dim", width=width)
 
     def _steps(self, doing: Doing, progress: Progress | None) -> RenderableType:
@@ -100,40 +101,40 @@ class LiveReporter:
         row.add_row(f"step {doing.step:,} of {progress.max_steps:,}", bar, left)
         return row
 
-    def _judged(self, event: Validated) -> None:
+    def _note_bleu(self, event: Validated) -> None:
         bleu = next((s.value for s in event.judgements[0].scores if s.metric == "bleu"), None)
         if bleu is not None:
             self._bleu_on = event.judgements[0].subset
             self._bleu = (bleu, max(bleu, self._bleu[1] if self._bleu else bleu))
 
-    def _keep(self, line: str, style: str) -> None:
-        """A line that stays, above what is always in place."""
-        self._showing(lambda: self._console.print(Text(line, style=style), soft_wrap=True))
+    def _print(self, line: str, style: str) -> None:
+        """Print a line that stays above the panel."""
+        self._safely(lambda: self._console.print(Text(line, style=style), soft_wrap=True))
 
     def _draw(self, now: bool = True) -> None:
-        if now or time.monotonic() - self._drawn > SECONDS_BETWEEN_LOOKS:
+        if now or time.monotonic() - self._drawn > SECONDS_BETWEEN_UPDATES:
             self._drawn = time.monotonic()
-            self._showing(lambda: self._live.update(self.panel(), refresh=True))
+            self._safely(lambda: self._live.update(self.panel(), refresh=True))
 
-    def _showing(self, show: Callable[[], None]) -> None:
-        if self._gone:
+    def _safely(self, show: Callable[[], None]) -> None:
+        if self._closed:
             return
         try:
             show()
-        except OSError:  # the terminal has gone away, which is no reason to stop training
-            self._gone = True
+        except OSError:  # the terminal was closed, which must not stop training
+            self._closed = True
 
 
 def _figures(progress: Progress, bleu: tuple[float, float] | None) -> RenderableType:
-    """What was measured last, in two rows."""
+    """Return the latest measurements in two rows."""
     grid = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(4):
         grid.add_column(no_wrap=True)
-    so_far = f"{bleu[0]:.2f}, best {bleu[1]:.2f}" if bleu else "not yet"
+    scores = f"{bleu[0]:.2f}, best {bleu[1]:.2f}" if bleu else "not yet"
     grid.add_row(
         _figure("loss", f"{progress.loss:.3f}"),
         _figure("perplexity", perplexity(progress)),
-        _figure("BLEU", so_far),
+        _figure("BLEU", scores),
         _figure("rate", f"{progress.learning_rate:.2e}"),
     )
     grid.add_row(
@@ -151,7 +152,7 @@ def _figure(name: str, value: str) -> Text:
 
 @contextmanager
 def shown_run(run: Path, quiet: bool, silent: bool) -> Iterator[Reporter | LiveReporter]:
-    """What shows a run on stderr: in place on a terminal, line after line elsewhere."""
+    """Yield what shows the events of a run on stderr: a panel on a terminal, otherwise lines."""
     console = Console(stderr=True)
     if quiet or silent or not sys.stderr.isatty() or console.is_dumb_terminal:
         yield Reporter(quiet, silent)

@@ -1,4 +1,4 @@
-"""What `nmt translate` prints: lines on stdout, and on stderr how it goes and what is odd."""
+"""The output of `nmt translate`: translations on stdout, progress and warnings on stderr."""
 
 import sys
 import time
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 import click
 
 from nmt_cli.api import Model
+from nmt_cli.cli.options import warn
 from nmt_cli.corpus.source_text import Form
 from nmt_cli.decoding.attention_maps import alignment
 from nmt_cli.errors import printable_json
@@ -18,46 +19,48 @@ from nmt_cli.translation.checks.notes import Noted
 from nmt_cli.translation.checks.output_checks import Degenerate
 from nmt_cli.translation.text.word_links import pharaoh
 from nmt_cli.translation.translator import Candidate, Translation
+from nmt_cli.units import duration
 
 if TYPE_CHECKING:
     from nmt_cli.cli.reports.translate_bar import LinesBar
 
-MOST_ON_PAGE = 100
-"""Lines; each takes tens of kilobytes."""
+MAX_LINES_ON_PAGE = 100
+"""Each line adds tens of kilobytes to the page."""
 
 
 def as_text(translation: Translation, n_best: int, form: Form, links: Sequence[str] | None = None) -> bytes:
-    """The translation in its form; several as lines of an n-best list, with line numbers from 0.
+    """Return the output line of a translation. For `n_best` > 1, return a line for each candidate.
 
-    With `links`, the alignments of the candidates, each is a last column.
+    Lines of an n-best list have the form of Moses, which counts lines from 0. `links`, the alignments of the
+    candidates, become the last column.
     """
-    texts = [one.text for one in translation.candidates]
-    last = ["" if links is None else f" ||| {each}" for each in links or [""] * len(texts)]
-    none = "" if links is None else " ||| "
+    texts = [candidate.text for candidate in translation.candidates]
+    columns = ["" if links is None else f" ||| {link}" for link in links or [""] * len(texts)]
+    empty = "" if links is None else " ||| "
     if n_best == 1:
-        text = translation.text + (last[0] if last else none)
+        text = translation.text + (columns[0] if columns else empty)
         return form.line(translation.line.number, translation.line.raw, text)
-    # As in the n-best lists of Moses, which others' tools read.
     number = translation.line.number - 1
     lines = [
-        f"{number} ||| {one.text} ||| logprob= {one.log_probability:.6f} ||| {one.score:.6f}{more}\n"
-        for one, more in zip(translation.candidates, last, strict=True)
+        f"{number} ||| {candidate.text} ||| logprob= {candidate.log_probability:.6f} "
+        f"||| {candidate.score:.6f}{column}\n"
+        for candidate, column in zip(translation.candidates, columns, strict=True)
     ]
-    return "".join(lines or [f"{number} |||  ||| logprob= 0 ||| 0{none}\n"]).encode()
+    return "".join(lines or [f"{number} |||  ||| logprob= 0 ||| 0{empty}\n"]).encode()
 
 
 def as_json(translation: Translation, aligned: Sequence[int] | None) -> bytes:
-    """One object a line."""
-    found: dict[str, Any] = {
+    """Return the translation as one line with a JSON object."""
+    content: dict[str, Any] = {
         "line": translation.line.number,
-        "hypotheses": [_described(one) for one in translation.candidates],
+        "hypotheses": [_described(candidate) for candidate in translation.candidates],
         "flags": [*translation.flags],
         "too_long": translation.line.too_long,
         "failed": translation.failed,
     }
     if aligned is not None:
-        found["alignment"] = [*aligned]
-    return f"{printable_json(found)}\n".encode()
+        content["alignment"] = [*aligned]
+    return f"{printable_json(content)}\n".encode()
 
 
 def _described(candidate: Candidate) -> Mapping[str, Any]:
@@ -71,40 +74,40 @@ def _described(candidate: Candidate) -> Mapping[str, Any]:
 
 
 class AttentionPage:
-    """Where the model looks: for the alignments of a line, and for a page of the first lines."""
+    """Computes alignments from attention, and writes the page of --attention."""
 
     def __init__(self, file: BinaryIO | None, model: Model) -> None:
-        """Without a `file` there is no page."""
+        """If `file` is None, no page is written."""
         self._file, self._tokenizers, self._model = file, model.tokenizers, model.transformers[0]
-        self._wanted = model.config.output.alignments
+        self._with_alignments = model.config.output.alignments
         self._pairs: list[tuple[str, list[int], list[int]]] = []
         self._left_out = 0
 
     def aligned(self, translation: Translation) -> list[int] | None:
-        """The alignment of the best translation, if the settings ask for it."""
-        if not self._wanted:
+        """Return the source token of each target token of the best candidate, or None if not requested."""
+        if not self._with_alignments:
             return None
         parts = translation.candidates[0].parts if translation.candidates else ()
         sources = [sentence.tokens for sentence in translation.line.sentences[: len(parts)]]
         return alignment(self._model, sources, [part.tokens for part in parts])
 
     def links(self, translation: Translation) -> list[str] | None:
-        """The words of each candidate that belong to words of the source, if the settings ask for it."""
-        if not self._wanted:
+        """Return the word alignment of each candidate in Pharaoh's format, or None if not requested."""
+        if not self._with_alignments:
             return None
-        found = []
+        lines = []
         for candidate in translation.candidates:
             targets = [part.tokens for part in candidate.parts]
             sources = [sentence.tokens for sentence in translation.line.sentences[: len(targets)]]
             aligned = alignment(self._model, sources, targets)
-            found.append(pharaoh(self._tokenizers, sources, targets, aligned))
-        return found
+            lines.append(pharaoh(self._tokenizers, sources, targets, aligned))
+        return lines
 
     def add(self, translation: Translation) -> None:
-        """Keep a line for the page."""
+        """Add a line to the page. Beyond `MAX_LINES_ON_PAGE`, only count it."""
         if not self._file or not translation.candidates:
             return
-        if len(self._pairs) >= MOST_ON_PAGE:
+        if len(self._pairs) >= MAX_LINES_ON_PAGE:
             self._left_out += 1
             return
         parts = translation.candidates[0].parts
@@ -112,26 +115,26 @@ class AttentionPage:
             self._pairs.append((translation.line.raw, [*sentence.tokens], [*part.tokens]))
 
     def write(self) -> None:
-        """Write the page, if there shall be one."""
+        """Write the page, if there is a file."""
         if not self._file:
             return
         write_attention_page(self._file, self._model, self._tokenizers, self._pairs)
         if self._left_out:
-            click.echo(f"The page of --attention shows the first {MOST_ON_PAGE} lines only.", err=True)
+            click.echo(f"The page of --attention shows only the first {MAX_LINES_ON_PAGE} lines.", err=True)
 
 
 class Reporter:
-    """Tells on stderr how far it is, what to know about a line, and at the end what to look at."""
+    """Prints progress, warnings about lines, and at the end a summary to stderr."""
 
     def __init__(self, quiet: bool, *, prompt: bool) -> None:
         self._quiet, self._prompt = quiet, prompt
         self._odd: OddInput | None = None
         self._degenerate, self._too_long, self._prefixes = Degenerate(), Noted(), Noted()
         self.failed = Noted()
-        """Lines that did not fit into memory."""
+        """The lines that did not fit into memory."""
 
         self._lines, self._since, self._restarts = 0, time.monotonic(), 0
-        self._masked = self._kept = 0
+        self._placeholders = self._copied = 0
         self._bar = _bar() if not quiet and not prompt and sys.stderr.isatty() else None
 
     def __enter__(self) -> Self:
@@ -148,73 +151,69 @@ class Reporter:
             self._end()
 
     def begin(self, odd: OddInput) -> None:
-        """The models are loaded."""
+        """Start the clock. Call it when the models are loaded."""
         self._odd, self._since = odd, time.monotonic()
         if self._prompt and not self._quiet:
-            click.echo("Type a sentence to have it translated; Ctrl-D ends.", err=True)
+            click.echo("Type a sentence and press Enter to translate it. Ctrl-D ends.", err=True)
 
     def line(self, translation: Translation) -> None:
-        """A line is done."""
+        """Report a translated line."""
         line = translation.line
         self._lines += 1
         self._degenerate.add(line.number, translation.flags)
-        masked, kept = translation.placeholders
-        self._masked, self._kept = self._masked + masked, self._kept + kept
+        placeholders, copied = translation.placeholders
+        self._placeholders, self._copied = self._placeholders + placeholders, self._copied + copied
         ids = line.sentences[0].tokens if line.sentences else ()
         if self._odd and (warning := self._odd.warning(line.number, line.raw, ids)):
-            self._warn(warning)
+            warn(warning)
         if line.too_long:
             self._too_long.add(line.number)
             if self._too_long.count == 1:
-                self._warn(f"line {line.number:,} has {line.pieces:,} pieces, too many to translate at once.")
+                warn(f"line {line.number:,} is too long to translate at once ({line.pieces:,} tokens).")
         if line.prefix_unknown:
             self._prefixes.add(line.number)
         if translation.failed:
             self.failed.add(line.number)
-            self._error(f"line {line.number:,} ({line.pieces:,} pieces) does not fit into memory.")
+            self._error(f"line {line.number:,} ({line.pieces:,} tokens) does not fit into memory.")
         if self._bar:
             self._bar.show(self._lines, self._lines / max(time.monotonic() - self._since, 1e-9))
 
     def restarts(self, count: int) -> None:
-        """So many worker processes died by now, and others took their place."""
+        """Warn once if worker processes died. `count` is their number so far."""
         if count > self._restarts == 0:
-            self._warn(
-                "a process that translates died, and its lines are translated again. If it happens often, "
-                "memory may be short: take fewer --threads."
+            warn(
+                "a worker process died, and its lines are translated again. If this happens often, "
+                "memory may be short. Use fewer --threads."
             )
         self._restarts = count
 
     def _end(self) -> None:
         for warning in self._degenerate.report():
-            self._warn(warning)
+            warn(warning)
         if self._too_long.count:
-            self._warn(f"{self._too_long}: too long, and treated as input.too_long says.")
+            warn(f"{self._too_long}: too long, handled as set by input.too_long.")
         if self._prefixes.count:
-            self._warn(f"{self._prefixes}: the model's vocabulary lacks some of the given beginning.")
+            warn(f"{self._prefixes}: the vocabulary lacks part of the given prefix.")
         if self._odd and (replaced := self._odd.report()):
-            self._warn(replaced)
+            warn(replaced)
         if count := self.failed.count:
             self._error(
-                f"{count:,} of {self._lines:,} lines did not fit into memory, and have empty translations: "
-                f"{self.failed}. Take a smaller --beam, or shorter lines."
+                f"{count:,} of {self._lines:,} lines did not fit into memory and have empty translations: "
+                f"{self.failed}. Use a smaller --beam or shorter lines."
             )
         if self._lines and not (self._quiet or self._prompt):
             seconds = time.monotonic() - self._since
             rate = self._lines / max(seconds, 1e-9)
-            click.echo(f"{self._lines:,} lines in {seconds:,.1f} s, {rate:,.1f} a second", err=True)
-            if self._masked:
-                click.echo(f"{self._kept:,} of {self._masked:,} placeholders are in their places", err=True)
+            click.echo(f"{self._lines:,} lines in {duration(seconds)}, {rate:,.1f} lines/s", err=True)
+            if self._placeholders:
+                click.echo(f"copied {self._copied:,} of {self._placeholders:,} placeholders", err=True)
 
     @staticmethod
     def _error(text: str) -> None:
         click.echo(f"Error: {text}", err=True)
 
-    @staticmethod
-    def _warn(text: str) -> None:
-        click.echo(f"Warning: {text}", err=True)
-
 
 def _bar() -> "LinesBar":
-    from nmt_cli.cli.reports.translate_bar import LinesBar  # what it is drawn with takes its time to load
+    from nmt_cli.cli.reports.translate_bar import LinesBar  # loads rich, which takes time
 
     return LinesBar()

@@ -1,11 +1,11 @@
-"""What `nmt translate` shows on a terminal while it is at work."""
+"""The progress of `nmt translate` on a terminal."""
 
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 
 class LinesBar(Progress):
-    """How many lines are done, and how many a second."""
+    """Shows the number of translated lines, the rate and the elapsed time."""
 
     def __init__(self) -> None:
         columns = TextColumn("{task.completed:,.0f} lines"), TextColumn("{task.fields[rate]}")
@@ -13,5 +13,5 @@ class LinesBar(Progress):
         self._lines = self.add_task("", total=None, rate="")
 
     def show(self, lines: int, rate: float) -> None:
-        """So many are done by now."""
-        self.update(self._lines, completed=lines, rate=f"{rate:,.1f}/s")
+        """Update the number of lines and the rate in lines per second."""
+        self.update(self._lines, completed=lines, rate=f"{rate:,.1f} lines/s")

@@ -1,23 +1,17 @@
-"""`nmt average-checkpoints`: its flags, what it makes of a run and of models, and what it says."""
+"""`nmt average-checkpoints`: choice of checkpoints, output and errors."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import click
 import pytest
 
 from nmt_cli.checkpoints.model_folder import read_model
-from nmt_cli.cli.commands.average_checkpoints import average_checkpoints
 from nmt_cli.errors import Caution
 
 Nmt = Callable[..., CompletedProcess[str]]
 
-FLAGS = ["--out", "--last", "--best", "--every-minutes", "--select", "--licence"]
-"""A flag is a promise, and there is room for six."""
 
 TINY = (
     *("model.width=16", "model.feed_forward=32", "model.heads=2"),
@@ -28,7 +22,7 @@ STEPS = [2, 3, 4, 5, 6]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path, run_nmt: Callable[..., bytes]) -> Path:
-    """A run of six steps, whose last five are kept; steps 3 and 6 are validated. Not to be changed."""
+    """A run of six steps with checkpoints of the last five. Steps 3 and 6 are validated. Read only."""
     out = tmp_path_factory.mktemp("averaging") / "run"
     settings = [word for assignment in TINY for word in ("--set", assignment)]
     when = ("--max-steps", "6", "--save-every", "1", "--validate-every", "3", "--device", "cpu", "--quiet")
@@ -49,35 +43,12 @@ def steps_in(out: Path) -> list[int]:
     return [part["step"] for part in read_model(out).description["averaged"]]
 
 
-def assert_one_line(result: CompletedProcess[str], code: int, *told: str) -> None:
+def assert_one_line(result: CompletedProcess[str], code: int, *message: str) -> None:
     assert (result.returncode, result.stdout) == (code, "")
     assert result.stderr.splitlines()[-1].startswith("Error: ")
-    assert all(part in result.stderr for part in told)
+    assert all(part in result.stderr for part in message)
     if code == 1:
         assert result.stderr.count("\n") == 1
-
-
-def test_the_flags_are_these_and_no_more() -> None:
-    options = [option for option in average_checkpoints.params if isinstance(option, click.Option)]
-    assert [option.opts[0] for option in options] == [*FLAGS, "--quiet", "--debug"]
-
-
-SHOW_MODULES = """
-import sys
-from nmt_cli.cli.main import main
-sys.argv = ["nmt", "average-checkpoints", "--help"]
-try:
-    main()
-finally:
-    print(*sys.modules, file=sys.stderr)
-"""
-
-
-def test_help_shows_every_flag_and_loads_nothing_heavy() -> None:
-    command = [sys.executable, "-c", SHOW_MODULES]
-    result = subprocess.run(command, capture_output=True, check=True, text=True)
-    assert all(flag in result.stdout for flag in FLAGS)
-    assert not set(result.stderr.split()) & {"torch", "safetensors", "numpy", "sacrebleu", "rich"}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +61,7 @@ def test_help_shows_every_flag_and_loads_nothing_heavy() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_run_is_averaged_as_the_flags_say_and_the_steps_are_told(
+def test_options_choose_the_averaged_steps_which_are_printed(
     average: Nmt, run: Path, tmp_path: Path, flags: tuple[str, ...], steps: list[int] | set[int]
 ) -> None:
     out = tmp_path / "out"
@@ -102,16 +73,14 @@ def test_a_run_is_averaged_as_the_flags_say_and_the_steps_are_told(
     assert result.stderr == f"{out}: {origin} of {run}\n"
 
 
-def test_best_takes_what_there_is_and_says_so(average: Nmt, run: Path, tmp_path: Path) -> None:
+def test_best_with_too_few_checkpoints_warns(average: Nmt, run: Path, tmp_path: Path) -> None:
     with pytest.warns(Caution, match="has 2 of the 5 validated checkpoints"):
         result = average(run, "--out", tmp_path / "out", "--best", "5")
     assert result.returncode == 0
     assert set(steps_in(tmp_path / "out")) == {3, 6}
 
 
-def test_models_checkpoints_and_runs_that_are_named_are_averaged_as_they_are(
-    average: Nmt, run: Path, tmp_path: Path
-) -> None:
+def test_named_models_checkpoints_and_runs_are_averaged(average: Nmt, run: Path, tmp_path: Path) -> None:
     assert average(run, "--out", tmp_path / "model").returncode == 0
     copied = shutil.copytree(run, tmp_path / "copy", symlinks=True)
     result = average(tmp_path / "model", checkpoint(run, 3), copied, "--out", tmp_path / "out")
@@ -129,15 +98,15 @@ def test_a_single_checkpoint_becomes_a_model_folder_of_the_same_weights(
     average: Nmt, run: Path, tmp_path: Path
 ) -> None:
     assert average(checkpoint(run, 4), "--out", tmp_path / "out", "--quiet").stderr == ""
-    found, expected = (
-        (place / "model.safetensors").read_bytes() for place in (tmp_path / "out", checkpoint(run, 4))
+    actual, expected = (
+        (folder / "model.safetensors").read_bytes() for folder in (tmp_path / "out", checkpoint(run, 4))
     )
-    assert found == expected
+    assert actual == expected
     assert not (tmp_path / "out/optimizer.safetensors").exists()
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (("--last", "6"), "has checkpoints of these steps only: 2, 3, 4, 5, 6; but --last asks for 6: "),
         (
@@ -147,15 +116,15 @@ def test_a_single_checkpoint_becomes_a_model_folder_of_the_same_weights(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_fewer_than_asked_for_is_one_line_and_nothing_is_written(
-    average: Nmt, run: Path, tmp_path: Path, flags: tuple[str, ...], told: str
+def test_too_few_checkpoints_are_reported_in_one_line(
+    average: Nmt, run: Path, tmp_path: Path, flags: tuple[str, ...], message: str
 ) -> None:
-    assert_one_line(average(run, "--out", tmp_path / "out", *flags), 1, f"Error: {run} {told}")
+    assert_one_line(average(run, "--out", tmp_path / "out", *flags), 1, f"Error: {run} {message}")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ((), "Missing option '--out'"),
         (("--out", "x", "--last", "0"), "--last must be at least 1 (got 0)"),
@@ -169,25 +138,23 @@ def test_fewer_than_asked_for_is_one_line_and_nothing_is_written(
     ],
     ids=lambda value: " ".join(value[2:]) if isinstance(value, tuple) else "",
 )
-def test_wrong_usage_is_told_with_exit_code_2(
-    average: Nmt, run: Path, flags: tuple[str, ...], told: str
-) -> None:
-    assert_one_line(average(run, *flags), 2, told)
+def test_wrong_usage_exits_with_2(average: Nmt, run: Path, flags: tuple[str, ...], message: str) -> None:
+    assert_one_line(average(run, *flags), 2, message)
 
 
 @pytest.mark.parametrize("flag", [("--last", "1"), ("--best", "1"), ("--every-minutes", "1"), ("--select",)])
-def test_a_choice_has_no_meaning_for_models_that_are_named(
+def test_options_for_one_run_are_refused_for_several_models(
     average: Nmt, run: Path, tmp_path: Path, flag: tuple[str, ...]
 ) -> None:
-    told = f"{flag[0]} needs the folder of one run (got "
+    message = f"{flag[0]} needs the folder of one run (got "
     for models in ([checkpoint(run, 3)], [checkpoint(run, 3), checkpoint(run, 4)], [run, run]):
-        assert_one_line(average(*models, "--out", tmp_path / "out", *flag), 2, told)
+        assert_one_line(average(*models, "--out", tmp_path / "out", *flag), 2, message)
 
 
 @pytest.mark.parametrize(
     "flag", [(), ("--last", "5"), ("--best", "1"), ("--every-minutes", "1"), ("--select",)], ids=" ".join
 )
-def test_a_run_that_has_not_written_a_checkpoint_yet_is_told_to_have_none(
+def test_a_run_without_checkpoints_is_reported(
     average: Nmt, run: Path, tmp_path: Path, flag: tuple[str, ...]
 ) -> None:
     young = tmp_path / "young"
@@ -197,7 +164,9 @@ def test_a_run_that_has_not_written_a_checkpoint_yet_is_told_to_have_none(
     assert_one_line(result, 1, f"{young} is no model: it has no config.json, nor any checkpoint; ")
 
 
-def test_what_does_not_exist_or_is_no_model_is_told(average: Nmt, run: Path, tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_folder_without_a_model_are_reported(
+    average: Nmt, run: Path, tmp_path: Path
+) -> None:
     assert_one_line(average(tmp_path / "no", "--out", "x"), 1, f"{tmp_path / 'no'} does not exist")
     assert_one_line(average(tmp_path, "--out", "x"), 1, f"{tmp_path} is no model: ")
     assert_one_line(average(run, run / "best", "--out", "x"), 1, f"is named twice; leave out {run / 'best'}.")
@@ -213,7 +182,7 @@ def test_a_run_is_never_overwritten(
     assert digests(run) == before
 
 
-def test_select_prints_a_table_keeps_the_winner_and_says_so(average: Nmt, run: Path, tmp_path: Path) -> None:
+def test_select_prints_a_table_and_writes_the_winner(average: Nmt, run: Path, tmp_path: Path) -> None:
     result = average(run, "--out", tmp_path / "out", "--select")
     assert result.returncode == 0
     head, *rows = result.stdout.splitlines()
@@ -224,9 +193,9 @@ def test_select_prints_a_table_keeps_the_winner_and_says_so(average: Nmt, run: P
         ["last", "best", "average of 2", "average of 3", "average of 5"],
         ["last", "average of 2", "average of 3", "average of 5"],
     )
-    (kept,) = (row for row in table if row.startswith(" *"))
+    (winner,) = (row for row in table if row.startswith(" *"))
     steps = ", ".join(map(str, steps_in(tmp_path / "out")))
-    assert kept.rstrip().endswith(f"  {steps}")
+    assert winner.rstrip().endswith(f"  {steps}")
     assert notes[0] == "* is the best by bleu on dev (the first of equal ones)"
     assert [note.split(" ")[0] for note in notes[1:]] == ["BLEU:", "chrF2:"]
     *said, last = result.stderr.splitlines()
@@ -235,15 +204,13 @@ def test_select_prints_a_table_keeps_the_winner_and_says_so(average: Nmt, run: P
     assert last == f"{tmp_path / 'out'}: {origin} of {run}"
 
 
-def test_select_looks_whether_it_can_write_before_it_decodes_anything(
-    average: Nmt, run: Path, tmp_path: Path
-) -> None:
+def test_select_checks_the_output_before_decoding(average: Nmt, run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     out = tmp_path / "file/out"
     assert_one_line(average(run, "--out", out, "--select"), 1, f"{out} can't be written: Not a directory; ")
 
 
-def test_select_that_comes_to_nothing_leaves_nothing_behind(average: Nmt, run: Path, tmp_path: Path) -> None:
+def test_a_failed_select_leaves_nothing(average: Nmt, run: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(run, tmp_path / "copy", symlinks=True)
     (copied / "config.toml").write_text("[validation]\nmetric = 7\n")
     result = average(copied, "--out", tmp_path / "not/there/out", "--select")
@@ -251,7 +218,7 @@ def test_select_that_comes_to_nothing_leaves_nothing_behind(average: Nmt, run: P
     assert list(tmp_path.iterdir()) == [copied]
 
 
-def test_quiet_leaves_the_table_alone(average: Nmt, run: Path, tmp_path: Path) -> None:
+def test_quiet_still_prints_the_table(average: Nmt, run: Path, tmp_path: Path) -> None:
     result = average(run, "--out", tmp_path / "out", "--select", "--quiet")
     assert (result.returncode, result.stderr) == (0, "")
     assert "average of 5" in result.stdout

@@ -1,4 +1,4 @@
-"""`nmt demo`: what it runs, and that it comes to its end."""
+"""`nmt demo`: its commands and its end."""
 
 import shlex
 import subprocess
@@ -19,7 +19,7 @@ Run = Callable[..., CompletedProcess[str]]
 
 @pytest.fixture
 def tiny(tmp_path: Path, tiny_settings: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Settings of the demo with which it takes seconds; returns its folder."""
+    """Make the demo take seconds, and return its folder."""
     (tmp_path / "train.toml").write_text(f"{tiny_settings}training.max_steps = 3\n")
     (tmp_path / "preprocess.toml").write_text(
         "tokenizer.vocab_size = 200\ntokenizer.sentencepiece_model = 'bpe'\n"
@@ -30,7 +30,7 @@ def tiny(tmp_path: Path, tiny_settings: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_the_demo_goes_from_nothing_to_translations_and_shows_each_command(
+def test_the_demo_runs_the_pipeline_and_shows_each_command(
     tiny: Path, nmt: Run, fork_server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forked(words: list[str]) -> Forked[bytes]:

@@ -1,4 +1,4 @@
-"""`nmt info`: what each kind of folder and file is said to be."""
+"""`nmt info`: the description of each kind of folder and file."""
 
 import hashlib
 import json
@@ -15,14 +15,14 @@ Run = Callable[..., CompletedProcess[str]]
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def told(result: CompletedProcess[str]) -> dict[str, str]:
+def described(result: CompletedProcess[str]) -> dict[str, str]:
     assert (result.returncode, result.stderr) == (0, "")
     rows = (line.partition("  ") for line in result.stdout.splitlines())
     return {name.strip(): value.strip() for name, _, value in rows}
 
 
-def test_a_dataset_is_told_with_its_sizes(nmt: Run) -> None:
-    assert told(nmt("info", GOLDEN / "dataset")) == {
+def test_a_dataset_is_described_with_its_sizes(nmt: Run) -> None:
+    assert described(nmt("info", GOLDEN / "dataset")) == {
         "kind": "dataset folder",
         "languages": "en -> de",
         "subwords": "bpe, 96 entries, joint",
@@ -31,12 +31,12 @@ def test_a_dataset_is_told_with_its_sizes(nmt: Run) -> None:
     }
 
 
-def test_the_corpora_of_a_dataset_are_told_with_weight_and_tag(
+def test_the_corpora_of_a_dataset_are_described_with_weight_and_tag(
     nmt: Run, tmp_path: Path, make: Callable[..., object], toy: str
 ) -> None:
     tables = f'{{name="real", path="{toy}", weight=1}}, {{name="made", path="{toy}", weight=2, tag="<BT>"}}'
     make(tmp_path / "out", (), f"corpus.named=[{tables}]")
-    assert told(nmt("info", tmp_path / "out"))["corpora"] == "real 300 x 1, made 300 x 2 (<BT>)"
+    assert described(nmt("info", tmp_path / "out"))["corpora"] == "real 300 x 1, made 300 x 2 (<BT>)"
 
 
 MODEL = {
@@ -47,17 +47,17 @@ MODEL = {
 }
 
 
-def test_a_model_is_told_with_its_shape_and_what_it_is_the_average_of(nmt: Run) -> None:
-    found = told(nmt("info", GOLDEN / "model"))
-    assert found == {"kind": "model folder", **MODEL, "average of": "steps 240"}
+def test_a_model_is_described_with_its_shape_and_averaged_steps(nmt: Run) -> None:
+    facts = described(nmt("info", GOLDEN / "model"))
+    assert facts == {"kind": "model folder", **MODEL, "average of": "steps 240"}
 
 
-def test_a_run_is_told_with_how_far_it_is_and_its_best(nmt: Run) -> None:
-    found = told(nmt("info", GOLDEN / "run"))
-    assert found.items() >= {"kind": "run folder", **MODEL}.items()
-    assert found["step"].startswith("240 of 240, epoch 40, ")
-    assert found["checkpoints"] == "1, of step 240; best: step-00000240"
-    assert "bleu 1.72" in found["validated"]
+def test_a_run_is_described_with_its_progress_and_best_checkpoint(nmt: Run) -> None:
+    facts = described(nmt("info", GOLDEN / "run"))
+    assert facts.items() >= {"kind": "run folder", **MODEL}.items()
+    assert facts["step"].startswith("240 of 240, epoch 40, ")
+    assert facts["checkpoints"] == "1, of step 240; best: step-00000240"
+    assert "bleu 1.72" in facts["validated"]
 
 
 def test_scores_of_a_run_and_of_its_checkpoint_say_on_how_many_sentences(nmt: Run, tmp_path: Path) -> None:
@@ -65,19 +65,19 @@ def test_scores_of_a_run_and_of_its_checkpoint_say_on_how_many_sentences(nmt: Ru
     settings = (run / "config.toml").read_text(encoding="utf-8")
     (run / "config.toml").write_text(re.sub(r"(?m)^sentences = \d+$", "sentences = 5", settings))
     for folder, kind in ((run, "run folder"), (run / "last", "checkpoint folder")):
-        found = told(nmt("info", folder))
-        assert found["kind"] == kind
-        assert found["validated"].endswith(" (BLEU and chrF on up to 5 sentences)")
+        facts = described(nmt("info", folder))
+        assert facts["kind"] == kind
+        assert facts["validated"].endswith(" (BLEU and chrF on up to 5 sentences)")
 
 
-def test_a_run_that_has_just_begun_is_one(nmt: Run, tmp_path: Path) -> None:
+def test_a_run_without_checkpoints_is_described(nmt: Run, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").touch()
-    assert told(nmt("info", tmp_path)) == {"kind": "run folder", "checkpoints": "none yet"}
+    assert described(nmt("info", tmp_path)) == {"kind": "run folder", "checkpoints": "none yet"}
 
 
-def test_another_toolkits_model_is_told_to_be_one(nmt: Run, tmp_path: Path) -> None:
+def test_a_model_of_another_toolkit_is_described(nmt: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
-    assert told(nmt("info", tmp_path)) == {"kind": "a model of Hugging Face, not one of nmt's"}
+    assert described(nmt("info", tmp_path)) == {"kind": "a model of Hugging Face, not one of nmt's"}
 
 
 @pytest.mark.parametrize(
@@ -91,21 +91,21 @@ def test_another_toolkits_model_is_told_to_be_one(nmt: Run, tmp_path: Path) -> N
         ),
     ],
 )
-def test_a_text_is_told_with_its_length(
+def test_a_text_is_described_with_its_length(
     nmt: Run, tmp_path: Path, name: str, content: bytes, kind: dict[str, str]
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    assert told(nmt("info", tmp_path / name)) == kind
+    assert described(nmt("info", tmp_path / name)) == kind
 
 
-def test_a_folder_around_ours_says_which_are_in_it(nmt: Run, tmp_path: Path) -> None:
+def test_a_parent_folder_is_refused_with_the_folders_in_it(nmt: Run, tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "model", tmp_path / "model")
     result = nmt("info", tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
     assert "Use one in it: model (model)." in result.stderr
 
 
-def test_what_is_nothing_of_ours_is_told_so(nmt: Run, tmp_path: Path) -> None:
+def test_unknown_files_and_folders_are_refused(nmt: Run, tmp_path: Path) -> None:
     (tmp_path / "noise").write_bytes(b"\0\1\2")
     for path in (tmp_path, tmp_path / "noise"):
         result = nmt("info", path)
@@ -122,15 +122,15 @@ def test_what_is_nothing_of_ours_is_told_so(nmt: Run, tmp_path: Path) -> None:
         ("run/checkpoints/step-00000240", "state.json", "seconds", 10**400),
     ],
 )
-def test_a_description_that_somebody_forged_is_named(
+def test_a_forged_description_is_named(
     nmt: Run, tmp_path: Path, folder: str, name: str, entry: str, value: object
 ) -> None:
     forged = Path(shutil.copytree(GOLDEN / folder, tmp_path / Path(folder).name))
-    told = json.loads((forged / name).read_bytes())
-    del told["sha256"]
-    told[entry] = value
-    told["sha256"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    (forged / name).write_text(json.dumps(told))
+    content = json.loads((forged / name).read_bytes())
+    del content["sha256"]
+    content[entry] = value
+    content["sha256"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (forged / name).write_text(json.dumps(content))
     result = nmt("info", forged)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: {forged}")

@@ -1,4 +1,4 @@
-"""The command line of `nmt preprocess`: its flags, its settings, and its answer to bad input."""
+"""`nmt preprocess`: settings and errors."""
 
 import bz2
 import gzip
@@ -9,54 +9,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import click
 import pytest
 
-from nmt_cli.cli.commands.preprocess import preprocess
 from nmt_cli.data.config import FilterConfig
 
 Run = Callable[..., CompletedProcess[str]]
 
-FLAGS = [
-    "--source-lang",
-    "--target-lang",
-    "--train",
-    "--valid",
-    "--test",
-    "--tokenizer",
-    "--joint",
-    "--vocab-size",
-    "--reuse-tokenizer",
-    "--workers",
-    "--shard",
-    "--out",
-    "--overwrite",
-    "--config",
-    "--set",
-]
-"""A flag is a promise, and there is room for fifteen: what need not change from run to run is a setting."""
-
-
-def test_the_flags_are_these_and_no_more() -> None:
-    options = [option for option in preprocess.params if isinstance(option, click.Option)]
-    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
-
-
-def test_help_shows_every_flag(nmt: Run) -> None:
-    text = nmt("preprocess", "--help").stdout
-    assert [flag for flag in FLAGS if flag not in text] == []
-
 
 def manifest_settings(out: Path) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = json.loads((out / "dataset.json").read_text())["settings"]
-    return found
+    settings: dict[str, dict[str, object]] = json.loads((out / "dataset.json").read_text())["settings"]
+    return settings
 
 
-def test_flags_win_over_set_and_set_over_the_file(nmt: Run, tmp_path: Path, toy: str) -> None:
+def test_options_override_set_which_overrides_the_file(nmt: Run, tmp_path: Path, toy: str) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[tokenizer]\nkind = "char"\nvocab_size = 20\nmin_count = 3\n[filter]\nmax_words = 7\n')
     languages = ("--source-lang", "en", "--target-lang", "de", "--workers", "1")
-    given = (
+    arguments = (
         "--config",
         file,
         "--set",
@@ -66,7 +35,7 @@ def test_flags_win_over_set_and_set_over_the_file(nmt: Run, tmp_path: Path, toy:
         "--tokenizer",
         "word",
     )
-    result = nmt("preprocess", *languages, "--train", toy, "--out", tmp_path / "out", *given)
+    result = nmt("preprocess", *languages, "--train", toy, "--out", tmp_path / "out", *arguments)
     assert result.returncode == 0
     settings = manifest_settings(tmp_path / "out")
     tokenizer = settings["tokenizer"]
@@ -84,7 +53,7 @@ def test_flags_win_over_set_and_set_over_the_file(nmt: Run, tmp_path: Path, toy:
         (("--vocab-size", "99"), "vocab_size", 99),
     ],
 )
-def test_a_flag_is_a_setting_by_another_name(
+def test_an_option_sets_its_setting(
     nmt_preprocess: Run, tmp_path: Path, toy: str, flag: tuple[str, ...], key: str, value: object
 ) -> None:
     assert nmt_preprocess("--train", toy, "--out", tmp_path / "out", *flag).returncode == 0
@@ -110,21 +79,21 @@ def test_a_wrong_setting_is_one_line_that_names_the_right_one(
     assert not any(tmp_path.iterdir())
 
 
-def test_a_settings_file_that_is_no_toml_is_named(nmt_preprocess: Run, tmp_path: Path, toy: str) -> None:
+def test_an_invalid_settings_file_is_named(nmt_preprocess: Run, tmp_path: Path, toy: str) -> None:
     (tmp_path / "bad.toml").write_text("[filter\nmax_words = 3")
-    given = ("--config", tmp_path / "bad.toml", "--out", tmp_path / "out")
-    assert_one_line(nmt_preprocess("--train", toy, *given), ["bad.toml is not a TOML file", "line 1"])
+    arguments = ("--config", tmp_path / "bad.toml", "--out", tmp_path / "out")
+    assert_one_line(nmt_preprocess("--train", toy, *arguments), ["bad.toml is not a TOML file", "line 1"])
 
 
 @pytest.mark.parametrize(
     "flag", [("--tokenizer", "char"), ("--joint",), ("--separate",), ("--vocab-size", "99")]
 )
-def test_a_flag_that_a_reused_tokeniser_decides_is_wrong_usage(
+def test_options_without_effect_on_a_reused_tokenizer_are_wrong_usage(
     nmt: Run, tmp_path: Path, toy: str, toy_dataset: Path, flag: tuple[str, ...]
 ) -> None:
     languages = ("--source-lang", "en", "--target-lang", "de", "--workers", "1")
-    given = ("--train", toy, "--out", tmp_path / "out", "--reuse-tokenizer", toy_dataset)
-    result = nmt("preprocess", *languages, *given, *flag)
+    arguments = ("--train", toy, "--out", tmp_path / "out", "--reuse-tokenizer", toy_dataset)
+    result = nmt("preprocess", *languages, *arguments, *flag)
     assert result.returncode == 2
     assert f"{flag[0]} has no effect with --reuse-tokenizer; remove it." in result.stderr
 
@@ -135,7 +104,7 @@ UNREADABLE = {".gz": gzip.compress(LINES), ".bz2": bz2.compress(LINES), ".xz": l
 SGM = b'<doc docid="a"><seg id="1">one</seg>%b</doc>'
 
 Files = Mapping[str, bytes | None]
-"""Content by name; None makes a directory."""
+"""Content of files by name. None makes a folder."""
 
 BAD_INPUT: dict[str, tuple[Files, list[str]]] = {
     "unequal lines": (
@@ -226,7 +195,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
 
 
 def spelling(folder: Path, files: Files) -> str:
-    """How a user would name the corpus."""
+    """Return the name of the corpus on the command line."""
     if any(name.endswith(".sgm") for name in files):
         return ":".join(str(folder / name) for name in files)
     return str(folder / next((name for name in files if name.endswith(".tsv")), "c"))
@@ -246,7 +215,7 @@ def spelling(folder: Path, files: Files) -> str:
         (("--train", "{0}/a", "--out", "{0}/b"), ["b holds files but no dataset.json", "Choose another"]),
     ],
 )
-def test_files_that_can_not_be_meant_are_one_clear_line(
+def test_unusable_files_are_one_clear_line(
     nmt_preprocess: Run, tmp_path: Path, arguments: tuple[str, ...], words: list[str]
 ) -> None:
     (tmp_path / "b").mkdir()
@@ -264,27 +233,27 @@ def test_files_that_can_not_be_meant_are_one_clear_line(
 def test_a_vocabulary_larger_than_the_text_names_one_that_works(
     nmt_preprocess: Run, tmp_path: Path, toy: str, kind: str
 ) -> None:
-    given = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
-    result = nmt_preprocess(*given, "--vocab-size", "5000")
+    arguments = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
+    result = nmt_preprocess(*arguments, "--vocab-size", "5000")
     assert_one_line(result, ["5,000", "more than the text supports", "--vocab-size"])
     assert not any(tmp_path.iterdir())
     cure = re.search(r"--vocab-size (\d+) or less", result.stderr)
     assert cure
-    assert nmt_preprocess(*given, "--vocab-size", int(cure[1]) + 1).returncode == 1
-    assert nmt_preprocess(*given, "--vocab-size", cure[1]).returncode == 0
+    assert nmt_preprocess(*arguments, "--vocab-size", int(cure[1]) + 1).returncode == 1
+    assert nmt_preprocess(*arguments, "--vocab-size", cure[1]).returncode == 0
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
 def test_a_vocabulary_too_small_for_the_alphabet_is_one_clear_line(
     nmt_preprocess: Run, tmp_path: Path, toy: str, kind: str
 ) -> None:
-    given = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
-    result = nmt_preprocess(*given, "--vocab-size", "10")
+    arguments = ("--train", toy, "--out", tmp_path / "out", "--tokenizer", kind)
+    result = nmt_preprocess(*arguments, "--vocab-size", "10")
     assert_one_line(result, ["a vocabulary of 10 is too small", "raise --vocab-size"])
     assert not any(tmp_path.iterdir())
 
 
-def test_the_empty_folder_one_stands_in_can_be_filled(
+def test_an_empty_current_folder_can_be_the_output(
     nmt_preprocess: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy: str
 ) -> None:
     (tmp_path / "out").mkdir()

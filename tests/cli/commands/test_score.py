@@ -1,4 +1,4 @@
-"""The command line of `nmt score`: its flags, what it prints and where, and its answer to bad input."""
+"""`nmt score`: its output and its errors."""
 
 import gzip
 import json
@@ -8,26 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import click
 import pytest
-
-from nmt_cli.cli.commands.score import score
 
 Run = Callable[..., CompletedProcess[str]]
 
-FLAGS = [
-    "--reference",
-    "--target-lang",
-    "--metric",
-    "--sentences",
-    "--significance",
-    "--model",
-    "--source",
-    "--json",
-    "--config",
-    "--set",
-]
-"""A flag is a promise, and there is room for ten: what need not change from run to run is a setting."""
 
 REFERENCE = [
     "Ein Mann fährt mit der U-Bahn nach Hause.",
@@ -57,16 +41,6 @@ def worse(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_flags_are_these_and_no_more() -> None:
-    options = [option for option in score.params if isinstance(option, click.Option)]
-    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
-
-
-def test_help_shows_every_flag(nmt: Run) -> None:
-    text = nmt("score", "--help").stdout
-    assert [flag for flag in FLAGS if flag not in text] == []
-
-
 def test_a_table_on_stdout_names_every_score_with_its_signature(nmt: Run, ref: Path, worse: Path) -> None:
     result = nmt("score", "--reference", ref, worse, ref)
     assert (result.returncode, result.stderr) == (0, "")
@@ -76,7 +50,7 @@ def test_a_table_on_stdout_names_every_score_with_its_signature(nmt: Run, ref: P
     assert "BLEU (sacrebleu, detokenised, 13a): nrefs:1|case:mixed|eff:no|tok:13a|" in result.stdout
     assert "BLEU (paper protocol: tokenised, compounds split): nrefs:1|" in result.stdout
     assert "chrF2: nrefs:1|" in result.stdout
-    assert "The two BLEU are of different kinds" in result.stdout
+    assert "The two BLEU scores differ in kind" in result.stdout
 
 
 def test_json_alone_is_on_stdout_in_full_precision(nmt: Run, ref: Path, worse: Path) -> None:
@@ -85,26 +59,26 @@ def test_json_alone_is_on_stdout_in_full_precision(nmt: Run, ref: Path, worse: P
     content = json.loads(result.stdout)
     assert (content["references"], content["lines"], content["language"]) == ([str(ref)], 4, "de")
     (system,) = content["systems"]
-    (found,) = system["scores"]
-    assert (system["system"], found["metric"]) == (str(worse), "bleu")
-    assert found["name"] == "BLEU (sacrebleu, detokenised, 13a)"
-    assert len(str(found["score"]).partition(".")[2]) > 10
-    assert found["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-    assert found["detail"].startswith("100.0/")
+    (score,) = system["scores"]
+    assert (system["system"], score["metric"]) == (str(worse), "bleu")
+    assert score["name"] == "BLEU (sacrebleu, detokenised, 13a)"
+    assert len(str(score["score"]).partition(".")[2]) > 10
+    assert score["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert score["detail"].startswith("100.0/")
     (sentences,) = system["sentences"]
     assert len(sentences["values"]) == 4
 
 
-def test_what_the_command_prints_is_what_sacrebleus_command_prints(nmt: Run, ref: Path, worse: Path) -> None:
+def test_scores_equal_those_of_the_sacrebleu_command(nmt: Run, ref: Path, worse: Path) -> None:
     command = [sys.executable, "-m", "sacrebleu", str(ref), "-i", str(worse), "-m", "bleu", "chrf", "ter"]
     printed = subprocess.run([*command, "-w", "12"], capture_output=True, check=True, text=True).stdout
-    expected = {found["name"]: (found["score"], found["signature"]) for found in json.loads(printed)}
+    expected = {score["name"]: (score["score"], score["signature"]) for score in json.loads(printed)}
     metrics = ("--metric", "bleu", "--metric", "chrf", "--metric", "ter")
     (system,) = json.loads(nmt("score", "--reference", ref, worse, "--json", *metrics).stdout)["systems"]
-    for found in system["scores"]:
-        value, signature = expected[found["name"].split(" ")[0]]
-        assert found["score"] == pytest.approx(value, abs=6e-13)
-        assert found["signature"] == signature
+    for score in system["scores"]:
+        value, signature = expected[score["name"].split(" ")[0]]
+        assert score["score"] == pytest.approx(value, abs=6e-13)
+        assert score["signature"] == signature
 
 
 @pytest.mark.slow
@@ -114,7 +88,7 @@ def test_without_a_file_hypotheses_come_from_stdin(ref: Path, arguments: tuple[s
     result = subprocess.run(command, input=ref.read_bytes(), capture_output=True, check=True)
     (system,) = json.loads(result.stdout)["systems"]
     assert system["system"] == "stdin"
-    assert [round(found["score"], 9) for found in system["scores"]] == [100, 100, 100]
+    assert [round(score["score"], 9) for score in system["scores"]] == [100, 100, 100]
 
 
 SHOW_MODULES = """
@@ -135,12 +109,11 @@ def modules_loaded_by(*arguments: object) -> set[str]:
 
 
 @pytest.mark.slow
-def test_scoring_loads_no_torch_and_help_nothing_heavy(ref: Path) -> None:
+def test_scoring_does_not_load_torch(ref: Path) -> None:
     metrics = [word for name in ("bleu", "paper-bleu", "chrf", "ter") for word in ("--metric", name)]
     loaded = modules_loaded_by("--reference", ref, ref, *metrics)
     assert {"sacrebleu", "sacremoses"} <= loaded
     assert "torch" not in loaded
-    assert not modules_loaded_by("--help") & {"torch", "sacrebleu", "sacremoses", "numpy", "rich"}
 
 
 def test_sentences_are_tab_separated_on_stdout_and_the_table_goes_to_stderr(
@@ -156,7 +129,7 @@ def test_sentences_are_tab_separated_on_stdout_and_the_table_goes_to_stderr(
     assert nmt("score", *arguments, "--quiet").stderr == ""
 
 
-def test_sentences_of_several_systems_are_told_apart(nmt: Run, ref: Path, worse: Path) -> None:
+def test_columns_name_the_system_if_there_are_several(nmt: Run, ref: Path, worse: Path) -> None:
     result = nmt("score", "--reference", ref, ref, worse, "--sentences", "--metric", "chrf")
     assert result.stdout.splitlines()[0] == f"line\t{ref} chrF2\t{worse} chrF2"
 
@@ -169,7 +142,7 @@ def as_sgm(kind: str, lines: list[str]) -> bytes:
     return SGM.format(kind, "".join(segments)).encode()
 
 
-def test_wmt_sgm_and_packed_text_score_as_plain_text_does(
+def test_sgm_and_compressed_text_score_as_plain_text(
     nmt: Run, ref: Path, worse: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "ref.de.sgm").write_bytes(as_sgm("refset", REFERENCE))
@@ -178,7 +151,7 @@ def test_wmt_sgm_and_packed_text_score_as_plain_text_does(
 
     def values(reference: Path, hypotheses: Path) -> list[float]:
         result = nmt("score", "--json", "--reference", reference, hypotheses)
-        return [found["score"] for found in json.loads(result.stdout)["systems"][0]["scores"]]
+        return [score["score"] for score in json.loads(result.stdout)["systems"][0]["scores"]]
 
     plain = values(ref, worse)
     assert len(plain) == 3
@@ -194,7 +167,7 @@ def test_wmt_sgm_and_packed_text_score_as_plain_text_does(
     assert_one_line(result, "other.sgm segment 2 is doc BBC/News 12-A seg 7")
 
 
-def test_documents_whose_names_differ_after_a_blank_are_told_apart(nmt: Run, tmp_path: Path) -> None:
+def test_documents_whose_names_differ_after_a_space_are_distinct(nmt: Run, tmp_path: Path) -> None:
     (tmp_path / "ref.sgm").write_bytes(as_sgm("refset", REFERENCE))
     (tmp_path / "hyp.sgm").write_bytes(as_sgm("tstset", REFERENCE).replace(b"12-A", b"12-B"))
     result = nmt("score", "--reference", tmp_path / "ref.sgm", tmp_path / "hyp.sgm")
@@ -204,11 +177,11 @@ def test_documents_whose_names_differ_after_a_blank_are_told_apart(nmt: Run, tmp
 def test_several_references_count_together(nmt: Run, ref: Path, worse: Path) -> None:
     result = nmt("score", "--reference", ref, "--reference", worse, worse, "--json")
     content = json.loads(result.stdout)
-    assert [found["score"] for found in content["systems"][0]["scores"]] == pytest.approx([100] * 3)
+    assert [score["score"] for score in content["systems"][0]["scores"]] == pytest.approx([100] * 3)
     assert content["systems"][0]["scores"][0]["signature"].startswith("nrefs:2|")
 
 
-def test_significance_stars_what_differs_and_names_what_it_is_compared_with(
+def test_significance_marks_differences_and_names_the_baseline(
     nmt: Run, ref: Path, worse: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "ref40.de").write_bytes(ref.read_bytes() * 40)
@@ -225,7 +198,7 @@ def test_significance_stars_what_differs_and_names_what_it_is_compared_with(
     assert "ar:99" in result.stdout
 
 
-def test_json_holds_what_a_test_found(nmt: Run, ref: Path, worse: Path) -> None:
+def test_json_contains_the_results_of_a_significance_test(nmt: Run, ref: Path, worse: Path) -> None:
     arguments = (
         "--significance",
         "bootstrap",
@@ -237,12 +210,12 @@ def test_json_holds_what_a_test_found(nmt: Run, ref: Path, worse: Path) -> None:
     )
     first, second = json.loads(nmt("score", "--reference", ref, worse, ref, *arguments).stdout)["systems"]
     assert first["scores"][0]["significance"]["p_value"] is None
-    found = second["scores"][0]["significance"]
-    assert set(found) == {"p_value", "mean", "margin", "signature"}
-    assert "bs:99" in found["signature"]
+    score = second["scores"][0]["significance"]
+    assert set(score) == {"p_value", "mean", "margin", "signature"}
+    assert "bs:99" in score["signature"]
 
 
-def test_without_a_language_the_papers_score_is_left_out_with_a_word_why(
+def test_without_a_language_a_note_explains_the_missing_paper_bleu(
     nmt: Run, ref: Path, worse: Path, tmp_path: Path
 ) -> None:
     gold = ref.rename(tmp_path / "gold")
@@ -260,7 +233,7 @@ def test_warnings_come_on_stderr_even_when_quiet(nmt: Run, ref: Path, tmp_path: 
     assert json.loads(result.stdout)["lines"] == 4
 
 
-def test_a_name_in_brackets_is_printed_as_it_is(nmt: Run, ref: Path, worse: Path, tmp_path: Path) -> None:
+def test_a_name_in_brackets_is_printed_unchanged(nmt: Run, ref: Path, worse: Path, tmp_path: Path) -> None:
     system = worse.rename(tmp_path / "[red]x")
     assert "[red]x" in "".join(nmt("score", "--reference", ref, system).stdout.split())
 
@@ -274,7 +247,7 @@ def test_a_name_in_brackets_is_printed_as_it_is(nmt: Run, ref: Path, worse: Path
         (("--set", "bleu.tokenizer=moses"), "bleu.tokenizer must be "),
     ],
 )
-def test_what_a_user_can_mend_is_one_line(
+def test_an_error_of_the_user_is_one_line(
     nmt: Run, ref: Path, worse: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     assert_one_line(nmt("score", "--reference", ref, worse, *arguments), message)
@@ -293,7 +266,7 @@ def test_unequal_numbers_of_lines_name_both_and_the_two_newstest2014(nmt: Run, t
     ("name", "arguments"),
     [("gold", ("--target-lang", lang)) for lang in ("zh", "zh-CN", "zh_CN", "ZH")] + [("ref.zh-CN", ())],
 )
-def test_chinese_is_cut_into_characters_whatever_its_region_and_case(
+def test_chinese_is_split_into_characters_for_any_region_and_case(
     nmt: Run, tmp_path: Path, name: str, arguments: tuple[str, ...]
 ) -> None:
     (tmp_path / name).write_text("两只狗在雪地里玩耍。\n", encoding="utf-8")
@@ -310,7 +283,7 @@ def test_a_missing_file_is_named(nmt: Run, ref: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [(), ("--reference", "r", "--metric", "meteor"), ("--reference", "r", "--significance", "t")]
 )
-def test_wrong_usage_is_two(nmt: Run, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_exits_with_2(nmt: Run, arguments: tuple[str, ...]) -> None:
     result = nmt("score", *arguments)
     assert (result.returncode, result.stdout) == (2, "")
 
@@ -320,7 +293,7 @@ def assert_one_line(result: CompletedProcess[str], message: str) -> None:
     assert message in result.stderr
 
 
-def test_json_shows_a_hostile_name_and_gives_it_back_as_it_was(nmt: Run, ref: Path, worse: Path) -> None:
+def test_json_escapes_control_characters_in_names(nmt: Run, ref: Path, worse: Path) -> None:
     hostile = worse.rename(worse.with_name("a\x1b[2J\x9b2J\u202e\u2028\x7f"))
     result = nmt("score", "--reference", ref, hostile, "--json", "--metric", "bleu")
     assert not set("\x1b\x9b\u202e\u2028\x7f") & {*result.stdout}

@@ -1,4 +1,4 @@
-"""`nmt score` on parses: what it prints, what it warns of, and what it refuses."""
+"""`nmt score` on parses: output, warnings and errors."""
 
 import gzip
 import json
@@ -51,10 +51,10 @@ def test_parses_are_scored_by_their_brackets_and_malformed_ones_count(
     )
 
 
-def test_json_holds_every_part_of_bracket_f1(nmt: Run, trees: Path, parses: Path) -> None:
+def test_json_contains_every_part_of_bracket_f1(nmt: Run, trees: Path, parses: Path) -> None:
     (system,) = json.loads(nmt("score", "--reference", trees, parses, "--json").stdout)["systems"]
-    found = {score["name"]: score["score"] for score in system["scores"]}
-    assert found == pytest.approx(
+    values = {score["name"]: score["score"] for score in system["scores"]}
+    assert values == pytest.approx(
         {
             "bracket F1": 250 / 3,
             "precision": 250 / 3,
@@ -69,7 +69,7 @@ def test_json_holds_every_part_of_bracket_f1(nmt: Run, trees: Path, parses: Path
     )
 
 
-def test_linearised_references_and_packed_trees_score_as_trees_do(
+def test_linearised_references_and_compressed_trees_score_as_trees(
     nmt: Run, trees: Path, parses: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "gold").write_text(
@@ -95,7 +95,7 @@ def test_each_parse_has_its_f1(nmt: Run, trees: Path, parses: Path) -> None:
         (("--set", "bleu.tokenizer=intl"), "bleu.tokenizer has no effect"),
     ],
 )
-def test_what_brackets_have_no_use_for_is_one_line(
+def test_options_without_effect_on_brackets_are_one_line(
     nmt: Run, trees: Path, parses: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     assert_one_line(nmt("score", "--reference", trees, parses, *arguments), message)
@@ -107,7 +107,7 @@ def test_brackets_compare_with_one_reference(nmt: Run, trees: Path, parses: Path
     assert_one_line(result, "brackets compares with one reference")
 
 
-def test_a_reference_that_is_no_tree_is_one_line(nmt: Run, trees: Path, parses: Path) -> None:
+def test_a_reference_without_a_tree_is_one_line(nmt: Run, trees: Path, parses: Path) -> None:
     trees.write_text(f"{TREES[0]}\n{TREES[1][:-1]}\n")
     assert_one_line(nmt("score", "--reference", trees, parses), "test.trees line 2: (TOP is not closed")
 

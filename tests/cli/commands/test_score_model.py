@@ -1,4 +1,4 @@
-"""`nmt score --model`: what a model thinks of translations."""
+"""`nmt score --model`: log-probabilities of translations."""
 
 import json
 import math
@@ -22,12 +22,12 @@ CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=
 
 
 LONGEST = 12
-"""The most tokens of a sentence in its training, end mark counted."""
+"""The longest sentence in training, in tokens with the end token."""
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, toy_dataset: Path) -> Path:
-    """A model with opinions of its own."""
+    """A model with random weights, which prefers some tokens."""
     identity = Identity(CONFIG, load_tokenizers(toy_dataset / TOKENIZERS), {"longest": LONGEST})
     torch.manual_seed(7)
     folder = tmp_path_factory.mktemp("scoring") / "model"
@@ -53,67 +53,69 @@ def hypotheses(tmp_path: Path) -> Path:
 
 @torch.no_grad()
 def scores(folder: Path, source: str, target: str) -> list[float]:
-    """By one whole forward in float64."""
+    """Return the log-probabilities of a translation, computed in one pass in float64."""
     model = read_model(folder)
     tokenizers, transformer = model.identity.tokenizers, model.transformer.double()
     ids = [
         [*side.encode(side.prepare(text)), side.vocabulary.end]
         for side, text in ((tokenizers.source, source), (tokenizers.target, target))
     ]
-    tokens = [torch.tensor(some) for some in ids]
-    decoded = transformer(tokens[0], tokens[1], *(Layout.of([len(some)]) for some in ids))
+    tokens = [torch.tensor(sequence) for sequence in ids]
+    decoded = transformer(tokens[0], tokens[1], *(Layout.of([len(sequence)]) for sequence in ids))
     return list(transformer.logits(decoded).log_softmax(-1).gather(1, tokens[1][:, None])[:, 0].tolist())
 
 
-def test_each_line_gets_its_log_probability_and_the_text_its_perplexities(
+def test_a_model_scores_lines_with_log_probabilities_and_the_text_with_perplexities(
     nmt: Nmt, model: Path, source: Path, hypotheses: Path
 ) -> None:
     result = nmt("score", "--model", model, "--source", source, hypotheses)
     assert result.returncode == 0
     pairs = list(zip(source.read_text().splitlines(), hypotheses.read_text().splitlines(), strict=True))
-    wanted = [scores(model, *pair) for pair in pairs]
+    expected = [scores(model, *pair) for pair in pairs]
     assert [float(line) for line in result.stdout.splitlines()] == pytest.approx(
-        [sum(each) for each in wanted], abs=1e-4
+        [sum(values) for values in expected], abs=1e-4
     )
-    everything = [score for each in wanted for score in each]
+    everything = [score for values in expected for score in values]
     pieces, words = (math.exp(-sum(everything) / count) for count in (len(everything), 2 + 1 + 0 + 3 + 4))
-    told = re.search(r"perplexity ([\d,.]+) of a piece, ([\d,.]+) of a word", result.stderr)
-    assert told
-    assert [float(one.replace(",", "")) for one in told.groups()] == pytest.approx([pieces, words], rel=1e-3)
+    message = re.search(r"perplexity ([\d,.]+) per token, ([\d,.]+) per word", result.stderr)
+    assert message
+    assert [float(one.replace(",", "")) for one in message.groups()] == pytest.approx(
+        [pieces, words], rel=1e-3
+    )
 
 
-def test_json_holds_the_score_of_each_piece(nmt: Nmt, model: Path, source: Path, hypotheses: Path) -> None:
+def test_json_contains_the_score_of_each_token(nmt: Nmt, model: Path, source: Path, hypotheses: Path) -> None:
     result = nmt("score", "--model", model, "--source", source, "--json", hypotheses)
-    found = json.loads(result.stdout)
-    first = found["lines"][0]
+    content = json.loads(result.stdout)
+    first = content["lines"][0]
     assert first["token_scores"] == pytest.approx(scores(model, "abc de", "cba ed"), abs=1e-4)
     assert first["log_probability"] == pytest.approx(sum(first["token_scores"]))
     assert len(first["tokens"]) == len(first["token_scores"])
     assert first["tokens"][-1] == "</s>"
-    assert set(found) == {"perplexity", "word_perplexity", "lines"}
+    assert set(content) == {"perplexity", "word_perplexity", "lines"}
 
 
-def test_what_the_model_itself_translated_gets_the_score_it_gave(
+def test_translations_get_the_score_that_the_search_reported(
     nmt: Nmt, model: Path, source: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    # Characters: the text of a translation has the pieces that it was made of, blanks at its ends apart.
+    # Tokens are characters, so a text has the tokens of its translation, except for spaces at its ends.
     nmt("translate", model, "--format", "json", "--input", source, "--output", out)
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     best = [line["hypotheses"][0] for line in lines if line["hypotheses"]]
-    kept = [number for number, one in enumerate(best) if "".join(one["tokens"][:-1]) == one["text"]]
-    assert kept
+    numbers = [number for number, one in enumerate(best) if "".join(one["tokens"][:-1]) == one["text"]]
+    assert numbers
     words = [line for line in source.read_text(encoding="utf-8").splitlines() if line]
-    (tmp_path / "some.source").write_text("".join(f"{words[i]}\n" for i in kept), encoding="utf-8")
-    (tmp_path / "some").write_text("".join(f"{best[i]['text']}\n" for i in kept), encoding="utf-8")
+    (tmp_path / "some.source").write_text("".join(f"{words[i]}\n" for i in numbers), encoding="utf-8")
+    (tmp_path / "some").write_text("".join(f"{best[i]['text']}\n" for i in numbers), encoding="utf-8")
     result = nmt("score", "--model", model, "--source", tmp_path / "some.source", tmp_path / "some")
     assert [float(line) for line in result.stdout.splitlines()] == pytest.approx(
-        [best[i]["log_probability"] for i in kept], abs=1e-4
+        [best[i]["log_probability"] for i in numbers], abs=1e-4
     )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--model", "MODEL", "SOURCE"), "--model and --source work only together"),
         (("--source", "SOURCE", "SOURCE"), "--model and --source work only together"),
@@ -122,13 +124,13 @@ def test_what_the_model_itself_translated_gets_the_score_it_gave(
     ],
     ids=["no source", "no model", "a metric too", "neither"],
 )
-def test_half_a_question_is_wrong_usage(
-    nmt: Nmt, model: Path, source: Path, arguments: tuple[str, ...], told: str
+def test_model_without_source_is_wrong_usage(
+    nmt: Nmt, model: Path, source: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     names = {"MODEL": str(model), "SOURCE": str(source)}
     result = nmt("score", *(names.get(word, word) for word in arguments))
     assert result.returncode == 2
-    assert told in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("texts", [("--source", "-", "-"), ("--source", "-")], ids=" ".join)
@@ -139,7 +141,7 @@ def test_both_texts_from_stdin_are_one_line_of_error(nmt: Nmt, model: Path, text
 
 
 @pytest.mark.parametrize("form", [(), ("--json", "--quiet")], ids=["text", "json"])
-def test_lines_that_translate_would_split_are_warned_of_and_scored_whole(
+def test_long_lines_are_scored_without_splitting_and_cause_a_warning(
     nmt: Nmt, model: Path, tmp_path: Path, form: tuple[str, ...]
 ) -> None:
     for name in ("source", "hypotheses"):
@@ -150,11 +152,11 @@ def test_lines_that_translate_would_split_are_warned_of_and_scored_whole(
     (warning,) = (line for line in result.stderr.splitlines() if line.startswith("Warning: "))
     assert warning.startswith(
         f"Warning: {tmp_path / 'source'}: 2 of 4 lines have more than the 11 pieces that nmt translate takes "
-        "at once (the first is line 2); "
+        "at once (the first is line 2). "
     )
     if not form:
-        whole = sum(scores(model, "abc abc abc abc", "abc abc abc abc"))
-        assert float(result.stdout.splitlines()[3]) == pytest.approx(whole, abs=1e-4)
+        total = sum(scores(model, "abc abc abc abc", "abc abc abc abc"))
+        assert float(result.stdout.splitlines()[3]) == pytest.approx(total, abs=1e-4)
     translated = nmt("translate", model, "--input", tmp_path / "source", "--output", tmp_path / "out")
     assert "Warning: lines 2, 4: too long" in translated.stderr
 

@@ -1,4 +1,4 @@
-"""`nmt serve` says what it needs; what it answers is tested where it is made."""
+"""`nmt serve`: its settings and errors. Tests of the answers are in tests/serving."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 Nmt = Callable[..., CompletedProcess[str]]
 
 
-def test_what_is_not_installed_is_named_with_its_cure(
+def test_a_missing_library_is_named_with_the_remedy(
     nmt: Nmt, made_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -17,19 +17,19 @@ def test_what_is_not_installed_is_named_with_its_cure(
     )
     result = nmt("serve", made_models / "copies")
     assert result.returncode == 1
-    told = "nmt serve needs uvicorn, which is not installed: pip install '.[serve]'."
-    assert result.stderr == f"Error: {told}\n"
+    message = "nmt serve needs uvicorn, which is not installed: pip install '.[serve]'."
+    assert result.stderr == f"Error: {message}\n"
 
 
-def test_settings_of_search_input_and_server_are_offered(nmt: Nmt) -> None:
-    told = nmt("serve", "--settings", "--set", "server.most_waiting=7").stdout
-    assert "most_waiting = 7" in told and "[search]" in told and 'sentences = "split"' in told
+def test_serve_has_the_settings_of_search_input_and_server(nmt: Nmt) -> None:
+    message = nmt("serve", "--settings", "--set", "server.most_waiting=7").stdout
+    assert "most_waiting = 7" in message and "[search]" in message and 'sentences = "split"' in message
     help = nmt("serve", "--help").stdout
     assert "server.most_characters" in help and "--api-keys" in help
 
 
 @pytest.mark.slow
-def test_two_models_for_one_pair_are_a_mistake(nmt: Nmt, made_models: Path) -> None:
+def test_two_models_for_one_language_pair_are_refused(nmt: Nmt, made_models: Path) -> None:
     folders = made_models / "copies", made_models / "silent"
     result = nmt("serve", *folders, "--device", "cpu", "--threads", "1", "--port", "0")
     assert result.returncode == 1

@@ -1,23 +1,20 @@
-"""`nmt train`: its flags, its help, what it says on the way, and how it ends."""
+"""`nmt train`: settings, progress, errors, signals and exit codes."""
 
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import click
 import pytest
 
 from nmt_cli import config as settings
 from nmt_cli.checkpoints.finding import checkpoints
 from nmt_cli.cli.commands import train as train_module
-from nmt_cli.cli.commands.train import Stop, train
+from nmt_cli.cli.commands.train import Stop
 from nmt_cli.cli.reports.train import Reporter
 from nmt_cli.errors import EXIT_CODES
 from nmt_cli.scoring.metrics import score
@@ -27,25 +24,6 @@ from nmt_cli.training.validation.metrics import Judgement
 
 Run = Callable[..., CompletedProcess[str]]
 
-FLAGS = [
-    "--out",
-    "--preset",
-    "--max-steps",
-    "--batch-tokens",
-    "--max-tokens-per-device",
-    "--seed",
-    "--device",
-    "--devices",
-    "--threads",
-    "--validate-every",
-    "--save-every",
-    "--init-from",
-    "--deterministic",
-    "--dry-run",
-    "--config",
-    "--set",
-]
-"""A flag is a promise, and there is room for sixteen: what need not change from run to run is a setting."""
 
 TINY = {
     "model": "width=16\nfeed_forward=32\nheads=2\nencoder_layers=1\ndecoder_layers=1",
@@ -67,7 +45,7 @@ def signals_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def run(nmt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """`nmt train` on the CPU with the settings of a tiny model in a file, in this process and one thread."""
+    """Run `nmt train` with a tiny model on the CPU, in this process and one thread."""
     monkeypatch.setattr("nmt_cli.training.setup.run.default_threads", lambda processes: 1)
     file = tmp_path / "tiny.toml"
     file.write_text("\n".join(f"[{name}]\n{keys}\n" for name, keys in TINY.items()), encoding="utf-8")
@@ -75,47 +53,15 @@ def run(nmt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[R
         yield lambda *arguments: nmt("train", *arguments, "--config", file, "--device", "cpu")
 
 
-def assert_one_line(result: CompletedProcess[str], code: int, *told: str) -> None:
+def assert_one_line(result: CompletedProcess[str], code: int, *message: str) -> None:
     assert (result.returncode, result.stdout) == (code, "")
     assert result.stderr.splitlines()[-1].startswith("Error: ")
-    assert all(part in result.stderr for part in told)
+    assert all(part in result.stderr for part in message)
     if code == 1:
         assert result.stderr.count("\n") == 1
 
 
-def test_the_flags_are_these_and_no_more() -> None:
-    options = [option for option in train.params if isinstance(option, click.Option)]
-    assert [option.opts[0] for option in options] == [*FLAGS, "--settings", "--quiet", "--debug"]
-
-
-def test_help_shows_every_flag(nmt: Run) -> None:
-    text = nmt("train", "--help").stdout
-    assert [flag for flag in FLAGS if flag not in text] == []
-
-
-def test_help_lists_the_presets(nmt: Run) -> None:
-    text = "".join(nmt("train", "--help").stdout.split())
-    assert all(name in text for name in settings.preset_names())
-
-
-SHOW_MODULES = """
-import sys
-from nmt_cli.cli.main import main
-sys.argv = ["nmt", "train", "--help"]
-try:
-    main()
-finally:
-    print(*sys.modules, file=sys.stderr)
-"""
-
-
-def test_help_loads_nothing_heavy() -> None:
-    command = [sys.executable, "-c", SHOW_MODULES]
-    result = subprocess.run(command, capture_output=True, check=True, text=True)
-    assert not set(result.stderr.split()) & {"torch", "safetensors", "numpy", "sacrebleu", "rich"}
-
-
-def test_a_run_says_what_it_does_on_stderr_and_nothing_on_stdout(
+def test_a_run_reports_on_stderr_and_prints_nothing_to_stdout(
     run: Run, toy_dataset: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -129,7 +75,7 @@ def test_a_run_says_what_it_does_on_stderr_and_nothing_on_stdout(
     assert done == f"{out}: complete"
 
 
-def test_quiet_says_nothing_where_all_goes_well(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
+def test_quiet_prints_nothing_if_all_goes_well(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
     result = run(toy_dataset, "--out", tmp_path / "run", "--quiet")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert (tmp_path / "run/last").exists()
@@ -154,16 +100,16 @@ def test_quiet_says_nothing_where_all_goes_well(run: Run, toy_dataset: Path, tmp
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
-def test_flags_are_settings_and_the_run_keeps_what_holds(
+def test_options_are_settings_that_the_run_folder_records(
     run: Run, toy_dataset: Path, tmp_path: Path, flags: tuple[str, ...], setting: str, value: object
 ) -> None:
     assert run(toy_dataset, "--out", tmp_path / "run", *flags).returncode == 0
-    kept = settings.read(TrainConfig, tmp_path / "run/config.toml")
+    config = settings.read(TrainConfig, tmp_path / "run/config.toml")
     section, _, key = setting.partition(".")
-    assert getattr(getattr(kept, section), key) == value
+    assert getattr(getattr(config, section), key) == value
 
 
-def test_the_same_command_again_goes_on_with_more_steps(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
+def test_the_same_command_with_more_steps_resumes(run: Run, toy_dataset: Path, tmp_path: Path) -> None:
     run(toy_dataset, "--out", tmp_path / "run")
     result = run(toy_dataset, "--out", tmp_path / "run", "--max-steps", "3")
     assert result.stderr.splitlines()[:3] == [
@@ -176,7 +122,7 @@ def test_the_same_command_again_goes_on_with_more_steps(run: Run, toy_dataset: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "Missing option '--out'"),
         (("--out", "x", "--devices", "0"), "--devices must be at least 1 (got 0)"),
@@ -191,15 +137,15 @@ def test_the_same_command_again_goes_on_with_more_steps(run: Run, toy_dataset: P
     ],
     ids=lambda value: " ".join(value[2:]) if isinstance(value, tuple) else "",
 )
-def test_wrong_usage_is_told_with_exit_code_2(
-    nmt: Run, toy_dataset: Path, arguments: tuple[str, ...], told: str
+def test_wrong_usage_exits_with_2(
+    nmt: Run, toy_dataset: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     result = nmt("train", toy_dataset, *arguments)
-    assert_one_line(result, 2, told)
+    assert_one_line(result, 2, message)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--set", "training.max_step=5"), "did you mean training.max_steps?"),
         (("--preset", "tinny"), "there is no preset tinny; did you mean tiny?"),
@@ -254,20 +200,22 @@ def test_wrong_usage_is_told_with_exit_code_2(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_settings_that_make_no_sense_are_told_in_one_line_before_anything_is_trained(
-    run: Run, toy_dataset: Path, tmp_path: Path, arguments: tuple[str, ...], told: str
+def test_invalid_settings_are_reported_in_one_line_before_training(
+    run: Run, toy_dataset: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    assert_one_line(run(toy_dataset, "--out", tmp_path / "run", *arguments), 1, told)
+    assert_one_line(run(toy_dataset, "--out", tmp_path / "run", *arguments), 1, message)
     assert not (tmp_path / "run/checkpoints").exists()
 
 
 @pytest.mark.parametrize("devices", [(), ("--devices", "2")], ids=["one process", "two"])
-def test_what_is_no_dataset_is_told_in_one_line(run: Run, tmp_path: Path, devices: tuple[str, ...]) -> None:
+def test_a_folder_without_a_dataset_is_reported_in_one_line(
+    run: Run, tmp_path: Path, devices: tuple[str, ...]
+) -> None:
     result = run(tmp_path, "--out", tmp_path / "run", *devices)
     assert_one_line(result, 1, f"{tmp_path} is no dataset folder: it has no dataset.json; make one with nmt")
 
 
-def test_the_first_signal_is_remembered_and_a_second_ctrl_c_ends_at_once(
+def test_the_first_signal_is_recorded_and_a_second_ctrl_c_ends_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with signals_as_before():
@@ -284,7 +232,7 @@ def test_the_first_signal_is_remembered_and_a_second_ctrl_c_ends_at_once(
 
 
 @pytest.mark.parametrize("number", EXIT_CODES)
-def test_a_signal_that_nohup_had_us_ignore_stays_ignored(number: int) -> None:
+def test_a_signal_that_nohup_ignores_stays_ignored(number: int) -> None:
     with signals_as_before():
         signal.signal(number, signal.SIG_IGN)
         stop = Stop()
@@ -296,7 +244,7 @@ def test_a_signal_that_nohup_had_us_ignore_stays_ignored(number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 143)]
 )
-def test_a_signal_saves_and_says_how_to_go_on(
+def test_a_signal_saves_and_explains_how_to_resume(
     run: Run, toy_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
     out, show = tmp_path / "run", Reporter.__call__
@@ -399,7 +347,7 @@ def test_each_event_is_a_plain_line(
     assert capsys.readouterr() == ("", f"{line}\n")
 
 
-def test_it_computes_in_as_many_threads_as_told(run: Run, tmp_path: Path, toy_dataset: Path) -> None:
+def test_threads_sets_the_number_of_threads(run: Run, tmp_path: Path, toy_dataset: Path) -> None:
     assert run(toy_dataset, "--out", tmp_path / "run", "--threads", "2").returncode == 0
     (facts,) = (tmp_path / "run" / "environment.jsonl").read_text("utf-8").splitlines()
     assert json.loads(facts)["threads"] == 2

@@ -1,4 +1,4 @@
-"""What `nmt preprocess` prints when it is done: the same numbers as in the files."""
+"""The output of `nmt preprocess`: the same numbers as in the files."""
 
 import json
 import re
@@ -10,7 +10,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def rows(text: str, head: str) -> list[list[str]]:
-    """The cells of each row of the table whose first column is called `head`, header first."""
+    """Return the cells of the table whose first column is `head`, row by row, with the header."""
     lines = [re.split(r"\s*[│┃]\s*", line.strip())[1:-1] for line in text.splitlines() if line[:1] in "│┃"]
     start = next(number for number, cells in enumerate(lines) if cells[0] == head)
     width = len(lines[start])
@@ -25,8 +25,8 @@ def test_the_tables_show_every_corpus_with_the_numbers_of_the_files(
 ) -> None:
     pairs = [("a b", "b a")] * 1200 + [("", "x")] * 2 + [("a " * 9, "b")] * 3
     first, second = (write_pairs(tmp_path / name, some) for name, some in (("c", pairs), ("d", pairs[1200:])))
-    given = ("--train", first, "--train", second, "--valid", dev, "--set", "filter.max_words=5")
-    result = nmt_preprocess(*given, "--set", "filter.duplicates=true", "--out", tmp_path / "out")
+    arguments = ("--train", first, "--train", second, "--valid", dev, "--set", "filter.max_words=5")
+    result = nmt_preprocess(*arguments, "--set", "filter.duplicates=true", "--out", tmp_path / "out")
     assert result.returncode == 0
     assert rows(result.stderr, "corpus") == [
         ["corpus", "read", "kept", "empty side", "too many words", "duplicate"],
@@ -40,10 +40,10 @@ def test_the_tables_show_every_corpus_with_the_numbers_of_the_files(
         ["dev", "valid", "20", f"{splits['dev']['source_tokens']:,}"],
     ]
     assert "vocabulary: 8 entries, joint" in result.stderr
-    assert f"with samples, is {tmp_path}/out/filter-report.html" in result.stderr
+    assert f"filter report with samples: {tmp_path}/out/filter-report.html" in result.stderr
 
 
-def test_separate_vocabularies_are_both_told(
+def test_both_separate_vocabularies_are_shown(
     nmt_preprocess: Callable[..., CompletedProcess[str]],
     tmp_path: Path,
     write_pairs: Callable[[Path, Pairs], str],
@@ -55,7 +55,7 @@ def test_separate_vocabularies_are_both_told(
     assert "vocabularies: 16 and 8 entries" in result.stderr
 
 
-def test_every_odd_evaluation_set_is_warned_about_with_a_line_to_look_at(
+def test_each_odd_evaluation_set_causes_a_warning_with_a_line_number(
     nmt_preprocess: Callable[..., CompletedProcess[str]],
     tmp_path: Path,
     toy: str,
@@ -64,6 +64,6 @@ def test_every_odd_evaluation_set_is_warned_about_with_a_line_to_look_at(
     odd = write_pairs(tmp_path / "odd", [("abc", "abc"), ("", "abc"), ("\u4e00", "abc"), ("", "a")])
     result = nmt_preprocess("--train", toy, "--test", odd, "--out", tmp_path / "out", "--quiet")
     assert result.stderr.splitlines() == [
-        "Warning: test set odd: empty side in 2 of 4 pairs, kept (as in line 2)",
-        "Warning: test set odd: unknown subwords in 1 of 4 pairs, kept (as in line 3)",
+        "Warning: test set 'odd': empty side in 2 of 4 pairs (kept; first: line 2)",
+        "Warning: test set 'odd': unknown subwords in 1 of 4 pairs (kept; first: line 3)",
     ]

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+"""Progress: a bar on a terminal, otherwise a line every few seconds, and nothing with --quiet."""
 
 import io
 import sys
@@ -11,14 +11,14 @@ from nmt_cli.cli.reports.progress import SECONDS_BETWEEN_LINES, shown_progress
 
 
 class Clock:
-    """Time that passes when told."""
+    """A clock that moves when the test calls it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
 
 
 class Terminal(io.StringIO):
-    """Keeps what is written, and says that somebody is looking."""
+    """A stream that stores its output and claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -31,45 +31,45 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_line_tells_stage_share_rate_and_time_left(
+def test_a_line_shows_stage_share_rate_and_remaining_time(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with shown_progress("pairs", quiet=False) as told:
-        told("cleaning", 0, 4000)
+    with shown_progress("pairs", quiet=False) as report:
+        report("cleaning", 0, 4000)
         clock.now += 20
-        told("cleaning", 1000, 4000)
-    assert capsys.readouterr() == ("", "cleaning: 1,000 of 4,000 pairs, 50/s, 1 min to go\n")
+        report("cleaning", 1000, 4000)
+    assert capsys.readouterr() == ("", "cleaning: 1,000 of 4,000 pairs, 50 pairs/s, 1 min to go\n")
 
 
-def test_lines_are_far_between_and_each_stage_has_a_rate_of_its_own(
+def test_lines_are_ten_seconds_apart_and_each_stage_has_its_own_rate(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with shown_progress("pairs", quiet=False) as told:
+    with shown_progress("pairs", quiet=False) as report:
         for stage, seconds in (("cleaning", 0.25), ("encoding", 0.5)):
             for done in range(301):
-                told(stage, done, 600)
+                report(stage, done, 600)
                 clock.now += seconds
     lines = capsys.readouterr().err.splitlines()
     assert SECONDS_BETWEEN_LINES == 10
     assert [line.split(":")[0] for line in lines] == ["cleaning"] * 7 + ["encoding"] * 15
-    assert lines[0] == "cleaning: 40 of 600 pairs, 4/s, 2.3 min to go"
-    assert lines[7] == "encoding: 20 of 600 pairs, 2/s, 4.8 min to go"
+    assert lines[0] == "cleaning: 40 of 600 pairs, 4 pairs/s, 2.3 min to go"
+    assert lines[7] == "encoding: 20 of 600 pairs, 2 pairs/s, 4.8 min to go"
 
 
-def test_a_stage_of_unknown_length_makes_no_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with shown_progress("pairs", quiet=False) as told:
+def test_a_stage_of_unknown_length_prints_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress("pairs", quiet=False) as report:
         for _ in range(3):
-            told("learning subwords", 0, 0)
+            report("learning subwords", 0, 0)
             clock.now += 20
     assert capsys.readouterr() == ("", "")
 
 
 def test_quiet_shows_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    with shown_progress("pairs", quiet=True) as told:
-        told("cleaning", 0, 10)
+    with shown_progress("pairs", quiet=True) as report:
+        report("cleaning", 0, 10)
         clock.now += 100
-        told("cleaning", 10, 10)
+        report("cleaning", 10, 10)
     assert terminal.getvalue() == ""
 
 
@@ -77,10 +77,10 @@ def test_a_terminal_shows_a_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    with shown_progress("pairs", quiet=False) as told:
-        told("reading", 0, 0)
-        told("cleaning", 0, 300)
-        told("cleaning", 200, 300)
-        told("encoding", 300, 300)
+    with shown_progress("pairs", quiet=False) as report:
+        report("reading", 0, 0)
+        report("cleaning", 0, 300)
+        report("cleaning", 200, 300)
+        report("encoding", 300, 300)
     shown = terminal.getvalue()
     assert [words for words in ("reading", "cleaning", "encoding", "300/300") if words not in shown] == []

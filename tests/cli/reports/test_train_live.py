@@ -1,4 +1,4 @@
-"""What a run shows on a terminal: where it stands in place, what is worth keeping above it."""
+"""The progress of a run on a terminal: a panel, and lines above it that stay."""
 
 import io
 import os
@@ -40,7 +40,7 @@ PROGRESS = Progress(
 
 
 class Terminal(io.StringIO):
-    """Keeps what is written, and says that somebody is looking."""
+    """A stream that stores its output and claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -60,7 +60,7 @@ def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shown(reporter: LiveReporter, width: int = 80) -> str:
-    """The panel as text."""
+    """Return the panel as text."""
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(reporter.panel())
     assert isinstance(console.file, io.StringIO)
@@ -79,38 +79,38 @@ def judgement(bleu_of: str) -> Judgement:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "message",
     [
         *("base[b] training,", "epoch 4", "step 1,203 of 100,000", "1.2%, 14 h to go"),
         *("loss 4.568", "perplexity 22.20", "BLEU 21.30, best 22.10", "rate 2.10e-04"),
         *("real tokens/s 12,346", "filler 1.2%", "waiting 3.4%", "memory 7.2 GB"),
     ],
 )
-def test_the_panel_shows_where_the_run_stands_in_eighty_columns(reporter: LiveReporter, told: str) -> None:
+def test_the_panel_fits_into_80_columns(reporter: LiveReporter, message: str) -> None:
     reporter(PROGRESS)
     reporter(Doing("training", 1203, 3))
-    assert told in shown(reporter)
+    assert message in shown(reporter)
 
 
-def test_before_the_first_step_it_is_getting_ready(reporter: LiveReporter) -> None:
+def test_before_the_first_step_the_panel_says_getting_ready(reporter: LiveReporter) -> None:
     assert shown(reporter) == "getting ready …\n"
 
 
 @pytest.mark.parametrize("doing", ["training", "validating", "saving"])
-def test_the_panel_says_what_the_run_is_at(reporter: LiveReporter, doing: str) -> None:
+def test_the_panel_shows_the_current_activity(reporter: LiveReporter, doing: str) -> None:
     reporter(Doing(doing, 7, 0))  # type: ignore[arg-type]
     assert f"{RUN.name} {doing}, epoch 1" in shown(reporter)
     assert "step 7" in shown(reporter)
 
 
 @pytest.mark.parametrize(("complete", "state"), [(True, "complete"), (False, "stopped")])
-def test_the_panel_says_how_the_run_ended(reporter: LiveReporter, complete: bool, state: str) -> None:
+def test_the_panel_shows_the_end_of_the_run(reporter: LiveReporter, complete: bool, state: str) -> None:
     reporter(Doing("saving", 7, 0))
     reporter.end(RUN, complete)
     assert f"{RUN.name} {state}, epoch 1" in shown(reporter)
 
 
-def test_the_score_of_a_validation_shows_at_once_and_the_best_stays(reporter: LiveReporter) -> None:
+def test_the_panel_shows_the_latest_and_the_best_bleu(reporter: LiveReporter) -> None:
     reporter(PROGRESS)
     reporter(Doing("training", 1203, 3))
     reporter(Validated(1203, [judgement("a b c d e f"), judgement("a")], True, 1.0))
@@ -118,7 +118,7 @@ def test_the_score_of_a_validation_shows_at_once_and_the_best_stays(reporter: Li
     assert "BLEU 0.00, best 100.00" in shown(reporter)
 
 
-def test_a_score_of_some_sentences_is_not_shown_as_that_of_the_set(reporter: LiveReporter) -> None:
+def test_a_score_on_a_subset_is_labelled(reporter: LiveReporter) -> None:
     reporter(replace(PROGRESS, bleu_on="300 of 1,014 sentences"))
     reporter(Doing("training", 1203, 3))
     assert "BLEU on 300 of 1,014 sentences" in shown(reporter)
@@ -126,7 +126,7 @@ def test_a_score_of_some_sentences_is_not_shown_as_that_of_the_set(reporter: Liv
     assert "BLEU on 9 of 10 sentences" in shown(reporter)
 
 
-def test_what_is_worth_keeping_stays_above_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_stay_above_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     events: list[Event] = [
         Note("resuming from step 5"),
@@ -140,7 +140,7 @@ def test_what_is_worth_keeping_stays_above_the_panel(monkeypatch: pytest.MonkeyP
             report(event)
         report.end(RUN, complete=True)
     text = terminal.getvalue()
-    for kept in (
+    for line in (
         *(
             "resuming from step 5",
             "Warning: nearly full",
@@ -149,12 +149,12 @@ def test_what_is_worth_keeping_stays_above_the_panel(monkeypatch: pytest.MonkeyP
         ),
         f"{RUN}: complete",
     ):
-        assert re.search(rf"{re.escape(kept)}.*\n", text)
+        assert re.search(rf"{re.escape(line)}.*\n", text)
     assert "step 1,203 of 100,000" in text
 
 
 @pytest.mark.parametrize("kind", ["dumb terminal", "pipe", "quiet", "another rank"])
-def test_elsewhere_there_is_no_panel(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_without_a_terminal_there_is_no_panel(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     if kind == "dumb terminal":
         monkeypatch.setenv("TERM", "dumb")
@@ -171,7 +171,7 @@ def test_elsewhere_there_is_no_panel(monkeypatch: pytest.MonkeyPatch, kind: str)
     )
 
 
-def test_a_terminal_that_goes_away_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_terminal_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Gone())
     with shown_run(RUN, quiet=False, silent=False) as report:
         assert isinstance(report, LiveReporter)
@@ -181,7 +181,7 @@ def test_a_terminal_that_goes_away_does_not_end_the_run(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_nmt_train_shows_it(toy_dataset: Path, tmp_path: Path, nmt_script: Path) -> None:
+def test_nmt_train_shows_the_panel(toy_dataset: Path, tmp_path: Path, nmt_script: Path) -> None:
     settings = ("model.width=16", "model.feed_forward=32", "model.heads=2", "model.encoder_layers=1")
     more = ("model.decoder_layers=1", "batch.tokens=400", "training.max_steps=3", "training.log_every=1")
     words = [word for setting in (*settings, *more) for word in ("--set", setting)]
@@ -194,13 +194,13 @@ def test_nmt_train_shows_it(toy_dataset: Path, tmp_path: Path, nmt_script: Path)
 
 
 def on_a_terminal(command: list[str]) -> str:
-    """All that a command writes on a terminal."""
+    """Return the output of a command on a terminal."""
     child, terminal = pty.fork()
     if not child:
         os.environ["TERM"], os.environ["COLUMNS"] = "xterm", "100"
         os.execv(command[0], command)
     written = b""
-    with suppress(OSError):  # which is how a terminal says that nobody is left
+    with suppress(OSError):  # raised when the process has closed the terminal
         while part := os.read(terminal, 65536):
             written += part
     os.close(terminal)
