@@ -45,12 +45,12 @@ class Service:
         if (count := sum(map(len, texts))) > (limit := self.config.most_characters):
             raise Refused(413, f"The text has {count:,} characters. Send at most {limit:,} at a time.")
 
-    async def translate(self, job: Job) -> list[TranslatedText]:
-        """Translate all texts of a request."""
+    async def translate(self, job: Job) -> tuple[list[TranslatedText], list[Translation]]:
+        """Return the translations of all texts of a request, and those of their sentences."""
         documents = await self.documents(job)
         async with aclosing(self.stream(documents)) as stream:
             translations = [translation async for translation in stream]
-        return documents.translated(translations)
+        return documents.translated(translations), translations
 
     async def documents(self, job: Job) -> Documents:
         """Cut the texts of a request into sentences. Raise `Refused` if they are too large."""

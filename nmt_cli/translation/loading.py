@@ -28,7 +28,7 @@ class Where:
     """The devices and the precision to translate with."""
 
     device: str
-    """"cpu", "cuda" or "auto". "auto" means "cuda" if there is a GPU."""
+    """One of "cpu", "cuda" and "auto", which means "cuda" if there is a GPU."""
 
     devices: int
     """Number of GPUs."""

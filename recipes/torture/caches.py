@@ -3,7 +3,8 @@
 python -m recipes.torture.caches --mutations 60 --seed 1
 
 Each mutation damages one file, then runs the command again. The result must equal that of an undamaged run,
-or the command must end with one line of error."""
+or the command must end with one line of error.
+"""
 
 import os
 import shutil

@@ -5,7 +5,8 @@ attention page and a filter report
 
 Each page is made twice, with hostile and with harmless texts: names of folders, sets and languages, lines,
 translations, settings, environments. In the browser both must have the same kinds of elements and
-attributes. No hostile text may have set its mark."""
+attributes. No hostile text may have set its mark.
+"""
 
 import json
 import shutil

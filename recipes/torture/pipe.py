@@ -4,7 +4,8 @@ python -m recipes.torture.pipe --lines 200000
 
 The number and order of lines must match, and memory must not grow. All lines differ. The growth is the
 slope of a straight line through the second half: caches of shapes are full by then, and caches of words
-grow to `MOST_CACHED` entries."""
+grow to `MOST_CACHED` entries.
+"""
 
 import os
 import subprocess

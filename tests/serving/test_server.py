@@ -68,15 +68,20 @@ def characters(address: str) -> int:
     return int(count)
 
 
+def wait_for_characters(address: str, count: int) -> None:
+    """Wait until the server has accepted `count` characters."""
+    end = time.monotonic() + PATIENCE
+    while characters(address) < count and time.monotonic() < end:
+        pass
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
 def test_accepted_requests_are_answered_before_the_end(started: Started, number: int) -> None:
     clients = ["Anna", "Bert", "Carl", "Dora"]
     with started(threads=2) as (process, address), ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(translated, address, name) for name in clients]
         whole = sum(len(f"{name} {number}.") for name in clients for number in range(SENTENCES))
-        end = time.monotonic() + PATIENCE
-        while characters(address) < whole and time.monotonic() < end:
-            pass
+        wait_for_characters(address, whole)
         process.send_signal(number)
         for name, answer in zip(clients, answers, strict=True):
             assert answer.result() == [f"{name} {number}." for number in range(SENTENCES)]
@@ -88,9 +93,7 @@ def test_accepted_requests_are_answered_before_the_end(started: Started, number:
 def test_a_second_signal_ends_at_once(started: Started) -> None:
     with started("--set", "search.beam=64") as (process, address), ThreadPoolExecutor(1) as threads:
         answer = threads.submit(translated, address, "A long text of many words")
-        end = time.monotonic() + PATIENCE
-        while not characters(address) and time.monotonic() < end:
-            pass
+        wait_for_characters(address, 1)
         process.send_signal(signal.SIGTERM)
         assert "ending" in said(process)
         process.send_signal(signal.SIGTERM)
@@ -147,9 +150,7 @@ def test_a_killed_worker_loses_no_request_and_holds_no_connection(started: Start
     with started("--set", "search.beam=16", threads=2) as (process, address):
         with ThreadPoolExecutor(2) as threads:
             answers = [threads.submit(translated, address, name) for name in ("Anna", "Bert")]
-            end = time.monotonic() + PATIENCE
-            while not characters(address) and time.monotonic() < end:
-                pass
+            wait_for_characters(address, 1)
             os.kill(children(process.pid)[0], signal.SIGKILL)
             for name, answer in zip(("Anna", "Bert"), answers, strict=True):
                 assert answer.result() == [f"{name} {number}." for number in range(SENTENCES)]

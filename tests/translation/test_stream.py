@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,22 +21,14 @@ from nmt_cli.runtime.kernels import standby
 from nmt_cli.runtime.threads import available_cores
 from nmt_cli.text.tokenizer import Tokenizer
 from nmt_cli.translation.incoming import lines_of
-from nmt_cli.translation.loading import Loaded, Where, load
+from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.stream import stream
 from nmt_cli.translation.translator import Line, Translation, Translator
 from nmt_cli.translation.workers.pool import Workers
 from nmt_cli.translation.workers.queue import RequestQueue
+from tests.translation.conftest import GREEDY
 
 PATIENCE = 300.0
-GREEDY = TranslateConfig(search=SearchConfig(beam=1))
-
-
-@pytest.fixture(scope="module")
-def copier(made_models: Path) -> Loaded:
-    """Return a model that copies its input."""
-    return load([made_models / "copies"], GREEDY, Where("cpu", 1, 1, "fp32"))
-
-
 Streamed = Callable[..., Iterator[Translation]]
 
 
@@ -98,19 +89,8 @@ def test_no_lines_give_no_translations(streamed: Streamed) -> None:
 
 ODD = st.sampled_from(
     [
-        *(
-            b"\n",
-            b"\r",
-            b"\r\n",
-            b"\v",
-            b"\f",
-            b"\x1c",
-            b"\x85",
-            b"\xc2\x85",
-            b"\xe2\x80\xa8",
-            b"\xe2\x80\xa9",
-        ),
-        *(b"\x00", b"\xff", b"\xef\xbb\xbf", b" ", b"\t", b"a. B", "ä日本😀".encode()),
+        *(text.encode() for text in [*"\n\r\v\f\x1c\x85\u2028\u2029\0\t ", "\r\n", "a. B", "ä日本😀"]),
+        *(b"\x85", b"\xff", b"\xef\xbb\xbf"),
     ]
 )
 BYTES = st.lists(st.one_of(ODD, st.binary(max_size=4)), max_size=40).map(b"".join)

@@ -5,23 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.decoding.config import InputConfig, SearchConfig, TranslateConfig
+from nmt_cli.decoding.config import InputConfig, SearchConfig
 from nmt_cli.decoding.search.hypotheses import Hypothesis
 from nmt_cli.errors import UserError
-from nmt_cli.translation.loading import Loaded, Where, load
+from nmt_cli.translation.loading import Loaded, load
 from nmt_cli.translation.translator import MAX_PARTS, Translator
-
-CONFIG = TranslateConfig(search=SearchConfig(beam=1))
-
-
-@pytest.fixture(scope="module")
-def copier(made_models: Path) -> Loaded:
-    """Return a model that copies its input, at most 63 characters at a time."""
-    return load([made_models / "copies"], CONFIG, Where("cpu", 1, 1, "fp32"))
+from tests.translation.conftest import GREEDY, ON_CPU
 
 
 def translator(copier: Loaded, **settings: object) -> Translator:
-    config = replace(CONFIG, input=InputConfig(**settings))  # type: ignore[arg-type]
+    config = replace(GREEDY, input=InputConfig(**settings))  # type: ignore[arg-type]
     return Translator(copier.translator.tokenizers, copier.models, config)
 
 
@@ -127,7 +120,7 @@ def test_spaces_between_sentences_stay_and_line_ends_become_spaces(copier: Loade
 @pytest.fixture(scope="module")
 def masking(made_models: Path) -> Loaded:
     """Return a model that copies its input, with symbols for placeholders."""
-    return load([made_models / "masks"], CONFIG, Where("cpu", 1, 1, "fp32"))
+    return load([made_models / "masks"], GREEDY, ON_CPU)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +151,6 @@ def test_a_required_beginning_may_contain_a_placeholder(masking: Loaded) -> None
 
 
 def test_a_model_that_never_writes_placeholders_is_forced_to(made_models: Path) -> None:
-    loops = load([made_models / "loops-masks"], CONFIG, Where("cpu", 1, 1, "fp32"))
+    loops = load([made_models / "loops-masks"], GREEDY, ON_CPU)
     (translation,) = loops.translator.translate(loops.models, ["{{x}} and %s"])
     assert [translation.text.count(one) for one in ("{{x}}", "%s")] == [1, 1]

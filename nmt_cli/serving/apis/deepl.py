@@ -28,7 +28,7 @@ async def translate(service: Service, fields: Fields) -> Response:
     markup = fields.text("tag_handling", "") in ("xml", "html")
     _refuse_unsupported(fields)
     direction, _ = await libretranslate.find_direction(service, source, fields.text("target_lang"), texts)
-    translated = await service.translate(Job(direction, texts, 0, markup, _ignored(fields)))
+    translated, _ = await service.translate(Job(direction, texts, 0, markup, _ignored(fields)))
     translations = [
         {
             "detected_source_language": direction.source.upper(),

@@ -37,7 +37,8 @@ async def translate(service: Service, fields: Fields) -> Response:
     if fields.yes("stream"):
         documents = await service.documents(job)
         return EventStream(service, _events(service, documents, is_list, guess), error_body)
-    return JSONResponse(_body(await service.translate(job), is_list, alternatives, guess))
+    translated, _ = await service.translate(job)
+    return JSONResponse(_body(translated, is_list, alternatives, guess))
 
 
 async def detect(service: Service, fields: Fields) -> Response:

@@ -37,10 +37,7 @@ async def complete(service: Service, fields: Fields) -> Response:
         with_usage = isinstance(options, dict) and Fields(options).yes("include_usage")
         head = {**created, "object": "chat.completion.chunk", "model": name}
         return EventStream(service, _chunks(service, job, head, with_usage), error_body)
-    documents = await service.documents(job)
-    async with aclosing(service.stream(documents)) as stream:
-        translations = [translation async for translation in stream]
-    (translated,) = documents.translated(translations)
+    (translated,), translations = await service.translate(job)
     message = {"role": "assistant", "content": translated.text}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     head = {**created, "object": "chat.completion", "model": name}

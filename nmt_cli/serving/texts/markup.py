@@ -1,7 +1,8 @@
 """HTML and XML, cut into text to translate and everything else, which stays exactly as it is.
 
 The time is linear in the length of the document, even for hostile input: an end that is missing is searched
-for once, and the remaining document stays as it is."""
+for once, and the remaining document stays as it is.
+"""
 
 import re
 from collections.abc import Iterator

@@ -33,9 +33,8 @@ def agreed(
     else:
         scores_NN = bleu([one.tokens for one in hypotheses])
     expected_N = scores_NN @ probabilities(hypotheses, search)
-    order = np.argsort(-expected_N, kind="stable")[
-        : search.n_best
-    ]  # among equal ones, the better score first
+    # The sort is stable: among equal hypotheses the better score is first.
+    order = np.argsort(-expected_N, kind="stable")[: search.n_best]
     return [hypotheses[i] for i in order]
 
 
@@ -61,7 +60,7 @@ def bleu(rows: Sequence[Sequence[int]]) -> Numbers:
     logs_NN = np.minimum(0.0, 1.0 - lengths_N / np.maximum(lengths_N, 1.0)[:, None])
     for order, (matches_NN, counts_N) in enumerate(_ngrams(rows, BLEU_ORDER), start=1):
         smoothing = order > 1
-        with np.errstate(divide="ignore"):  # the logarithm of no match is -inf, and its BLEU 0
+        with np.errstate(divide="ignore"):  # without a match, the logarithm is -inf and the BLEU 0
             precision_NN = (matches_NN + smoothing) / np.maximum(counts_N + smoothing, 1.0)[:, None]
             logs_NN = logs_NN + np.log(precision_NN) / BLEU_ORDER
     scores_NN: Numbers = np.exp(logs_NN)
@@ -76,12 +75,9 @@ def chrf(rows: Sequence[Sequence[int]]) -> Numbers:
     orders = [(matches_NN, counts_N[:, None]) for matches_NN, counts_N in _ngrams(rows, CHRF_ORDER)]
     usable = [(counts_N1 > 0) & (counts_N1.T > 0) for _, counts_N1 in orders]
     orders_NN = np.maximum(sum(one.astype(float) for one in usable), 1.0)
-    precision_NN = (
-        sum(m / np.maximum(c, 1.0) * b for (m, c), b in zip(orders, usable, strict=True)) / orders_NN
-    )
-    recall_NN = (
-        sum(m / np.maximum(c.T, 1.0) * b for (m, c), b in zip(orders, usable, strict=True)) / orders_NN
-    )
+    pairs = list(zip(orders, usable, strict=True))
+    precision_NN = sum(m / np.maximum(c, 1.0) * b for (m, c), b in pairs) / orders_NN
+    recall_NN = sum(m / np.maximum(c.T, 1.0) * b for (m, c), b in pairs) / orders_NN
     weighted_NN = np.maximum(CHRF_BETA**2 * precision_NN + recall_NN, 1e-16)
     scores_NN: Numbers = (1 + CHRF_BETA**2) * precision_NN * recall_NN / weighted_NN
     return scores_NN

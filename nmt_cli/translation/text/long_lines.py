@@ -93,7 +93,8 @@ def parts(text: str, longest: int, tokenizer: Tokenizer) -> Iterator[str]:
     words or anywhere, in this order. Punctuation in the first quarter of the part does not count.
 
     Each part is prepared text. Spaces between parts are dropped. Symbols at the start of the text are
-    repeated at the start of every part. A character that alone has too many tokens is dropped."""
+    repeated at the start of every part. A character that alone has too many tokens is dropped.
+    """
     head, body = _leading_symbols(text, tokenizer.symbols, limit=longest // 4)
 
     def count_tokens(start: int, end: int) -> int:

@@ -20,7 +20,8 @@ from nmt_cli.translation.workers.request import Done, Queued, Request
 MAX_DEATHS = 3
 """A request fails when this number of processes died while they translated the same sentence.
 
-The last attempt translates the sentence alone, so that the other sentences of the batch are not blamed."""
+The last attempt translates the sentence alone, so that the other sentences of the batch are not blamed.
+"""
 
 
 class Closed(Exception):

@@ -50,7 +50,8 @@ class Request:
     """Sentences that wait for a worker, by group. A group has the sentences of half a window of lines.
 
     Workers take the longest sentence of the lowest group. So no short line waits forever while the window
-    keeps later lines out. Each list ascends in length. Among sentences of equal length the oldest is last."""
+    keeps later lines out. Each list ascends in length. Among sentences of equal length the oldest is last.
+    """
 
     hypotheses: dict[int, list[Hypothesis] | None] = field(default_factory=dict)
     """Hypotheses by sentence key, until the line is returned."""

@@ -87,19 +87,27 @@ def test_parts_fit_and_joined_are_the_text(kind: Kind, entries: int, line: list[
         ("abcdefghijklabcdefgh", 10, ["abcdefghij", "klabcdefgh"]),
         ("日本日本日本。日本、日本日本日本", 12, ["日本日本日本。", "日本、日本日本日本"]),
         ("日本日本日本、日本日本日本日本", 12, ["日本日本日本、", "日本日本日本日本"]),
+        ("A b. C d. E f. G h. I j. K l.", 20, ["A b. C d. E f. G h.", "I j. K l."]),
+        ("a bcdefghijkl ab", 12, ["a", "bcdefghijkl", "ab"]),
+        ("a bcdefghijkl", 12, ["a", "bcdefghijkl"]),
+        ("<2de> abc. def. ghi. jkl.", 12, ["<2de> abc. def.", "<2de> ghi. jkl."]),
+        *((text, 8, [text]) for text in ("abc def.", "<2de>", "<2de> abc.", "a. b. c.")),
     ],
     ids=[
         *("sentence", "closing quote", "clause, not a number", "no clause in a number", "word", "anywhere"),
-        *("sentence without blank", "clause without blank"),
+        *("sentence without space", "clause without space", "last of equal positions", "two words that fit"),
+        *(
+            "last word that fits",
+            "leading symbol in every part",
+            "fits",
+            "symbol",
+            "fits with symbol",
+            "short",
+        ),
     ],
 )
 def test_a_line_is_split_at_the_best_position(text: str, longest: int, expected: list[str]) -> None:
-    assert list(parts(text, longest, characters())) == expected
-
-
-def test_the_last_of_equally_good_positions_is_used() -> None:
-    text = "A b. C d. E f. G h. I j. K l."
-    assert list(parts(text, 20, characters())) == ["A b. C d. E f. G h.", "I j. K l."]
+    assert list(parts(text, longest, characters(SYMBOLS))) == expected
 
 
 def test_a_sentence_that_just_fits_is_not_split() -> None:
@@ -111,16 +119,6 @@ def test_an_early_end_of_a_sentence_makes_no_tiny_part() -> None:
     assert next(parts(text, 24, characters())) == "D. abc def,"
 
 
-def test_words_that_fit_are_not_split() -> None:
-    assert list(parts("a bcdefghijkl ab", 12, characters())) == ["a", "bcdefghijkl", "ab"]
-    assert list(parts("a bcdefghijkl", 12, characters())) == ["a", "bcdefghijkl"]
-
-
-def test_a_leading_symbol_is_repeated_in_every_part() -> None:
-    result = list(parts("<2de> abc. def. ghi. jkl.", 12, characters(SYMBOLS)))
-    assert result == ["<2de> abc. def.", "<2de> ghi. jkl."]
-
-
 def test_a_line_of_symbols_is_split_too() -> None:
     result = list(parts(" ".join(["<2de>"] * 20), 8, characters(SYMBOLS)))
     assert " ".join(result).split() == ["<2de>"] * 20
@@ -130,11 +128,6 @@ def test_a_line_of_symbols_is_split_too() -> None:
 def test_many_leading_symbols_are_not_repeated() -> None:
     text = " ".join(["<2de>"] * 6 + ["😀"] * 2)
     assert " ".join(parts(text, 8, characters(SYMBOLS))) == text
-
-
-@pytest.mark.parametrize("text", ["abc def.", "<2de>", "<2de> abc.", "a. b. c."])
-def test_a_line_that_fits_is_not_split(text: str) -> None:
-    assert list(parts(text, 8, characters(SYMBOLS))) == [text]
 
 
 def test_parts_fit_even_if_shorter_text_has_more_tokens() -> None:

@@ -2,26 +2,17 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from nmt_cli.decoding.config import SearchConfig, TranslateConfig
-from nmt_cli.translation.loading import Loaded, Where, load
+from nmt_cli.translation.loading import Loaded
 from nmt_cli.translation.stream import stream
 from nmt_cli.translation.workers.pool import Workers
 
 
-@pytest.fixture(scope="module")
-def copier(made_models: Path) -> Loaded:
-    return load(
-        [made_models / "copies"], TranslateConfig(search=SearchConfig(beam=1)), Where("cpu", 1, 2, "fp32")
-    )
-
-
 @pytest.fixture(params=[1, 2], ids=["thread", "processes"])
 def workers(request: pytest.FixtureRequest, copier: Loaded) -> Iterator[Workers]:
-    workers = Workers(copier.workers[: request.param])
+    workers = Workers([copier.models] * request.param)
     yield workers
     workers.close()
 

@@ -62,6 +62,12 @@ class Turn(ListQueue):
         self.put_back(sentences)
 
 
+def translate(process: WorkerProcess, *turns: Turn) -> None:
+    """Translate `turns` with the process."""
+    remaining = iter(turns)
+    process.translate_turns(lambda: next(remaining, None))
+
+
 def turns() -> list[Turn]:
     sources = [[5, 6, 7], [8], [9, 10, 11, 12]]
     return [Turn(SearchConfig(beam=1), sources), Turn(SearchConfig(beam=2, n_best=2, rows=2), sources)]
@@ -69,13 +75,10 @@ def turns() -> list[Turn]:
 
 def test_a_process_finds_the_same_hypotheses_as_a_thread(model: Transformer) -> None:
     here, there = turns(), turns()
-    for work in (here, there):
-        taking = iter(work)
-        if work is here:
-            translate_turns([model], lambda taking=taking: next(taking, None))  # type: ignore[misc]
-        else:
-            with worker_process(model) as process:
-                process.translate_turns(lambda taking=taking: next(taking, None))  # type: ignore[misc]
+    remaining = iter(here)
+    translate_turns([model], lambda: next(remaining, None))
+    with worker_process(model) as process:
+        translate(process, *there)
     for mine, its in zip(here, there, strict=True):
         assert {key: [one.tokens for one in ranked or []] for key, ranked in mine.found.items()} == {
             key: [one.tokens for one in ranked or []] for key, ranked in its.found.items()
@@ -91,9 +94,8 @@ def test_an_error_in_the_process_is_raised_in_the_parent(
 
     mine = os.getpid()
     monkeypatch.setattr(Transformer, "encode", fails)
-    taking = iter(turns())
     with worker_process(model) as process, pytest.raises(ValueError, match="in another process: True"):
-        process.translate_turns(lambda: next(taking, None))
+        translate(process, *turns())
 
 
 @pytest.mark.parametrize(
@@ -117,9 +119,8 @@ def test_a_replacement_translates_the_sentences_of_a_dead_process(
             return sentences
 
     turn = Deadly(SearchConfig(beam=2), [[5, 6], [7]])
-    taking = iter([turn, turn, turn])
     with worker_process(model) as process:
-        process.translate_turns(lambda: next(taking, None))
+        translate(process, turn, turn, turn)
         assert process.restarts == 2
     assert sorted(key for key, _ in turn.died) == [0, 0, 1, 1]
     assert all(message in how for _, how in turn.died)
@@ -164,9 +165,8 @@ def test_sentences_of_closed_requests_leave_the_batch(model: Transformer) -> Non
             return [place for place, sentence in enumerate(running) if sentence.key == 0]
 
     turn = Left(SearchConfig(beam=2), [[5] * 20, [6] * 30, [7] * 10])
-    taking = iter([turn])
     with worker_process(model, counts) as process:
-        process.translate_turns(lambda: next(taking, None))
+        translate(process, turn)
     assert asked[0] == 3
     assert sorted(turn.found) == [1, 2]
 
@@ -191,9 +191,8 @@ def test_the_process_requests_sentences_only_after_arrivals(model: Transformer, 
             return []
 
     turn = Slow(SearchConfig(beam=2), [[6] * 30])
-    taking = iter([turn])
     with worker_process(model, counts) as process:
-        process.translate_turns(lambda: next(taking, None))
+        translate(process, turn)
     assert sorted(turn.found) == ([0, 1] if comes else [0])
     assert len(asked) <= (6 if comes else 3)
 
@@ -232,8 +231,7 @@ def test_the_process_holds_no_socket_of_the_parent(model: Transformer) -> None:
     here, there = socket.socketpair()
     with worker_process(model) as process:
         here.settimeout(60)
-        taking = iter(turns())
-        process.translate_turns(lambda: next(taking, None))
+        translate(process, *turns())
         there.close()
         assert here.recv(1) == b""
     here.close()
