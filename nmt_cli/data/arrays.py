@@ -1,4 +1,4 @@
-"""Arrays and texts that are written piece by piece and read back mapped: memory never holds them whole."""
+"""Writes and reads arrays and texts piece by piece, so that memory never holds all of them."""
 
 import os
 from pathlib import Path
@@ -16,8 +16,7 @@ Offsets = NDArray[np.int64]
 
 
 class ArrayWriter:
-    """Writes a one-dimensional `.npy` file of a length not known before; `__exit__` writes it into the
-    header."""
+    """Writes a one-dimensional `.npy` file whose length is not known in advance."""
 
     def __init__(self, path: Path, dtype: DTypeLike) -> None:
         self._file = path.open("wb")
@@ -40,13 +39,14 @@ class ArrayWriter:
         self._file.close()
 
     def _write_header(self) -> None:
-        # NumPy leaves room in every header for the first axis to grow, so both headers have one length.
+        """Write the header with the current length. `__exit__` calls this again."""
+        # NumPy reserves space in each header for the first axis to grow, so both headers are equally long.
         fields = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self.length,)}
         npy.write_array_header_1_0(self._file, fields)
 
 
 class OffsetsWriter:
-    """Writes offsets: where each sentence or line begins in another file, and where the last one ends."""
+    """Writes the offset of each sentence or line in another file, and the end of the last one."""
 
     def __init__(self, path: Path) -> None:
         self._array = ArrayWriter(path, np.int64)
@@ -69,14 +69,14 @@ class OffsetsWriter:
 
 
 class TextWriter:
-    """Writes lines, and the offsets that lead to each of them."""
+    """Writes lines of text, and an index of their offsets."""
 
     def __init__(self, text: Path, offsets: Path) -> None:
         self._text = text.open("wb")
         self._offsets = OffsetsWriter(offsets)
 
     def append(self, content: bytes, lengths: Array) -> None:
-        """Add lines that end in line feeds; `lengths` are their bytes, line feeds counted."""
+        """Add lines that end in line feeds. `lengths` are their bytes, line feeds included."""
         self._text.write(content)
         self._offsets.append(lengths)
 
@@ -91,7 +91,7 @@ class TextWriter:
 
 
 class TextReader:
-    """Reads lines of what `TextWriter` wrote, in any order; holds neither text nor offsets in memory."""
+    """Reads lines that `TextWriter` wrote, in any order. Holds neither text nor offsets in memory."""
 
     def __init__(self, text: Path, offsets: Path) -> None:
         self.path = text
@@ -102,27 +102,29 @@ class TextReader:
         return len(self.offsets) - 1
 
     def extent(self, start: int, stop: int) -> tuple[Path, int, int]:
-        """File, first and last byte of lines `start` to `stop`, line feeds included, for another process to
-        read."""
+        """Return the file and the byte range of lines `start` to `stop`, line feeds included.
+
+        Another process can then read them.
+        """
         return self.path, int(self.offsets[start]), int(self.offsets[stop])
 
     def content(self, start: int, stop: int) -> bytes:
-        """Lines `start` to `stop`, line feeds included."""
+        """Return lines `start` to `stop`, line feeds included."""
         return read_bytes(self._file, int(self.offsets[start]), int(self.offsets[stop]))
 
     def lengths(self, start: int, stop: int) -> Array:
-        """The bytes of each of these lines, line feeds included."""
+        """Return the number of bytes of each of these lines, line feeds included."""
         return np.diff(self.offsets[start : stop + 1])
 
     def lines(self, numbers: Array) -> list[str]:
-        """The lines with these numbers, which must ascend."""
-        picked = []
-        # All from the first to the last of these lines is read, so few at a time: they may be far apart.
+        """Return the lines with these numbers, which must ascend."""
+        lines = []
+        # Each read covers all text between its lines, which may be far apart, so a read takes only a few.
         for start in range(0, len(numbers), LINES_AT_ONCE):
-            some = numbers[start : start + LINES_AT_ONCE]
-            run = self.content(int(some[0]), int(some[-1]) + 1).split(b"\n")
-            picked += [run[number].decode() for number in (some - some[0]).tolist()]
-        return picked
+            part = numbers[start : start + LINES_AT_ONCE]
+            run = self.content(int(part[0]), int(part[-1]) + 1).split(b"\n")
+            lines += [run[number].decode() for number in (part - part[0]).tolist()]
+        return lines
 
     def __enter__(self) -> Self:
         return self
@@ -132,9 +134,9 @@ class TextReader:
 
 
 def read_bytes(file: int, first: int, last: int) -> bytes:
-    """Bytes `first` to `last` of an open file, however many system calls that takes."""
+    """Return bytes `first` to `last` of an open file, in as many system calls as that takes."""
     parts = []
-    # Linux reads no more than 2 GiB in one call.
+    # Linux reads at most 2 GiB per call.
     while first < last and (part := os.pread(file, last - first, first)):
         parts.append(part)
         first += len(part)

@@ -1,8 +1,9 @@
-"""The dataset folder: which files it has, what its manifest says, and opening it.
+"""The dataset folder: its files, its manifest, and how to open it.
 
-For each split there are `SPLIT.SIDE.tokens.npy` (ids, each sentence with its end mark) and
-`SPLIT.SIDE.offsets.npy` (where each sentence begins). Train also has its prepared text, `train.SIDE.txt` with
-`train.SIDE.lines.npy`, to segment again; the others have their untouched raw lines, `SPLIT.SIDE.raw.txt`.
+Each split has `SPLIT.SIDE.tokens.npy` (token ids, each sentence with its end token) and
+`SPLIT.SIDE.offsets.npy` (the first token of each sentence). The training set also has its prepared text, to
+segment it again, in `train.SIDE.txt` with `train.SIDE.lines.npy`. Other splits have their unchanged raw lines
+in `SPLIT.SIDE.raw.txt`.
 """
 
 import json
@@ -29,21 +30,28 @@ FILTER_PAGE = "filter-report.html"
 TOKENIZERS = "tokenizer"
 TRAIN = "train"
 
-NO_ARRAY = (ValueError, TypeError, EOFError, OverflowError, SyntaxError, TokenError)
-"""What NumPy raises where a file is none; it reads the header as Python."""
+ARRAY_ERRORS = (ValueError, TypeError, EOFError, OverflowError, SyntaxError, TokenError)
+"""Errors of NumPy for a file that is not an array. It parses the header as Python."""
 
 Role = Literal["train", "valid", "test"]
 
 
-def side_path(folder: Path, split: str, side: Side, what: str) -> Path:
-    """The file of one side of a split: `what` is tokens.npy, offsets.npy, txt, lines.npy or raw.txt."""
-    return folder / f"{split}.{side}.{what}"
+def damaged(path: Path, problem: str) -> UserError:
+    """Return the error for a dataset file with a problem, such as "is missing"."""
+    return UserError(f"{path} {problem}. Make the dataset again with --overwrite.")
+
+
+def side_path(folder: Path, split: str, side: Side, content: str) -> Path:
+    """Return the path of a file of one side. `content` ends its name, such as "tokens.npy" or "raw.txt"."""
+    return folder / f"{split}.{side}.{content}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """One side of a split, mapped from disk: sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end mark
-    included."""
+    """One side of a split, mapped from disk.
+
+    Sentence i is `tokens[offsets[i]:offsets[i + 1]]`, end token included.
+    """
 
     tokens: NDArray[Any]
     offsets: Offsets
@@ -54,7 +62,7 @@ class Sentences:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One set of sentence pairs, of a dataset folder."""
+    """A set of sentence pairs in a dataset folder."""
 
     name: str
     role: Role
@@ -67,7 +75,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An open dataset folder; its arrays are mapped, so they are read from disk as they are used."""
+    """An open dataset folder. Its arrays are mapped, so they are read from disk on use."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -76,41 +84,39 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class TrainCorpus:
-    """Where one corpus lies in the training set: `pairs` from `first` on."""
+    """The range of one corpus in the training set: `pairs` pairs from number `first`."""
 
     name: str
     first: int
     pairs: int
     weight: float = 0.0
-    """Its share in training relative to the others'; 0 where its size decides."""
+    """Share in training relative to the other corpora. If 0, its size decides."""
 
     tag: str = ""
-    """The symbol that its sources begin with."""
+    """The symbol at the start of its source sentences."""
 
 
 def train_corpora(dataset: Dataset) -> tuple[TrainCorpus, ...]:
-    """The corpora of the training set, in order; one, named as the set, where they can't be told apart."""
-    told = dataset.manifest["splits"][TRAIN].get("corpora")
+    """Return the corpora of the training set in order, or one named "train" if the manifest lists none."""
+    sections = dataset.manifest["splits"][TRAIN].get("corpora")
     pairs = len(dataset.splits[TRAIN])
-    if told is None:
+    if sections is None:
         return (TrainCorpus(TRAIN, 0, pairs),)
     try:
-        corpora = tuple(section_of(TrainCorpus, corpus) for corpus in told)
+        corpora = tuple(section_of(TrainCorpus, section) for section in sections)
     except (TypeError, ValueError) as error:
-        corpora, why = (), f" ({error})"
+        corpora, reason = (), f" ({error})"
     else:
-        why = ""
+        reason = ""
     ends = [0, *(corpus.first + corpus.pairs for corpus in corpora)]
     if [corpus.first for corpus in corpora] != ends[:-1] or ends[-1] != pairs or sorted(ends) != ends:
-        raise UserError(
-            f"{dataset.folder / MANIFEST} is damaged (its corpora are not the pairs of {TRAIN}{why}); "
-            "make the dataset again with --overwrite."
-        )
+        problem = f"is damaged: its corpora do not add up to the pairs of {TRAIN}{reason}"
+        raise damaged(dataset.folder / MANIFEST, problem)
     return corpora
 
 
 def open_dataset(folder: Path) -> Dataset:
-    """Map all splits, after checking that every file is there and as long as the manifest says."""
+    """Map all splits after checking that every file exists with the size in the manifest."""
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
     splits = {
@@ -121,29 +127,25 @@ def open_dataset(folder: Path) -> Dataset:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What `dataset.json` says."""
+    """Return the content of `dataset.json`. Raise `UserError` if it is missing or damaged."""
     path = folder / MANIFEST
     try:
         manifest = parsed_json(read_ordinary(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
-            f"{folder} is no dataset folder: it has no {MANIFEST}; make one with nmt preprocess."
+            f"{folder} is not a dataset folder because it has no {MANIFEST}. Make one with nmt preprocess."
         ) from error
     except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); make the dataset again with --overwrite.") from error
+        raise damaged(path, f"is damaged ({error})") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise UserError(
-            f"{path} is not of format {FORMAT}, which this version reads; make the dataset again."
-        )
-    if not _is_whole(manifest):
-        raise UserError(
-            f"{path} is damaged (its files or splits are not told); make the dataset again with --overwrite."
-        )
+        raise damaged(path, f"does not have format {FORMAT}, which this version reads")
+    if not _is_complete(manifest):
+        raise damaged(path, "is damaged: its files or splits are missing")
     return manifest
 
 
-def _is_whole(manifest: Mapping[str, Any]) -> bool:
-    """Whether a manifest names files of its own, with sizes and hashes, and splits that have a role."""
+def _is_complete(manifest: Mapping[str, Any]) -> bool:
+    """Return whether all files have a safe name, a size and a hash, and all splits have a role."""
     files, splits = manifest.get("files"), manifest.get("splits")
     return (
         isinstance(files, dict)
@@ -152,72 +154,58 @@ def _is_whole(manifest: Mapping[str, Any]) -> bool:
         and all(isinstance(split, dict) and split.get("role") in get_args(Role) for split in splits.values())
         and all(
             is_inside(name)
-            and isinstance(written, dict)
-            and type(written.get("bytes")) is int
-            and isinstance(written.get("sha256"), str)
-            for name, written in files.items()
+            and isinstance(file, dict)
+            and type(file.get("bytes")) is int
+            and isinstance(file.get("sha256"), str)
+            for name, file in files.items()
         )
     )
 
 
 def raw_lines(dataset: Dataset, split: Split, side: Side) -> list[str]:
-    """The untouched lines of one side of a valid or test set."""
-    text = side_path(dataset.folder, split.name, side, "raw.txt").read_bytes().decode(errors="replace")
-    lines = text.split("\n")[:-1]
-    if len(lines) < len(split):  # a split may be the beginning of a set
-        path = side_path(dataset.folder, split.name, side, "raw.txt")
-        raise UserError(
-            f"{path} has {len(lines):,} lines, but {len(split):,} were encoded; "
-            "make the dataset again with --overwrite."
-        )
+    """Return the unchanged lines of one side of a validation or test set."""
+    path = side_path(dataset.folder, split.name, side, "raw.txt")
+    lines = path.read_bytes().decode(errors="replace").split("\n")[:-1]
+    # A split may be only the start of a set, so more lines are fine.
+    if len(lines) < len(split):
+        raise damaged(path, f"has {len(lines):,} lines, but {len(split):,} were encoded")
     return lines
 
 
 def check_sizes(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise `UserError` for the first file that is missing or of another size than it was written."""
-    for name, written in manifest["files"].items():
+    """Raise `UserError` for the first file that is missing or has another size than the manifest says."""
+    for name, file in manifest["files"].items():
         path = folder / name
-        size = path.stat().st_size if path.is_file() else None
-        if size is None:
-            raise UserError(f"{path} is missing; make the dataset again with --overwrite.")
-        if size != written["bytes"]:
-            raise UserError(
-                f"{path} has {size:,} bytes, but {written['bytes']:,} were written; "
-                "make the dataset again with --overwrite."
-            )
+        if not path.is_file():
+            raise damaged(path, "is missing")
+        if (size := path.stat().st_size) != file["bytes"]:
+            raise damaged(path, f"has {size:,} bytes, but {file['bytes']:,} were written")
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `dataset.json`, with the size and hash of every file that is in `folder` by now."""
-    # The manifest is written last, so all other files of a dataset are there.
+    """Write `dataset.json` with the size and hash of every other file in `folder`. Call it last."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    written = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
-    text = json.dumps({"format": FORMAT, **manifest, "files": written}, indent=1, ensure_ascii=False)
+    files = {str(path.relative_to(folder)): size_and_hash(path) for path in paths}
+    text = json.dumps({"format": FORMAT, **manifest, "files": files}, indent=1, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def open_sentences(folder: Path, split: str, side: Side) -> Sentences:
-    """Map one side of a split."""
-    paths = [side_path(folder, split, side, what) for what in ("tokens.npy", "offsets.npy")]
+    """Map one side of a split. Raise `UserError` for arrays of another shape or type."""
+    paths = [side_path(folder, split, side, content) for content in ("tokens.npy", "offsets.npy")]
     tokens, offsets = map(_mapped, paths)
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
-        raise _no_row(paths[0], tokens, "token ids")
+        raise damaged(paths[0], f"holds {tokens.ndim} axes of {tokens.dtype}, not a row of token ids")
     if offsets.ndim != 1 or offsets.dtype != np.int64 or not len(offsets):
-        raise _no_row(paths[1], offsets, "int64")
+        raise damaged(paths[1], f"holds {offsets.ndim} axes of {offsets.dtype}, not a row of int64")
     return Sentences(tokens, offsets)
 
 
-def _no_row(path: Path, array: NDArray[Any], wanted: str) -> UserError:
-    return UserError(
-        f"{path} holds {array.ndim} axes of {array.dtype}, not a row of {wanted}; "
-        "make the dataset again with --overwrite."
-    )
-
-
 def _mapped(path: Path) -> NDArray[Any]:
+    """Map an array file."""
     try:
-        # Not `np.load`: it takes zips too, and pickles, which could run any code.
+        # `np.load` would also accept zip archives, and pickles, which can run any code.
         array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-    except NO_ARRAY as error:
-        raise UserError(f"{path} is damaged; make the dataset again with --overwrite.") from error
+    except ARRAY_ERRORS as error:
+        raise damaged(path, "is damaged") from error
     return array

@@ -1,4 +1,4 @@
-"""A block of prepared text to ids: the work of one process on one block."""
+"""Encodes a block of prepared text as token ids: the work of one process on one block."""
 
 import os
 from collections.abc import Iterable
@@ -21,20 +21,20 @@ Tokens = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """Which lines of the prepared text to encode."""
+    """The lines of prepared text to encode."""
 
     tokenizers: Path
     fingerprint: str
-    """Of the tokenisers in that folder."""
+    """The fingerprint of the tokenizers in that folder."""
 
     source: tuple[Path, int, int]
     target: tuple[Path, int, int]
-    """File, first and last byte; both sides have the same number of lines."""
+    """File, first byte and end. Both sides have the same number of lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedSide:
-    """Ids of sentences one after the other, each with its end mark, and their lengths."""
+    """The ids of consecutive sentences, each with its end token, and the lengths of the sentences."""
 
     tokens: Tokens
     lengths: NDArray[np.int64]
@@ -47,7 +47,7 @@ class EncodedSide:
 
 
 def encode_block(task: EncodeTask) -> tuple[EncodedSide, EncodedSide]:
-    """Read the lines of a task, and encode them: source and target."""
+    """Read and encode the lines of a task. Return source and target."""
     tokenizers = loaded(task.tokenizers, task.fingerprint)
     source = encode_lines(tokenizers.source, lines_of(*task.source))
     return source, encode_lines(tokenizers.target, lines_of(*task.target))
@@ -83,7 +83,7 @@ class TokensWriter:
         self.pairs += len(encoded.lengths)
 
     def counts(self) -> dict[str, int]:
-        """Tokens in all, end marks included, and how many of them are unknowns."""
+        """Return the number of tokens, end tokens included, and how many of them are unknown."""
         return {"tokens": self._tokens.length, "unknowns": self._unknowns}
 
     def __enter__(self) -> Self:
@@ -95,10 +95,10 @@ class TokensWriter:
 
 
 def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
-    """The ids of prepared lines, each with its end mark."""
+    """Return the ids of prepared lines, each with its end token."""
     if tokenizer.symbols:
         return packed(map(tokenizer.encode, lines), tokenizer)
-    # The pieces of all lines become ids in one look-up: line by line, characters take half as long again.
+    # One look-up turns the pieces of all lines into ids. Line by line, characters take 1.5 times as long.
     pieces, lengths = _joined(map(tokenizer.subwords.encode, lines), UNKNOWN_PIECE)
     ids = np.frombuffer(tokenizer.numbering.ids, np.uintc).astype(token_type(tokenizer))
     tokens = ids[np.fromiter(pieces, np.int64, len(pieces))]
@@ -107,14 +107,14 @@ def encode_lines(tokenizer: Tokenizer, lines: Iterable[str]) -> EncodedSide:
 
 
 def packed(sentences: Iterable[list[int]], tokenizer: Tokenizer) -> EncodedSide:
-    """Sentences of ids, given without end marks, as one array with an end mark behind each."""
+    """Return sentences of ids as one array, with an end token after each. The input has no end tokens."""
     flat, lengths = _joined(sentences, tokenizer.vocabulary.end)
-    # `np.array` takes three times as long to make small integers of a list.
+    # `np.array` takes three times as long as `fromiter` for small integers.
     return EncodedSide(np.fromiter(flat, token_type(tokenizer), len(flat)), lengths)
 
 
 def _joined(sentences: Iterable[list[int]], end: int) -> tuple[list[int], NDArray[np.int64]]:
-    """Sentences one after another with `end` behind each, and how long each is with it."""
+    """Return the sentences as one list with `end` after each, and their lengths, `end` included."""
     flat: list[int] = []
     lengths: list[int] = []
     for sentence in sentences:
@@ -125,15 +125,15 @@ def _joined(sentences: Iterable[list[int]], end: int) -> tuple[list[int], NDArra
 
 
 def token_type(tokenizer: Tokenizer) -> type[np.uint16] | type[np.uint32]:
-    """The smallest type that holds every id of the vocabulary; a corpus takes half the space with 16 bits."""
+    """Return the smallest type that holds every id of the vocabulary. 16 bits halve the size of a corpus."""
     return np.uint16 if len(tokenizer.vocabulary) <= 1 << 16 else np.uint32
 
 
 @cache
 def loaded(folder: Path, fingerprint: str) -> Tokenizers:
-    """The tokenisers in `folder`, loaded once in a process.
+    """Return the tokenizers in `folder`, loaded once per process.
 
-    The fingerprint is part of the key, as another run may write other tokenisers to the same folder.
+    The fingerprint is part of the key because another run may write other tokenizers to the same folder.
     """
     tokenizers = load_tokenizers(folder)
     if tokenizers.fingerprint != fingerprint:
@@ -142,7 +142,7 @@ def loaded(folder: Path, fingerprint: str) -> Tokenizers:
 
 
 def lines_of(path: Path, first: int, last: int) -> list[str]:
-    """The lines that lie in these bytes of a file."""
+    """Return the lines in this byte range of a file."""
     file = os.open(path, os.O_RDONLY)
     try:
         return read_bytes(file, first, last).decode().split("\n")[:-1]

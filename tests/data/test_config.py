@@ -36,10 +36,10 @@ def test_a_corpus_has_filters_of_its_own_beside_the_general_ones(tmp_path: Path)
 @pytest.mark.parametrize(
     ("corpora", "told"),
     [
-        ('{name="a", path="x"}, {name="a", path="y"}', "two corpora are named a"),
+        ('{name="a", path="x"}, {name="a", path="y"}', "Two corpora are named a"),
         ('{name="a", path="x", weight=1}, {name="b", path="y"}', "a has a weight and b has none"),
         ('{name="a", path="x", weight=-1}', "weight must be at least 0"),
-        ('{name="", path="x"}', "name is ''; give one line of text"),
+        ('{name="", path="x"}', "name is ''. Give one line of text"),
         ('{name="a", path="x", tag="2 de"}', "tag is '2 de'; a symbol is one word"),
         ('{name="a", path="x", filters={max_word=3}}', "filters of a: there is no setting max_word"),
         ('{name="a", path="x", filters={max_ratio=0.5}}', "filters of a: max_ratio must be 0, or at least 1"),
@@ -53,11 +53,11 @@ def test_corpora_that_can_not_be_are_refused(corpora: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("mixing", "told"),
     [
-        ('stage=[{until="3 epochs"}, {}]', "until is '3 epochs'; write it as \"3 epochs of CORPUS\""),
-        ('stage=[{until="1 epoch of a"}]', "stage 1 of 1 is the last and goes on to the end"),
-        ("stage=[{}, {}]", "stage 1 of 2 has no until"),
-        ("weights={a=-1}", "weights holds a = -1.0; take at least 0"),
-        ("stage=[{weights={a=-1}}]", "weights holds a = -1.0; take at least 0"),
+        ('stage=[{until="3 epochs"}, {}]', "until is '3 epochs'. Write it as \"3 epochs of CORPUS\""),
+        ('stage=[{until="1 epoch of a"}]', "stage 1 of 1 is the last, so it has no end. Remove its until"),
+        ("stage=[{}, {}]", "stage 1 of 2 needs until"),
+        ("weights={a=-1}", "weights has a = -1.0, but the minimum is 0"),
+        ("stage=[{weights={a=-1}}]", "weights has a = -1.0, but the minimum is 0"),
         ('over="tag"', "mixing.over has no effect without mixing.temperature"),
     ],
 )

@@ -137,7 +137,7 @@ def with_bytes(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], 
 DAMAGE = {
     "a missing file": (without("train.target.tokens.npy"), "train.target.tokens.npy is missing"),
     "a missing text": (without("train.source.txt"), "train.source.txt is missing"),
-    "no manifest": (without("dataset.json"), "is no dataset folder: it has no dataset.json"),
+    "no manifest": (without("dataset.json"), "is not a dataset folder because it has no dataset.json"),
     "a cut file": (
         with_bytes("dev.source.tokens.npy", lambda old: old[:-1]),
         r"dev.source.tokens.npy has [\d,]+ bytes, but [\d,]+ were written",
@@ -149,10 +149,13 @@ DAMAGE = {
     "a cut manifest": (with_bytes("dataset.json", lambda old: old[:100]), "dataset.json is damaged"),
     "an empty manifest": (with_bytes("dataset.json", lambda old: b""), "dataset.json is damaged"),
     "a binary manifest": (with_bytes("dataset.json", lambda old: b"\xff\x00"), "dataset.json is damaged"),
-    "a foreign manifest": (with_bytes("dataset.json", lambda old: b"[1]"), "dataset.json is not of format 1"),
+    "a foreign manifest": (
+        with_bytes("dataset.json", lambda old: b"[1]"),
+        "dataset.json does not have format 1",
+    ),
     "a newer manifest": (
         with_bytes("dataset.json", lambda old: b'{"format": 2}'),
-        "dataset.json is not of format 1",
+        "dataset.json does not have format 1",
     ),
     "a bare manifest": (with_bytes("dataset.json", lambda old: b'{"format": 1}'), "dataset.json is damaged"),
     "a header of nonsense": (

@@ -35,9 +35,7 @@ def test_a_flipped_bit_in_any_file_is_one_clear_line(folder: Path, name: str) ->
     content = bytearray((folder / name).read_bytes())
     content[-3] ^= 4
     (folder / name).write_bytes(content)
-    with pytest.raises(
-        UserError, match=rf"{name} is not what was written .* make the dataset again"
-    ) as error:
+    with pytest.raises(UserError, match=rf"{name} was changed: .* Make the dataset again") as error:
         verify(open_dataset(folder))
     assert "\n" not in str(error.value)
 
@@ -79,8 +77,8 @@ def without_vocabulary(folder: Path) -> None:
 
 
 NONSENSE = {
-    "a first offset": (offsets(put(0, 1)), r"train.source.offsets.npy goes from 1 to "),
-    "a last offset": (offsets(put(-1, 5)), r"train.source.offsets.npy goes from 0 to 5, but there are "),
+    "a first offset": (offsets(put(0, 1)), r"train.source.offsets.npy ranges from 1 to "),
+    "a last offset": (offsets(put(-1, 5)), r"train.source.offsets.npy ranges from 0 to 5, but there are "),
     "offsets that fall": (offsets(put(7, 1)), r"train.source.offsets.npy does not increase at sentence 6"),
     "offsets that stay": (
         offsets(lambda old: put(200, old[199])(old)),
@@ -98,12 +96,15 @@ NONSENSE = {
     "no offsets": (offsets(lambda old: old[:0]), r"offsets.npy holds 1 axes of int64"),
     "no end mark": (
         offsets(lambda old: put(200, old[200] - 1)(old)),
-        r"train.source.tokens.npy has no end mark behind sentence 199",
+        r"train.source.tokens.npy has no end token after sentence 199",
     ),
     "a token": (tokens(put(300, 999)), r"train.target.tokens.npy has token 999, but the vocabulary has \d+"),
     "signed tokens": (tokens(lambda old: old.astype(np.int32)), r"tokens.npy holds 1 axes of int32"),
     "fewer targets": (fewer_targets, r"train has 300 source sentences, but 299 target sentences"),
-    "no vocabulary": (without_vocabulary, r"dataset.json is damaged \(no size of the source vocabulary\)"),
+    "no vocabulary": (
+        without_vocabulary,
+        r"dataset.json is damaged: it has no size of the source vocabulary",
+    ),
 }
 
 
@@ -119,4 +120,4 @@ def test_nonsense_is_found_even_with_the_right_hashes(
     with pytest.raises(UserError, match=message) as error:
         verify(open_dataset(folder))
     assert "\n" not in str(error.value)
-    assert "make the dataset again" in str(error.value)
+    assert "Make the dataset again" in str(error.value)

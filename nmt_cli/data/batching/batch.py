@@ -1,4 +1,4 @@
-"""A micro-batch: pairs of a split as flat tensors, gathered from the mapped arrays."""
+"""Builds micro-batches: pairs of a split as flat tensors, read from the mapped arrays."""
 
 from dataclasses import dataclass, replace
 
@@ -16,14 +16,13 @@ from nmt_cli.ragged import Layout
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What one forward sees: segment i of the source and segment i of the target are a pair.
+    """The input of one forward pass. Source segment i and target segment i are a pair.
 
-    Behind the pairs may come filler, dummy segments of nothing but end marks. Every segment ends with an end
-    mark.
+    Filler may follow the pairs: dummy segments of end tokens. Every segment ends with an end token.
     """
 
     pairs: Indices
-    """Which pairs of the split these are, in the order of the segments; filler is not among them."""
+    """The numbers of the pairs in the split, in the order of the segments, without filler."""
 
     source_tokens: Tensor
     """[source tokens], int64."""
@@ -32,23 +31,23 @@ class MicroBatch:
     """[target tokens], int64."""
 
     labels: Tensor
-    """[target tokens], int64: the target tokens, but `IGNORED` in filler."""
+    """[target tokens], int64. The target tokens, with `IGNORED` in place of filler."""
 
     source: Layout
     target: Layout
 
     real_source_tokens: int
     real_target_tokens: int
-    """Tokens of the pairs, end marks included, filler not."""
+    """Tokens of the pairs, with end tokens and without filler."""
 
     @property
     def filler(self) -> int:
-        """How many tokens of both sides are filler."""
+        """The number of filler tokens on both sides."""
         both = len(self.source_tokens) + len(self.target_tokens)
         return both - self.real_source_tokens - self.real_target_tokens
 
     def to(self, device: torch.device | str) -> "MicroBatch":
-        """The same on `device`; does not wait for the copies where memory is pinned."""
+        """Return the micro-batch on `device`. Does not wait for copies from pinned memory."""
         return replace(
             self,
             source_tokens=self.source_tokens.to(device, non_blocking=True),
@@ -59,7 +58,7 @@ class MicroBatch:
         )
 
     def pin_memory(self) -> "MicroBatch":
-        """The same in pinned memory, which a GPU copies from while the host goes on."""
+        """Return the micro-batch in pinned memory, so that copies to a GPU run in the background."""
         return replace(
             self,
             source_tokens=self.source_tokens.pin_memory(),
@@ -71,7 +70,7 @@ class MicroBatch:
 
 
 def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> MicroBatch:
-    """Gather some pairs of `split`, at least one, on the host; `rounding` adds filler."""
+    """Gather pairs of `split`, at least one, on the host. `rounding` adds filler."""
     lengths = [side.offsets[pairs + 1] - side.offsets[pairs] for side in (split.source, split.target)]
     dummies = rounding.dummies(*lengths) if rounding else (lengths[0][:0], lengths[1][:0])
     longest = rounding.reach(max(int(side.max()) for side in lengths)) if rounding else None
@@ -79,7 +78,7 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
     real_source, real_target = (int(side.sum()) for side in lengths)
     target_tokens = _tokens(split.target, pairs, target)
     labels = target_tokens.clone()
-    # Filler comes last, behind all real tokens.
+    # Filler follows all real tokens.
     labels[real_target:] = IGNORED
     return MicroBatch(
         pairs=pairs,
@@ -94,15 +93,15 @@ def assemble(split: Split, pairs: Indices, rounding: Rounding | None = None) -> 
 
 
 def halved(split: Split, micro_batch: MicroBatch, rounding: Rounding | None = None) -> list[MicroBatch]:
-    """The same pairs in two micro-batches of about half the tokens, on the host; a single pair stays one."""
-    # Every other pair, as they come in order of length: the halves get about as many tokens each.
+    """Return the same pairs in two micro-batches of about half the tokens, or in one for a single pair."""
+    # The pairs are sorted by length, so taking every other one gives halves of about equal tokens.
     halves = (micro_batch.pairs[::2], micro_batch.pairs[1::2])
     return [assemble(split, half, rounding) for half in halves if len(half)]
 
 
 def _tokens(side: Sentences, pairs: Indices, layout: Layout) -> Tensor:
-    """The tokens of these sentences, and end marks for the filler that the layout has behind them."""
-    # A split does not know its vocabulary, but every sentence in it ends with the end mark.
+    """Return the tokens of these sentences, then end tokens for the filler of the layout."""
+    # A split has no vocabulary, but every sentence in it ends with the end token.
     end = side.tokens[side.offsets[pairs[0] + 1] - 1]
     positions, segments = layout.positions.numpy(), layout.segments.numpy()
     real = int(layout.starts[len(pairs)])

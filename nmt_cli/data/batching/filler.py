@@ -1,4 +1,4 @@
-"""Filler: short dummy segments that round the shape of a micro-batch up, so that few shapes occur."""
+"""Filler: short dummy segments that round up the shape of a micro-batch, so that few shapes occur."""
 
 from dataclasses import dataclass
 
@@ -8,46 +8,45 @@ from nmt_cli.data.batching.cut import Lengths
 from nmt_cli.data.batching.plan import Indices
 
 SHORT = 16
-"""Most tokens of a dummy segment."""
+"""Maximum tokens of a dummy segment."""
 
 SHARE = 48
-"""Rounding units in a usual micro-batch: what is added is a small part of either side."""
+"""Minimum number of rounding units in a micro-batch, so that filler is a small part of either side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What the numbers of tokens and segments of a micro-batch, and its longest length, are rounded up to."""
+    """The multiples to which the shape of a micro-batch is rounded up."""
 
     unit: int
-    """The tokens of each side, and the segments, are a multiple of this."""
+    """The tokens of each side and the number of segments are multiples of this."""
 
     longest: int = 32
-    """The longest length that both layouts tell is this, or a larger power of two."""
+    """The longest length that both layouts report is this or a larger power of two."""
 
     @classmethod
     def of(cls, tokens: int) -> "Rounding":
-        """For micro-batches that mostly have about `tokens` on each side."""
-        # A power of two, at most a `SHARE`-th of the tokens.
+        """Return the rounding for micro-batches of about `tokens` tokens per side."""
+        # The largest power of two that is at most 1 / `SHARE` of the tokens.
         return cls(unit=1 << max(tokens // SHARE, 1).bit_length() - 1)
 
     def dummies(self, source_lengths: Lengths, target_lengths: Lengths) -> tuple[Indices, Indices]:
-        """The lengths of the dummy segments to add; each has at least one token on both sides."""
+        """Return the lengths of the dummy segments on both sides. Each has at least one token."""
         tokens = int(source_lengths.sum()), int(target_lengths.sum())
         count = -len(source_lengths) % self.unit
         while True:
             missing = [count + -(side + count) % self.unit for side in tokens]
-            # Dummies must stay short, to cost little attention: where tokens are left over, more of them are
-            # taken.
+            # Short dummies keep attention cheap, so more tokens need more dummies.
             if max(missing) <= count * SHORT:
                 source, target = (_spread(side, count) for side in missing)
                 return source, target
             count += self.unit
 
     def reach(self, longest: int) -> int:
-        """The longest length to tell for a micro-batch whose longest segment has `longest` tokens."""
+        """Return the longest length to report for a micro-batch with a segment of `longest` tokens."""
         return max(self.longest, 1 << (longest - 1).bit_length())
 
 
 def _spread(tokens: int, count: int) -> Indices:
-    """`count` lengths, as equal as can be, that sum up to `tokens`."""
+    """Return `count` lengths that differ by at most 1 and add up to `tokens`."""
     return (np.arange(1, count + 1) * tokens) // max(count, 1) - (np.arange(count) * tokens) // max(count, 1)

@@ -1,4 +1,4 @@
-"""Prepares the coming steps of a rank in a thread of its own, so that no step waits for its data."""
+"""Prepares the next steps of a rank in a background thread, so that no step waits for its data."""
 
 import queue
 import threading
@@ -20,10 +20,10 @@ from nmt_cli.data.dataset import Split
 from nmt_cli.runtime.memory import has_own_memory
 
 AHEAD = 4
-"""Local batches that are made before they are asked for."""
+"""Local batches that are prepared in advance."""
 
 JOIN_SECONDS = 0.05
-"""How often closing looks whether the thread still waits for room in the queue."""
+"""Interval at which `close` empties the queue until the thread ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,35 +33,34 @@ class Cut:
     rank: int
     world: int
     max_tokens: int
-    """Most source plus target tokens of a micro-batch, filler not counted."""
+    """Maximum source plus target tokens of a micro-batch, without filler."""
 
     rounding: Rounding | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LocalBatch:
-    """A rank's share of a global batch. The counts are of the whole batch, the same on every rank."""
+    """A rank's share of a global batch. The counts are of the global batch, so all ranks have the same."""
 
     epoch: int
     number: int
-    """Which batch of the epoch it is, from 0; a run that is resumed behind it begins with `number + 1`."""
+    """The number of the batch in its epoch, from 0. A run resumed after it begins with `number + 1`."""
 
     micro_batches: list[MicroBatch]
-    """Empty where the global batch has fewer pairs than there are ranks, and this one got none."""
+    """Empty if this rank got no pairs because the global batch has fewer pairs than ranks."""
 
     pairs: int
     source_tokens: int
     target_tokens: int
     dropped: int
-    """Pairs left out as too long, in the shards of the epoch up to this batch's."""
+    """Pairs dropped as too long in the shards of the epoch so far, the shard of this batch included."""
 
     mixed: Mixed | None = None
-    """What is to be told of it, where corpora are mixed."""
+    """Report of the mixture, if corpora are mixed."""
 
 
 class Loader:
-    """An endless iterator of local batches, from batch `number` of `epoch` on, with their tensors on
-    `device`."""
+    """An endless iterator of local batches from batch `number` of `epoch`, with tensors on `device`."""
 
     def __init__(
         self,
@@ -73,10 +72,10 @@ class Loader:
         number: int = 0,
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """`look` is called before the dataset is read, and raises where it should not be."""
+        """Start the thread. It calls `look` before it reads the dataset, and `look` may raise."""
         self._batches, self._cut, self._device, self._look = batches, cut, device, look
         self.waited = 0.0
-        """Seconds that `next` has waited for batches, all told."""
+        """Total seconds that `next` has waited for batches."""
 
         self._ready: queue.Queue[LocalBatch | BaseException] = queue.Queue(AHEAD)
         self._closed = threading.Event()
@@ -91,18 +90,18 @@ class Loader:
         step = self._ready.get()
         self.waited += time.perf_counter() - start
         if isinstance(step, BaseException):
-            self._ready.put(step)  # whoever asks again is told again
+            self._ready.put(step)  # later calls raise it again
             raise step
         return replace(step, micro_batches=[part.to(self._device) for part in step.micro_batches])
 
     def halved(self, step: LocalBatch) -> LocalBatch:
-        """The same local batch in micro-batches of half the size, which later ones will have too.
+        """Return the local batch in micro-batches of half the size, and use that size from now on.
 
-        For when one did not fit into memory. A micro-batch of a single pair stays as it is.
+        Call it when a batch did not fit into memory. A micro-batch of a single pair stays unchanged.
         """
-        # Half of the largest that was tried: the limit may be far above it, and half the limit too.
-        most = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
-        max_tokens = min(self._cut.max_tokens, max(most // 2, 1))
+        # Half of the limit may still exceed this batch, so halve its largest micro-batch.
+        largest = max(part.real_source_tokens + part.real_target_tokens for part in step.micro_batches)
+        max_tokens = min(self._cut.max_tokens, max(largest // 2, 1))
         rounding = Rounding.of(max_tokens // 2) if self._cut.rounding else None
         self._cut = replace(self._cut, max_tokens=max_tokens, rounding=rounding)
         split = self._batches.split(step.epoch)
@@ -110,12 +109,11 @@ class Loader:
         return replace(step, micro_batches=[half.to(self._device) for half in halves])
 
     def close(self) -> None:
-        """End the thread, and close the batches it reads from."""
+        """End the thread, and close the batches that it reads."""
         self._closed.set()
         self._batches.close()
         while self._thread.is_alive():
-            # The thread may be waiting for room: it sees that all is closed only when it has put its batch
-            # down.
+            # The thread may be waiting for space in the queue, and checks `_closed` only after that.
             while not self._ready.empty():
                 self._ready.get()
             self._thread.join(JOIN_SECONDS)
@@ -129,24 +127,25 @@ class Loader:
         self.close()
 
     def _work(self, epoch: int, number: int) -> None:
+        """Prepare batches until the loader is closed. An error goes to the reader of the queue."""
         try:
             for batch in self._batches.starting(epoch, number):
                 self._look()
                 step = prepare(self._batches.split(batch.epoch), batch, self._cut)
                 if has_own_memory(self._device):
-                    # A GPU copies from pinned memory while the host goes on.
+                    # A GPU copies pinned memory in the background.
                     pinned = [part.pin_memory() for part in step.micro_batches]
                     step = replace(step, micro_batches=pinned)
                 self._ready.put(step)
                 if self._closed.is_set():
                     return
         except BaseException as error:
-            # Whatever it is: who takes the batches would wait for ever.
+            # The reader of the queue would wait forever without it.
             self._ready.put(error)
 
 
 def prepare(split: Split, batch: GlobalBatch, cut: Cut) -> LocalBatch:
-    """The local batch of `cut.rank` in `batch`, on the host."""
+    """Return the local batch of `cut.rank` in `batch`, on the host."""
     source, target = (
         np.asarray(side.offsets[batch.pairs + 1] - side.offsets[batch.pairs])
         for side in (split.source, split.target)

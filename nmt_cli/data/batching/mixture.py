@@ -1,9 +1,10 @@
-"""How much of each corpus a run has taken at any time: whole numbers, known without looking at a pair.
+"""Computes how many pairs of each corpus a run has taken at any time, without reading pairs.
 
-Time is counted in pairs. In a stage a corpus with the share p has, of the first t pairs, the whole part of
-p x t; shares are kept as whole numbers of `ONE`, so that all of this is exact.
+Time is counted in pairs. In a stage, a corpus with share p has floor(p * t) of the first t pairs. Shares are
+integers in units of 1 / `ONE`, so the result is exact.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,67 +17,67 @@ from nmt_cli.errors import UserError
 from nmt_cli.setting_values import nearest
 
 ONE = 2**32
-"""The share of a corpus that is alone. Powers may differ in their last digit between machines; rounded to
-this, they are the same."""
+"""The share of a single corpus. Powers may differ in their last digit between machines, and rounding to this
+unit makes them equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """From its begin to the next stage's: the share of each corpus."""
+    """The shares of the corpora from the beginning of a stage to the next stage."""
 
     shares: tuple[int, ...]
     begin: int
     before: tuple[int, ...]
-    """What was taken of each corpus before the stage."""
+    """The pairs taken of each corpus before the stage."""
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """What was taken of each corpus up to `time`, if the stage reaches so far."""
+        """Return the pairs taken of each corpus up to `time`, which must not exceed the stage."""
         return tuple(
-            had + (time - self.begin) * share // ONE
-            for had, share in zip(self.before, self.shares, strict=True)
+            count + (time - self.begin) * share // ONE
+            for count, share in zip(self.before, self.shares, strict=True)
         )
 
     def time_of(self, corpus: int, count: int) -> int:
-        """The first time at which so many pairs of a corpus were taken, if the stage reaches so far."""
+        """Return the first time at which `count` pairs of a corpus were taken, if this stage reaches it."""
         return self.begin + -(-(count - self.before[corpus]) * ONE // self.shares[corpus])
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The stages of a run, and the corpus whose epochs count."""
+    """The stages of a run, and the corpus whose epochs are counted."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
-    """Pairs of each corpus that training takes."""
+    """Pairs of each corpus that are short enough for training."""
 
     stages: tuple[Stage, ...]
     counted: int
-    """The corpus whose epochs count."""
+    """The number of the corpus whose epochs are counted."""
 
     def stage_at(self, time: int) -> int:
-        """The number of the stage that the pair behind `time` belongs to."""
+        """Return the number of the stage of the pair at `time`."""
         return max(number for number, stage in enumerate(self.stages) if stage.begin <= time)
 
     def taken(self, time: int) -> tuple[int, ...]:
-        """What was taken of each corpus up to `time`."""
+        """Return the pairs taken of each corpus up to `time`."""
         return self.stages[self.stage_at(time)].taken(time)
 
     def shares(self, stage: int) -> dict[str, float]:
-        """The share of each corpus in a stage; those that have none are left out."""
+        """Return the share of each corpus in a stage. Corpora without a share are left out."""
         shares = zip(self.names, self.stages[stage].shares, strict=True)
         return {name: share / ONE for name, share in shares if share}
 
-    def rounds(self, epoch: int, most: int) -> list[tuple[int, int]]:
-        """From when to when the parts of an epoch go, which are planned one at a time.
+    def rounds(self, epoch: int, limit: int) -> list[tuple[int, int]]:
+        """Return the begin and end of the rounds of an epoch, which are planned one at a time.
 
-        Each is within a stage, and has at most `most` pairs.
+        Each round is within a stage, and has at most `limit` pairs.
         """
-        begin, end = self._when(epoch), self._when(epoch + 1)
+        begin, end = self._begin(epoch), self._begin(epoch + 1)
         borders = [begin, *(stage.begin for stage in self.stages if begin < stage.begin < end), end]
-        return [part for pair in pairwise(borders) for part in _parts(*pair, most)]
+        return [part for pair in pairwise(borders) for part in _parts(*pair, limit)]
 
-    def _when(self, epoch: int) -> int:
-        """When an epoch begins: the one before it has taken its last pair."""
+    def _begin(self, epoch: int) -> int:
+        """Return the time at which an epoch begins, after the last pair of the epoch before."""
         count = epoch * self.sizes[self.counted]
         for number, stage in enumerate(self.stages):
             last = number + 1 == len(self.stages)
@@ -86,15 +87,15 @@ class Mixture:
 
 
 def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: MixingConfig) -> Mixture:
-    """The mixture of a run on `corpora`, of which training takes so many pairs each.
+    """Return the mixture of a run. `sizes` are the pairs of each corpus that are short enough.
 
-    `UserError` where names or ends of stages do not fit the dataset.
+    Raise `UserError` if names or ends of stages do not fit the dataset.
     """
     names = [corpus.name for corpus in corpora]
-    wanted = [_weights(stage, corpora, config) for stage in (config.stage or (StageConfig(),))]
+    weights = [_weights(stage, corpora, config) for stage in (config.stage or (StageConfig(),))]
     shares = [
-        _shares(weights, corpora, sizes, stage.temperature or config.temperature, config.over)
-        for weights, stage in zip(wanted, config.stage or (StageConfig(),), strict=True)
+        _shares(stage_weights, corpora, sizes, stage.temperature or config.temperature, config.over)
+        for stage_weights, stage in zip(weights, config.stage or (StageConfig(),), strict=True)
     ]
     stages = [Stage(shares[0], 0, (0,) * len(names))]
     for number, (stage, following) in enumerate(zip(config.stage, shares[1:], strict=False), start=1):
@@ -103,19 +104,19 @@ def mixture(corpora: Sequence[TrainCorpus], sizes: Sequence[int], config: Mixing
     counted = _named(config.epoch, names, "epoch") if config.epoch else _first(shares[-1])
     if not shares[-1][counted]:
         raise UserError(
-            f"[mixing]: the last stage has nothing of {names[counted]}, whose epochs are counted; "
-            "set epoch to a corpus that it has."
+            f"The last stage has no pairs of {names[counted]}, whose epochs are counted. "
+            "Set mixing.epoch to a corpus of that stage."
         )
     return Mixture(tuple(names), tuple(sizes), tuple(stages), counted)
 
 
 def is_mixed(corpora: Sequence[TrainCorpus], config: MixingConfig) -> bool:
-    """Whether a dataset is mixed otherwise than each epoch having every pair once."""
+    """Return whether corpora are mixed. Otherwise each epoch has every pair once."""
     return config != MixingConfig() or any(corpus.weight for corpus in corpora)
 
 
 def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingConfig) -> list[float]:
-    """The weight of each corpus in a stage: the stage's, or else those of all stages, or the dataset's."""
+    """Return the weight of each corpus, of the stage, or else of all stages, or else of the dataset."""
     names = [corpus.name for corpus in corpora]
     weights: Mapping[str, float] = stage.weights or config.weights
     for name in weights:
@@ -125,7 +126,7 @@ def _weights(stage: StageConfig, corpora: Sequence[TrainCorpus], config: MixingC
         if not any(weights.values()):
             weights = dict.fromkeys(names, 1.0)
     if not any(weights.values()):
-        raise UserError("[mixing]: weights gives no corpus a share; make one of them more than 0.")
+        raise UserError("All weights of [mixing] are 0. Give at least one corpus a weight above 0.")
     return [weights.get(name, 0.0) for name in names]
 
 
@@ -136,62 +137,64 @@ def _shares(
     temperature: float,
     over: str,
 ) -> tuple[int, ...]:
-    """Weights, and sizes with temperature, as parts of `ONE`."""
+    """Return the share of each corpus, as integers that add up to `ONE` except for rounding.
+
+    Without `temperature`, the shares are proportional to `weights`. With it they are proportional to weight *
+    size * (size of the group) ** (1 / temperature - 1). `over` decides whether a group is a tag or a corpus.
+    """
     for corpus, size, weight in zip(corpora, sizes, weights, strict=True):
         if weight and not size:
             raise UserError(
-                f"corpus {corpus.name} has a share in the mixture, but of its {corpus.pairs:,} pairs none is "
-                "short enough for batch.longest and batch.tokens; give it the weight 0, or raise them."
+                f"Corpus {corpus.name} has a weight, but all its {corpus.pairs:,} pairs are too long. "
+                "Raise batch.longest and batch.tokens, or set its weight to 0."
             )
     values = list(weights)
     if temperature:
         groups = [corpus.tag if over == "tag" else corpus.name for corpus in corpora]
-        mass = {
-            group: sum(
-                size for each, size, w in zip(groups, sizes, weights, strict=True) if each == group and w
-            )
-            for group in groups
-        }
+        group_sizes: Counter[str] = Counter()
+        for group, size, weight in zip(groups, sizes, weights, strict=True):
+            group_sizes[group] += size if weight else 0
         values = [
-            weight * size * mass[group] ** (1 / temperature - 1) if weight else 0.0
+            weight * size * group_sizes[group] ** (1 / temperature - 1) if weight else 0.0
             for weight, size, group in zip(weights, sizes, groups, strict=True)
         ]
     shares = [round(value / sum(values) * ONE) for value in values]
-    # Rounding may leave the sum beside ONE by a few of its four milliard parts, which nobody would see.
     return tuple(shares)
 
 
 def _end(before: Stage, stage: StageConfig, number: int, names: Sequence[str], sizes: Sequence[int]) -> int:
-    """When a stage ends."""
+    """Return the time at which a stage ends."""
     epochs, name = stage.end
     corpus = _named(name, names, "until")
-    place = f"[mixing]: stage {number} ends after {epochs} epochs of {name}"
+    stage_end = f"Stage {number} of [mixing] ends after {epochs} epochs of {name}"
     if not before.shares[corpus]:
-        raise UserError(f"{place}, but has nothing of it; name a corpus that it mixes in.")
+        raise UserError(f"{stage_end}, but has no pairs of it. Name a corpus of the stage.")
     count = ceil(Fraction(epochs) * sizes[corpus])
     if count <= before.before[corpus]:
-        had = before.before[corpus] / sizes[corpus]
+        epochs_before = before.before[corpus] / sizes[corpus]
         raise UserError(
-            f"{place}, but {had:.3g} were over when it began; "
-            "epochs are counted from the first step of the run."
+            f"{stage_end}, but began after {epochs_before:.3g}. "
+            "Epochs are counted from the first step of the run, so raise the number."
         )
     return before.time_of(corpus, count)
 
 
 def _named(name: str, names: Sequence[str], setting: str) -> int:
+    """Return the number of the corpus that a setting names."""
     if name not in names:
         raise UserError(
-            f"[mixing]: {setting} names {name}, but the dataset has no such corpus; {nearest(name, names)}"
+            f"mixing.{setting} names {name}, which is not a corpus of the dataset; {nearest(name, names)}"
         )
     return names.index(name)
 
 
 def _first(shares: Sequence[int]) -> int:
+    """Return the number of the first corpus with a share."""
     return next(number for number, share in enumerate(shares) if share)
 
 
-def _parts(begin: int, end: int, most: int) -> Iterator[tuple[int, int]]:
-    """[begin, end) in equal parts of at most `most`."""
-    count = -(-(end - begin) // most)
+def _parts(begin: int, end: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield [begin, end) in equal parts of at most `limit`."""
+    count = -(-(end - begin) // limit)
     for number in range(count):
         yield begin + (end - begin) * number // count, begin + (end - begin) * (number + 1) // count

@@ -1,7 +1,7 @@
-"""The epoch plan: which pairs are in each global batch, a pure function of lengths, seed, epoch and settings.
+"""Plans epochs: the pairs of each global batch, as a pure function of lengths, seed, epoch and settings.
 
-An epoch is planned shard by shard, so memory and the time until the first batch do not grow with the corpus.
-A shard is drawn as blocks of neighbouring pairs from all over the corpus, which keeps reading local.
+An epoch is planned shard by shard, so memory and the time to the first batch do not grow with the corpus. A
+shard consists of blocks of neighbouring pairs from the whole corpus, so reads are mostly sequential.
 """
 
 import os
@@ -16,41 +16,42 @@ from nmt_cli.data.config import BatchConfig
 from nmt_cli.runtime.atomic import room_for
 
 VERSION = 1
-"""Changes whenever the same input gives another plan."""
+"""The version of the plan. It changes when the same input gives another plan."""
 
 BLOCK = 1024
-"""Neighbouring pairs that come into the same shard."""
+"""Neighbouring pairs that are in the same shard."""
 
 NOISE_BITS = 16
 NOISE_REACH = 8
-"""Before pairs are sorted by length, each length is raised by up to an eighth, at random, so that epochs put
-different pairs together."""
+"""Before pairs are sorted by length, each length grows at random by up to 1 / `NOISE_REACH`.
+
+So epochs combine different pairs."""
 
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The global batches of one part of an epoch, in the order in which steps take them."""
+    """The global batches of one part of an epoch, in training order."""
 
     pairs: Indices
-    """The pairs of all batches, one batch after another."""
+    """The pairs of all batches, in order."""
 
     bounds: Offsets
-    """[batches + 1]: where each batch begins in `pairs`, and where the last one ends."""
+    """[batches + 1]. The first pair of each batch in `pairs`, and the end of the last batch."""
 
     dropped: int
-    """How many pairs of this part were left out as too long."""
+    """Number of pairs of this part that were dropped as too long."""
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
     def batch(self, number: int) -> Indices:
-        """The pairs of one batch."""
+        """Return the pairs of one batch."""
         return np.array(self.pairs[self.bounds[number] : self.bounds[number + 1]])
 
     def save(self, path: Path) -> None:
-        """Write it so that `path` appears whole or not at all."""
+        """Write the shard, so that `path` appears complete or not at all."""
         unfinished = path.with_suffix(".unfinished")
         head = np.array([self.dropped, len(self.bounds)], dtype=np.int64)
         with room_for(path):
@@ -62,14 +63,14 @@ class Shard:
 
     @classmethod
     def load(cls, path: Path) -> "Shard":
-        """Read what `save` wrote; the pairs stay on disk until a batch is taken."""
+        """Read a saved shard. The pairs stay on disk until `batch` reads them."""
         values: Indices = np.asarray(np.load(path, mmap_mode="r"))
         first = 2 + int(values[1])
         return cls(pairs=values[first:], bounds=np.array(values[2:first]), dropped=int(values[0]))
 
 
 def shard_count(pairs: int, config: BatchConfig) -> int:
-    """How many shards an epoch over so many pairs has."""
+    """Return the number of shards in an epoch of `pairs` pairs."""
     block = min(BLOCK, config.shard_pairs)
     return -(-_blocks(pairs, config) // (config.shard_pairs // block))
 
@@ -77,36 +78,38 @@ def shard_count(pairs: int, config: BatchConfig) -> int:
 def plan_shard(
     source: Offsets, target: Offsets, config: BatchConfig, seed: int, epoch: int, number: int
 ) -> Shard:
-    """Plan shard `number` of an epoch over the pairs whose tokens lie between these offsets.
+    """Plan shard `number` of an epoch over the pairs with these token offsets.
 
-    Neither side of a batch has more than `config.tokens`; pairs of like length are together. The shards of an
-    epoch hold every pair exactly once, but for those that are too long.
+    Neither side of a batch has more than `config.tokens` tokens. A batch has pairs of similar length. The
+    shards of an epoch together have every pair exactly once, except those that are too long.
     """
     pairs = _drawn(len(source) - 1, config, seed, epoch, number)
     source_lengths, target_lengths = (side[pairs + 1] - side[pairs] for side in (source, target))
     limit = min(config.longest, config.tokens)
     fits = np.maximum(source_lengths, target_lengths) <= limit
-    fits &= np.minimum(source_lengths, target_lengths) > 0  # else a damaged file would keep us here for ever
+    fits &= (
+        np.minimum(source_lengths, target_lengths) > 0
+    )  # an empty side in a damaged file would cause an endless loop
     dropped = len(pairs) - int(fits.sum())
     if dropped:
         pairs, source_lengths, target_lengths = pairs[fits], source_lengths[fits], target_lengths[fits]
     noise = random_bits(len(pairs), seed, epoch, number, purpose=1)
     order = np.argsort(length_key(source_lengths + target_lengths, noise), kind="stable")
     bounds = batch_bounds(sums(source_lengths[order]), sums(target_lengths[order]), config.tokens)
-    # Batches lie in order of length, and are to come in any.
-    taken = np.argsort(random_bits(len(bounds) - 1, seed, epoch, number, purpose=2), kind="stable")
+    # The batches are sorted by length, so shuffle them.
+    batch_order = np.argsort(random_bits(len(bounds) - 1, seed, epoch, number, purpose=2), kind="stable")
     pairs = pairs[order]
-    batches = [pairs[bounds[batch] : bounds[batch + 1]] for batch in taken]
+    batches = [pairs[bounds[batch] : bounds[batch + 1]] for batch in batch_order]
     return Shard(
         pairs=np.concatenate([pairs[:0], *batches]),
-        bounds=sums(np.diff(bounds)[taken]),
+        bounds=sums(np.diff(bounds)[batch_order]),
         dropped=dropped,
     )
 
 
 def length_key(lengths: Indices, noise: NDArray[np.uint64]) -> Indices:
-    """What pairs are sorted by to have those of like length together, given raw bits for each."""
-    # In whole numbers, which are the same on every machine.
+    """Return the sort key that groups pairs of similar length. `noise` has raw random bits per pair."""
+    # Integers are the same on every machine.
     raised = NOISE_REACH * 2**NOISE_BITS + (noise >> np.uint64(64 - NOISE_BITS)).astype(np.int64)
     return np.asarray(lengths * raised)
 
@@ -116,34 +119,35 @@ def _blocks(pairs: int, config: BatchConfig) -> int:
 
 
 def _drawn(pairs: int, config: BatchConfig, seed: int, epoch: int, number: int) -> Indices:
-    """The pairs of shard `number`: its share of the epoch's shuffled blocks."""
+    """Return the pairs of shard `number`: its share of the epoch's shuffled blocks."""
     blocks, shards = _blocks(pairs, config), shard_count(pairs, config)
-    # Sorting random numbers shuffles; NumPy's own shuffle may differ from version to version.
+    # Sorting random numbers shuffles. NumPy's own shuffle may differ between versions.
     shuffled = np.argsort(random_bits(blocks, seed, epoch, 0, purpose=0), kind="stable")
     share = shuffled[number * blocks // shards : (number + 1) * blocks // shards]
     block = min(BLOCK, config.shard_pairs)
     drawn: Indices = (share[:, None] * block + np.arange(block)).ravel()
-    # The last block of the corpus may be shorter than the others.
+    # The last block of the corpus may be shorter.
     return drawn[drawn < pairs]
 
 
 def random_bits(count: int, seed: int, epoch: int, number: int, purpose: int) -> NDArray[np.uint64]:
-    """Raw bits, which unlike what NumPy makes of them are promised to be the same in every version."""
+    """Return raw random bits. Unlike other NumPy output, they are the same in every version."""
     bits = np.random.PCG64(np.random.SeedSequence((seed, epoch, number, purpose)))
     return np.asarray(bits.random_raw(count), dtype=np.uint64)
 
 
 def sums(lengths: Indices) -> Offsets:
-    """[lengths + 1]: 0, and the sums up to and with each of the lengths."""
+    """Return the running sums [lengths + 1], from 0."""
     sums = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=sums[1:])
     return sums
 
 
 def batch_bounds(source: Offsets, target: Offsets, budget: int) -> Offsets:
-    """Where batches begin and end, given the running sums of both sides' lengths.
+    """Return where batches begin and end, from the running sums of both sides' lengths.
 
-    Each is as large as `budget` tokens a side allow, but the last two are made equal, so that none is tiny.
+    Each batch is as large as `budget` tokens per side allow. The last two are about equal, so that none is
+    tiny.
     """
 
     def reach(start: int) -> int:

@@ -1,6 +1,6 @@
-"""Training text segmented anew for each epoch, for subword sampling, and pairs in other forms.
+"""Segments the training text again for each epoch, for subword sampling and augmentation.
 
-Worker processes of one rank do it for all ranks of its machine.
+Worker processes of one rank do this for all ranks on its machine.
 """
 
 import gc
@@ -40,40 +40,40 @@ from nmt_cli.text.tokenizers import Tokenizers
 from nmt_cli.text.variation import VARIATIONS, Pair, varied
 
 BLOCK_PAIRS = 2000
-"""Pairs that a worker takes at a time, so that all of them stop soon when they have to."""
+"""Pairs in a worker's task, few enough for workers to stop quickly."""
 
 PURPOSE = {"source": 3, "target": 4, "augment": 8}
-"""Keeps these random numbers apart from those of epoch plans, which are made of the same seed."""
+"""Purposes of random bits, to make them differ from those of epoch plans with the same seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResegmentTask:
-    """Which lines of the prepared text to segment, and for which epoch."""
+    """The lines of prepared text to segment, and the epoch."""
 
     tokenizers: Path
     fingerprint: str
-    """Of the tokenisers in that folder."""
+    """The fingerprint of the tokenizers in that folder."""
 
     config: SamplingConfig
     augment: AugmentConfig
     texts: Mapping[Side, tuple[Path, int, int]]
-    """File, first and last byte, of each side that is segmented anew: of both where pairs are changed."""
+    """File, first byte and end of each side to segment. Augmentation needs both sides."""
 
     seed: int
     epoch: int
     first: int
-    """The number of the first of these pairs."""
+    """The number of the first pair."""
 
 
 UNCHANGED = AugmentConfig()
 
 
 class Resegmented:
-    """The training pairs as each epoch segments them: a pure function of seed, epoch and line.
+    """The training pairs as each epoch segments them, a pure function of seed, epoch and line.
 
-    All ranks of a machine share `folder`, and nobody else uses it. The rank with `workers` writes each epoch
-    into it; the others, without, only read. They may ask for an epoch once any shard of it is planned, since
-    planning needs the epoch's lengths and so waits for it.
+    All ranks of a machine share `folder`, which is used for nothing else. The rank with `workers` writes each
+    epoch to it, and the other ranks only read. They may ask for an epoch once any of its shards is planned,
+    since planning waits for the epoch's lengths.
     """
 
     def __init__(
@@ -97,34 +97,36 @@ class Resegmented:
         self._share = self._stack.enter_context(crew(resegment, workers))
 
     def begin(self, epoch: int) -> None:
-        """Start segmenting an epoch in the background, unless that was started before."""
+        """Start to segment an epoch in the background, unless it was started before."""
         with self._lock:
             if self._executor and epoch not in self._begun and not self._closed.is_set():
                 self._begun[epoch] = self._executor.submit(self._write, epoch)
 
     def split(self, epoch: int) -> Split:
-        """The pairs as this epoch segments them; waits until that is done, where this rank does it."""
+        """Return the pairs as this epoch segments them. The rank that writes the epoch waits for it."""
         self.begin(epoch)
         if epoch in self._begun:
             self._begun[epoch].result()
         with self._lock:
             if epoch not in self._open:
-                # A side without sampling stays as the dataset has it.
+                # A side without sampling stays as it is in the dataset.
                 plain = self._dataset.splits[TRAIN]
-                anew = {side: open_sentences(self._place(epoch), TRAIN, side) for side in self._sides}
-                source, target = anew.get("source", plain.source), anew.get("target", plain.target)
+                sampled = {
+                    side: open_sentences(self._epoch_folder(epoch), TRAIN, side) for side in self._sides
+                }
+                source, target = sampled.get("source", plain.source), sampled.get("target", plain.target)
                 self._open[epoch] = replace(plain, source=source, target=target)
             return self._open[epoch]
 
     def forget(self, epoch: int) -> None:
-        """Remove an epoch that nobody will ask for again."""
+        """Remove an epoch that is no longer needed."""
         with self._lock:
             self._open.pop(epoch, None)
             if self._begun.pop(epoch, None):
-                shutil.rmtree(self._place(epoch), ignore_errors=True)
+                shutil.rmtree(self._epoch_folder(epoch), ignore_errors=True)
 
     def close(self) -> None:
-        """Stop segmenting and remove what was written; may be called from any thread."""
+        """Stop segmenting and remove the written files. Any thread may call this."""
         self._closed.set()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
@@ -133,15 +135,15 @@ class Resegmented:
             self.forget(epoch)
 
     def _write(self, epoch: int) -> None:
-        """Segment all pairs for an epoch; its folder appears whole or not at all."""
-        place = self._place(epoch)
-        unfinished = place.with_suffix(".unfinished")
+        """Segment all pairs for an epoch. Its folder appears complete or not at all."""
+        folder = self._epoch_folder(epoch)
+        unfinished = folder.with_suffix(".unfinished")
         # A killed run may have left a folder of the same name.
-        for left_over in (unfinished, place):
-            shutil.rmtree(left_over, ignore_errors=True)
+        for stale in (unfinished, folder):
+            shutil.rmtree(stale, ignore_errors=True)
         self._refuse_changed()
         try:
-            with room_for(place), ExitStack() as stack:
+            with room_for(folder), ExitStack() as stack:
                 unfinished.mkdir(parents=True)
                 writers = {
                     side: stack.enter_context(
@@ -150,22 +152,25 @@ class Resegmented:
                     for side in self._sides
                 }
                 for block in self._share(self._tasks(epoch, stack)):
-                    if self._closed.is_set():
-                        raise RuntimeError("the epochs were closed while one was being segmented")
-                    for side, encoded in block.items():
-                        writers[side].append(encoded)
-            # And once more, as the dataset may have changed while its text was read.
+                    self._append(block, writers)
+            # The dataset may have changed while its text was read.
             self._refuse_changed()
-            unfinished.rename(place)
+            unfinished.rename(folder)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
+    def _append(self, block: Mapping[Side, EncodedSide], writers: Mapping[Side, TokensWriter]) -> None:
+        """Write the sides of a block. Raise `RuntimeError` if the epochs were closed."""
+        if self._closed.is_set():
+            raise RuntimeError("the epochs were closed while one was being segmented")
+        for side, encoded in block.items():
+            writers[side].append(encoded)
+
     def _refuse_changed(self) -> None:
-        """Raise `UserError` if the dataset was made again since it was opened, so that its text is
-        another."""
+        """Raise `UserError` if the dataset was made again since it was opened."""
         folder = self._dataset.folder
         if read_manifest(folder) != self._dataset.manifest:
-            raise UserError(f"{folder} was made anew while it was trained on; start another run.")
+            raise UserError(f"{folder} was made again during training. Start another run.")
 
     def _tasks(self, epoch: int, stack: ExitStack) -> Iterator[ResegmentTask]:
         folder = self._dataset.folder
@@ -191,69 +196,72 @@ class Resegmented:
                 first,
             )
 
-    def _place(self, epoch: int) -> Path:
+    def _epoch_folder(self, epoch: int) -> Path:
         return self._folder / f"epoch-{epoch:06}"
 
 
 def resegment(task: ResegmentTask) -> dict[Side, EncodedSide]:
-    """Segment the lines of one task; runs in a worker process."""
+    """Segment the lines of one task, in a worker process."""
     tokenizers, draws = _samplers(task.tokenizers, task.fingerprint, task.config)
     lines = {side: lines_of(*extent) for side, extent in task.texts.items()}
     if task.augment.wanted:
         pairs = _varied(task, zip(lines["source"], lines["target"], strict=True), tokenizers)
         lines = {"source": [source for source, _ in pairs], "target": [target for _, target in pairs]}
-    return {side: _drawn(task, side, some, draws.get(side), tokenizers) for side, some in lines.items()}
+    return {side: _segmented(task, side, lines[side], draws.get(side), tokenizers) for side in lines}
 
 
 def samplers(tokenizers: Tokenizers, config: SamplingConfig) -> dict[Side, Draw]:
-    """How the sides that `config` wants are segmented; `UserError` where that would have no effect."""
+    """Return the sampler of each side that `config` samples. Raise `UserError` if it has no effect."""
     return {side: sampler(tokenizers.side(side), side, config) for side in SIDES if config.wants(side)}
 
 
 def refuse_no_effect(tokenizers: Tokenizers, augment: AugmentConfig) -> None:
-    """Raise `UserError` for a share of pairs that would stay as they are."""
+    """Raise `UserError` for an augmentation that would change no pair."""
     if augment.placeholders and not tokenizers.recipe.placeholders:
         raise UserError(
-            "augment.placeholders needs a dataset with symbols for them: nmt preprocess --set "
-            "tokenizer.placeholders=8."
+            "augment.placeholders needs a dataset with placeholder symbols. Make one with "
+            "nmt preprocess --set tokenizer.placeholders=8."
         )
     if tokenizers.recipe.text.lowercase:
         for kind in changed(augment, "upper", "lower", "title"):
-            raise UserError(f"augment.{kind} has no effect on a lower-cased dataset; leave it out.")
+            raise UserError(f"augment.{kind} has no effect on a lower-cased dataset. Remove it.")
 
 
 @cache
 def _samplers(folder: Path, fingerprint: str, config: SamplingConfig) -> tuple[Tokenizers, dict[Side, Draw]]:
-    """Made once in each worker process."""
-    gc.disable()  # it would take most of the time to go through the caches of words, which have no cycles
+    """Load the tokenizers and samplers, once per worker process."""
+    # The caches of words have no cycles, and scanning them would take most of the time.
+    gc.disable()
     tokenizers = loaded(folder, fingerprint)
     return tokenizers, samplers(tokenizers, config)
 
 
-def _drawn(
+def _segmented(
     task: ResegmentTask, side: Side, lines: Sequence[str], draw: Draw | None, tokenizers: Tokenizers
 ) -> EncodedSide:
+    """Return the ids of lines, sampled by `draw` or in the usual segmentation."""
     if not draw:
         return encode_lines(tokenizers.side(side), lines)
     return packed(map(draw, lines, _seeds(task, side, len(lines))), tokenizers.side(side))
 
 
 def _seeds(task: ResegmentTask, purpose: str, count: int) -> list[int]:
-    """The number of its line decides each seed, so blocks may be of any size."""
+    """Return one seed per line. The line number decides the seed, so blocks may have any size."""
     bits = np.random.PCG64(np.random.SeedSequence((task.seed, task.epoch, 0, PURPOSE[purpose])))
     seeds: list[int] = bits.advance(task.first).random_raw(count).tolist()
     return seeds
 
 
 def _varied(task: ResegmentTask, pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[Pair]:
-    """The pairs of a task, of which shares are changed."""
+    """Return the pairs of a task, some of them changed by augmentation."""
     ends = list(accumulate(task.augment.shares))
     symbols, masks = tokenizers.recipe.symbols, tokenizers.recipe.placeholders
-    known = frozenset(symbols)
-    found: list[Pair] = []
+    symbol_set = frozenset(symbols)
+    result: list[Pair] = []
     lines = list(pairs)
     for pair, seed in zip(lines, _seeds(task, "augment", len(lines)), strict=True):
         kind = bisect_right(ends, (seed >> 11) / 2**53)
-        changes = kind < len(VARIATIONS)
-        found.append(varied(VARIATIONS[kind], pair, Random(seed), known, masks) if changes else pair)
-    return found
+        if kind < len(VARIATIONS):
+            pair = varied(VARIATIONS[kind], pair, Random(seed), symbol_set, masks)
+        result.append(pair)
+    return result

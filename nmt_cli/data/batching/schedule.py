@@ -1,4 +1,4 @@
-"""The global batches of a run, epoch after epoch: planned by one process of a machine, read by all."""
+"""Provides the global batches of a run, planned by one process per machine and read by all."""
 
 import hashlib
 import time
@@ -21,32 +21,32 @@ POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 600.0
 
 KEPT_BATCHES = 1000
-"""The file of a finished shard is kept for this many batches more: other ranks may not be further behind."""
+"""Batches after which the file of a finished shard is removed. Slower ranks may still need it until then."""
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalBatch:
-    """The pairs of one step of the optimiser."""
+    """The pairs of one optimizer step."""
 
     epoch: int
     number: int
-    """Which batch of the epoch it is, from 0."""
+    """The number of the batch in its epoch, from 0."""
 
     pairs: Indices
     dropped: int
-    """Pairs left out as too long, in the shards of the epoch up to this batch's."""
+    """Pairs dropped as too long in the shards of the epoch so far, the shard of this batch included."""
 
     mixed: Mixed | None = None
-    """What is to be told of it, where corpora are mixed."""
+    """Report of the mixture, if corpora are mixed."""
 
 
 class Batches:
     """The global batches of a split, the same in every process that trains on it.
 
-    `folder` is one that all processes on a machine know, and only they; one of them is its `planner`, which
-    plans each shard while the one before it is used. What a killed run left in it does no harm. `mixed` is
-    for corpora that are mixed, `anew` for a split that each epoch segments anew; it is closed with the
-    batches. Who waits for the planner asks `planner_at_work` whether there still is one.
+    All processes of a machine share `folder`. One of them is the `planner`, and plans each shard while the
+    one before it is used. Files of a killed run do no harm. `mixed` is the plan of a mixture, and
+    `resegmented` a split that is segmented again every epoch. It is closed with the batches. Waiting
+    processes call `planner_at_work` to see whether the planner still runs.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class Batches:
         planner: bool,
         patience: float = PATIENCE_SECONDS,
         mixed: MixedPlan | None = None,
-        anew: Resegmented | None = None,
+        resegmented: Resegmented | None = None,
         planner_at_work: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._split, self._anew, self._mixed = split, anew, mixed
+        self._split, self._resegmented, self._mixed = split, resegmented, mixed
         self._config, self._seed, self._folder, self._patience = config, seed, folder, patience
         self._planner_at_work = planner_at_work
-        self._name = _fingerprint(split, config, seed, anew, mixed)
+        self._name = _fingerprint(split, config, seed, resegmented, mixed)
         self._executor = ThreadPoolExecutor(1, "plan") if planner else None
         self._planned: dict[Path, Future[None]] = {}
         self._closed = Event()
 
     def starting(self, epoch: int = 0, number: int = 0) -> Iterator[GlobalBatch]:
-        """An endless iterator from batch `number` of `epoch` on, through this epoch and all that follow."""
+        """Return an endless iterator from batch `number` of `epoch`, over this and all later epochs."""
         finished: deque[tuple[int, int, int]] = deque()
         taken = 0
         while True:
@@ -80,33 +80,33 @@ class Batches:
                 shard = self._shard(epoch, index)
                 dropped += shard.dropped
                 start = min(max(number - first, 0), len(shard))
-                told = self._mixed.told(epoch, index, shard, start) if self._mixed else repeat(None)
-                for batch, mixed in zip(range(start, len(shard)), told, strict=False):
+                reports = self._mixed.reports(epoch, index, shard, start) if self._mixed else repeat(None)
+                for batch, mixed in zip(range(start, len(shard)), reports, strict=False):
                     yield GlobalBatch(epoch, first + batch, shard.batch(batch), dropped, mixed)
                     taken += 1
                 first += len(shard)
-                # The files of finished shards stay for a while: ranks do not all stand at the same step.
+                # Ranks may be at different steps, so the files of finished shards stay for a while.
                 finished.append((taken, epoch, index))
                 while taken - finished[0][0] > KEPT_BATCHES:
                     self._forget_shard(*finished.popleft()[1:])
             if not first:
                 limit = min(self._config.longest, self._config.tokens)
                 raise UserError(
-                    f"none of the {dropped:,} training pairs has at most {limit:,} tokens on both sides; "
-                    "raise longest and tokens, or segment the text into fewer subwords."
+                    f"All {dropped:,} training pairs have more than {limit:,} tokens on a side. "
+                    "Raise batch.longest and batch.tokens, or use a larger vocabulary."
                 )
             epoch, number = epoch + 1, 0
 
     def split(self, epoch: int) -> Split:
-        """The sentences that the pairs of this epoch's batches are numbers of."""
-        return self._anew.split(epoch) if self._anew else self._split
+        """Return the sentences to which the pairs of this epoch's batches refer."""
+        return self._resegmented.split(epoch) if self._resegmented else self._split
 
     def close(self) -> None:
-        """Stop planning and waiting, and remove the files written; may be called from any thread."""
+        """Stop planning and waiting, and remove the written files. Any thread may call this."""
         self._closed.set()
-        if self._anew:
-            # First, as a plan in the making may be waiting for an epoch to be segmented.
-            self._anew.close()
+        if self._resegmented:
+            # This comes first because a plan may be waiting for an epoch to be segmented.
+            self._resegmented.close()
         if self._executor:
             self._executor.shutdown(cancel_futures=True)
         for path in list(self._planned):
@@ -119,9 +119,9 @@ class Batches:
         path = self._path(epoch, index)
         if self._executor:
             self._plan(self._executor, epoch, index).result()
-            if self._anew:
-                # A whole epoch takes long to segment, so it is begun an epoch ahead.
-                self._anew.begin(epoch + 1)
+            if self._resegmented:
+                # Segmenting an epoch takes long, so it starts an epoch ahead.
+                self._resegmented.begin(epoch + 1)
             following = (epoch, index + 1) if index + 1 < self._shards(epoch) else (epoch + 1, 0)
             self._plan(self._executor, *following)
         else:
@@ -129,7 +129,7 @@ class Batches:
         return Shard.load(path)
 
     def _plan(self, executor: ThreadPoolExecutor, epoch: int, index: int) -> Future[None]:
-        """Start planning a shard in the background, unless that was started before."""
+        """Start to plan a shard in the background, unless it was started before."""
 
         def work() -> None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -146,24 +146,25 @@ class Batches:
         return self._planned[path]
 
     def _await(self, path: Path) -> None:
+        """Wait until the planner has written a shard."""
         deadline = time.monotonic() + self._patience
         while not path.exists():
             if not self._planner_at_work() and not path.exists():
                 raise UserError(
-                    "the first process on this machine, which plans the batches, has ended; see what it said."
+                    "The first process on this machine, which plans the batches, has ended. See its messages."
                 )
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"{path} did not appear within {self._patience:g} seconds; see why the first process on "
-                    "this machine does not plan, and that all processes on it share this folder."
+                    f"{path} did not appear within {self._patience:g} seconds. Check that the first process "
+                    "on this machine runs, and that all its processes share this folder."
                 )
             if self._closed.wait(POLL_SECONDS):
-                raise RuntimeError("the batches were closed while they were being waited for")
+                raise RuntimeError("the batches were closed while a process waited for them")
 
     def _forget_shard(self, epoch: int, index: int) -> None:
         self._forget(self._path(epoch, index))
-        if self._anew and index + 1 == self._shards(epoch):
-            self._anew.forget(epoch)
+        if self._resegmented and index + 1 == self._shards(epoch):
+            self._resegmented.forget(epoch)
 
     def _forget(self, path: Path) -> None:
         if self._planned.pop(path, None) and path.exists():
@@ -174,11 +175,15 @@ class Batches:
 
 
 def _fingerprint(
-    split: Split, config: BatchConfig, seed: int, anew: Resegmented | None, mixed: MixedPlan | None
+    split: Split, config: BatchConfig, seed: int, resegmented: Resegmented | None, mixed: MixedPlan | None
 ) -> str:
-    """A name for all that decides the plan, so that files which another run left are not taken for ours."""
+    """Return a name for everything that decides the plan, so that files of other runs are not used."""
     tokens = [len(side.tokens) for side in (split.source, split.target)]
-    drawn = (*astuple(anew.config), *(astuple(anew.augment) if anew.augment.wanted else ())) if anew else ()
+    drawn = (
+        (*astuple(resegmented.config), *(astuple(resegmented.augment) if resegmented.augment.wanted else ()))
+        if resegmented
+        else ()
+    )
     known = (VERSION, seed, *astuple(config), len(split), *tokens, *drawn)
     if mixed:
         known = (*known, *mixed.decides)

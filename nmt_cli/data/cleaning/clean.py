@@ -1,4 +1,4 @@
-"""A block of raw pairs to prepared, filtered text: the work of one process on one block."""
+"""Cleans a block of raw pairs: the work of one process on one block."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ REPLACED = "invalid UTF-8 replaced"
 
 @dataclass(frozen=True, slots=True)
 class CleanTask:
-    """A block of raw pairs, and all that decides which are kept and how they are prepared."""
+    """A block of raw pairs, and the settings that decide which to keep and how to prepare them."""
 
     block: Block
     corpus: Corpus
@@ -32,18 +32,18 @@ class CleanTask:
     filter: FilterConfig
     invalid_utf8: str
     held_out: HeldOut | None = None
-    """The pairs that must not be trained on."""
+    """The pairs that the training set must not have."""
 
     tag: str = ""
-    """A symbol that each source begins with; filters do not see it."""
+    """A symbol at the start of each source. Filters do not see it."""
 
     hashed: frozenset[Hashed] = frozenset()
-    """What repetitions are looked for of, be it in another corpus alone."""
+    """The texts that are compared to find repetitions in any corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines that end in line feeds, and the bytes of each."""
+    """Lines that end in line feeds, and the number of bytes of each."""
 
     content: bytes
     lengths: NDArray[np.int64]
@@ -51,18 +51,18 @@ class Lines:
 
 @dataclass(slots=True)
 class CleanBlock:
-    """The kept pairs of a block as prepared text, and counts of the others by reason."""
+    """The kept pairs of a block as prepared text, and counts of the dropped ones by reason."""
 
     source: Lines
     target: Lines
     numbers: NDArray[np.int64]
-    """The number of each kept pair in its corpus, counted from 1."""
+    """The number of each kept pair in its corpus, from 1."""
 
     hashes: dict[Hashed, bytes]
-    """Of each kept pair, one after another, of what the task asks for: `pair_hash` or `side_hash`."""
+    """The concatenated `pair_hash` or `side_hash` of each kept pair, or nothing if the task needs none."""
 
     qualities: list[NDArray[np.float32]]
-    """How good each kept pair is, what counts most first: by its score, and by its lengths."""
+    """The score and the closeness of lengths of each kept pair, the more important first."""
 
     dropped: Tally = field(default_factory=Tally)
     noted: Tally = field(default_factory=Tally)
@@ -90,8 +90,8 @@ def clean(task: CleanTask) -> CleanBlock:
         elif filters.too_low(score):
             reason = SCORE
         elif filters.too_long(*pair):
-            # Before Moses splits words off, which of a megabyte on a line takes minutes. What normalises to
-            # nothing is an empty side, as it would be if it were prepared.
+            # Moses would take minutes for a line of a megabyte, so this comes first. A side that normalizes
+            # to nothing counts as empty, as it does after preparation.
             reason = WORDS if all(map(prepare.normalized, pair)) else EMPTY
         else:
             prepared = _prepared(task, prepare, pair)
@@ -101,25 +101,25 @@ def clean(task: CleanTask) -> CleanBlock:
             lengths.append((prepared[0].count(" ") + 1, prepared[1].count(" ") + 1))
         else:
             kept.add(number, prepared, score)
-    done = kept.block(task, dropped, noted)
+    cleaned = kept.block(task, dropped, noted)
     if lengths:
-        done.shapes.dropped.add(*np.array(lengths).T)
+        cleaned.shapes.dropped.add(*np.array(lengths).T)
     if block.scores:
         numbers = np.arange(block.first, block.first + len(scores))
-        done.shapes.add_scores(numbers, np.array(scores, np.float32))
-    return done
+        cleaned.shapes.add_scores(numbers, np.array(scores, np.float32))
+    return cleaned
 
 
 def _prepared(task: CleanTask, prepare: Preparer, pair: tuple[str, str]) -> tuple[str, str]:
-    """Both sides as they are learnt from, but for the tag."""
+    """Return both sides as subwords are learned from them, but without the tag."""
     source, target = task.recipe.masked(*pair)
-    if task.tag:  # before which no other symbol is put
+    if task.tag:  # must be the first symbol
         source = f"{task.tag} {source}"
     return prepare("source", source).removeprefix(task.tag).lstrip(), prepare("target", target)
 
 
 class _Kept:
-    """The kept pairs of a block."""
+    """Collects the kept pairs of a block."""
 
     def __init__(self) -> None:
         self._sources: list[str] = []
@@ -134,13 +134,13 @@ class _Kept:
         self._scores.append(score)
 
     def block(self, task: CleanTask, dropped: Tally, noted: Tally) -> CleanBlock:
-        """All of them, with what is needed to find repetitions."""
+        """Return the collected pairs with the data to find repetitions."""
         tagged = [f"{task.tag} {line}" for line in self._sources] if task.tag else self._sources
         source, target = _joined(tagged), _joined(self._targets)
         words = words_of(source.content, source.lengths) - bool(task.tag)
         shapes = Shapes()
         shapes.kept.add(words, words_of(target.content, target.lengths))
-        # Of prepared text: pairs that differ only in what preparing removes are duplicates.
+        # Pairs that are equal after preparation are duplicates.
         hashes: dict[Hashed, Iterable[bytes]] = {
             "pair": map(pair_hash, tagged, self._targets),
             "source": map(side_hash, tagged),
@@ -150,7 +150,7 @@ class _Kept:
             source,
             target,
             np.array(self._numbers, np.int64),
-            {name: b"".join(some) if name in task.hashed else b"" for name, some in hashes.items()},
+            {name: b"".join(values) if name in task.hashed else b"" for name, values in hashes.items()},
             self._qualities() if task.hashed & {"source", "target"} else [],
             dropped,
             noted,
@@ -158,6 +158,7 @@ class _Kept:
         )
 
     def _qualities(self) -> list[NDArray[np.float32]]:
+        """Return the scores and the closeness of the lengths. A missing score is the lowest."""
         scores = np.array(self._scores, np.float32)
         near = list(map(closeness, self._sources, self._targets))
         return [np.where(np.isnan(scores), -np.inf, scores).astype(np.float32), np.array(near, np.float32)]
@@ -165,38 +166,40 @@ class _Kept:
 
 @cache
 def _tools(recipe: Recipe, config: FilterConfig) -> tuple[Preparer, Filters]:
-    """Made once in each worker process, not for each block."""
+    """Make the tools of a worker process, once for all its blocks."""
     return Preparer(recipe), Filters(config, recipe.source_lang, recipe.target_lang)
 
 
 def _decoded_pair(
     task: CleanTask, number: int, source: bytes, target: bytes, dropped: Tally, noted: Tally
 ) -> tuple[str, str] | None:
+    """Return the pair as text, or None if its invalid UTF-8 is to be skipped. Count what was changed."""
     try:
-        # Nearly all lines are UTF-8: the user's rule is looked at only where one is not.
+        # Nearly all lines are valid UTF-8, so the user's rule is rarely needed.
         pair = source.decode(), target.decode()
     except UnicodeDecodeError:
-        mended = _mended_pair(task, number, source, target)
-        if mended is None:
-            # Samples are kept as text, which these bytes are not.
+        replaced = _replaced_pair(task, number, source, target)
+        if replaced is None:
+            # Samples are text, which these bytes are not.
             dropped.add(INVALID, number, ascii(source), ascii(target))
             return None
-        pair = mended
+        pair = replaced
         noted.add(REPLACED, number, *pair)
     if b"\0" in source or b"\0" in target:
         noted.add(NUL, number, *pair)
     return pair
 
 
-def _mended_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
-    """The pair by the user's rule for bytes that are not UTF-8; None where it is to be skipped."""
-    mended_source = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
-    mended_target = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
-    return None if mended_source is None or mended_target is None else (mended_source, mended_target)
+def _replaced_pair(task: CleanTask, number: int, source: bytes, target: bytes) -> tuple[str, str] | None:
+    """Apply the user's rule for invalid UTF-8 to a pair. Return None if it is to be skipped."""
+    source_text = decoded(source, task.invalid_utf8, task.corpus.location("source", number))
+    target_text = decoded(target, task.invalid_utf8, task.corpus.location("target", number))
+    return None if source_text is None or target_text is None else (source_text, target_text)
 
 
 def _joined(lines: Sequence[str]) -> Lines:
-    # All at once, as line by line takes four times as long; no prepared line has a line feed in it.
+    # Encoding all at once takes a quarter of the time. No prepared line contains a line feed.
+    """Join lines without line feeds."""
     content = "\n".join([*lines, ""]).encode()
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
     return Lines(content, np.diff(ends, prepend=-1))

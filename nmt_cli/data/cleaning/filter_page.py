@@ -1,4 +1,4 @@
-"""`filter-report.html`: what was left out of a dataset and why, and what other thresholds would keep."""
+"""Makes `filter-report.html`, which shows the dropped pairs and the effect of other thresholds."""
 
 from importlib import resources
 from typing import Any
@@ -13,7 +13,7 @@ SCRIPTS = ("histograms.js", "page.js")
 
 
 def filter_page(report: FilterReport, config: FilterConfig, source_lang: str, target_lang: str) -> str:
-    """The page; it tells nothing of when and where it was made, as a dataset is the same everywhere."""
+    """Return the page. It has no time or path, so that equal datasets have equal pages."""
     content = _content(report, config, source_lang, target_lang)
     return compose("nmt preprocess", resources.files("nmt_cli.data.cleaning") / "page", SCRIPTS, content)
 

@@ -1,4 +1,4 @@
-"""Which training pairs are left out, and why."""
+"""Decides which training pairs are dropped, and for what reason."""
 
 import re
 import sys
@@ -35,7 +35,7 @@ REASONS = (
     *(MARKUP, NUMBERS, REPEATS, SENTENCES, LANGUAGE),
     *(DUPLICATE, SAME_TARGET, SAME_SOURCE, SUBWORDS),
 )
-"""In the order in which they are looked for; a pair is counted under the first that applies."""
+"""All reasons, in the order of the checks. A pair counts under the first that applies."""
 
 Check = Callable[[str, str], bool]
 
@@ -43,24 +43,24 @@ TAG = re.compile(
     r"</?[a-z][a-z0-9:]{0,20}(?:\s[^<>]{0,500})?/?>|&(?:[a-z]{2,10}|#\d{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE
 )
 NUMBER = re.compile(r"\d{1,3}(?:[.,' \xa0\u202f]\d{3})+(?!\d)|\d+")
-"""Digits, with marks before thousands or without."""
+"""Digits, with or without thousands separators."""
 
-SPELT_OUT = 12
-"""Up to this a number may as well be written as a word, so it is not looked at."""
+SPELLED_OUT = 12
+"""Numbers up to this are often spelled out, so they are not compared."""
 
 PHRASE = 4
-"""Most words, or characters where there are no blanks, of what is repeated."""
+"""Maximum words of a repeated phrase, or characters in text without spaces."""
 
 LETTER = regex.compile(r"\p{L}")
 LETTER_OR_MARK = regex.compile(r"[\p{L}\p{M}]")
 
 
 class Filters:
-    """The filters that look at one pair."""
+    """The filters that judge each pair alone."""
 
     def __init__(self, config: FilterConfig, source_lang: str = "", target_lang: str = "") -> None:
         self._config = config
-        self._most_words = config.max_words or sys.maxsize
+        self._max_words = config.max_words or sys.maxsize
         self._languages = source_lang, target_lang
         self._identified = list(map(LanguageCheck, self._languages)) if config.language else []
         in_source_script = _script("source_script", config.source_script)
@@ -73,10 +73,10 @@ class Filters:
             (config.target_script != "", SCRIPT, lambda source, target: not in_target_script(target)),
             (config.min_letters > 0, LETTERS, self._letters),
         ]
-        self._checks = _wanted(checks)
-        self._raw_checks = _wanted(
+        self._checks = _enabled(checks)
+        self._raw_checks = _enabled(
             [
-                # Each side is prepared by the rules of its language, so copies need not be equal any more.
+                # Preparation follows the language of each side, so it can make copies differ.
                 (config.identical, IDENTICAL, lambda source, target: source.strip() == target.strip()),
                 (config.markup, MARKUP, lambda source, target: any(map(TAG.search, (source, target)))),
                 (config.numbers, NUMBERS, lambda source, target: _numbers(source) != _numbers(target)),
@@ -87,19 +87,17 @@ class Filters:
         )
 
     def too_long(self, source: str, target: str) -> bool:
-        """Whether a side has too many words, before or after punctuation is split off."""
-        most = self._most_words
-        # No text has more words than characters: most need not be split.
-        return (len(source) > most and len(source.split()) > most) or (
-            len(target) > most and len(target.split()) > most
-        )
+        """Return whether a side has too many words. The text may be raw or prepared."""
+        limit = self._max_words
+        # No text has more words than characters, so few texts need to be split.
+        return any(len(text) > limit and len(text.split()) > limit for text in (source, target))
 
     def too_low(self, score: float) -> bool:
-        """Whether a pair of this score is left out; one without a number is not."""
+        """Return whether a score is below the minimum. A missing score (NaN) is not."""
         return self._config.min_score != 0 and score < self._config.min_score
 
     def reason(self, source: str, target: str) -> str | None:
-        """Why a pair of prepared text is left out; None keeps it."""
+        """Return why a pair of prepared text is dropped, or None to keep it."""
         if not (source and target):
             return EMPTY
         for reason, holds in self._checks:
@@ -108,14 +106,14 @@ class Filters:
         return None
 
     def raw_reason(self, source: str, target: str) -> str | None:
-        """`reason` of those filters that look at text as people write it."""
+        """Return why a pair of raw text is dropped, or None to keep it. These filters need raw text."""
         for reason, holds in self._raw_checks:
             if holds(source, target):
                 return reason
         return None
 
     def _repeats(self, source: str, target: str) -> bool:
-        return any(_most_repeats(text) > self._config.max_repeats for text in (source, target))
+        return any(_max_repeats(text) > self._config.max_repeats for text in (source, target))
 
     def _sentences(self, source: str, target: str) -> bool:
         counts = {
@@ -128,7 +126,7 @@ class Filters:
         return any(check.wrong(text) for check, text in zip(self._identified, (source, target), strict=True))
 
     def _ratio(self, source: str, target: str) -> bool:
-        # Prepared text has single blanks between words; counting them is faster than splitting.
+        # Prepared text has single spaces between words. Counting them is faster than splitting.
         fewer, more = sorted((source.count(" ") + 1, target.count(" ") + 1))
         return more > self._config.max_ratio * fewer
 
@@ -136,52 +134,56 @@ class Filters:
         return min(_letter_share(source), _letter_share(target)) < self._config.min_letters
 
 
-def _wanted(checks: Sequence[tuple[bool, str, Check]]) -> list[tuple[str, Check]]:
-    return [(reason, holds) for wanted, reason, holds in checks if wanted]
+def _enabled(checks: Sequence[tuple[bool, str, Check]]) -> list[tuple[str, Check]]:
+    """Return the reason and the function of each check that is on."""
+    return [(reason, holds) for is_on, reason, holds in checks if is_on]
 
 
 def _numbers(text: str) -> list[str]:
-    """The numbers in a text that nobody spells out, by size: 1,000.50 and 1.000,50 are the same."""
-    found = []
+    """Return the sorted numbers that are rarely spelled out. 1,000.50 and 1.000,50 are equal."""
+    numbers = []
     for match in NUMBER.finditer(text):
         digits = "".join(str(unicodedata.decimal(digit)) for digit in match[0] if digit.isdecimal()).lstrip(
             "0"
         )
-        if len(digits) > 2 or int(digits or 0) > SPELT_OUT:
-            found.append(digits)
-    return sorted(found)
+        if len(digits) > 2 or int(digits or 0) > SPELLED_OUT:
+            numbers.append(digits)
+    return sorted(numbers)
 
 
-def _most_repeats(text: str) -> int:
-    """How many times the same few words, or characters of a text without blanks, follow each other."""
+def _max_repeats(text: str) -> int:
+    """Return how often one to `PHRASE` words follow each other. Text without spaces counts characters."""
     words: Sequence[str] = text.split()
     if len(words) == 1:
         words = text.strip()
-    most = 1
+    repeats = 1
     for length in range(1, PHRASE + 1):
         run = 0
         for word, before in zip(words[length:], words, strict=False):
             run = run + 1 if word == before else 0
-            most = max(most, 1 + run // length)
-    return most
+            repeats = max(repeats, 1 + run // length)
+    return repeats
 
 
 def _letter_share(text: str) -> float:
-    # Never divides by zero: empty sides were found before. Marks count, since scripts such as Devanagari
-    # write vowels with them.
+    # Empty sides were dropped before, so the divisor is not 0. Scripts such as Devanagari write vowels as
+    # combining marks, so these count.
+    """Return the share of letters among the characters other than spaces."""
     return len(LETTER_OR_MARK.findall(text)) / len(text.replace(" ", ""))
 
 
 def _script(setting: str, name: str) -> Callable[[str], bool]:
-    """A check whether at least half of a text's letters are in the script `name`; `setting` is for the
-    message."""
+    """Return a check whether at least half of a text's letters are in the script `name`.
+
+    `setting` is the name of the setting for error messages.
+    """
     if not name:
         return lambda text: True
     try:
         inside = regex.compile(rf"[\p{{L}}&&\p{{Script={name}}}]", regex.VERSION1)
     except regex.error as error:
         raise UserError(
-            f"[filter]: {setting} is {name!r}, which is no Unicode script; take Latin, say."
+            f"filter.{setting} is {name!r}, which is not a Unicode script. Use a name such as Latin."
         ) from error
 
     def in_script(text: str) -> bool:

@@ -1,5 +1,4 @@
-"""Pairs of valid and test sets, which no model may be trained on; known whatever their case, blanks and
-punctuation are."""
+"""Finds pairs of validation and test sets, regardless of case, spaces and punctuation."""
 
 import string
 import unicodedata
@@ -14,31 +13,33 @@ from nmt_cli.corpus.parallel import Block, Corpus
 LINES_AT_ONCE = 1000
 ASCII = (string.punctuation + " \t\v\f\r").encode()
 MARKS = "“”„‘’«»–—…\xa0。、「」¿¡"
-"""The usual punctuation and blank beyond ASCII."""
+"""Common punctuation and spaces outside ASCII."""
 
 AT_ONCE = 500
-"""Lines that are rewritten as one text: fewer are slower, and with more it falls out of the cache."""
+"""Lines that are processed as one text. Fewer are slower, and more do not fit the processor cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Where the keys of all pairs that are held out lie, and their SHA-256."""
+    """The file with the keys of all held-out pairs, and its SHA-256."""
 
     path: Path
     sha256: str
     symbols: frozenset[bytes] = frozenset()
-    """Words that do not count where a source begins with them, such as the code of a language."""
+    """Words to ignore at the start of a source, such as a language code."""
 
 
 def keys(lines: Sequence[bytes]) -> list[bytes]:
-    """Of each line what two lines share that say the same; empty where there is nothing but punctuation.
+    """Return a key for each line. Lines that differ in case, spaces or punctuation share a key.
 
-    Many lines at once, as line by line takes several times as long; none may hold a line feed.
+    The key of a line with only punctuation is empty. No line may contain a line feed. Many lines at once are
+    several times as fast as single ones.
     """
     return [key for start in range(0, len(lines), AT_ONCE) for key in _keys(lines[start : start + AT_ONCE])]
 
 
 def _keys(lines: Sequence[bytes]) -> list[bytes]:
+    """Return the keys of a few lines."""
     text = b"\n".join(lines).decode(errors="replace")
     if text.isascii():
         text = text.lower()
@@ -52,18 +53,19 @@ def _keys(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def _bare(lines: Iterable[bytes], symbols: Collection[bytes]) -> list[bytes]:
-    """The lines without symbols at their beginning."""
+    """Return the lines without the symbols at their start."""
     return [_without(line, symbols) for line in lines] if symbols else list(lines)
 
 
 def _without(line: bytes, symbols: Collection[bytes]) -> bytes:
+    """Return a line without the symbols at its start."""
     while (words := line.split(maxsplit=1)) and words[0] in symbols:
         line = b"".join(words[1:])
     return line
 
 
 def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> None:
-    """Write the keys of all pairs of `corpora` to a file; for `symbols` see `HeldOut`."""
+    """Write the keys of all pairs of `corpora` to a file. For `symbols` see `HeldOut`."""
     with path.open("wb") as file:
         for corpus in corpora:
             for block in corpus.blocks(LINES_AT_ONCE):
@@ -72,9 +74,9 @@ def write(corpora: Iterable[Corpus], path: Path, symbols: Collection[bytes]) -> 
 
 
 def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
-    """Return the numbers of those pairs of the block that are held out `by` equal sides."""
-    known, known_sources = _loaded(held_out)
-    if not (known or known_sources):
+    """Return the numbers of the pairs in a block that are held out `by` equal sides."""
+    sources_by_target, all_sources = _loaded(held_out)
+    if not (sources_by_target or all_sources):
         return set()
     targets = keys(block.targets)
     if by != "pair":
@@ -82,24 +84,28 @@ def occurring(block: Block, held_out: HeldOut, by: str) -> set[int]:
         return {
             number
             for number, source, target in zip(count(block.first), sources, targets, strict=False)
-            if (by != "target" and source in known_sources) or (by != "source" and target in known)
+            if (by != "target" and source in all_sources) or (by != "source" and target in sources_by_target)
         }
-    # Nearly no target is known: sources need not be looked at before.
-    found = [place for place, target in enumerate(targets) if target in known]
-    sources = keys(_bare([block.sources[place] for place in found], held_out.symbols))
+    # Few targets are held out, so only their sources need keys.
+    rows = [row for row, target in enumerate(targets) if target in sources_by_target]
+    sources = keys(_bare([block.sources[row] for row in rows], held_out.symbols))
     return {
-        block.first + place
-        for place, source in zip(found, sources, strict=True)
-        if source in known[targets[place]]
+        block.first + row
+        for row, source in zip(rows, sources, strict=True)
+        if source in sources_by_target[targets[row]]
     }
 
 
 @cache
 def _loaded(held_out: HeldOut) -> tuple[Mapping[bytes, frozenset[bytes]], frozenset[bytes]]:
-    """Return the keys of the sources by that of their target, and alone; read once in each worker process."""
-    found: dict[bytes, set[bytes]] = {}
+    """Return the source keys of each target key, and the set of all source keys.
+
+    Each worker process reads the file once.
+    """
+    sources_by_target: dict[bytes, set[bytes]] = {}
     for line in held_out.path.read_bytes().split(b"\n")[:-1]:
         source, _, target = line.partition(b"\t")
-        found.setdefault(target, set()).add(source)
-    alone = frozenset[bytes]().union(*found.values()) - {b""}
-    return {target: frozenset(sources) for target, sources in found.items() if target}, alone
+        sources_by_target.setdefault(target, set()).add(source)
+    all_sources = frozenset[bytes]().union(*sources_by_target.values()) - {b""}
+    by_target = {target: frozenset(sources) for target, sources in sources_by_target.items() if target}
+    return by_target, all_sources

@@ -1,5 +1,4 @@
-"""The filter report: how many pairs of each input were kept or dropped, why, and a few samples of each
-reason."""
+"""The filter report: counts of kept and dropped pairs of each input by reason, with a few samples."""
 
 import json
 from collections import Counter
@@ -14,31 +13,31 @@ from nmt_cli.data.cleaning.tally import Tally
 
 @dataclass(slots=True)
 class CorpusReport:
-    """What became of the pairs of one input."""
+    """The counts of one input."""
 
     role: str
     name: str
     read: int
     kept: int = 0
     dropped: Tally = field(default_factory=Tally)
-    """Pairs left out, by reason; of a training set only."""
+    """Dropped pairs by reason, only for a training set."""
 
     noted: Tally = field(default_factory=Tally)
-    """Kept pairs that are worth a look, by reason; of valid and test sets also what would be dropped in
-    train."""
+    """Kept pairs to check, by reason. For validation and test sets, this includes pairs that the filters
+    would drop from a training set."""
 
     shapes: Shapes = field(default_factory=Shapes)
-    """Lengths, ratios and scores, of a training set."""
+    """Lengths, ratios and scores of a training set."""
 
     def add(self, block: CleanBlock) -> None:
-        """Count what was kept and dropped of a block."""
+        """Add the counts of a block."""
         self.kept += len(block.numbers)
         self.dropped.merge(block.dropped)
         self.noted.merge(block.noted)
         self.shapes.merge(block.shapes)
 
     def state(self) -> dict[str, Any]:
-        """What was counted, for JSON, which `merge` takes."""
+        """Return the counts for JSON. `merge` reads them."""
         return {
             "kept": self.kept,
             "dropped": self.dropped.described(),
@@ -47,7 +46,7 @@ class CorpusReport:
         }
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what another report of the same input counted."""
+        """Add the counts in the state of another report of the same input."""
         self.kept += state["kept"]
         self.dropped.merge(Tally.of(state["dropped"]))
         self.noted.merge(Tally.of(state["noted"]))
@@ -61,23 +60,23 @@ class FilterReport:
     corpora: list[CorpusReport] = field(default_factory=list)
 
     def of_role(self, role: str) -> list[CorpusReport]:
-        """The inputs that serve as train, valid or test."""
+        """Return the reports of the train, valid or test inputs."""
         return [corpus for corpus in self.corpora if corpus.role == role]
 
     def reasons(self) -> str:
-        """How many training pairs were dropped for each reason, in words."""
+        """Return how many training pairs were dropped for each reason, as text."""
         counts: Counter[str] = Counter()
         for corpus in self.of_role("train"):
             counts += corpus.dropped.counts
         return ", ".join(f"{reason}: {count:,}" for reason, count in counts.most_common())
 
     def as_json(self) -> str:
-        """The report as it is kept in the dataset folder."""
+        """Return the content of `filter-report.json`."""
         return json.dumps([described(corpus) for corpus in self.corpora], indent=1, ensure_ascii=False) + "\n"
 
 
 def described(corpus: CorpusReport) -> dict[str, Any]:
-    """What the report says of one input."""
+    """Return the part of `filter-report.json` for one input."""
     tallies = {"dropped": corpus.dropped, "noted": corpus.noted}
     return {
         "role": corpus.role,

@@ -1,5 +1,4 @@
-"""How long the pairs of a corpus are, how unequal their sides, and how high their scores: what thresholds
-are chosen by."""
+"""Histograms of the lengths, length ratios and scores of a corpus, to choose thresholds by."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,43 +12,43 @@ from nmt_cli.data.cleaning.tally import SPREAD
 Counts = NDArray[np.int64]
 
 MOST_WORDS = 500
-"""Longer sides are counted as this long."""
+"""Longer sides count as this long."""
 
 RATIO_STEP = 20
-"""Ratios are counted in steps of a twentieth, rounded up."""
+"""Ratios are counted in steps of 1/20, rounded up."""
 
 MOST_RATIO = 10
 SCORES = 2000
-"""Scores that are kept of a corpus, spread evenly over it."""
+"""Size of the sample of scores of a corpus, spread evenly over it."""
 
 
-def _none_of(most: int) -> Counts:
-    return np.zeros(most + 1, np.int64)
+def _zeros(maximum: int) -> Counts:
+    return np.zeros(maximum + 1, np.int64)
 
 
 @dataclass(slots=True)
 class Shape:
-    """Pairs by the words of their longer side, and by how many of these there are for one of the other's."""
+    """Counts of pairs by the words of the longer side, and by the ratio of longer to shorter side."""
 
-    words: Counts = field(default_factory=lambda: _none_of(MOST_WORDS))
-    ratios: Counts = field(default_factory=lambda: _none_of(MOST_RATIO * RATIO_STEP))
+    words: Counts = field(default_factory=lambda: _zeros(MOST_WORDS))
+    ratios: Counts = field(default_factory=lambda: _zeros(MOST_RATIO * RATIO_STEP))
 
     def add(self, source: Counts, target: Counts) -> None:
-        """Count pairs whose sides have so many words."""
+        """Count pairs by the number of words of their sides."""
         longer, shorter = np.maximum(source, target), np.minimum(source, target)
         steps = -(-longer * RATIO_STEP // np.maximum(shorter, 1))
         for counts, values in ((self.words, longer), (self.ratios, steps)):
             counts += np.bincount(np.minimum(values, len(counts) - 1), minlength=len(counts))
 
     def merge(self, other: Self) -> None:
-        """Add what another counted."""
+        """Add the counts of another shape."""
         self.words += other.words
         self.ratios += other.ratios
 
 
 @dataclass(slots=True)
 class Shapes:
-    """The shapes of a corpus's pairs, kept ones and others, and some of the scores of all."""
+    """The shapes of the kept and of the dropped pairs of a corpus, and a sample of all scores."""
 
     kept: Shape = field(default_factory=Shape)
     dropped: Shape = field(default_factory=Shape)
@@ -57,29 +56,31 @@ class Shapes:
     scores: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def add_scores(self, numbers: Counts, scores: NDArray[np.float32]) -> None:
-        """Keep the scores of some of these pairs; which ones follows from their numbers alone."""
-        told = ~np.isnan(scores)
-        numbers = np.concatenate([self.numbers, numbers[told]])
-        scores = np.concatenate([self.scores, scores[told]])
-        least = np.argsort(numbers.astype(np.uint64) * np.uint64(SPREAD))[:SCORES]
-        self.numbers, self.scores = numbers[least], scores[least]
+        """Keep a sample of these scores. The numbers of the pairs alone decide the sample."""
+        has_score = ~np.isnan(scores)
+        numbers = np.concatenate([self.numbers, numbers[has_score]])
+        scores = np.concatenate([self.scores, scores[has_score]])
+        sample = np.argsort(numbers.astype(np.uint64) * np.uint64(SPREAD))[:SCORES]
+        self.numbers, self.scores = numbers[sample], scores[sample]
 
     def merge(self, other: Self) -> None:
-        """Add what another counted and kept."""
+        """Add the counts and scores of other shapes."""
         self.kept.merge(other.kept)
         self.dropped.merge(other.dropped)
         self.add_scores(other.numbers, other.scores)
 
     def state(self) -> dict[str, Any]:
-        """For JSON, which `of` takes back."""
+        """Return the state for JSON. `of` reads it."""
         counts = (self.kept.words, self.kept.ratios, self.dropped.words, self.dropped.ratios)
-        scored = (self.numbers, self.scores)
-        return {"counts": [each.tolist() for each in counts], "scored": [each.tolist() for each in scored]}
+        scored = [self.numbers.tolist(), self.scores.tolist()]
+        return {"counts": [values.tolist() for values in counts], "scored": scored}
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """The inverse of `state`."""
-        words, ratios, dropped_words, dropped_ratios = (np.array(some, np.int64) for some in state["counts"])
+        """Restore shapes from `state`."""
+        words, ratios, dropped_words, dropped_ratios = (
+            np.array(values, np.int64) for values in state["counts"]
+        )
         numbers, scores = state["scored"]
         return cls(
             Shape(words, ratios),
@@ -89,7 +90,7 @@ class Shapes:
         )
 
     def described(self) -> dict[str, Any]:
-        """The counts without zeros at their ends, and the scores in order."""
+        """Return the counts without zeros at their ends, and the sorted scores."""
         shapes = {"kept": self.kept, "dropped": self.dropped}
         return {
             "words": {name: _trimmed(shape.words) for name, shape in shapes.items()},
@@ -99,12 +100,12 @@ class Shapes:
 
 
 def words_of(content: bytes, lengths: Counts) -> Counts:
-    """How many words each line of prepared text has; `lengths` are the bytes of each, line feed included."""
+    """Return the number of words in each line of prepared text. `lengths` are bytes with line feed."""
     if not len(lengths):
         return np.zeros(0, np.int64)
-    # Prepared text has single blanks between words.
-    blanks = np.frombuffer(content, np.uint8) == ord(" ")
-    return 1 + np.add.reduceat(blanks, np.cumsum(lengths) - lengths, dtype=np.int64)
+    # Prepared text has single spaces between words.
+    spaces = np.frombuffer(content, np.uint8) == ord(" ")
+    return 1 + np.add.reduceat(spaces, np.cumsum(lengths) - lengths, dtype=np.int64)
 
 
 def _trimmed(counts: Counts) -> list[int]:

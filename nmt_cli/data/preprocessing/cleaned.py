@@ -1,4 +1,4 @@
-"""The cleaned pairs of a part, as they lie in the work folder: text, numbers, hashes and counts."""
+"""The cleaned pairs of a part in the work folder: text, numbers, hashes and counts."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ REPORT = "report.json"
 
 
 class CleanWriter:
-    """Writes a part's cleaned blocks, and at the end what became of the other pairs."""
+    """Writes the cleaned blocks of a part, and finally the counts of the dropped pairs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._stack = folder, ExitStack()
@@ -53,23 +53,23 @@ class CleanWriter:
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
-        told = {owner: count.state() for owner, count in self._counts.items()}
-        (self._folder / REPORT).write_text(json.dumps(told))
+        counts = {owner: count.state() for owner, count in self._counts.items()}
+        (self._folder / REPORT).write_text(json.dumps(counts))
 
 
 def numbers_of(work: Path, part: int) -> NDArray[np.int64]:
-    """The number in its corpus of each cleaned pair of a part."""
+    """Return the number in its corpus of each cleaned pair of a part."""
     numbers: NDArray[np.int64] = np.load(clean_part(work, part) / NUMBERS, mmap_mode="r")
     return numbers
 
 
 def hashes_of(folder: Path, name: Hashed) -> Path:
-    """The file of the hashes of one kind, in the folder of a part."""
+    """Return the file of the hashes of one kind in the folder of a part."""
     return folder / f"{name}-hashes.bin"
 
 
 def counts_of(work: Path, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number of each corpus that a part has pairs of, in order, and what was counted of it."""
+    """Yield, in order, the number and the counts of each corpus that a part has pairs of."""
     for owner, state in json.loads((clean_part(work, part) / REPORT).read_text()).items():
         yield int(owner), state
 
@@ -80,7 +80,7 @@ def _text_writer(folder: Path, side: Side) -> TextWriter:
 
 @contextmanager
 def texts_of(work: Path, part: int) -> Iterator[dict[Side, TextReader]]:
-    """The prepared text of a part; few files are open at a time, however many parts there are."""
+    """Open the prepared text of a part. Use one part at a time, so that few files are open at once."""
     folder = clean_part(work, part)
     with ExitStack() as stack:
         yield {

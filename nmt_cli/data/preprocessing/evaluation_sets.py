@@ -1,8 +1,9 @@
-"""Valid and test sets: every line is kept, raw and encoded.
+"""Writes validation and test sets. Every line is kept, raw and encoded.
 
-Pairs that the filters would drop from the training set are only counted in the report.
+The report only counts the pairs that the filters would drop from the training set.
 """
 
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -31,7 +32,7 @@ UNKNOWNS = "unknown subwords"
 def write_evaluation_set(
     item: Input, config: PreprocessConfig, tokenizers: Tokenizers, folder: Path, report: FilterReport
 ) -> dict[str, Any]:
-    """Write a set's raw lines and ids to `folder`; returns the description of the split for the manifest."""
+    """Write the raw lines and ids of a set to `folder`. Return the description of the split."""
     corpus = CorpusReport(item.role, item.corpus.name, item.pairs, kept=item.pairs)
     report.corpora.append(corpus)
     filters = Filters(config.filter, tokenizers.recipe.source_lang, tokenizers.recipe.target_lang)
@@ -55,22 +56,33 @@ def write_evaluation_set(
                 files[side].write("".join(f"{line}\n" for line in raw[side]).encode())
                 writers[side].append(encoded[side])
             flags = _flags(encoded, tokenizers, config.filter.max_subwords)
-            for i, pair in enumerate(zip(prepared["source"], prepared["target"], strict=True)):
-                lines = raw["source"][i], raw["target"][i]
-                if reason := filters.reason(*pair) or filters.raw_reason(*lines) or flags[i]:
-                    corpus.noted.add(reason, block.first + i, *lines)
+            for i, reason in _reasons(raw, prepared, filters, flags):
+                corpus.noted.add(reason, block.first + i, raw["source"][i], raw["target"][i])
     counts = {f"{side}_{key}": value for side in SIDES for key, value in writers[side].counts().items()}
     return {"role": item.role, "pairs": item.pairs, **counts}
 
 
+def _reasons(
+    raw: dict[Side, list[str]], prepared: dict[Side, list[str]], filters: Filters, flags: Sequence[str | None]
+) -> Iterator[tuple[int, str]]:
+    """Yield the position and the reason of each pair that the filters would drop or that has a flag."""
+    for i, pair in enumerate(zip(prepared["source"], prepared["target"], strict=True)):
+        raw_pair = raw["source"][i], raw["target"][i]
+        if reason := filters.reason(*pair) or filters.raw_reason(*raw_pair) or flags[i]:
+            yield i, reason
+
+
 def _masked(raw: dict[Side, list[str]], tokenizers: Tokenizers) -> tuple[list[str], list[str]]:
-    """Both sides with symbols in the places of what they share."""
+    """Return both sides with symbols in place of their shared placeholders."""
     pairs = [tokenizers.recipe.masked(*pair) for pair in zip(raw["source"], raw["target"], strict=True)]
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally) -> dict[Side, list[str]]:
-    """The lines of both sides as text; what is not UTF-8 is replaced even under "skip", as no line may go."""
+    """Return the lines of both sides as text.
+
+    Invalid UTF-8 is replaced even if the setting is "skip", since every line is kept.
+    """
     rule = "error" if config.corpus.invalid_utf8 == "error" else "replace"
     raw: dict[Side, list[bytes]] = {"source": block.sources, "target": block.targets}
     texts = {
@@ -81,7 +93,7 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
         for side in SIDES
     }
     for i, pair in enumerate(zip(texts["source"], texts["target"], strict=True)):
-        # A line that is not UTF-8 is one that does not come back as it was.
+        # An invalid line does not encode to its original bytes.
         if (pair[0].encode(), pair[1].encode()) != (raw["source"][i], raw["target"][i]):
             noted.add(REPLACED, block.first + i, *pair)
     return texts
@@ -90,7 +102,7 @@ def _raw_lines(item: Input, block: Block, config: PreprocessConfig, noted: Tally
 def _varied(
     item: Input, block: Block, raw: dict[Side, list[str]], tokenizers: Tokenizers
 ) -> dict[Side, list[str]]:
-    """The lines of a variant of a set; symbols such as the code of a language stay as they are."""
+    """Return the lines of a variant of a set. Symbols, such as language codes, stay unchanged."""
     if not item.variation:
         return raw
     pairs = zip(raw["source"], raw["target"], strict=True)
@@ -102,14 +114,14 @@ def _varied(
 
 
 def _flags(encoded: dict[Side, EncodedSide], tokenizers: Tokenizers, max_subwords: int) -> list[str | None]:
-    """For each pair the reason to note it, if it is too long or has unknowns."""
+    """Return, for each pair, the reason to note it if it is too long or has unknown subwords."""
     longest = np.maximum(*(encoded[side].lengths for side in SIDES))
-    unknown = np.zeros(len(longest), np.bool_)
+    has_unknown = np.zeros(len(longest), np.bool_)
     for name, side in encoded.items():
-        lacking = side.tokens == tokenizers.side(name).vocabulary.unknown
-        # `at`, since a sentence has many tokens: plain indexing would keep only the last of them.
-        np.logical_or.at(unknown, np.repeat(np.arange(len(longest)), side.lengths), lacking)
+        is_unknown = side.tokens == tokenizers.side(name).vocabulary.unknown
+        # Plain indexing would keep only the last token of each sentence, so this needs `at`.
+        np.logical_or.at(has_unknown, np.repeat(np.arange(len(longest)), side.lengths), is_unknown)
     return [
-        SUBWORDS if max_subwords and length > max_subwords else UNKNOWNS if has_unknown else None
-        for length, has_unknown in zip(longest, unknown, strict=True)
+        SUBWORDS if max_subwords and length > max_subwords else UNKNOWNS if unknown else None
+        for length, unknown in zip(longest, has_unknown, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Valid and test sets that are drawn from the training corpora."""
+"""Draws validation and test sets from the training corpora."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,21 +15,21 @@ from nmt_cli.data.preprocessing.job import LINES_AT_ONCE, Input, Job
 from nmt_cli.errors import UserError
 
 SEED = 1
-Found = tuple[tuple[bytes, bytes], Sequence[bytes]]
+KeyedPair = tuple[tuple[bytes, bytes], Sequence[bytes]]
 """A pair, and the keys of its sides."""
 
 
 def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
-    """Write pairs of the training corpora to `folder` as the sets that the settings ask for.
+    """Write the sets that the settings ask for to `folder`, drawn from the training corpora.
 
-    The same corpora give the same sets. No two pairs share a side, and the filters would keep each.
+    Equal corpora give equal sets. No two pairs share a side, and every pair passes the filters.
     """
-    wanted, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
-    if not wanted:
+    sizes, training = job.config.corpus.drawn, [item for item in inputs if item.role == TRAIN]
+    if not sizes:
         return []
     if not all(item.filter(job.config).decontaminate for item in training):
-        raise UserError("corpus.valid_size and corpus.test_size need filter.decontaminate=true; set it.")
-    total, needed = sum(item.pairs for item in training), sum(wanted.values())
+        raise UserError("corpus.valid_size and corpus.test_size need filter.decontaminate=true. Set it.")
+    total, needed = sum(item.pairs for item in training), sum(sizes.values())
     numbers = np.random.default_rng(SEED).choice(total, min(total, 2 * needed + 1000), replace=False)
     usable = dict(_usable(job, training, np.sort(numbers)))
     chosen, sources, targets = [], set[bytes](), set[bytes]()
@@ -40,12 +40,12 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
             targets.add(target)
     if len(chosen) < needed:
         raise UserError(
-            f"corpus.valid_size and corpus.test_size are {needed:,} in all, but only {len(chosen):,} of the "
-            "training pairs can be held out; take fewer."
+            f"corpus.valid_size and corpus.test_size add up to {needed:,}, but only {len(chosen):,} "
+            "training pairs can be held out. Lower them."
         )
     folder.mkdir(parents=True, exist_ok=True)
     sets = []
-    for role, size in wanted.items():
+    for role, size in sizes.items():
         files = folder / f"{role}.source", folder / f"{role}.target"
         for file, lines in zip(files, zip(*chosen[:size], strict=True), strict=True):
             file.write_bytes(b"\n".join((*lines, b"")))
@@ -55,31 +55,33 @@ def drawn_sets(job: Job, inputs: Sequence[Input], folder: Path) -> list[Input]:
     return sets
 
 
-def _usable(job: Job, training: Sequence[Input], numbers: NDArray[np.int64]) -> Iterator[tuple[int, Found]]:
-    """Yield those of the pairs with these numbers, counted over all corpora, that the filters would keep."""
+def _usable(
+    job: Job, training: Sequence[Input], numbers: NDArray[np.int64]
+) -> Iterator[tuple[int, KeyedPair]]:
+    """Yield the pairs with these numbers, counted over all corpora, that pass the filters."""
     first = 0
     for item in training:
         filters = Filters(item.filter(job.config), job.source_lang, job.target_lang)
+        tag = item.named.tag if item.named else ""
         for block in item.corpus.blocks(LINES_AT_ONCE):
             start = first + block.first - 1
             low, high = np.searchsorted(numbers, (start, start + len(block.sources)))
-            for number in numbers[low:high].tolist():
-                if found := _found(block, number - start, filters, item.named.tag if item.named else ""):
-                    yield number, found
+            pairs = [(number, _pair(block, number - start, filters, tag)) for number in numbers[low:high]]
+            yield from ((int(number), pair) for number, pair in pairs if pair)
         first += item.pairs
 
 
-def _found(block: Block, place: int, filters: Filters, tag: str) -> Found | None:
-    """Return a pair of a block, or None if the filters would leave it out."""
-    pair = block.sources[place], block.targets[place]
+def _pair(block: Block, row: int, filters: Filters, tag: str) -> KeyedPair | None:
+    """Return a pair of a block, its source with the `tag`, or None if the filters would drop it."""
+    pair = block.sources[row], block.targets[row]
     try:
         source, target = (" ".join(side.decode().split()) for side in pair)
     except UnicodeDecodeError:
         return None
-    found = keys(pair)
-    low = bool(block.scores) and filters.too_low(block.scores[place])
-    if low or not all(found) or filters.too_long(source, target):
+    side_keys = keys(pair)
+    has_low_score = bool(block.scores) and filters.too_low(block.scores[row])
+    if has_low_score or not all(side_keys) or filters.too_long(source, target):
         return None
     if filters.reason(source, target) or filters.raw_reason(source, target):
         return None
-    return (f"{tag} ".encode() + pair[0] if tag else pair[0], pair[1]), found
+    return (f"{tag} ".encode() + pair[0] if tag else pair[0], pair[1]), side_keys

@@ -1,4 +1,4 @@
-"""What a `preprocess` run is asked to do, and its description in the manifest, to compare later runs with."""
+"""The inputs and settings of a `preprocess` run, and their description for the manifest."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -17,10 +17,10 @@ from nmt_cli.text.variation import VARIATIONS, Variation
 LINES_AT_ONCE = 1000
 
 Part = Role | Literal["held out"]
-"""What a corpus is for; one that is held out is part of no split, and its pairs are left out of train."""
+"""The purpose of a corpus. A held-out corpus only names pairs that the training set must not have."""
 
 COMMON = ("role", "name", "pairs", "files")
-"""What the manifest says of each input."""
+"""The keys of every input in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +33,41 @@ class Job:
     valid: Sequence[str] = ()
     test: Sequence[str] = ()
     reuse: str | None = None
-    """A dataset or model folder, a file of codes, a SentencePiece model or a list of words, or two such files
-    as SOURCE:TARGET."""
+    """A dataset or model folder, BPE codes, a SentencePiece model or a word list.
+
+    Two files are given as SOURCE:TARGET."""
 
     config: PreprocessConfig = field(default_factory=PreprocessConfig)
     given: frozenset[str] = frozenset()
-    """Names of the settings that the user gave, also those given their default values."""
+    """Names of the settings that the user gave, even with their default values."""
 
     @property
     def filters(self) -> Sequence[FilterConfig]:
-        """Those of each training corpus that has a name, or else those of all."""
+        """The filters of each named training corpus, or of all corpora."""
         general = self.config.filter
         return [corpus.filter(general) for corpus in self.config.corpus.named] or [general]
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One corpus of a run, with its number of pairs and the hashes of its files."""
+    """A corpus of a run, with its number of pairs and the hashes of its files."""
 
     role: Part
     corpus: Corpus
     pairs: int
     sha256: Sequence[str]
     named: NamedCorpus | None = None
-    """What `[[corpus]]` says of it."""
+    """Its `[[corpus]]` section."""
 
     variation: Variation | None = None
-    """Of an evaluation set: how its pairs are changed."""
+    """How to change the pairs of an evaluation set."""
 
     def filter(self, config: PreprocessConfig) -> FilterConfig:
-        """Its filters, its own or those of all."""
+        """Return the filters of this corpus, or those of all corpora."""
         return self.named.filter(config.filter) if self.named else config.filter
 
     def description(self) -> dict[str, Any]:
-        """What the manifest says of it."""
+        """Return the manifest entry of this corpus."""
         corpus = self.corpus
         names = corpus.names or map(str, corpus.files)
         return {
@@ -80,14 +81,14 @@ class Input:
 
 
 def _own_settings(named: NamedCorpus) -> dict[str, Any]:
-    """What was given of a corpus besides its name and place."""
+    """Return the settings of a `[[corpus]]` section except its name and path."""
     return {key.name: value for key in fields(named)[2:] if (value := getattr(named, key.name))}
 
 
 def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
-    """Every corpus of the run, train first; reads all of them once, to count and to hash.
+    """Return every corpus of the run, the training corpora first. This reads all of them to count and hash.
 
-    What can be read only once, such as stdin, is copied to `spool_folder`.
+    Inputs that can be read only once, such as stdin, are copied to `spool_folder`.
     """
     _refuse_no_training(job)
     named = job.config.corpus.named
@@ -95,13 +96,15 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
     specs: dict[Part, Sequence[str]] = {"train": train, "valid": job.valid, "test": job.test}
     if any(config.decontaminate for config in job.filters):
         specs["held out"] = job.config.filter.held_out
-    if sum(some.count("-") for some in specs.values()) > 1:
-        raise UserError("stdin (-) is named twice, but can be read once; give a file for the other.")
-    found = [(role, *_found(role, spec, job)) for role, some in specs.items() for spec in some]
-    names = [corpus.name for role, corpus, _ in found if role in ("valid", "test")]
+    if sum(names.count("-") for names in specs.values()) > 1:
+        raise UserError(
+            "stdin (-) is given twice but can be read only once. Give a file instead of one of them."
+        )
+    corpora = [(role, *_find(role, spec, job)) for role, names in specs.items() for spec in names]
+    names = [corpus.name for role, corpus, _ in corpora if role in ("valid", "test")]
     _refuse_equal_names([*names, *job.config.corpus.drawn])
-    _refuse_no_scores(job, [corpus for role, corpus, _ in found if role == TRAIN])
-    spooled = [(role, spool(corpus, spool_folder), variation) for role, corpus, variation in found]
+    _refuse_no_scores(job, [corpus for role, corpus, _ in corpora if role == TRAIN])
+    spooled = [(role, spool(corpus, spool_folder), variation) for role, corpus, variation in corpora]
     inputs = [
         Input(role, corpus, corpus.count(), [files.sha256(file) for file in corpus.files], variation=kind)
         for role, corpus, kind in spooled
@@ -116,45 +119,45 @@ def find_inputs(job: Job, spool_folder: Path) -> list[Input]:
 
 
 def _refuse_no_training(job: Job) -> None:
-    """`UserError` where it is not clear what to train on."""
+    """Raise `UserError` unless training text is named in exactly one way."""
     named = job.config.corpus.named
     if named and job.train:
-        raise UserError(
-            "the settings name the training corpora ([[corpus]]), so --train can't; take one of them."
-        )
+        raise UserError("Both --train and [[corpus]] sections name training corpora. Use one of them.")
     if not named and not job.train:
         raise UserError(
-            "there is no training text; name it by --train, or by [[corpus]] in a file of settings."
+            "There is no training text. Name it with --train, or with [[corpus]] sections in a --config file."
         )
 
 
 def _refuse_no_scores(job: Job, training: Sequence[Corpus]) -> None:
-    """`UserError` where a least score is asked of training corpora that have no scores."""
-    cure = "name their column with --set corpus.score_column=NAME (of a .tsv, .jsonl or .parquet)."
+    """Raise `UserError` for a minimum score if the training corpora have no scores."""
+    remedy = "Name their column with --set corpus.score_column=NAME (in a .tsv, .jsonl or .parquet file)."
     for named, corpus in zip(job.config.corpus.named, training, strict=False):
         if named.filters.get("min_score") and not corpus.has_scores:
             raise UserError(
-                f"[[corpus]] {named.name}: min_score has no effect, as {named.path} has no scores; {cure}"
+                f"[[corpus]] {named.name}: min_score has no effect: {named.path} has no scores. {remedy}"
             )
-    least = job.config.filter.min_score
-    if least and not any(corpus.has_scores for corpus in training):
-        raise UserError(f"filter.min_score is {least:g}, but no training corpus has scores; {cure}")
+    minimum = job.config.filter.min_score
+    if minimum and not any(corpus.has_scores for corpus in training):
+        raise UserError(f"filter.min_score is {minimum:g}, but no training corpus has scores. {remedy}")
 
 
-def _found(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
-    """The corpus that `spec` names, and of a spec such as valid+upper how it is changed."""
+def _find(role: Part, spec: str, job: Job) -> tuple[Corpus, Variation | None]:
+    """Return the corpus that `spec` names, and the variation of a spec such as valid+upper."""
     plain, plus, ending = spec.rpartition("+")
     kind = next((one for one in VARIATIONS if one == ending), None)
     if not (plus and kind):
         return find(spec, job.source_lang, job.target_lang, job.config.corpus), None
     if role == TRAIN:
-        raise UserError(f"{spec}: training pairs are changed anew in each epoch; see [augment] of nmt train.")
+        raise UserError(
+            f"{spec}: a training corpus has no variants. Use the [augment] settings of nmt train instead."
+        )
     corpus = find(plain, job.source_lang, job.target_lang, job.config.corpus)
     return replace(corpus, name=f"{corpus.name}+{kind}"), kind
 
 
 def _read_through(corpus: Corpus) -> None:
-    """Raise what is wrong with a valid or test set now, and not after hours of work on the training set."""
+    """Raise the error of an invalid line now, and not after hours of work on the training set."""
     for block in corpus.blocks(LINES_AT_ONCE):
         for number, pair in enumerate(zip(block.sources, block.targets, strict=True), start=block.first):
             decoded(pair[0], "error", corpus.location("source", number))
@@ -162,9 +165,9 @@ def _read_through(corpus: Corpus) -> None:
 
 
 def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[str, Any]:
-    """All that decides what the dataset holds, for the manifest; for `reused` see `reuse.Plan`."""
+    """Return everything that decides the content of the dataset. For `reused` see `reuse.Plan`."""
     settings = asdict(job.config)
-    del settings["corpus"]["named"]  # the inputs say it
+    del settings["corpus"]["named"]  # the inputs have it
     return {
         "source_lang": job.source_lang,
         "target_lang": job.target_lang,
@@ -175,7 +178,7 @@ def describe_job(job: Job, inputs: Sequence[Input], reused: str | None) -> dict[
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What two results of `describe_job` disagree on, each as "what: old -> new"."""
+    """Return the differences between two results of `describe_job`, each as "name: old -> new"."""
     before, after = dict(_facts(old)), dict(_facts(new))
     return [
         f"{name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
@@ -185,7 +188,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is compared, as text; files by content, so that they may be moved."""
+    """Yield the compared facts as text. Files are compared by content, so that they may move."""
     yield "languages", f"{description['source_lang']}-{description['target_lang']}"
     yield "reused tokeniser", str(description["reused_tokenizer"])
     sections = get_type_hints(PreprocessConfig)
@@ -202,9 +205,10 @@ def _facts(description: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:
+    """Raise `UserError` for two evaluation sets with the same name."""
     for number, name in enumerate(names):
         if name in (TRAIN, *names[:number]):
             raise UserError(
-                f"two sets are named {name} (after their files; the training set is {TRAIN}): "
-                "rename one, or give a link to it with another name."
+                f"Two sets are named {name}, after their files (the training set is {TRAIN}). "
+                "Rename one, or give a link with another name."
             )

@@ -1,7 +1,7 @@
 """The work folder of a `preprocess` run: the corpus in parts of 250,000 pairs, with checksums of their files.
 
-A run that is stopped leaves it beside the dataset, and the next makes the parts that are missing or damaged.
-Several machines that see the same disk can make different parts.
+An interrupted run leaves it beside the dataset. The next run makes the missing and damaged parts. Machines
+that share a disk can make different parts.
 """
 
 import errno
@@ -21,17 +21,17 @@ from nmt_cli.runtime.atomic import file_written_whole, reach_disk, size_and_hash
 from nmt_cli.runtime.foreign_text import parsed_json, read_ordinary
 
 BLOCKS_A_PART = 25
-"""Blocks of pairs in a part; what a stopped run has not finished of one is done again."""
+"""Blocks of pairs in a part. An interrupted run starts an unfinished part again."""
 
 WORTH_KEEPING = 2
-"""Of fewer parts nothing is left behind by an error or an interrupt."""
+"""With fewer parts, an error or an interrupt removes the work folder."""
 
 JOB = "job.json"
 SHARED = "shared"
-"""A file that says that several machines work here: nothing is removed but on demand."""
+"""A file that marks the folder as shared by several machines. Only --overwrite removes their parts."""
 
 CHECKSUMS = "checksums.json"
-"""Size and SHA-256 of each file in a folder that `written_whole` made."""
+"""The file with the size and SHA-256 of each file in a folder that `written_whole` made."""
 
 CHECKED = ("clean-*", "encoded-*", "held-out", "tokenizer")
 
@@ -40,39 +40,39 @@ THERE_ALREADY = (errno.ENOTEMPTY, errno.EEXIST)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The parts that one of several machines makes; `number` counts from 1."""
+    """The parts that one of several machines makes. `number` counts from 1."""
 
     number: int = 1
     machines: int = 1
 
     def has(self, part: int) -> bool:
-        """Whether a part, counted from 0, is ours."""
+        """Return whether this machine makes a part. Parts count from 0."""
         return part % self.machines == self.number - 1
 
 
-def work_place(out: Path) -> Path:
-    """Where a run keeps what it has done for the dataset `out`."""
-    place = out.resolve()
-    return place.with_name(f".{place.name}.work")
+def work_folder(out: Path) -> Path:
+    """Return the folder for the finished parts of the dataset `out`."""
+    resolved = out.resolve()
+    return resolved.with_name(f".{resolved.name}.work")
 
 
 def open_work(out: Path, job: Mapping[str, Any], *, shared: bool, overwrite: bool) -> Path:
-    """The folder for the parts of `job`, with those that are there already; `shared` with other machines."""
-    place = work_place(out)
+    """Return the work folder for `job` with its finished parts. `shared` marks it for several machines."""
+    folder = work_folder(out)
     described = json.dumps(job, sort_keys=True)
-    _refuse_other(place, out, described, overwrite)
-    if not (place / JOB).exists():
-        place.mkdir(parents=True, exist_ok=True)  # by several machines at a time, it may be
-        with file_written_whole(place / JOB) as file:
+    _refuse_other(folder, out, described, overwrite)
+    if not (folder / JOB).exists():
+        folder.mkdir(parents=True, exist_ok=True)  # other machines may do the same now
+        with file_written_whole(folder / JOB) as file:
             file.write(described.encode())
     if shared:
-        (place / SHARED).touch()
-    return place
+        (folder / SHARED).touch()
+    return folder
 
 
 @contextmanager
 def kept_if_worth_it(work: Path) -> Iterator[None]:
-    """Remove the work folder where the block fails before much is done."""
+    """Remove the work folder if the block fails before much work is done."""
     try:
         yield
     except BaseException:
@@ -82,36 +82,36 @@ def kept_if_worth_it(work: Path) -> Iterator[None]:
 
 
 def drop_work(work: Path) -> None:
-    """Remove a work folder, if it is there."""
+    """Remove a work folder if it exists."""
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _refuse_other(place: Path, out: Path, described: str, overwrite: bool) -> None:
-    """Remove what was begun of another job; `UserError` where other machines may be at work on it."""
-    if not (place / JOB).exists():
+def _refuse_other(folder: Path, out: Path, described: str, overwrite: bool) -> None:
+    """Remove the parts of another job. Raise `UserError` if other machines may be working on them."""
+    if not (folder / JOB).exists():
         return
     try:
-        known = json.loads((place / JOB).read_text())
+        earlier = json.loads((folder / JOB).read_text())
     except ValueError:
-        known = None
-    if known == json.loads(described):
+        earlier = None
+    if earlier == json.loads(described):
         return
-    if known and (place / SHARED).exists() and not overwrite:
-        changed = "; ".join(differences(known, json.loads(described))) or "another version of nmt"
+    if earlier and (folder / SHARED).exists() and not overwrite:
+        changed = "; ".join(differences(earlier, json.loads(described))) or "another version of nmt"
         raise UserError(
-            f"{place} holds parts that were made otherwise with --shard ({changed}); "
-            f"give the same options as there, or --overwrite to begin {out} anew."
+            f"{folder} holds parts of --shard that were made with other options ({changed}). "
+            f"Give the same options, or --overwrite to start {out} again."
         )
-    drop_work(place)
+    drop_work(folder)
 
 
 @contextmanager
-def written_whole(place: Path) -> Iterator[Path]:
-    """Yield a folder to write in, which becomes `place` at the end, together with its checksums.
+def written_whole(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write in. It becomes `folder` at the end, together with its checksums.
 
-    If another process has made `place` by then, that one stays.
+    If another process has made `folder` by then, the folder of that process stays.
     """
-    staging = place.with_name(f".{place.name}.{socket.gethostname()}.{os.getpid()}")
+    staging = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
@@ -120,7 +120,7 @@ def written_whole(place: Path) -> Iterator[Path]:
         for path in (*staging.rglob("*"), staging):
             reach_disk(path)
         try:
-            staging.rename(place)
+            staging.rename(folder)
         except OSError as error:
             if error.errno not in THERE_ALREADY:
                 raise
@@ -129,34 +129,34 @@ def written_whole(place: Path) -> Iterator[Path]:
 
 
 def drop_damaged(work: Path, share: Share) -> tuple[str, ...]:
-    """Remove the folders of a share with files that do not match their checksums, and return their names."""
+    """Remove the folders of a share whose files do not match their checksums. Return their names."""
     damaged = []
-    for place in sorted(place for pattern in CHECKED for place in work.glob(pattern)):
-        number = place.name.rpartition("-")[2]
-        if (not number.isdecimal() or share.has(int(number))) and not _is_undamaged(place):
-            shutil.rmtree(place)
-            damaged.append(place.name)
+    for folder in sorted(folder for pattern in CHECKED for folder in work.glob(pattern)):
+        number = folder.name.rpartition("-")[2]
+        if (not number.isdecimal() or share.has(int(number))) and not _is_undamaged(folder):
+            shutil.rmtree(folder)
+            damaged.append(folder.name)
     return tuple(damaged)
 
 
-def _is_undamaged(place: Path) -> bool:
+def _is_undamaged(folder: Path) -> bool:
     try:
-        return bool(parsed_json(read_ordinary(place / CHECKSUMS)) == _checksums(place))
+        return bool(parsed_json(read_ordinary(folder / CHECKSUMS)) == _checksums(folder))
     except (OSError, ValueError, UserError):
         return False
 
 
 def _checksums(folder: Path) -> dict[str, Any]:
-    """Return size and SHA-256 of each file in `folder`, by its path there."""
+    """Return the size and SHA-256 of each file in `folder`, by its path in the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
     return {str(path.relative_to(folder)): size_and_hash(path) for path in files}
 
 
 def clean_part(work: Path, part: int) -> Path:
-    """Where the prepared text of a part is."""
+    """Return the folder of the prepared text of a part."""
     return work / f"clean-{part:06}"
 
 
 def encoded_part(work: Path, part: int) -> Path:
-    """Where the ids of a part are."""
+    """Return the folder of the ids of a part."""
     return work / f"encoded-{part:06}"

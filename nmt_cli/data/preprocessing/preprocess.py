@@ -1,10 +1,10 @@
-"""Raw parallel text to a finished dataset folder.
+"""Turns raw parallel text into a dataset folder.
 
     find inputs -> clean (parallel) -> learn subwords -> encode (parallel) -> merge -> manifest -> rename
 
-Cleaning writes prepared text to a work folder, part by part, encoding reads it from there and writes ids
-beside it: nothing holds the corpus in memory, a run that is stopped goes on with the parts that are missing,
-and no byte of the result depends on the number of workers, stops or machines.
+Cleaning writes prepared text to a work folder, part by part. Encoding reads it there and writes the ids
+beside it. So memory does not grow with the corpus, and an interrupted run resumes with the missing parts. The
+result is byte-identical for any number of workers, interruptions and machines.
 """
 
 import os
@@ -26,6 +26,7 @@ from nmt_cli.data.dataset import (
     TOKENIZERS,
     TRAIN,
     check_sizes,
+    damaged,
     read_manifest,
     write_manifest,
 )
@@ -41,7 +42,7 @@ from nmt_cli.data.preprocessing.parts import (
     drop_work,
     kept_if_worth_it,
     open_work,
-    work_place,
+    work_folder,
     written_whole,
 )
 from nmt_cli.data.preprocessing.training_set import (
@@ -63,39 +64,38 @@ EVERYTHING = Share()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The dataset that was made, or that was there already."""
+    """A dataset that was made or was already up to date."""
 
     manifest: dict[str, Any]
-    """Empty where only a share of the work was asked for."""
+    """Empty for a share of the work."""
 
     report: FilterReport | None
-    """None where the dataset was there already, or only a share was asked for."""
+    """None for a share, and for a dataset that was already up to date."""
 
     parts: tuple[int, int] = (0, 0)
-    """Of a share: how many parts of the corpus are cleaned by now, and how many there are."""
+    """For a share, the number of cleaned parts and the number of all parts."""
 
     remade: tuple[str, ...] = ()
-    """Folders of the work folder that were damaged and so were made again."""
+    """Damaged folders in the work folder that were made again."""
 
 
 def preprocess(
     job: Job, out: Path, workers: int, overwrite: bool, progress: Progress, share: Share = EVERYTHING
 ) -> Outcome:
-    """Make the dataset `out`, unless it is there, whole, and made of the same inputs and settings.
+    """Make the dataset `out`, unless it is complete and comes from the same inputs and settings.
 
-    A `share` of several machines leaves its parts beside `out`; who is asked for all of it merges them. What
-    a run that was stopped has done is not done again.
+    A run with a `share` makes the parts of one machine, and leaves them beside `out`. The run without a share
+    merges the parts of all machines. An interrupted run resumes.
     """
     for filters in (job.config.filter, *job.filters):
-        Filters(filters)  # refuses a script that there is none of, and a library that is missing
+        Filters(filters)  # raises for an unknown script or a missing library
     recover(out)
     refuse_other_files(out, "dataset", MANIFEST)
     plan = reuse.plan(job)
     progress("reading", 0, 0)
     with ExitStack() as stack:
         with room_for(out):
-            # Beside the dataset, which needs more room than it: the system's own temporary folder may be
-            # small.
+            # The system's temporary folder may be too small, but the dataset's disk must have space.
             spool_folder = out.resolve().with_name(f".nmt-stdin-{os.getpid()}")
             stack.callback(shutil.rmtree, spool_folder, ignore_errors=True)
             inputs = find_inputs(job, spool_folder)
@@ -103,7 +103,7 @@ def preprocess(
         job, plan = _with_symbols(job, plan, inputs)
         description = describe_job(job, inputs, plan.reused)
         if (out / MANIFEST).exists() and not _differs(out, description, overwrite):
-            drop_work(work_place(out))
+            drop_work(work_folder(out))
             return Outcome(read_manifest(out), None)
         if share.machines > 1:
             work = open_work(out, description, shared=True, overwrite=overwrite)
@@ -139,22 +139,22 @@ def _make(
     workers: int,
     progress: Progress,
 ) -> tuple[FilterReport, dict[str, Any], Tokenizers]:
-    """Write everything but the manifest into `folder`; `work` may hold parts that are done."""
+    """Write all files of the dataset but the manifest to `folder`. `work` may hold finished parts."""
     report = FilterReport()
     training = [item for item in inputs if item.role == TRAIN]
     parts = parts_of(training)
     clean_parts(inputs, job.config, plan.recipe, work, Share(), workers, progress)
     gather_report(training, work, report)
     progress("learning subwords", 0, 0)
-    place = _tokenizers_in(work, plan, parts, job.config.tokenizer)
-    shutil.copytree(place, folder / TOKENIZERS)
-    tokenizers = load_tokenizers(place)
+    tokenizer_folder = _tokenizers_in(work, plan, parts, job.config.tokenizer)
+    shutil.copytree(tokenizer_folder, folder / TOKENIZERS)
+    tokenizers = load_tokenizers(tokenizer_folder)
     evaluation = {
         item.corpus.name: write_evaluation_set(item, job.config, tokenizers, folder, report)
         for item in inputs
         if item.role in ("valid", "test")
     }
-    encode_parts(tokenizers, place, work, range(parts), workers, progress)
+    encode_parts(tokenizers, tokenizer_folder, work, range(parts), workers, progress)
     train = merge_parts(training, job.config, tokenizers, folder, work, report, progress)
     page = filter_page(report, job.config.filter, job.source_lang, job.target_lang)
     for name, content in ((FILTER_REPORT, report.as_json()), (FILTER_PAGE, page)):
@@ -171,39 +171,41 @@ def _make_share(
     workers: int,
     progress: Progress,
 ) -> tuple[int, int]:
-    """Clean the parts of one machine, and encode them if the subwords are known; returns how many parts are
-    cleaned by now, by all machines, and how many there are."""
+    """Clean the parts of one machine, and encode them if the tokenizers exist already.
+
+    Returns how many parts all machines have cleaned so far, and the number of parts.
+    """
     training = [item for item in inputs if item.role == TRAIN]
     parts = parts_of(training)
     clean_parts(inputs, job.config, plan.recipe, work, share, workers, progress)
     if plan.ready:
-        place = _tokenizers_in(work, plan, parts, job.config.tokenizer)
+        tokenizer_folder = _tokenizers_in(work, plan, parts, job.config.tokenizer)
         ours = [part for part in range(parts) if share.has(part)]
-        encode_parts(plan.ready, place, work, ours, workers, progress)
+        encode_parts(plan.ready, tokenizer_folder, work, ours, workers, progress)
     return sum(clean_part(work, part).exists() for part in range(parts)), parts
 
 
 def _tokenizers_in(work: Path, plan: reuse.Plan, parts: int, config: TokenizerConfig) -> Path:
-    """The folder of the tokenisers in the work folder, where they may be already."""
-    place = work / TOKENIZERS
-    if not place.exists():
-        with written_whole(place) as folder:
+    """Return the folder of the tokenizers in the work folder. Make them if they are missing."""
+    finished = work / TOKENIZERS
+    if not finished.exists():
+        with written_whole(finished) as folder:
             task = (folder / TOKENIZERS, work, parts, plan, config)
-            if (
-                plan.recipe.kind == "sentencepiece"
-            ):  # whose learner would not hear Ctrl-C, and takes much memory
+            # SentencePiece ignores Ctrl-C while it learns, and takes much memory.
+            if plan.recipe.kind == "sentencepiece":
                 in_child(_save_tokenizers, task)
             else:
                 _save_tokenizers(task)
-    return place / TOKENIZERS
+    return finished / TOKENIZERS
 
 
 def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) -> None:
+    """Load, adopt or learn the tokenizers, and save them."""
     folder, work, parts, plan, config = task
     if plan.ready:
         tokenizers = plan.ready
     elif plan.models:
-        # Of the two, only codes look at text, for their alphabet.
+        # BPE codes need a sample for their alphabet. SentencePiece models do not.
         sample = draw_sample(work, parts, config) if plan.recipe.kind == "bpe" else {}
         tokenizers = adopt_tokenizers(plan.recipe, plan.models, sample)
     else:
@@ -212,41 +214,42 @@ def _save_tokenizers(task: tuple[Path, Path, int, reuse.Plan, TokenizerConfig]) 
 
 
 def _with_symbols(job: Job, plan: reuse.Plan, inputs: Sequence[Input]) -> tuple[Job, reuse.Plan]:
-    """Add to the tokeniser's symbols the tags of corpora, and the brackets and tags of training trees.
+    """Add the tags of corpora and the brackets and labels of training trees to the tokenizer's symbols.
 
-    As one id each the latter make targets half as long as if they were split. A tokeniser that is reused
-    whole must have the former already.
+    As single ids, brackets and labels make targets half as long. Reused tokenizers must already have the
+    tags.
     """
     if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.moses("target"):
         raise UserError(
-            "the leaves of trees are words already, and the Moses tokeniser would split them once more; "
-            "give --set text.words=raw."
+            "The Moses tokenizer would split the leaves of trees, which are words already. "
+            "Give --set text.words=raw."
         )
     if any(item.corpus.form == "trees" for item in inputs) and plan.recipe.placeholders:
-        raise UserError("trees have no placeholders; leave tokenizer.placeholders out.")
-    found = {symbol for item in inputs if item.role == TRAIN for symbol in item.corpus.symbols()}
+        raise UserError("Trees have no placeholders. Remove tokenizer.placeholders.")
+    symbols = {symbol for item in inputs if item.role == TRAIN for symbol in item.corpus.symbols()}
     tags = {corpus.tag: corpus.name for corpus in job.config.corpus.named if corpus.tag}
-    if plan.ready and (lacking := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
+    if plan.ready and (missing := next((tag for tag in tags if tag not in plan.recipe.symbols), None)):
         raise UserError(
-            f"[[corpus]] {tags[lacking]}: tag {lacking} is no symbol of {job.reuse}, which is reused "
-            f"({', '.join(plan.recipe.symbols) or 'it has none'}); take one it has, or learn anew."
+            f"[[corpus]] {tags[missing]}: tag {missing} is not a symbol of {job.reuse} "
+            f"(it has {', '.join(plan.recipe.symbols) or 'none'}). Use one of them, or learn new subwords."
         )
-    found |= tags.keys()
-    if plan.ready or not found:
+    symbols |= tags.keys()
+    if plan.ready or not symbols:
         return job, plan
-    given = job.config.tokenizer.symbols
-    tokenizer = replace(job.config.tokenizer, symbols=(*given, *sorted(found - set(given))))
+    own = job.config.tokenizer.symbols
+    tokenizer = replace(job.config.tokenizer, symbols=(*own, *sorted(symbols - set(own))))
     job = replace(job, config=replace(job.config, tokenizer=tokenizer))
     return job, replace(plan, recipe=replace(plan.recipe, symbols=tokenizer.all_symbols))
 
 
 def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
-    """Whether `out` must be made again; `UserError` where that needs `overwrite`."""
+    """Return whether `out` must be made again. Raise `UserError` if that needs `overwrite`."""
     try:
         manifest = read_manifest(out)
         check_sizes(out, manifest)
         changed = _changed(out, manifest, description)
-        if not changed:  # who is told that nothing is to be done goes by that
+        # "Up to date" must be true of every byte.
+        if not changed:
             check_hashes(out, manifest)
     except UserError:
         # A damaged dataset is never up to date.
@@ -255,15 +258,15 @@ def _differs(out: Path, description: dict[str, Any], overwrite: bool) -> bool:
         raise
     if changed and not overwrite:
         raise UserError(
-            f"{out} was made otherwise ({'; '.join(changed)}); "
-            "give --overwrite to make it again, or another --out."
+            f"{out} was made with other inputs or settings ({'; '.join(changed)}). "
+            "Give --overwrite to make it again, or another --out."
         )
     return bool(changed)
 
 
 def _changed(out: Path, manifest: dict[str, Any], description: dict[str, Any]) -> list[str]:
+    """Return the differences between the manifest and the job, as text."""
     try:
         return differences(manifest, description)
     except (LookupError, TypeError, AttributeError) as error:
-        told = f"{out / MANIFEST} is damaged ({error!r})"
-        raise UserError(f"{told}; make the dataset again with --overwrite.") from error
+        raise damaged(out / MANIFEST, f"is damaged ({error!r})") from error

@@ -1,5 +1,4 @@
-"""Which tokenisers a `preprocess` run uses: learnt ones, those of another folder, or ones built on given
-files."""
+"""Decides which tokenizers a `preprocess` run uses: learned, reused, or built from files."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -14,37 +13,40 @@ from nmt_cli.text.config import Kind
 from nmt_cli.text.tokenizers import DESCRIPTION, Recipe, Tokenizers, kind_of_file, load_tokenizers
 
 MODEL = "config.json"
-"""The file of a model folder that, as `dataset.json` of a dataset, names the tokenisers' fingerprint."""
+"""The file of a model folder with the fingerprint of its tokenizers. A dataset has it in `dataset.json`."""
 
 STILL_FREE: Mapping[Kind, tuple[str, ...]] = {
     "bpe": ("symbols", "placeholders", "byte_fallback", "sample_lines"),
     "sentencepiece": ("symbols", "placeholders"),
     "word": ("symbols", "placeholders", "byte_fallback"),
 }
-"""Tokenizer settings that are still to be chosen where a file of this kind is given. All others follow from
-it; but codes do not hold their alphabet, which is found in a sample of the corpus."""
+"""Tokenizer settings that still have an effect with a file of this kind. The file decides all others.
+
+BPE codes do not contain their alphabet, so it comes from a sample of the corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a run has its tokenisers from: `ready`, or built on `models`; without either they are learnt."""
+    """The source of a run's tokenizers: `ready`, or built from `models`. Without either they are learned."""
 
     recipe: Recipe
     ready: Tokenizers | None = None
-    """Those of a dataset or model folder."""
+    """The tokenizers of a dataset or model folder."""
 
     models: Mapping[str, Path] | None = None
-    """Files of codes or SentencePiece models, by model name: "joint", or "source" and "target"."""
+    """Codes, SentencePiece models or word lists, by name: "joint", or "source" and "target"."""
 
     reused: str | None = None
-    """For the manifest, to notice a change: the fingerprint of `ready`, or the hashes of `models`."""
+    """The fingerprint of `ready` or the hashes of `models`. The manifest has it to detect changes."""
 
 
 def plan(job: Job) -> Plan:
-    """Decide where the tokenisers come from; `UserError` for settings that would have no effect then."""
+    """Decide where the tokenizers come from. Raise `UserError` for settings that would have no effect."""
     config = job.config.tokenizer
     if config.merges and "tokenizer.vocab_size" in job.given:
-        raise UserError("merges and vocab_size both say how large the vocabulary gets; give one of them.")
+        raise UserError(
+            "tokenizer.merges and --vocab-size both decide the size of the vocabulary. Give one of them."
+        )
     if job.reuse is None:
         return Plan(_recipe(job, config.kind, config.joint))
     folder = _tokenizer_folder(Path(job.reuse))
@@ -52,22 +54,24 @@ def plan(job: Job) -> Plan:
 
 
 def _tokenizer_folder(path: Path) -> Path | None:
+    """Return the tokenizer folder in a dataset or model folder, or None for a file."""
     if not path.is_dir():
         return None
     for folder in (path / TOKENIZERS, path):
         if (folder / DESCRIPTION).is_file():
             return folder
-    raise UserError(f"{path} holds no {DESCRIPTION}; give a dataset or model folder, or a file.")
+    raise UserError(f"{path} has no {DESCRIPTION}. Give a dataset or model folder, or a file.")
 
 
 def _from_folder(job: Job, folder: Path) -> Plan:
+    """Plan to reuse the tokenizers of a folder. They must be for the same languages."""
     ready = load_tokenizers(folder)
     _refuse_other_bytes(folder, ready.fingerprint)
-    known = (ready.recipe.source_lang, ready.recipe.target_lang)
-    if known != (job.source_lang, job.target_lang):
+    languages = (ready.recipe.source_lang, ready.recipe.target_lang)
+    if languages != (job.source_lang, job.target_lang):
         raise UserError(
-            f"{folder} is for {known[0]}-{known[1]}, not for {job.source_lang}-{job.target_lang}; "
-            "reuse its model file instead, or learn anew."
+            f"{folder} is for {languages[0]}-{languages[1]}, not for {job.source_lang}-{job.target_lang}. "
+            "Reuse its model file instead, or learn new subwords."
         )
     _refuse(job, "tokenizer", ready.recipe.described(), free=())
     _refuse(job, "text", asdict(ready.recipe.text), free=())
@@ -75,27 +79,28 @@ def _from_folder(job: Job, folder: Path) -> Plan:
 
 
 def _refuse_other_bytes(folder: Path, fingerprint: str) -> None:
-    """Raise `UserError` if the dataset or model that `folder` is part of names another fingerprint."""
+    """Raise `UserError` if the dataset or model around `folder` names another fingerprint."""
     for name in (MANIFEST, MODEL):
         try:
-            told = parsed_json(read_ordinary(folder.parent / name))["tokenizer"]
-            written = told["fingerprint"] if isinstance(told, dict) else told
+            entry = parsed_json(read_ordinary(folder.parent / name))["tokenizer"]
+            expected = entry["fingerprint"] if isinstance(entry, dict) else entry
         except (OSError, LookupError, TypeError, UserError, ValueError):
             continue
-        if written != fingerprint:
+        if expected != fingerprint:
             raise UserError(
-                f"{folder} is not the tokeniser that {folder.parent / name} names; copy it again."
+                f"{folder} is not the tokenizer that {folder.parent / name} names. Copy it again."
             )
 
 
 def _from_files(job: Job, spec: str) -> Plan:
     # SOURCE:TARGET, or one file for both sides.
+    """Plan to build tokenizers from one file for both sides, or from SOURCE:TARGET."""
     paths = [Path(part) for part in spec.split(":", 1)]
     kinds = [kind_of_file(path) for path in paths]
     for folder in {path.parent for path in paths if (path.parent / DESCRIPTION).is_file()}:
         _refuse_other_bytes(folder, load_tokenizers(folder).fingerprint)
     if len(set(kinds)) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} are of two kinds; give two of one.")
+        raise UserError(f"{paths[0]} and {paths[1]} are of different kinds. Give two files of the same kind.")
     joint = len(paths) == 1
     _refuse(job, "tokenizer", {"kind": kinds[0], "joint": joint}, STILL_FREE[kinds[0]])
     names = ["joint"] if joint else ["source", "target"]
@@ -107,19 +112,18 @@ def _from_files(job: Job, spec: str) -> Plan:
 
 
 def _refuse(job: Job, section: str, decided: Mapping[str, object], free: tuple[str, ...]) -> None:
-    """Raise `UserError` for a setting that was given, though what is reused decides it otherwise or ignores
-    it.
+    """Raise `UserError` for a setting that the user gave but that has no effect.
 
-    `decided` are the values that follow from what is reused; settings in `free` still have an effect.
+    `decided` are the values that follow from the reused tokenizers. Settings in `free` still have an effect.
     """
     config = getattr(job.config, section)
     for field in fields(config):
         value = getattr(config, field.name)
-        given = value != field.default or f"{section}.{field.name}" in job.given
+        is_set = value != field.default or f"{section}.{field.name}" in job.given
         agrees = field.name in decided and decided[field.name] == value
-        if given and not agrees and field.name not in free:
+        if is_set and not agrees and field.name not in free:
             raise UserError(
-                f"{section}.{field.name} is decided by {job.reuse}, which is reused; leave it out."
+                f"{section}.{field.name} has no effect because {job.reuse} decides it. Remove the setting."
             )
 
 

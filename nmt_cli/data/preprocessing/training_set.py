@@ -1,4 +1,4 @@
-"""The training set, cleaned and encoded part by part in a work folder; `merge` makes one of them."""
+"""Cleans and encodes the training set part by part in a work folder. `merge` combines the parts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,12 +18,7 @@ from nmt_cli.data.cleaning.held_out import write as write_held_out
 from nmt_cli.data.cleaning.report import CorpusReport, FilterReport
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.dataset import TRAIN
-from nmt_cli.data.encode import (
-    EncodedSide,
-    EncodeTask,
-    encode_block,
-    token_type,
-)
+from nmt_cli.data.encode import EncodedSide, EncodeTask, encode_block, token_type
 from nmt_cli.data.preprocessing.cleaned import CleanWriter, counts_of, numbers_of, texts_of
 from nmt_cli.data.preprocessing.job import Input
 from nmt_cli.data.preprocessing.parts import BLOCKS_A_PART, Share, clean_part, encoded_part, written_whole
@@ -34,17 +29,17 @@ from nmt_cli.text.tokenizer import SIDES, Side
 from nmt_cli.text.tokenizers import Recipe, Tokenizers
 
 SAMPLE_SEED = 1
-"""Seed of the sample of lines that subwords are learnt from."""
+"""Seed of the sample of lines from which subwords are learned."""
 
 BLOCK_PAIRS = 10_000
-"""Pairs that a worker takes at a time."""
+"""Pairs in a worker's task."""
 
 HELD_OUT_KEYS = "held-out"
 KEYS = "keys.txt"
 
 
 def parts_of(inputs: Sequence[Input]) -> int:
-    """How many parts the corpora have."""
+    """Return the number of parts of the corpora."""
     return -(-len(_owners(inputs)) // BLOCKS_A_PART)
 
 
@@ -57,23 +52,22 @@ def clean_parts(
     workers: int,
     progress: Progress,
 ) -> None:
-    """Write the prepared text of all pairs that pass the filters, of each part in `share` that is missing.
+    """Write the prepared text of all pairs that pass the filters, for each missing part in `share`.
 
-    Beside the text are the number in its corpus of each pair that passed, its hashes where repetitions are to
-    be found, and how many pairs did not pass, by reason. Those of `inputs` that are not trained on are held
-    out.
+    Each part also gets the number of each pair in its corpus, the hashes to find repetitions, and the counts
+    of dropped pairs by reason. Training pairs that occur in the other `inputs` are dropped.
     """
     training = [item for item in inputs if item.role == TRAIN]
     owners = _owners(training)
     ours = [part for part in range(parts_of(training)) if share.has(part)]
     missing = [part for part in ours if not clean_part(work, part).exists()]
     blocks = [number for part in missing for number in _blocks_of(part, len(owners))]
-    whole = sum(len(_blocks_of(part, len(owners))) for part in ours)
-    total = min(whole * BLOCK_PAIRS, sum(item.pairs for item in training))
-    known = _held_out(inputs, config, recipe, work) if missing else None
-    tasks = _clean_tasks(training, config, recipe, known, frozenset(blocks))
+    own_blocks = sum(len(_blocks_of(part, len(owners))) for part in ours)
+    total = min(own_blocks * BLOCK_PAIRS, sum(item.pairs for item in training))
+    held_out = _held_out(inputs, config, recipe, work) if missing else None
+    tasks = _clean_tasks(training, config, recipe, held_out, frozenset(blocks))
     cleaned = zip(blocks, in_order(clean, tasks, max(1, min(workers, len(blocks)))), strict=True)
-    done = whole - len(blocks)
+    done = own_blocks - len(blocks)
     for part in missing:
         with written_whole(clean_part(work, part)) as folder, CleanWriter(folder) as writer:
             for number, block in islice(cleaned, len(_blocks_of(part, len(owners)))):
@@ -83,7 +77,7 @@ def clean_parts(
 
 
 def gather_report(inputs: Sequence[Input], work: Path, report: FilterReport) -> None:
-    """Add to `report` what became of the pairs of all parts when they were cleaned."""
+    """Add the counts of all cleaned parts to `report`. Raise `UserError` if no pair is left."""
     corpora = [CorpusReport(item.role, item.corpus.name, item.pairs) for item in inputs]
     for part in range(parts_of(inputs)):
         for owner, state in counts_of(work, part):
@@ -94,14 +88,14 @@ def gather_report(inputs: Sequence[Input], work: Path, report: FilterReport) -> 
 
 
 def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, list[str]]:
-    """The `config.sample_lines` lines that subwords are learnt from, both sides together.
+    """Return the `config.sample_lines` lines from which to learn subwords, both sides together.
 
-    One pair is drawn from each of as many equal stretches of the corpus.
+    The corpus is divided into equal stretches, and one pair is drawn from each.
     """
     sizes = [len(numbers_of(work, part)) for part in range(parts)]
     pairs = min(sum(sizes), max(1, config.sample_lines // 2))
-    places = np.arange(pairs) + np.random.default_rng(SAMPLE_SEED).random(pairs)
-    chosen = np.minimum((places * (sum(sizes) / pairs)).astype(np.int64), sum(sizes) - 1)
+    positions = np.arange(pairs) + np.random.default_rng(SAMPLE_SEED).random(pairs)
+    chosen = np.minimum((positions * (sum(sizes) / pairs)).astype(np.int64), sum(sizes) - 1)
     sample: dict[Side, list[str]] = {side: [] for side in SIDES}
     first = 0
     for part, size in enumerate(sizes):
@@ -114,30 +108,29 @@ def draw_sample(work: Path, parts: int, config: TokenizerConfig) -> dict[Side, l
 
 
 def encode_parts(
-    tokenizers: Tokenizers, place: Path, work: Path, parts: Sequence[int], workers: int, progress: Progress
+    tokenizers: Tokenizers, folder: Path, work: Path, parts: Sequence[int], workers: int, progress: Progress
 ) -> None:
-    """Write the ids of those of `parts` whose ids are missing; duplicates and overlong pairs are among them.
+    """Write the ids of those of `parts` that have none yet, duplicates and overlong pairs included.
 
-    `tokenizers` are those in the folder `place`, where the workers find them.
+    `folder` holds `tokenizers` for the workers.
     """
     missing = [part for part in parts if not encoded_part(work, part).exists()]
     starts = {part: range(0, len(numbers_of(work, part)), BLOCK_PAIRS) for part in parts}
-    blocks, whole = (sum(len(starts[part]) for part in some) for some in (missing, parts))
+    blocks, all_blocks = (sum(len(starts[part]) for part in group) for group in (missing, parts))
     total = sum(len(numbers_of(work, part)) for part in parts)
-    tasks = _encode_tasks(place, tokenizers.fingerprint, work, {part: starts[part] for part in missing})
+    tasks = _encode_tasks(folder, tokenizers.fingerprint, work, {part: starts[part] for part in missing})
     encoded = in_order(encode_block, tasks, max(1, min(workers, blocks)))
-    done = whole - blocks
+    done = all_blocks - blocks
+    types = {side: token_type(tokenizers.side(side)) for side in SIDES}
     for part in missing:
-        with written_whole(encoded_part(work, part)) as folder, ExitStack() as stack:
-            writers = {
-                side: _IdsWriter(folder, side, token_type(tokenizers.side(side)), stack) for side in SIDES
-            }
-            for both in islice(encoded, len(starts[part])):
-                for side, ids in zip(SIDES, both, strict=True):
-                    writers[side].append(ids)
+        with written_whole(encoded_part(work, part)) as part_folder, ExitStack() as stack:
+            source, target = (_IdsWriter(part_folder, side, types[side], stack) for side in SIDES)
+            for source_ids, target_ids in islice(encoded, len(starts[part])):
+                source.append(source_ids)
+                target.append(target_ids)
                 done += 1
                 progress("encoding", min(done * BLOCK_PAIRS, total), total)
-    # A generator that is not asked once more would not let its workers go.
+    # The generator ends its workers only when it is exhausted.
     next(iter(encoded), None)
 
 
@@ -157,16 +150,16 @@ class _IdsWriter:
 def _held_out(
     inputs: Sequence[Input], config: PreprocessConfig, recipe: Recipe, work: Path
 ) -> HeldOut | None:
-    """The pairs of all inputs that are not trained on, in a file in the work folder."""
-    held_out = [item.corpus for item in inputs if item.role != TRAIN]
-    if not (held_out and any(item.filter(config).decontaminate for item in inputs if item.role == TRAIN)):
+    """Return the pairs of all inputs but the training corpora, from a file in the work folder."""
+    corpora = [item.corpus for item in inputs if item.role != TRAIN]
+    if not (corpora and any(item.filter(config).decontaminate for item in inputs if item.role == TRAIN)):
         return None
     symbols = frozenset(map(str.encode, recipe.symbols))
-    place = work / HELD_OUT_KEYS
-    if not place.exists():
-        with written_whole(place) as folder:
-            write_held_out(held_out, folder / KEYS, symbols)
-    return HeldOut(place / KEYS, sha256(place / KEYS), symbols)
+    folder = work / HELD_OUT_KEYS
+    if not folder.exists():
+        with written_whole(folder) as staging:
+            write_held_out(corpora, staging / KEYS, symbols)
+    return HeldOut(folder / KEYS, sha256(folder / KEYS), symbols)
 
 
 def _clean_tasks(
@@ -174,54 +167,57 @@ def _clean_tasks(
     config: PreprocessConfig,
     recipe: Recipe,
     held_out: HeldOut | None,
-    wanted: frozenset[int],
+    numbers: frozenset[int],
 ) -> Iterator[CleanTask]:
-    """The tasks of the blocks with these numbers, counted over all corpora; the others are only read."""
+    """Yield the tasks of the blocks with these numbers, counted over all corpora."""
     hashed = frozenset[Hashed]().union(*(hashes_needed(item.filter(config)) for item in inputs))
     number = 0
     for item in inputs:
         count = _blocks(item.pairs)
-        if wanted.isdisjoint(range(number, number + count)):
+        if numbers.isdisjoint(range(number, number + count)):
             number += count
             continue
         tag, own = item.named.tag if item.named else "", item.filter(config)
-        if config.corpus.drawn:  # of which no side may be trained on
+        if config.corpus.drawn:  # no side of a drawn pair may be trained on
             own = replace(own, decontaminate_by="either")
-        known, invalid = held_out if own.decontaminate else None, config.corpus.invalid_utf8
+        excluded, invalid = held_out if own.decontaminate else None, config.corpus.invalid_utf8
         for block in item.corpus.blocks(BLOCK_PAIRS):
-            if number in wanted:
-                yield CleanTask(block, item.corpus, recipe, own, invalid, known, tag, hashed)
+            if number in numbers:
+                yield CleanTask(block, item.corpus, recipe, own, invalid, excluded, tag, hashed)
             number += 1
 
 
 def _encode_tasks(
-    place: Path, fingerprint: str, work: Path, starts: Mapping[int, range]
+    folder: Path, fingerprint: str, work: Path, starts: Mapping[int, range]
 ) -> Iterator[EncodeTask]:
-    for part, of_part in starts.items():
+    """Yield the tasks for the blocks that begin at the `starts` of each part."""
+    for part, part_starts in starts.items():
         with texts_of(work, part) as texts:
-            for start in of_part:
+            for start in part_starts:
                 stop = min(start + BLOCK_PAIRS, len(texts["source"]))
                 source, target = (texts[side].extent(start, stop) for side in SIDES)
-                yield EncodeTask(place, fingerprint, source, target)
+                yield EncodeTask(folder, fingerprint, source, target)
 
 
 def _owners(inputs: Sequence[Input]) -> list[int]:
-    """The number of its corpus, of each block."""
+    """Return the number of the corpus of each block."""
     return [owner for owner, item in enumerate(inputs) for _ in range(_blocks(item.pairs))]
 
 
 def _blocks_of(part: int, blocks: int) -> range:
+    """Return the numbers of the blocks in a part."""
     return range(part * BLOCKS_A_PART, min((part + 1) * BLOCKS_A_PART, blocks))
 
 
 def _blocks(pairs: int) -> int:
+    """Return the number of blocks that `pairs` fill."""
     return -(-pairs // BLOCK_PAIRS)
 
 
 def nothing_left(report: FilterReport) -> UserError:
-    """What to tell where the filters keep no training pair."""
-    known = any(corpus.dropped.counts[HELD_OUT] for corpus in report.of_role(TRAIN))
-    cure = "; filter.decontaminate=false trains on pairs of valid and test sets too" if known else ""
+    """Return the error for filters that keep no training pair."""
+    has_held_out = any(corpus.dropped.counts[HELD_OUT] for corpus in report.of_role(TRAIN))
+    remedy = " filter.decontaminate=false keeps pairs of validation and test sets." if has_held_out else ""
     return UserError(
-        f"no training pair is left ({report.reasons()}); look at the corpus, or relax [filter]{cure}."
+        f"No training pair is left ({report.reasons()}). Check the corpus, or relax the filters.{remedy}"
     )

@@ -142,7 +142,7 @@ def build_loader(
         *(dataset.splits[TRAIN], config.batch, config.training.seed, folder),
         planner=planner,
         mixed=mixed_plan(dataset, config.batch, config.mixing, config.training.seed),
-        anew=_resegmented(dataset, config, folder, planner),
+        resegmented=_resegmented(dataset, config, folder, planner),
         planner_at_work=lambda: is_locked(folder),
     )
     epoch, number = position.epoch, position.batch

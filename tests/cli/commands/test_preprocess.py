@@ -115,7 +115,7 @@ BAD_INPUT: dict[str, tuple[Files, list[str]]] = {
     "both files empty": ({"c.en": b"", "c.de": b""}, ["c.en is empty", "give a file"]),
     "an empty side": (
         {"c.en": b"\n \n\t\n", "c.de": TEXT},
-        ["no training pair is left (empty side: 3)", "relax"],
+        ["No training pair is left (empty side: 3)", "relax"],
     ),
     "no files": ({}, ["there is no ", "c.en", "give PREFIX"]),
     "no target": ({"c.en": TEXT}, ["there is no ", "c.de", "give PREFIX"]),
@@ -187,7 +187,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
             path.write_bytes(content)
     corpora = ("--train", toy) if role == "--valid" else ()
     result = nmt_preprocess(*corpora, role, spelling(tmp_path / "in", files), "--out", tmp_path / "out")
-    if role == "--valid" and "no training pair is left (empty side: 3)" in words:
+    if role == "--valid" and "No training pair is left (empty side: 3)" in words:
         assert result.returncode == 0
         return
     assert_one_line(result, words)
@@ -207,7 +207,7 @@ def spelling(folder: Path, files: Files) -> str:
         (("--train", "{0}/a.en:{0}/none.de"), ["none.de", "there is no such file", "check the path"]),
         (
             ("--train", "{0}/a", "--valid", "{0}/a", "--test", "{0}/b/a"),
-            ["two sets are named a", "another name"],
+            ["Two sets are named a", "another name"],
         ),
         (("--train", "{0}/a", "--valid", "{0}/b/train"), ["named train", "another name"]),
         (("--train", "{0}/a", "--out", "{0}/a.en"), ["a.en is a file. Choose another --out"]),

@@ -212,7 +212,7 @@ def test_a_folder_without_a_dataset_is_reported_in_one_line(
     run: Run, tmp_path: Path, devices: tuple[str, ...]
 ) -> None:
     result = run(tmp_path, "--out", tmp_path / "run", *devices)
-    assert_one_line(result, 1, f"{tmp_path} is no dataset folder: it has no dataset.json; make one with nmt")
+    assert_one_line(result, 1, f"{tmp_path} is not a dataset folder because it has no dataset.json")
 
 
 def test_the_first_signal_is_recorded_and_a_second_ctrl_c_ends_at_once(

@@ -194,19 +194,19 @@ def test_without_settings_and_weights_nothing_is_mixed(split_of: SplitOf) -> Non
     [
         (
             {"weights": "{bitex=1}"},
-            "weights names bitex, but the dataset has no such corpus; did you mean bitext?",
+            "weights names bitex, which is not a corpus of the dataset; did you mean bitext?",
         ),
-        ({"weights": "{bitext=0}"}, "weights gives no corpus a share"),
+        ({"weights": "{bitext=0}"}, "All weights of [mixing] are 0"),
         ({"epoch": "news", "temperature": "1"}, "epoch names news"),
-        ({"epoch": "synthetic", "weights": "{bitext=1}"}, "the last stage has nothing of synthetic"),
+        ({"epoch": "synthetic", "weights": "{bitext=1}"}, "The last stage has no pairs of synthetic"),
         ({"stage": '[{until="1 epoch of web"}, {}]'}, "until names web"),
         (
             {"stage": '[{weights={bitext=1}, until="1 epoch of synthetic"}, {}]'},
-            "stage 1 ends after 1 epochs of synthetic, but has nothing of it",
+            "Stage 1 of [mixing] ends after 1 epochs of synthetic, but has no pairs of it",
         ),
         (
             {"stage": '[{until="2 epochs of bitext"}, {until="1.5 epochs of bitext"}, {}]'},
-            "stage 2 ends after 1.5 epochs of bitext, but 2 were over when it began",
+            "Stage 2 of [mixing] ends after 1.5 epochs of bitext, but began after 2",
         ),
     ],
 )
@@ -221,9 +221,7 @@ def test_what_does_not_fit_the_dataset_is_told(
 
 def test_a_corpus_without_a_pair_that_fits_can_not_be_mixed_in(split_of: SplitOf) -> None:
     dataset = dataset_of(split_of([(5, 5)] * 50 + [(5, 40)] * 50), [50, 50])
-    with pytest.raises(
-        UserError, match="corpus synthetic has a share in the mixture, but of its 50 pairs none"
-    ):
+    with pytest.raises(UserError, match="Corpus synthetic has a weight, but all its 50 pairs are too long"):
         mixed_plan(dataset, CONFIG, mixing(weights="{bitext=1, synthetic=1}"), 1)
 
 

@@ -147,7 +147,7 @@ def test_a_dataset_that_was_made_anew_meanwhile_is_refused(
     shutil.copytree(dataset.folder, place)
     with anew(of=open_dataset(place), folder=tmp_path / "epochs") as epochs:
         make(place, [dev], reuse=dataset.folder, overwrite=True)
-        with pytest.raises(UserError, match=f"{place} was made anew while it was trained on"):
+        with pytest.raises(UserError, match=f"{place} was made again during training"):
             epochs.split(0)
 
 
@@ -155,7 +155,7 @@ def test_a_dataset_that_was_made_anew_meanwhile_is_refused(
 def batches(dataset: Dataset, anew: Anew, tmp_path: Path) -> Iterator[Batches]:
     with anew() as epochs:
         split = dataset.splits["train"]
-        with closing(Batches(split, BATCHES, 1, tmp_path, planner=True, anew=epochs)) as batches:
+        with closing(Batches(split, BATCHES, 1, tmp_path, planner=True, resegmented=epochs)) as batches:
             yield batches
 
 
@@ -187,7 +187,7 @@ def test_a_run_goes_on_within_any_epoch_as_if_never_stopped(
         folder = tmp_path / f"{done}"
         with (
             anew(folder=folder) as epochs,
-            closing(Batches(split, BATCHES, 1, folder, planner=True, anew=epochs)) as again,
+            closing(Batches(split, BATCHES, 1, folder, planner=True, resegmented=epochs)) as again,
         ):
             rest = [(b.epoch, b.number, b.pairs.tolist()) for b in islice(again.starting(epoch, number), 10)]
         assert rest == whole[done : done + 10]
@@ -217,7 +217,7 @@ def test_closing_ends_planning_that_waits_for_an_epoch(
 
     monkeypatch.setattr(Resegmented, "_write", counting)
     with anew() as epochs:
-        batches = Batches(dataset.splits["train"], BATCHES, 1, tmp_path, planner=True, anew=epochs)
+        batches = Batches(dataset.splits["train"], BATCHES, 1, tmp_path, planner=True, resegmented=epochs)
         for epoch in range(1000):
             epochs.begin(epoch)
         batches.close()
@@ -231,7 +231,7 @@ def test_what_the_others_of_the_machine_plan_by_is_there(
     split = dataset.splits["train"]
     with (
         anew(workers=0) as epochs,
-        closing(Batches(split, BATCHES, 1, tmp_path, planner=False, anew=epochs)) as others,
+        closing(Batches(split, BATCHES, 1, tmp_path, planner=False, resegmented=epochs)) as others,
     ):
         for mine, theirs in islice(zip(batches.starting(), others.starting(), strict=True), 60):
             assert mine.pairs.tolist() == theirs.pairs.tolist()
@@ -275,7 +275,7 @@ def test_pieces_are_drawn_as_without_changes(tmp_path: Path, anew: Anew) -> None
 
 def test_changes_without_effect_are_refused(dataset: Dataset) -> None:
     tokenizers = load_tokenizers(dataset.folder / TOKENIZERS)
-    with pytest.raises(UserError, match=r"needs a dataset with symbols for them.*placeholders=8"):
+    with pytest.raises(UserError, match=r"needs a dataset with placeholder symbols.*placeholders=8"):
         refuse_no_effect(tokenizers, AugmentConfig(placeholders=0.1))
     with pytest.raises(UserError, match=r"add up to 1\.2"):
         AugmentConfig(upper=0.6, lower=0.6)

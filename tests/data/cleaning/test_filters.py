@@ -141,7 +141,7 @@ def test_samples_show_dropped_pairs_with_the_numbers_of_their_lines(
     ],
 )
 def test_a_script_that_does_not_exist_is_named(config: FilterConfig, name: str) -> None:
-    with pytest.raises(UserError, match=rf"\[filter\]: {name} is .*, which is no Unicode script"):
+    with pytest.raises(UserError, match=rf"filter.{name} is .*, which is not a Unicode script"):
         Filters(config)
 
 
@@ -165,9 +165,9 @@ def test_a_corpus_of_which_nothing_is_left_says_why(
     tmp_path: Path, make: Callable[..., object], write_pairs: Callable[[Path, Pairs], str]
 ) -> None:
     corpus = write_pairs(tmp_path / "c", [("a b c d", "x"), ("", "y"), ("a b c", "z")])
-    with pytest.raises(UserError, match=r"no training pair is left \(word ratio: 2, empty side: 1\)"):
+    with pytest.raises(UserError, match=r"No training pair is left \(word ratio: 2, empty side: 1\)"):
         make(tmp_path / "out", [corpus], "filter.max_ratio=2.0")
-    with pytest.raises(UserError, match=r"no training pair is left \(too many subwords: 2, empty side: 1\)"):
+    with pytest.raises(UserError, match=r"No training pair is left \(too many subwords: 2, empty side: 1\)"):
         make(tmp_path / "out", [corpus], "filter.max_subwords=5")
     assert not (tmp_path / "out").exists()
 

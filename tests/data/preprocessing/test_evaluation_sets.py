@@ -128,5 +128,5 @@ def test_a_variant_of_a_set_is_a_set_beside_it(
 
 
 def test_training_text_has_no_variants_here(tmp_path: Path, make: Callable[..., object], toy: str) -> None:
-    with pytest.raises(UserError, match=r"\+upper: training pairs are changed anew .* \[augment\]"):
+    with pytest.raises(UserError, match=r"\+upper: a training corpus has no variants\. Use the \[augment\]"):
         make(tmp_path / "out", [f"{toy}+upper"])

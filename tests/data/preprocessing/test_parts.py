@@ -11,7 +11,7 @@ from nmt_cli.config import read
 from nmt_cli.data.config import PreprocessConfig
 from nmt_cli.data.preprocessing import training_set
 from nmt_cli.data.preprocessing.job import Job
-from nmt_cli.data.preprocessing.parts import Share, work_place
+from nmt_cli.data.preprocessing.parts import Share, work_folder
 from nmt_cli.data.preprocessing.preprocess import EVERYTHING, Outcome, preprocess
 from nmt_cli.errors import UserError
 
@@ -75,7 +75,7 @@ def test_a_run_that_is_stopped_goes_on(
     assert not (tmp_path / "out").exists()
     _, told = make(tmp_path / "out", corpora)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
-    assert not work_place(tmp_path / "out").exists()
+    assert not work_folder(tmp_path / "out").exists()
     blocks = [
         sum(name == stage for name, _ in run) for stage in ("cleaning", "encoding") for run in (told, plain)
     ]
@@ -139,7 +139,7 @@ def test_named_corpora_are_the_same_after_a_stop_and_of_shards(
             valid=[dev],
             stop=lambda name, now: (name, now) == (stage, done[2 * len(done) // 3]),
         )
-    assert work_place(tmp_path / "out").exists()
+    assert work_folder(tmp_path / "out").exists()
     make(tmp_path / "out", [], settings=settings, valid=[dev])
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
     for share in (Share(2, 2), Share(1, 2)):
@@ -208,7 +208,7 @@ def test_held_out_pairs_are_drawn_from_the_training_text_and_not_trained_on(
             "filter.decontaminate=false",
             "corpus.valid_size and corpus.test_size need filter.decontaminate=true",
         ),
-        ("corpus.valid_size=5000", r"are 5,000 in all, but only \d+ of the training pairs can be held out"),
+        ("corpus.valid_size=5000", r"add up to 5,000, but only \d+ training pairs can be held out"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path, corpora: list[str], setting: str, why: str) -> None:
@@ -234,7 +234,7 @@ def test_a_damaged_part_is_made_again(
     plain, _ = make(tmp_path / "plain", training, valid=valid)
     with pytest.raises(Stopped):
         make(tmp_path / "out", training, valid=valid, stop=lambda stage, _: stage == "finishing")
-    work = work_place(tmp_path / "out")
+    work = work_folder(tmp_path / "out")
     kinds, damaged = set(), set()
     folders = sorted(path for path in work.iterdir() if path.is_dir() and path.name != "buckets")
     for folder in folders:
@@ -256,7 +256,7 @@ def test_a_share_checks_its_own_parts(tmp_path: Path, corpora: list[str], digest
     make(tmp_path / "plain", corpora)
     for number in (1, 2):
         make(tmp_path / "out", corpora, Share(number, 2))
-    work = work_place(tmp_path / "out")
+    work = work_folder(tmp_path / "out")
     for part in (0, 1):
         cut(work / f"clean-{part:06}" / "target.txt")
     assert make(tmp_path / "out", corpora, Share(2, 2))[0].remade == ("clean-000001",)
@@ -274,7 +274,10 @@ def test_other_settings_begin_anew_but_not_over_shards(
     make(tmp_path / "out", corpora, settings=other)
     assert digests(tmp_path / "out") == digests(tmp_path / "plain")
     make(tmp_path / "shared", corpora, Share(1, 2))
-    with pytest.raises(UserError, match=r"made otherwise with --shard \(filter.max_words: 250 -> 1\)"):
+    with pytest.raises(
+        UserError,
+        match=r"holds parts of --shard that were made with other options \(filter.max_words: 250 -> 1\)",
+    ):
         make(tmp_path / "shared", corpora, Share(2, 2), settings=other)
     make(tmp_path / "shared", corpora, settings=other, overwrite=True)
     assert digests(tmp_path / "shared") == digests(tmp_path / "plain")
@@ -283,4 +286,4 @@ def test_other_settings_begin_anew_but_not_over_shards(
 def test_little_that_fails_leaves_nothing_behind(tmp_path: Path, corpora: list[str]) -> None:
     with pytest.raises(Stopped):
         make(tmp_path / "out", corpora, stop=lambda stage, _: stage == "cleaning")
-    assert not work_place(tmp_path / "out").exists()
+    assert not work_folder(tmp_path / "out").exists()

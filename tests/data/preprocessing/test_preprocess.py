@@ -75,7 +75,7 @@ def test_a_changed_setting_is_named_and_needs_overwrite(
     corpus = str(made.parent / "c")
     with pytest.raises(UserError) as error:
         make(made, [corpus], *assignments, valid=[corpus])
-    assert f"{made} was made otherwise ({change}); give --overwrite" in str(error.value)
+    assert f"{made} was made with other inputs or settings ({change}). Give --overwrite" in str(error.value)
     assert digests(made) == before
     assert make(made, [corpus], *assignments, valid=[corpus], overwrite=True).report is not None
     assert make(made, [corpus], *assignments, valid=[corpus]).report is None
@@ -142,10 +142,10 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path, make: Callable[..., Outco
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("train.source.tokens.npy", None, r"tokens.npy is missing; make the dataset again with --overwrite"),
+        ("train.source.tokens.npy", None, r"tokens.npy is missing\. Make the dataset again with --overwrite"),
         ("train.source.tokens.npy", b"x", r"tokens.npy has 1 bytes, but [\d,]+ were written"),
         ("dataset.json", b"{", r"dataset.json is damaged"),
-        ("dataset.json", b'{"format": 0}', r"dataset.json is not of format 1"),
+        ("dataset.json", b'{"format": 0}', r"dataset.json does not have format 1"),
         ("dataset.json", b'{"format": 1}', r"dataset.json is damaged"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_dataset_with_a_damaged_file_is_not_up_to_date(
     whole = digests(out)
     content = (out / "train.source.txt").read_bytes()
     (out / "train.source.txt").write_bytes(content[::-1])
-    with pytest.raises(UserError, match=r"train\.source\.txt is not what was written .* --overwrite"):
+    with pytest.raises(UserError, match=r"train\.source\.txt was changed: .* --overwrite"):
         make(out, [toy])
     make(out, [toy], overwrite=True)
     assert digests(out) == whole

@@ -107,7 +107,7 @@ def test_a_setting_that_the_reused_folder_decides_is_refused(
     tmp_path: Path, make: Callable[..., Outcome], learnt: Callable[..., Path], toy: str, assignment: str
 ) -> None:
     name = assignment.split(".")[1].split("=")[0]
-    with pytest.raises(UserError, match=rf"{name} is decided by .*, which is reused; leave it out"):
+    with pytest.raises(UserError, match=rf"{name} has no effect because .* decides it"):
         make(tmp_path / "out", [toy], assignment, reuse=learnt("char"))
 
 
@@ -132,7 +132,7 @@ def test_a_setting_that_the_reused_file_decides_is_refused(
 ) -> None:
     name = assignment.split(".")[1].split("=")[0]
     file = learnt(kind) / "tokenizer" / {"sentencepiece": "joint.model", "bpe": "joint.codes"}[kind]
-    with pytest.raises(UserError, match=rf"{name} is decided by .*leave it out"):
+    with pytest.raises(UserError, match=rf"{name} has no effect because .* decides it"):
         make(tmp_path / "out", [toy], assignment, reuse=file)
 
 
@@ -147,11 +147,11 @@ def test_what_can_not_be_reused_is_named(
     (tmp_path / "old").write_text("#version: 0.1\na b\n")
     refused = {
         tmp_path / "none": "none can't be read: No such file",
-        tmp_path / "empty": "empty holds no tokenizer.json",
+        tmp_path / "empty": "empty has no tokenizer.json",
         tmp_path / "text": "text: line 1 holds several words",
         tmp_path / "codes": "codes: .*line 2 of the codes is 'a b c'",
         tmp_path / "old": "old: .*must start with '#version: 0.2'",
-        f"{model}:{codes}": "are of two kinds",
+        f"{model}:{codes}": "are of different kinds",
     }
     for reuse, message in refused.items():
         with pytest.raises(UserError, match=message):

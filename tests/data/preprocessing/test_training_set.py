@@ -324,14 +324,18 @@ def test_named_corpora_made_again_are_the_same_until_one_is_treated_otherwise(
 @pytest.mark.parametrize(
     ("train", "own", "told"),
     [
-        (["real"], "", r"the settings name the training corpora .*so --train can't"),
+        (["real"], "", r"Both --train and \[\[corpus\]\] sections name training corpora"),
         (
             [],
             "filters={min_score=0.5}",
-            r"\[\[corpus\]\] made: min_score has no effect, as .*made has no scores",
+            r"\[\[corpus\]\] made: min_score has no effect: .*made has no scores",
         ),
-        ([], 'filters={held_out=["x"]}', "filters of made: held_out is of all corpora; set filter.held_out"),
-        ([], 'filters={source_script="Lattin"}', "source_script is 'Lattin', which is no Unicode script"),
+        (
+            [],
+            'filters={held_out=["x"]}',
+            "filters of made: held_out applies to all corpora. Set filter.held_out",
+        ),
+        ([], 'filters={source_script="Lattin"}', "source_script is 'Lattin', which is not a Unicode script"),
     ],
 )
 def test_what_can_not_be_had_of_named_corpora_is_told(
@@ -350,7 +354,7 @@ def test_without_any_corpus_the_ways_to_name_one_are_told(
     tmp_path: Path, make: Callable[..., Outcome]
 ) -> None:
     with pytest.raises(
-        UserError, match=r"there is no training text; name it by --train, or by \[\[corpus\]\]"
+        UserError, match=r"There is no training text. Name it with --train, or with \[\[corpus\]\]"
     ):
         make(tmp_path / "out", ())
 
@@ -361,7 +365,7 @@ def test_a_reused_tokeniser_must_know_the_tags(
     make(tmp_path / "first", (), *two_corpora("", 'tag="<BT>"'))
     make(tmp_path / "again", (), *two_corpora('tag="<BT>"'), reuse=tmp_path / "first")
     assert text(tmp_path / "again")[0] == "<BT> ab"
-    with pytest.raises(UserError, match=r"real: tag <2de> is no symbol of .*first, which is reused \(<BT>\)"):
+    with pytest.raises(UserError, match=r"real: tag <2de> is not a symbol of .*first \(it has <BT>\)"):
         make(tmp_path / "other", (), *two_corpora('tag="<2de>"'), reuse=tmp_path / "first")
 
 
@@ -373,6 +377,6 @@ def test_corpora_of_a_damaged_manifest_are_refused(
     for right, wrong in (('"first": 3', '"first": 2'), ('"weight": 0.0', '"weight": "x"')):
         whole = path.read_text()
         path.write_text(whole.replace(right, wrong, 1))
-        with pytest.raises(UserError, match="its corpora are not the pairs of train"):
+        with pytest.raises(UserError, match="its corpora do not add up to the pairs of train"):
             train_corpora(open_dataset(tmp_path / "out"))
         path.write_text(whole)

@@ -102,7 +102,7 @@ def test_what_the_run_would_refuse_is_refused(planned: Planned, tmp_path: Path) 
     for setting, told in (
         (f'start.model="{tmp_path}"', "is no model"),
         ('start.freeze=["x"]', "no parameter is named x"),
-        ("batch.longest=1", "none of the 300 training pairs"),
+        ("batch.longest=1", "All 300 training pairs have"),
         ("training.precision=fp16", "cpu has only"),
     ):
         with pytest.raises(UserError, match=told):

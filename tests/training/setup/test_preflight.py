@@ -266,7 +266,7 @@ def test_the_longest_batch_holds_the_longest_pairs_that_training_takes(
 
 def test_a_run_of_pairs_that_are_all_too_long_is_told(dataset: Dataset) -> None:
     split = dataset.splits["train"]
-    with pytest.raises(UserError, match="none of the 300 training pairs has at most 1 tokens on both sides"):
+    with pytest.raises(UserError, match="All 300 training pairs have more than 1 tokens on a side"):
         longest_pairs(split, BatchConfig(longest=1), 100)
     some = Split(
         "train", "train", *(Sentences(s.tokens, s.offsets[:3]) for s in (split.source, split.target))

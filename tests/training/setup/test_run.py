@@ -149,7 +149,7 @@ def test_the_seed_decides_weights_and_batches(go: Go, tmp_path: Path) -> None:
 def test_what_is_no_dataset_is_told_before_anything_is_made(
     tmp_path: Path, run: Path, complaint: Complaint
 ) -> None:
-    assert complaint(dataset=tmp_path).startswith(f"{tmp_path} is no dataset folder")
+    assert complaint(dataset=tmp_path).startswith(f"{tmp_path} is not a dataset folder")
     assert not run.exists()
 
 
@@ -374,8 +374,8 @@ def test_two_runs_never_share_a_folder(go: Go, run: Path, complaint: Complaint) 
     ("settings", "told"),
     [
         (("training.precision=fp16",), "training.precision is fp16, but cpu has only fp32, bf16."),
-        (("batch.longest=1",), "none of the 300 training pairs has at most 1 tokens on both sides; "),
-        (("batch.tokens=1",), "none of the 300 training pairs has at most 1 tokens on both sides; "),
+        (("batch.longest=1",), "All 300 training pairs have more than 1 tokens on a side. "),
+        (("batch.tokens=1",), "All 300 training pairs have more than 1 tokens on a side. "),
         (("model.positions=learned", "model.longest=20"), "model.longest"),
     ],
     ids=["precision", "longest", "tokens", "positions"],
